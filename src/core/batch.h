@@ -14,8 +14,9 @@ namespace moestro {
 
 using SequenceId = Id<struct SequenceTag, uint32_t>;
 
-// Whose traffic a row's experts are. Replacement policies, predictors and prefetch learn from
-// decode alone; statistics and traces keep the two apart.
+// Whose traffic a row's experts are. Predictors and prefetch learn from decode alone, replacement
+// policies also from a prompt that begins a sequence while no other lives; statistics and traces
+// keep the two apart.
 enum class RowKind : uint8_t { kDecode, kPrompt };
 
 struct BatchRow {

@@ -96,6 +96,8 @@ struct LayerPlan {
   // What is not exact: copies above, and these.
   std::vector<SkippedExpert> skipped = {};
   uint32_t n_replaced = 0;  // choices of the router that gave way to a resident expert
+  // [row][K]: what rows of a prompt chose, oldest first, where replacement policies learn from it.
+  std::vector<ExpertId> learned = {};
   // Multiplies each weight by its expert's factor, [expert].
   void ScaleWeights(std::span<const float> factors) {
     std::vector<ExpertId> expert_of(row_of.size());  // [pair]

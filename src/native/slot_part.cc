@@ -226,9 +226,9 @@ Result<double> SlotPart::ProbeReads(uint64_t total) {
 Result<std::unique_ptr<ReadsBeside>> SlotPart::ReadBeside() {
   residency_->Settle();
   TRY(const ReaderKind kind, ParseReaderKind(opened_.options.reader));
-  TRY(std::unique_ptr<BlockReader> reader, OpenReader({.kind = kind}, opened_.paths()));
-  return std::make_unique<ReadsBeside>(std::move(reader), OwnSlices(opened_.catalog),
-                                       queue_->options());
+  return std::make_unique<ReadsBeside>(
+      [kind, paths = opened_.paths()] { return OpenReader({.kind = kind}, paths); },
+      OwnSlices(opened_.catalog), queue_->options());
 }
 
 }  // namespace moestro

@@ -34,6 +34,7 @@ class PrefetchedExperts final : public ExpertHolder {
     residency_.Predict(layer, experts);
     if (device_ != nullptr) device_->Predict(layer, experts);
   }
+  void LearnPrompt(const LayerPlan& plan) override { residency_.LearnPrompt(plan); }
   bool Prefetch(ExpertKey key) override;
   void Withdraw(ExpertKey key) override;
   void Release(ExpertKey key) override;

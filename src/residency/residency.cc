@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "decide/slots/policy.h"
+#include "decide/slots/prompt_rows.h"
 
 namespace moestro {
 namespace {
@@ -276,6 +277,12 @@ void Residency::Predict(ExpertLayerId layer, std::span<const ExpertId> experts) 
   for (const uint32_t pool : catalog_->layers[layer.value].pools) {
     pools_[pool].table->Predict(layer, experts);
   }
+}
+
+void Residency::LearnPrompt(const LayerPlan& plan) {
+  moestro::LearnPrompt(
+      plan, [this](ExpertKey key) { return catalog_->copy(key).pool; },
+      [this](uint32_t pool) -> SlotTable& { return *pools_[pool].table; });
 }
 
 void Residency::StartReads(uint32_t p, SlotId slot, ExpertKey key, Urgency urgency) {

@@ -19,6 +19,7 @@
 #include "base/result.h"
 #include "core/expert_catalog.h"
 #include "core/ids.h"
+#include "core/layer_plan.h"
 #include "decide/slots/expert_counts.h"
 #include "decide/slots/policy.h"
 #include "decide/slots/slot_table.h"
@@ -146,6 +147,7 @@ class Residency {
   void BeginSequence();
   void BeginLayer(ExpertLayerId layer);
   void Predict(ExpertLayerId layer, std::span<const ExpertId> experts);
+  void LearnPrompt(const LayerPlan& plan);  // see prompt_rows.h
 
   // Moves reads forward: cheap, never blocks.
   void Pump();
@@ -175,12 +177,12 @@ class Residency {
   static constexpr uint8_t kAllLanded = (1U << kMatrices) - 1;
   struct Slot {
     std::array<uint64_t, kMatrices> residue{};
-    uint8_t landed = 0;       // bit per matrix
-    uint8_t outstanding = 0;  // reads not finished
-    uint8_t wanted = 0;       // leases on demand
-    uint8_t missing = 0;      // bit per matrix that is not read any more
+    uint8_t landed = 0;        // bit per matrix
+    uint8_t outstanding = 0;   // reads not finished
+    uint8_t wanted = 0;        // leases on demand
+    uint8_t missing = 0;       // bit per matrix that is not read any more
     bool is_recalled = false;  // and on its way
-    ExpertKey key{};          // what is being read
+    ExpertKey key{};           // what is being read
     Lease::Notes notes;
   };
   struct Pool {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "decide/slots/prompt_rows.h"
 
 namespace moestro {
 
@@ -108,6 +109,12 @@ void SimMemory::BeginLayer(ExpertLayerId layer) {
 void SimMemory::Predict(ExpertLayerId layer, std::span<const ExpertId> experts) {
   for (const uint32_t pool : pools_.of_layer(layer)) tables_[pool].Predict(layer, experts);
   if (devices_ != nullptr) devices_->Predict(layer, experts);
+}
+
+void SimMemory::LearnPrompt(const LayerPlan& plan) {
+  moestro::LearnPrompt(
+      plan, [this](ExpertKey key) { return pools_.of(key); },
+      [this](uint32_t pool) -> SlotTable& { return tables_[pool]; });
 }
 
 bool SimMemory::Prefetch(ExpertKey key) {

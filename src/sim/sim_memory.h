@@ -70,6 +70,7 @@ class SimMemory final : public ExpertHolder {
   bool contains(ExpertKey key) const override;
   void BeginLayer(ExpertLayerId layer) override;
   void Predict(ExpertLayerId layer, std::span<const ExpertId> experts) override;
+  void LearnPrompt(const LayerPlan& plan) override;
   bool Prefetch(ExpertKey key) override;
   void Withdraw(ExpertKey key) override;
   void Release(ExpertKey key) override;

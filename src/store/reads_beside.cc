@@ -8,9 +8,8 @@
 
 namespace moestro {
 
-ReadsBeside::ReadsBeside(std::unique_ptr<BlockReader> reader, std::vector<Extent> regions,
-                         const ReadQueueOptions& reads)
-    : reader_(std::move(reader)),
+ReadsBeside::ReadsBeside(Open open, std::vector<Extent> regions, const ReadQueueOptions& reads)
+    : open_(std::move(open)),
       regions_(std::move(regions)),
       reads_(reads),
       thread_([this](const std::stop_token& stop) { Read(stop); }) {}
@@ -18,25 +17,24 @@ ReadsBeside::ReadsBeside(std::unique_ptr<BlockReader> reader, std::vector<Extent
 // What is thrown here is a lack of memory.
 void ReadsBeside::Read(const std::stop_token& stop) {
   try {
-    ReadUntil(stop);
+    if (Status read = ReadUntil(stop); !read) error_ = std::move(read).error();
   } catch (const std::exception& thrown) {
     error_ = Error{.code = Errc::kNoMemory, .message = thrown.what()};
   }
 }
 
-void ReadsBeside::ReadUntil(const std::stop_token& stop) {
+Status ReadsBeside::ReadUntil(const std::stop_token& stop) {
   constexpr double kSecondsOfARound = 0.1;
+  TRY(const std::unique_ptr<BlockReader> reader, open_());
   uint64_t round = 0;
   do {
-    const Result<BandwidthProbe> probe = ProbeBandwidth(
-        *reader_, regions_, {.reads = reads_, .most_seconds = kSecondsOfARound, .seed = ++round});
-    if (!probe) {
-      error_ = probe.error();
-      return;
-    }
-    bytes_ += probe->bytes;
-    seconds_ += probe->seconds;
+    TRY(const BandwidthProbe probe,
+        ProbeBandwidth(*reader, regions_,
+                       {.reads = reads_, .most_seconds = kSecondsOfARound, .seed = ++round}));
+    bytes_ += probe.bytes;
+    seconds_ += probe.seconds;
   } while (!stop.stop_requested());
+  return {};
 }
 
 Result<double> ReadsBeside::Stop() {

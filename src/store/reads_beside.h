@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -21,19 +22,21 @@ namespace moestro {
 
 class ReadsBeside {
  public:
-  // Begins to read as ProbeBandwidth() does, over and over. `reader` is its own.
-  ReadsBeside(std::unique_ptr<BlockReader> reader, std::vector<Extent> regions,
-              const ReadQueueOptions& reads);
+  // Opens a reader on the thread that uses it: a ring belongs to its thread.
+  using Open = std::function<Result<std::unique_ptr<BlockReader>>()>;
+  // Begins to read as ProbeBandwidth() does, over and over.
+  ReadsBeside(Open open, std::vector<Extent> regions, const ReadQueueOptions& reads);
   ReadsBeside(const ReadsBeside&) = delete;
   ReadsBeside& operator=(const ReadsBeside&) = delete;
-  // Ends the reading and returns its bytes per second. Errors: those of ProbeBandwidth().
+  // Ends the reading and returns its bytes per second. Errors: those of `open` and of
+  // ProbeBandwidth().
   Result<double> Stop();
 
  private:
   void Read(const std::stop_token& stop);
-  void ReadUntil(const std::stop_token& stop);
+  Status ReadUntil(const std::stop_token& stop);
 
-  const std::unique_ptr<BlockReader> reader_;
+  const Open open_;
   const std::vector<Extent> regions_;
   const ReadQueueOptions reads_;
   uint64_t bytes_ = 0;  // of the thread until it has ended, as the next two

@@ -18,10 +18,8 @@ namespace {
 
 class ReadsBesideTest : public ::testing::Test {
  protected:
-  std::unique_ptr<BlockReader> Reader() const {
-    auto reader = OpenReader({.kind = ReaderKind::kPread}, {path_});
-    EXPECT_TRUE(reader) << reader.error().message;
-    return *std::move(reader);
+  ReadsBeside::Open Reader(ReaderKind kind = ReaderKind::kAuto) const {
+    return [kind, path = path_] { return OpenReader({.kind = kind}, {path}); };
   }
   std::vector<Extent> Regions() const {
     return {{.file = 0, .offset = 0, .length = kBytes / 2},
@@ -32,19 +30,32 @@ class ReadsBesideTest : public ::testing::Test {
   const std::string path_ = folder_.Write("weights", RandomBytes(kBytes, 1));
 };
 
+// A ring that is opened on one thread and used on another refuses.
 TEST_F(ReadsBesideTest, ReadsUntilItIsStopped) {
-  ReadsBeside reads(Reader(), Regions(), {});
-  std::this_thread::sleep_for(std::chrono::milliseconds(30));
-  const auto rate = reads.Stop();
-  ASSERT_TRUE(rate) << rate.error().message;
-  EXPECT_GT(*rate, 0.0);
+  for (const ReaderKind kind : {ReaderKind::kAuto, ReaderKind::kPread}) {
+    ReadsBeside reads(Reader(kind), Regions(), {});
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    const auto rate = reads.Stop();
+    ASSERT_TRUE(rate) << rate.error().message;
+    EXPECT_GT(*rate, 0.0);
+  }
 }
 
 TEST_F(ReadsBesideTest, EndsWhenItGoes) { const ReadsBeside reads(Reader(), Regions(), {}); }
 
 TEST_F(ReadsBesideTest, SaysWhatFailed) {
-  auto faulty = std::make_unique<FaultReader>(Reader(), FaultPlan().ErrorFrom(0, EIO));
-  ReadsBeside reads(std::move(faulty), Regions(), {});
+  const auto faulty = [this]() -> Result<std::unique_ptr<BlockReader>> {
+    TRY(std::unique_ptr<BlockReader> inner, Reader()());
+    return std::make_unique<FaultReader>(std::move(inner), FaultPlan().ErrorFrom(0, EIO));
+  };
+  ReadsBeside reads(faulty, Regions(), {});
+  const auto rate = reads.Stop();
+  ASSERT_FALSE(rate);
+  EXPECT_EQ(rate.error().code, Errc::kIo);
+}
+
+TEST_F(ReadsBesideTest, NoFileIsAnError) {
+  ReadsBeside reads([] { return OpenReader({}, {"/nowhere/at/all"}); }, Regions(), {});
   const auto rate = reads.Stop();
   ASSERT_FALSE(rate);
   EXPECT_EQ(rate.error().code, Errc::kIo);

@@ -105,7 +105,7 @@ bool DeviceTier::is_in_memory(ExpertKey key) const {
 // What neither runs from a device's slots nor is read past memory's is asked for in memory.
 void DeviceTier::RunInMemory(const LayerPlan& plan) {
   if (!parts_.memory) return;
-  LayerPlan asked{.layer = plan.layer};
+  LayerPlan asked{.layer = plan.layer, .n_used = plan.n_used, .learned = plan.learned};
   for (const PlannedExpert& expert : plan.experts) {
     if (expert.place != Place::kDevice && !expert.is_staged) asked.experts.push_back(expert);
   }

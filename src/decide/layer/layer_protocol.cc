@@ -2,6 +2,7 @@
 #include "decide/layer/layer_protocol.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "base/check.h"
@@ -13,6 +14,7 @@ LayerProtocol::LayerProtocol(PrefetchPlanner& planner, ExpertHolder& holder, uin
     : planner_(planner), holder_(holder), lossy_(lossy), held_(layers) {}
 
 void LayerProtocol::BeginSequence() {
+  is_first_prompt_ = true;
   planner_.BeginSequence();
   if (lossy_.choices != nullptr) lossy_.choices->BeginSequence();
 }
@@ -33,8 +35,10 @@ LayerPlan LayerProtocol::AfterRouting(const Routed& routed) {
   layer_ = routed.layer.value;
   decodes_ = std::ranges::contains(routed.kinds, RowKind::kDecode);
   EndUpgrade();
+  if (decodes_) is_first_prompt_ = false;
   if (decodes_) holder_.BeginLayer(routed.layer);
   LayerPlan plan = MakePlan(routed);
+  if (!plan.learned.empty()) holder_.LearnPrompt(plan);
   // What was prefetched for this layer and is not needed frees its slot before the layer's own
   // requests come.
   std::erase_if(held_[layer_], [&](ExpertKey key) {
@@ -51,7 +55,9 @@ LayerPlan LayerProtocol::MakePlan(const Routed& routed) {
   const bool is_lossy =
       lossy_.choices != nullptr || (lossy_.chooser != nullptr && !lossy_.chooser->is_exact());
   if (!is_lossy) {
-    return PlanLayer(routed.layer, routed.routing, routed.kinds, is_present);
+    LayerPlan plan = PlanLayer(routed.layer, routed.routing, routed.kinds, is_present);
+    plan.learned = PromptRows(routed);
+    return plan;
   }
   ResidentModel* choices = lossy_.choices;
   if (choices != nullptr && decodes_) choices->BeginLayer(routed.layer);
@@ -60,10 +66,22 @@ LayerPlan LayerProtocol::MakePlan(const Routed& routed) {
   LayerPlan plan = PlanLayer(routed.layer, routed.routing, routed.kinds, is_present,
                              lossy_.chooser->NeedsOf(routed.layer, routed.routing, routed.kinds));
   plan.n_replaced = replaced;
+  plan.learned = PromptRows(routed);
   if (choices != nullptr) choices->Run(plan);
   if (lossy_.upgrades != nullptr && decodes_) upgrade_ = lossy_.upgrades->Next(plan);
   Count(plan);
   return plan;
+}
+
+// Of a prompt that begins a sequence while no other lives, policies learn: decode of other texts
+// would lose by it (docs/decisions/0003-prefill-streams.md). With the standard half-life of 32 rows
+// those before the last 128 weigh less than a sixteenth.
+std::vector<ExpertId> LayerProtocol::PromptRows(const Routed& routed) const {
+  constexpr size_t kMostRows = 128;
+  if (!is_first_prompt_) return {};
+  const std::vector<ExpertId>& all = routed.routing.experts;
+  const size_t n = std::min(all.size(), kMostRows * routed.routing.n_used);
+  return {all.end() - static_cast<std::ptrdiff_t>(n), all.end()};
 }
 
 // The slot is not held any longer; what is being read goes on.
@@ -85,7 +103,7 @@ void LayerProtocol::Count(const LayerPlan& plan) {
   losses_.replaced += plan.n_replaced;
 }
 
-// Predictors and policies hear of decode rows only.
+// Predictors hear of decode rows only.
 void LayerProtocol::Learn(const Routed& routed) {
   const uint32_t used = routed.routing.n_used;
   const size_t rows = routed.kinds.size();

@@ -38,6 +38,8 @@ class ExpertHolder {
   // The decode's clock and what is predicted, for the replacement policies.
   virtual void BeginLayer(ExpertLayerId layer) = 0;
   virtual void Predict(ExpertLayerId layer, std::span<const ExpertId> experts) = 0;
+  // What the plan says of a prompt's rows, for the policies (see prompt_rows.h).
+  virtual void LearnPrompt(const LayerPlan& plan) = 0;
   // Pins an expert for a later layer, and starts reading it if it is absent. False: no room.
   virtual bool Prefetch(ExpertKey key) = 0;
   // Ends a prefetch: what has not been read of it yet is not read.
@@ -93,6 +95,7 @@ class LayerProtocol {
 
  private:
   LayerPlan MakePlan(const Routed& routed);
+  std::vector<ExpertId> PromptRows(const Routed& routed) const;
   void Learn(const Routed& routed);
   void Expect(const Routed& routed);
   void Count(const LayerPlan& plan);
@@ -110,7 +113,8 @@ class LayerProtocol {
   std::optional<ExpertKey> upgrading_;  // asked for at the layer before, its slot is held until now
   LossCounts losses_;
   size_t layer_ = 0;
-  bool decodes_ = false;  // the layer has decode rows
+  bool decodes_ = false;          // the layer has decode rows
+  bool is_first_prompt_ = false;  // a sequence has begun alone, and nothing has been decoded since
   // What decode rows will need of later layers' experts, by this token's own scores as the layer's
   // input shows them. Source: HOBBIT. What is not here is needed as usual.
   std::unordered_map<ExpertKey, Need> expected_;

@@ -187,6 +187,7 @@ class Wishes final : public ExpertHolder {
   bool contains(ExpertKey) const override { return false; }
   void BeginLayer(ExpertLayerId) override {}
   void Predict(ExpertLayerId, std::span<const ExpertId>) override {}
+  void LearnPrompt(const LayerPlan&) override {}
   bool Prefetch(ExpertKey key) override {
     prefetched.insert(key);
     return true;

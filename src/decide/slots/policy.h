@@ -45,6 +45,9 @@ class Policy {
   // The experts that `layer`, of those ahead in this step, will probably ask for; after
   // LayerBegun(). A hint that may be wrong, and that need not come.
   virtual void Predicted(ExpertLayerId /*layer*/, std::span<const ExpertId> /*experts*/) {}
+  // A row of a prompt chose these experts of `layer`. The rows of a layer come in their order, and
+  // no decode row is in their step. Says how often experts are used, but uses no slot.
+  virtual void Prompted(ExpertLayerId /*layer*/, std::span<const ExpertId> /*experts*/) {}
   // `slot` now belongs to `key` and has just been used, by `rows` of the step: one use as far as
   // recency goes, that many as far as frequency goes. REQUIRES: the slot was empty.
   virtual void Inserted(SlotId slot, ExpertKey key, uint32_t rows) = 0;

@@ -104,6 +104,7 @@ class Machine final : private ExpertHolder {
     if (tier_) tier_->BeginLayer(layer);
   }
   void Predict(ExpertLayerId, std::span<const ExpertId>) override {}
+  void LearnPrompt(const LayerPlan&) override {}
   bool Prefetch(ExpertKey key) override {
     if (tier_ && tier_->contains(key) && !memory_.contains(key)) return false;
     const std::optional<Memory::Pin> pin = memory_.TryAcquire(key, Use::kPrefetch);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "decide/slots/prompt_rows.h"
 
 namespace moestro {
 
@@ -26,6 +27,7 @@ void ResidentModel::Predict(ExpertLayerId layer, std::span<const ExpertId> exper
 }
 
 void ResidentModel::Run(const LayerPlan& plan) {
+  LearnPrompt(plan, pool_of_, [this](uint32_t pool) -> SlotTable& { return tables_[pool]; });
   for (const PlannedExpert& expert : plan.experts) {
     Request(expert.key, expert.use, expert.n_pairs);
   }

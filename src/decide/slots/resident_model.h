@@ -26,7 +26,8 @@ class ResidentModel {
   void BeginSequence();
   void BeginLayer(ExpertLayerId layer);
   void Predict(ExpertLayerId layer, std::span<const ExpertId> experts);  // see Policy::Predicted()
-  // The experts of a plan are asked for in its order, are there at once and are let go.
+  // The experts of a plan are asked for in its order, are there at once and are let go. Learns what
+  // the plan says of a prompt first.
   void Run(const LayerPlan& plan);
   // An expert that is fetched for later tokens: present from now on.
   void Fetch(ExpertKey key);

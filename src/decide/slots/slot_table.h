@@ -4,11 +4,11 @@
 //
 // A slot is free, loading or ready. Leases pin it; a pinned or loading slot never leaves.
 // Experts that no decode step has used yet are transient: those of a prompt and those prefetched.
-// The policy does not know them, and they leave before anything that decode has used, newest first
-// while a prefill goes on: one long prompt neither washes out decode's history nor flushes its own
-// first layers (a cyclic sweep through an LRU of a third of the size hits nothing), and a wrong
-// prefetch is the first to leave. Prefetching a resident expert only pins it; no prefetch counts as
-// a request, a hit or a miss.
+// The policy has no rank for them, and they leave before anything that decode has used, newest
+// first while a prefill goes on: one long prompt neither washes out decode's history nor flushes
+// its own first layers (a cyclic sweep through an LRU of a third of the size hits nothing), and a
+// wrong prefetch is the first to leave. Prefetching a resident expert only pins it; no prefetch
+// counts as a request, a hit or a miss.
 #pragma once
 
 #include <cstddef>
@@ -51,6 +51,10 @@ class SlotTable final : private PinView {
   void OtherCopyUsed(ExpertKey ran, uint32_t rows) { policy_->OtherCopyUsed(ran, rows); }
   void Predict(ExpertLayerId layer, std::span<const ExpertId> experts) {
     policy_->Predicted(layer, experts);
+  }
+  // What a row of a prompt chose among this table's experts (see policy.h).
+  void LearnPrompt(ExpertLayerId layer, std::span<const ExpertId> experts) {
+    policy_->Prompted(layer, experts);
   }
 
   // Finds or makes a place for `key` and pins it once. An absent key's slot is left loading: the

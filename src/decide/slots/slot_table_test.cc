@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "decide/slots/policies/lru.h"
+#include "decide/slots/policy.h"
 
 namespace moestro {
 namespace {
@@ -158,6 +159,21 @@ TEST(SlotTable, DecodeTakesTransientSlotsBeforeItsOwn) {
   Use1(table, Key(0, 1));  // decode adopts a transient expert
   EXPECT_EQ(Use1(table, Key(0, 3)).evicted, Key(0, 0));
   EXPECT_EQ(Use1(table, Key(0, 4)).evicted, Key(0, 2));
+}
+
+// A prompt reads both experts once, whatever its rows chose; decode keeps the one it uses more.
+TEST(SlotTable, DecodeKeepsWhatThePromptUsedOften) {
+  SlotTable table({.slots = 2, .layers = 1, .experts = 8}, *MakePolicy({.name = "next-use"}));
+  const std::vector<ExpertId> rare = {{1}};
+  const std::vector<ExpertId> often = {{0}};
+  for (int row = 0; row < 40; ++row) {
+    table.LearnPrompt(ExpertLayerId{0}, row % 10 == 0 ? rare : often);
+  }
+  for (const int e : {0, 1}) Use1(table, Key(0, e), Use::kPrefill);
+  table.BeginLayer(ExpertLayerId{0});
+  for (const int e : {0, 1}) Use1(table, Key(0, e));
+  table.BeginLayer(ExpertLayerId{0});
+  EXPECT_EQ(Use1(table, Key(0, 2)).evicted, Key(0, 1));
 }
 
 TEST(SlotTable, DroppedSlotsAreFreeAndThePolicyForgetsThem) {

@@ -60,6 +60,12 @@ class NextUsePolicy final : public RankedPolicy {
     for (const ExpertId e : experts) predicted.is_predicted[distance - 1][e.value] = true;
     Defer(layer, {.by = By::kPrediction, .distance = distance, .trust = trust_[distance - 1]});
   }
+  // As if the row had been decoded: a pass of its own.
+  void Prompted(ExpertLayerId layer, std::span<const ExpertId> experts) override {
+    if (has_begun_) EndPass(now());
+    for (const ExpertId e : experts) Used({.layer = layer, .expert = e}, 1);
+    EndPass(layer);
+  }
   void Erased(SlotId slot) override {
     Settle(ranking_.layer_of(slot));
     RankedPolicy::Erased(slot);

@@ -63,6 +63,11 @@ class EagerNextUse {
       Set(s, std::min(chance, now + (1.0 - now) * later));
     }
   }
+  void Prompted(uint16_t layer, const std::vector<ExpertId>& experts) {
+    if (has_begun_) EndPass(now_);
+    for (const ExpertId e : experts) layers_[layer][e.value].rows = 1;
+    EndPass(layer);
+  }
   void Inserted(uint32_t s, ExpertKey key, uint32_t rows) {
     slots_[s] = {.is_used = true, .key = key};
     order_[key.layer.value].push_back(s);
@@ -239,6 +244,11 @@ class Both {
     lazy_->Predicted(ExpertLayerId{layer}, experts);
     eager_.Predicted(layer, experts);
   }
+  void Prompt(uint16_t layer) {
+    const std::vector<ExpertId> experts = {AnyExpert(), AnyExpert()};
+    lazy_->Prompted(ExpertLayerId{layer}, experts);
+    eager_.Prompted(layer, experts);
+  }
   // An expert of the layer; who leaves for it is compared.
   void Use(uint32_t rows) {
     const ExpertKey key{.layer = {now_}, .expert = AnyExpert()};
@@ -305,6 +315,9 @@ TEST(NextUse, EvictsWhomItWouldEvictIfItRankedAtOnce) {
   const PolicyShape shape{.slots = 30, .layers = 6, .experts = 12};
   Both both(shape, 1);
   for (int token = 0; token < 800 && !testing::Test::HasFailure(); ++token) {
+    for (int row = 0; token % 100 == 0 && row < 120; ++row) {
+      both.Prompt(static_cast<uint16_t>(row / 20));
+    }
     for (uint16_t l = 0; l < 6; ++l) {
       both.Begin(l);
       if (both.Random() % 2 == 0 && l + 1 < 6) both.Predict(static_cast<uint16_t>(l + 1));
@@ -313,6 +326,22 @@ TEST(NextUse, EvictsWhomItWouldEvictIfItRankedAtOnce) {
     }
   }
   EXPECT_GT(both.compared(), 3000U);
+}
+
+// The older expert would leave if both had been used alike.
+TEST(NextUse, KnowsWhomThePromptUsedOften) {
+  auto policy = *MakePolicy({.name = "next-use"});
+  policy->Reset({.slots = 2, .layers = 1, .experts = 8});
+  const std::vector<ExpertId> rare = {{1}, {2}};
+  const std::vector<ExpertId> often = {{0}, {2}};
+  for (int row = 0; row < 40; ++row) {
+    policy->Prompted(ExpertLayerId{0}, row % 10 == 0 ? rare : often);
+  }
+  policy->LayerBegun(ExpertLayerId{0});
+  policy->Inserted(SlotId{0}, {.layer = {0}, .expert = {0}}, 1);
+  policy->Inserted(SlotId{1}, {.layer = {0}, .expert = {1}}, 1);
+  policy->LayerBegun(ExpertLayerId{0});
+  EXPECT_EQ(policy->Victim(Pins({})), SlotId{1});
 }
 
 // Long times without a victim, layers without requests, layers that run in no order or not at all.
