@@ -32,7 +32,8 @@ Result<Generated> Show(TerminalSession& session, const std::vector<Token>& token
   return made;
 }
 
-// The next message: nullopt ends the conversation. The engine reads on while the user writes.
+// The next message: nullopt ends the conversation. Until the user has written a line, the engine
+// reads recalled experts.
 Result<std::optional<std::string>> Ask(TerminalSession& session, Output& output) {
   while (true) {
     TRY_STATUS(output.Write(kAsk));

@@ -38,7 +38,7 @@
 namespace moestro {
 namespace {
 
-constexpr uint32_t kDecodeProbes = 4;  // of memory, before and between a decode's steps
+constexpr uint32_t kDecodeProbes = 4;  // of memory, before and between a decode's steps, at most
 
 struct BenchOptions {
   CommonOptions common;
@@ -168,7 +168,7 @@ Status Decode(const BenchOptions& options, SideBySide& rows, Engine& engine, Dec
   if (options.decode == 0) return rows.Finish();
   TRY(const double rate, engine.ProbeDiskBandwidth());
   disk.Add(rate);
-  const uint32_t between = std::max(options.decode / kDecodeProbes, 1U);
+  const uint32_t between = (options.decode + kDecodeProbes - 1) / kDecodeProbes;
   for (uint32_t i = 0; i < options.decode; ++i) {
     if (i % between == 0) TRY_STATUS(limit.Probe());
     bar.Update("decode", i, options.decode);

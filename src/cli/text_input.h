@@ -13,8 +13,8 @@ std::string ProcessEscapes(std::string_view text);
 
 // One line of standard input without its newline; nullopt at its end and after an interrupt.
 std::optional<std::string> ReadLine();
-// Whether ReadLine() may find something at once: a line, or the end. Always, unless a person at a
-// terminal writes.
+// Whether ReadLine() returns at once: a line or the end is there. Always true where standard input
+// is no terminal.
 bool HasInput();
 
 }  // namespace moestro

@@ -15,8 +15,8 @@ namespace moestro {
 using SequenceId = Id<struct SequenceTag, uint32_t>;
 
 // Whose traffic a row's experts are. Predictors and prefetch learn from decode alone, replacement
-// policies also from a prompt that begins a sequence while no other lives; statistics and traces
-// keep the two apart.
+// policies also from prompts after a sequence has begun alone and before a token is decoded;
+// statistics and traces keep the two apart.
 enum class RowKind : uint8_t { kDecode, kPrompt };
 
 struct BatchRow {

@@ -199,8 +199,10 @@ class Engine {
       std::span<Sequence* const> sequences) = 0;
 
   // The same while other bytes of the experts are read as decode reads them: neither gets what it
-  // gets alone. Takes about half a second. nullopt: as above, or the engine does not measure it.
-  // kIo: a read failed.
+  // gets alone. Takes a quarter of a second and four steps at least, twice that with a first pass,
+  // and a MiB for each read at a time beside the budget. nullopt: as above, or the engine does not
+  // measure it. kIo, kUnsupported, kNoMemory, kInvalidRequest: of the reads; kIo also: the
+  // sequences have lost their last tokens.
   struct Together {
     double compute_seconds = 0.0;  // of a step
     double disk_bandwidth = 0.0;   // bytes per second

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/result.h"
 #include "base/stop_signal.h"
@@ -65,6 +66,9 @@ struct RecallOptions {
   std::string folder = {};  // empty: nothing is kept or read
   bool is_cold = false;     // the same
   bool keeps = true;        // false: what was kept stays as it is
+  // Of experts that are read first, under way at a time: a disk reads so much while the next part
+  // of memory becomes resident, and neither a start nor a step waits long for it.
+  uint64_t bytes_at_a_time = 32 * kMiB;
   bool is_on() const { return !folder.empty() && !is_cold; }
 };
 

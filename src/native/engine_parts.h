@@ -30,7 +30,7 @@
 namespace moestro {
 
 // What is still there when a device is lost and all else is put together again: the model's
-// directory, the sequences' tokens, what was counted and who wants to be told.
+// directory, the sequences' tokens, what was counted and which observers want to be told.
 struct NativeEngine::Lasting {
   ModelFile model;
   std::optional<SequenceTable> sequences = {};

@@ -35,7 +35,7 @@ NativeEngine::~NativeEngine() {
   try {
     if (running_) running_->KeepUses();
   } catch (const std::exception& error) {
-    LogInfo("the experts in slots are not kept: {}", error.what());
+    LogInfo("which experts decode used is not kept: {}", error.what());
   }
 }
 
@@ -233,7 +233,7 @@ bool NativeEngine::WorkWhileIdle() {
   if (!CheckParts()) return false;
   Residency& residency = running_->slots->residency();
   if (!residency.is_recalling()) return false;
-  residency.RecallAhead(SlotPart::kRecallBytes);
+  residency.RecallAhead(running_->opened->options.recall.bytes_at_a_time);
   residency.WaitBriefly();
   return true;
 }

@@ -11,9 +11,9 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "decide/slots/policy.h"
-#include "decide/slots/recall_order.h"
 #include "engine/plan/io_depth.h"
-#include "learned/kept_slots.h"
+#include "learned/kept_uses.h"
+#include "learned/recall_order.h"
 #include "native/catalog.h"
 #include "residency/lease_stream.h"
 #include "store/probe.h"
@@ -182,7 +182,7 @@ std::vector<uint8_t> SlotPart::UsesNow() const {
 Status SlotPart::Populate(Team& team, const Progress& report) const {
   for (size_t step = 0; step < kPopulateSteps; ++step) {
     report("reserving memory", step, kPopulateSteps);
-    residency_->RecallAhead(kRecallBytes);
+    residency_->RecallAhead(opened_.options.recall.bytes_at_a_time);
     TRY_STATUS(team.Run([&](int thread, int n_threads) {
       const auto part = step * static_cast<size_t>(n_threads) + static_cast<size_t>(thread);
       residency_->Populate(part, kPopulateSteps * static_cast<size_t>(n_threads));

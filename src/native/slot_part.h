@@ -10,7 +10,6 @@
 #include <span>
 #include <vector>
 
-#include "base/bytes.h"
 #include "base/result.h"
 #include "decide/slots/resident_model.h"
 #include "device/team.h"
@@ -49,9 +48,6 @@ class SlotPart {
   ResidentModel MakeResidentModel() const;
   std::vector<SlotContents> contents() const;
 
-  // Of recalled experts at a time: a disk reads so much while the next part of memory becomes
-  // resident, and neither a start nor a step waits long for it.
-  static constexpr uint64_t kRecallBytes = 32 * kMiB;
   // The experts that decode used in earlier runs are read first (learned/kept_slots.h). Returns
   // their number.
   uint64_t Recall();

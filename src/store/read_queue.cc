@@ -31,7 +31,7 @@ uint32_t Allocate(std::vector<T>& table, std::vector<uint32_t>& free) {
   return index;
 }
 
-Error GivenUp() { return {Errc::kInterrupted, "nobody wants what this read brings"}; }
+Error GivenUp() { return {Errc::kInterrupted, "no caller waits for this read any more"}; }
 
 }  // namespace
 

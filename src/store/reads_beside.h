@@ -29,7 +29,7 @@ class ReadsBeside {
   ReadsBeside(const ReadsBeside&) = delete;
   ReadsBeside& operator=(const ReadsBeside&) = delete;
   // Ends the reading and returns its bytes per second. Errors: those of `open` and of
-  // ProbeBandwidth().
+  // ProbeBandwidth(). REQUIRES: called once.
   Result<double> Stop();
 
  private:

@@ -27,7 +27,7 @@ using testing::Program;
 
 const std::string kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
 constexpr size_t kTextBytes = 6'000'000;
-constexpr uint64_t kBudget = 90 * kMiB;
+constexpr uint64_t kBudget = 96 * kMiB;
 
 class MemoryTest : public ::testing::Test {
  protected:

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/append.h"
-#include "learned/kept_slots.h"
+#include "learned/kept_uses.h"
 #include "native/native_engine.h"
 #include "tests/support/fault_reader_testing.h"
 #include "tests/support/prompts_testing.h"
@@ -37,6 +37,7 @@ class RecallTest : public testing::Test {
     options.threads = 2;
     options.cache = CacheSize{.percent = percent};
     options.recall.folder = cache();
+    options.recall.bytes_at_a_time = 1;  // one expert, so that a start does not read all of them
     return options;
   }
   std::unique_ptr<NativeEngine> Open(const EngineOptions& options) const {
@@ -93,6 +94,7 @@ TEST_F(RecallTest, ASecondStartHasWhatTheFirstUsed) {
   }
   const auto engine = Open(Options());
   EXPECT_GT(engine->facts().recalled, used.size() / 2);
+  EXPECT_TRUE(engine->WorkWhileIdle());
   WorkUntilDone(*engine);
   const std::vector<ExpertKey> recalled = Experts(*engine);
   EXPECT_EQ(recalled.size(), engine->facts().recalled);
@@ -139,10 +141,38 @@ TEST_F(RecallTest, AReadThatFailsIsNoError) {
   };
   const auto engine = Open(options);
   EXPECT_GT(engine->facts().recalled, 0U);
+  const size_t before = Experts(*engine).size();
   disk->SetPlan(FaultPlan().ErrorFrom(0, EIO));
+  EXPECT_TRUE(engine->WorkWhileIdle());
   WorkUntilDone(*engine);
+  EXPECT_LE(Experts(*engine).size(), before);
   disk->SetPlan({});
   EXPECT_EQ(Decode(*engine, 20), expected);
+}
+
+// Both rates are measured, and a text goes on as if they had not been.
+TEST_F(RecallTest, ReadsAndComputationAreProbedAtOnce) {
+  EngineOptions options = Options(100.0);
+  options.recall = {};
+  const auto probed = Open(options);
+  const auto other = Open(options);
+  std::vector<std::vector<float>> logits;
+  for (NativeEngine* engine : {probed.get(), other.get()}) {
+    Sequence sequence = engine->NewSequence();
+    EXPECT_EQ(engine->ProbeTogether(std::vector<Sequence*>{&sequence})->has_value(), false);
+    EXPECT_TRUE(Append(*engine, sequence, RandomTokens(20, kVocab, 1)));
+    if (engine == probed.get()) {
+      const auto both = engine->ProbeTogether(std::vector<Sequence*>{&sequence});
+      ASSERT_TRUE(both) << both.error().message;
+      ASSERT_TRUE(*both);
+      EXPECT_GT((*both)->compute_seconds, 0.0);
+      EXPECT_GT((*both)->disk_bandwidth, 0.0);
+    }
+    const auto next = Append(*engine, sequence, RandomTokens(1, kVocab, 2));
+    ASSERT_TRUE(next);
+    logits.emplace_back(next->begin(), next->end());
+  }
+  EXPECT_EQ(logits[0], logits[1]);
 }
 
 TEST_F(RecallTest, ColdStartsReadAndKeepNothing) {
@@ -166,7 +196,7 @@ TEST_F(RecallTest, WhatWasKeptCanStay) {
   EXPECT_EQ(std::filesystem::last_write_time(file), time);
 }
 
-// Lossy choices go by who is in memory: the same text must come again.
+// Lossy choices depend on which experts are in memory: the same text must come again.
 TEST_F(RecallTest, LossyRunsAreCold) {
   Decode(*Open(Options()), 10);
   EngineOptions lossy = Options();

@@ -73,9 +73,9 @@ LayerPlan LayerProtocol::MakePlan(const Routed& routed) {
   return plan;
 }
 
-// Of a prompt that begins a sequence while no other lives, policies learn: decode of other texts
-// would lose by it (docs/decisions/0003-prefill-streams.md). With the standard half-life of 32 rows
-// those before the last 128 weigh less than a sixteenth.
+// Policies learn from prompts after a sequence has begun alone and before a token is decoded:
+// decode of other texts would lose by it (docs/decisions/0003-prefill-streams.md). With the
+// standard half-life of 32 rows those before the last 128 weigh less than a sixteenth.
 std::vector<ExpertId> LayerProtocol::PromptRows(const Routed& routed) const {
   constexpr size_t kMostRows = 128;
   if (!is_first_prompt_) return {};

@@ -12,7 +12,8 @@
 
 namespace moestro {
 
-// Each table hears of its own pool's experts alone, as in decode. `pool_of(key)` says where an
+// Each table hears of its own pool's experts alone. Pools of low copies hear nothing: a prompt says
+// how often a model's own experts are used. `pool_of(key)` says where an
 // expert goes, `table_of(pool)` is that SlotTable.
 template <class PoolOf, class TableOf>
 void LearnPrompt(const LayerPlan& plan, PoolOf pool_of, TableOf table_of) {

@@ -4,8 +4,8 @@
 //
 // Spans decide bits: each span of a row has a softmax of its own, and spans are merged in order of
 // position. So a row's spans follow from the positions that this row sees, and from nothing else.
-// Tiles and parts decide only who computes what: a task is a tile's part of heads, with all spans
-// one after the other or, where such tasks are too few for the threads, with one span.
+// Tiles and parts decide only which thread computes what: a task is a tile's part of heads, with
+// all spans one after the other or, where such tasks are too few for the threads, with one span.
 #pragma once
 
 #include <cstdint>

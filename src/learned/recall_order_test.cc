@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "decide/slots/recall_order.h"
+#include "learned/recall_order.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace moestro {
@@ -56,6 +57,10 @@ TEST_F(RecallOrderTest, TheMostUsedOfEachPoolInOrderOfTheFile) {
   EXPECT_EQ(Order({9, 1}, packed), (Keys{{1, 0}, {0, 3}, {0, 2}, {0, 0}}));
   EXPECT_EQ(Order({0, 0}, packed), Keys());
   EXPECT_EQ(Order({4, 4}, std::vector<uint8_t>(8, 0)), Keys());
+}
+
+TEST_F(RecallOrderTest, SmallCountsHaveAnOrder) {
+  EXPECT_EQ(Order({1, 0}, {PackUses(1), PackUses(3), PackUses(2), 0, 0, 0, 0, 0}), (Keys{{0, 1}}));
 }
 
 TEST_F(RecallOrderTest, OldUsesCountHalf) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "decide/slots/recall_order.h"
+#include "learned/recall_order.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <functional>
 #include <tuple>
 
 #include "base/check.h"
@@ -41,7 +43,10 @@ std::vector<SlotTable::Used> RecallOrder(const ExpertCatalog& catalog, uint32_t 
   std::vector<SlotTable::Used> order;
   for (size_t p = 0; p < of_pool.size(); ++p) {
     std::vector<SlotTable::Used>& pool = of_pool[p];
-    std::ranges::stable_sort(pool, std::greater{}, &SlotTable::Used::uses);
+    // By what was kept: halves of small counts are alike.
+    std::ranges::stable_sort(pool, std::greater{}, [&](const SlotTable::Used& one) {
+      return packed[size_t{one.key.layer.value} * n_expert + one.key.expert.value];
+    });
     pool.resize(std::min<size_t>(pool.size(), slots[p]));
     order.append_range(pool);
   }

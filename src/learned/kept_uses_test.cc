@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "learned/kept_slots.h"
+#include "learned/kept_uses.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class KeptSlotsTest : public ::testing::Test {
+class KeptUsesTest : public ::testing::Test {
  protected:
   static ModelId Model() {
     return {.fingerprint = 7, .shape = {.n_layer = 2, .n_expert = 3, .n_used = 1}};
@@ -38,7 +38,7 @@ class KeptSlotsTest : public ::testing::Test {
   const std::vector<uint8_t> uses_ = {0, 1, 255, 10, 0, 128};
 };
 
-TEST_F(KeptSlotsTest, WhatIsKeptIsFound) {
+TEST_F(KeptUsesTest, WhatIsKeptIsFound) {
   EXPECT_TRUE(KeptUses(cache(), Model()).empty());
   KeepUses(cache(), Model(), uses_);
   EXPECT_EQ(KeptUses(cache(), Model()), uses_);
@@ -52,7 +52,7 @@ TEST_F(KeptSlotsTest, WhatIsKeptIsFound) {
   EXPECT_EQ(std::distance(fs::directory_iterator(cache()), fs::directory_iterator()), 1);
 }
 
-TEST_F(KeptSlotsTest, OtherModelsHaveOthers) {
+TEST_F(KeptUsesTest, OtherModelsHaveOthers) {
   KeepUses(cache(), Model(), uses_);
   ModelId other = Model();
   other.fingerprint = 8;
@@ -68,7 +68,7 @@ TEST_F(KeptSlotsTest, OtherModelsHaveOthers) {
   EXPECT_TRUE(KeptUses(cache(), other).empty());
 }
 
-TEST_F(KeptSlotsTest, ADamagedFileIsNoHint) {
+TEST_F(KeptUsesTest, ADamagedFileIsNoHint) {
   KeepUses(cache(), Model(), uses_);
   const std::string good = Content();
   for (size_t i = 0; i < good.size(); ++i) {
@@ -85,7 +85,7 @@ TEST_F(KeptSlotsTest, ADamagedFileIsNoHint) {
   EXPECT_EQ(KeptUses(cache(), Model()), uses_);
 }
 
-TEST_F(KeptSlotsTest, FilesThatOthersCouldHaveMadeAreNotRead) {
+TEST_F(KeptUsesTest, FilesThatOthersCouldHaveMadeAreNotRead) {
   KeepUses(cache(), Model(), uses_);
   fs::permissions(file(), fs::perms::others_write, fs::perm_options::add);
   EXPECT_TRUE(KeptUses(cache(), Model()).empty());
@@ -104,7 +104,7 @@ TEST_F(KeptSlotsTest, FilesThatOthersCouldHaveMadeAreNotRead) {
   EXPECT_EQ(std::distance(fs::directory_iterator(cache()), fs::directory_iterator()), 2);
 }
 
-TEST_F(KeptSlotsTest, WithoutAFolderNothingIsKept) {
+TEST_F(KeptUsesTest, WithoutAFolderNothingIsKept) {
   KeepUses("", Model(), uses_);
   EXPECT_TRUE(KeptUses("", Model()).empty());
   KeepUses(cache(), Model(), std::vector<uint8_t>(5));  // of no shape

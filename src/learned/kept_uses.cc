@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "learned/kept_slots.h"
+#include "learned/kept_uses.h"
 
 #include <cerrno>
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kCheckDigits = 16;
 
 std::string BeginningOf(const ModelId& model) {
-  return Format("moestro slots 1\n{:016x} {} {}\n", model.fingerprint, model.shape.n_layer,
+  return Format("moestro uses 1\n{:016x} {} {}\n", model.fingerprint, model.shape.n_layer,
                 model.shape.n_expert);
 }
 
@@ -37,7 +37,7 @@ size_t CountExperts(const ModelId& model) {
 }  // namespace
 
 std::string KeptUsesFile(const std::string& folder, const ModelId& model) {
-  return Format("{}/slots-{:016x}", folder, model.fingerprint);
+  return Format("{}/uses-{:016x}", folder, model.fingerprint);
 }
 
 std::vector<uint8_t> KeptUses(const std::string& folder, const ModelId& model) {
@@ -65,7 +65,7 @@ void KeepUses(const std::string& folder, const ModelId& model, std::span<const u
   content += CheckOf(content);
   const std::string path = KeptUsesFile(folder, model);
   if (WriteOwnFile(path, content)) return;
-  LogInfo("the experts in slots are not kept: cannot write {}: {}", path, std::strerror(errno));
+  LogInfo("which experts decode used is not kept: cannot write {}: {}", path, std::strerror(errno));
 }
 
 }  // namespace moestro
