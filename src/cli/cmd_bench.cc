@@ -360,6 +360,22 @@ Status Run(BenchOptions& options) {
   return output.Write(options.runs == 1 ? summary : Table(result));
 }
 
+void AddDraftFlags(Flags bench, const std::shared_ptr<BenchOptions>& options) {
+  const Flag draft = bench.AddParsed(
+      "--draft", "little[:N]|ngram[:N]",
+      "guess up to N tokens and check them in one step, as 'moestro run' does; of one sequence",
+      [options](const std::string& text) -> Status {
+        TRY(options->draft, ParseDraft(text));
+        return {};
+      });
+  bench
+      .Add("--draft-acceptance", options->acceptance,
+           "each guess is replaced by the token to come with this probability, else by another "
+           "one: random tokens cannot be guessed")
+      .Between(0.0, 1.0)
+      .Needs(draft);
+}
+
 }  // namespace
 
 void AddBench(CommandLine& line) {
@@ -369,7 +385,8 @@ void AddBench(CommandLine& line) {
   bench.Footer(
       "Evaluates random tokens, so that models without a vocabulary work too, and counts "
       "everything "
-      "from\nthe first token on with nothing cached. percent_of_bound compares with what the disk "
+      "from\nthe first token on; --cold: with no expert in memory. percent_of_bound compares with "
+      "what the disk "
       "and "
       "the\nprocessor of this machine would allow for the same work; percent_of_limit with what "
       "its disk\nand memory would allow perfect kernels and a policy that knows the future.\n"
@@ -408,19 +425,7 @@ void AddBench(CommandLine& line) {
            "'moestro sim'; says what the simulator makes of both")
       .Type("FILE")
       .Excludes("--preload");
-  const Flag draft = bench.AddParsed(
-      "--draft", "little[:N]|ngram[:N]",
-      "guess up to N tokens and check them in one step, as 'moestro run' does; of one sequence",
-      [options](const std::string& text) -> Status {
-        TRY(options->draft, ParseDraft(text));
-        return {};
-      });
-  bench
-      .Add("--draft-acceptance", options->acceptance,
-           "each guess is replaced by the token to come with this probability, else by another "
-           "one: random tokens cannot be guessed")
-      .Between(0.0, 1.0)
-      .Needs(draft);
+  AddDraftFlags(bench, options);
   bench.Add("--warmup", options->warmup, "other tokens evaluated before the clock starts")
       .Type("N")
       .ShowDefault();

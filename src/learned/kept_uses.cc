@@ -59,7 +59,7 @@ std::vector<uint8_t> KeptUses(const std::string& folder, const ModelId& model) {
 
 void KeepUses(const std::string& folder, const ModelId& model, std::span<const uint8_t> uses) {
   if (folder.empty() || uses.size() != CountExperts(model)) return;
-  MakePrivateFolder(folder);  // if that fails, so does writing
+  [[maybe_unused]] const std::error_code made = MakePrivateFolder(folder);  // writing will say so
   std::string content = BeginningOf(model);
   for (const uint8_t n : uses) content += static_cast<char>(n);
   content += CheckOf(content);

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <string_view>
+#include <system_error>
 
 #include "base/cache_folder.h"
 #include "base/format.h"
@@ -33,7 +34,7 @@ std::string KeyText(const WeightsKey& key) {
   return text;
 }
 
-std::string WithCheck(std::string text) {
+std::string WithCheck(const std::string& text) {
   Fnv1a check;
   check.Add(text);
   return text + Format("{:016x}\n", check.value());
@@ -89,7 +90,7 @@ std::optional<uint64_t> KeptWeights(const std::string& folder, const WeightsKey&
 
 void KeepWeights(const std::string& folder, const WeightsKey& key, uint64_t id) {
   if (folder.empty() || !IsSettled(key)) return;
-  MakePrivateFolder(folder);  // if that fails, so does writing
+  [[maybe_unused]] const std::error_code made = MakePrivateFolder(folder);  // writing will say so
   const std::string path = KeptWeightsFile(folder, key);
   if (WriteOwnFile(path, WithCheck(Format("{}{:016x}\n", KeyText(key), id)))) return;
   LogInfo("the weights' number is not kept: cannot write {}: {}", path, std::strerror(errno));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "native/catalog.h"
 #include "native/plan/prompt_chunk.h"
 
 namespace moestro {

@@ -11,7 +11,6 @@
 #include "base/log.h"
 #include "device/memory_probe.h"
 #include "engine/plan/io_depth.h"
-#include "native/catalog.h"
 #include "native/cost_probe.h"
 #include "native/engine_parts.h"
 #include "native/step_probe.h"

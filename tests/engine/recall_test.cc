@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "engine/append.h"
-#include "learned/kept_uses.h"
 #include "native/native_engine.h"
 #include "tests/support/fault_reader_testing.h"
 #include "tests/support/prompts_testing.h"

@@ -13,7 +13,6 @@
 #include "decide/ahead/prefetch_planner.h"
 #include "decide/layer/layer_protocol.h"
 #include "decide/slots/policies/lru.h"
-#include "decide/slots/prompt_rows.h"
 #include "decide/slots/resident_model.h"
 #include "decide/slots/slot_table.h"
 
