@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/file_size_limit_testing.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
@@ -101,6 +102,16 @@ TEST_F(KeptUsesTest, FilesThatOthersCouldHaveMadeAreNotRead) {
   KeepUses(cache(), Model(), uses_);  // cannot: no more than a line in the log
   EXPECT_TRUE(fs::is_directory(file()));
   EXPECT_EQ(std::distance(fs::directory_iterator(cache()), fs::directory_iterator()), 2);
+}
+
+TEST_F(KeptUsesTest, AFullDiskLeavesTheFileBefore) {
+  KeepUses(cache(), Model(), uses_);
+  {
+    const FileSizeLimit full(8);
+    KeepUses(cache(), Model(), std::vector<uint8_t>(6, 1));
+  }
+  EXPECT_EQ(KeptUses(cache(), Model()), uses_);
+  EXPECT_EQ(std::distance(fs::directory_iterator(cache()), fs::directory_iterator()), 1);
 }
 
 TEST_F(KeptUsesTest, WithoutAFolderNothingIsKept) {

@@ -179,13 +179,13 @@ void TiledAttention::Work(ggml_tensor* result, Scratch& s) {
 // softmax(scale * Q K) V for a task's rows and heads, one span after the other.
 void TiledAttention::AttendAll(const Task& task, float* out, Scratch& s) const {
   const uint32_t span = tile_of(task).span;
-  if (layer_.sinks.empty() && task.end <= (task.begin / span + 1) * span) {
+  if (layer_.sinks.empty() && task.end <= EndOfSpan(task.begin, span)) {
     AttendSpan(task, task.begin, task.end, s.span, s);
     return End(task, s.span, out);
   }
   BeginWhole(task, s.whole);
   for (uint32_t begin = task.begin; begin < task.end;) {
-    const uint32_t end = std::min((begin / span + 1) * span, task.end);
+    const uint32_t end = std::min(EndOfSpan(begin, span), task.end);
     AttendSpan(task, begin, end, s.span, s);
     Merge(task, begin, end, s.span, s.whole);
     begin = end;

@@ -113,7 +113,7 @@ void AttentionTasks::AddTasks(uint32_t tile, uint32_t kv_head, uint32_t parts, b
     wholes_.push_back({.first_task = static_cast<uint32_t>(tasks_.size())});
     for (uint32_t at = rows.begin; at < rows.end; at = task.end) {
       task.begin = at;
-      task.end = std::min((at / rows.span + 1) * rows.span, rows.end);
+      task.end = std::min(EndOfSpan(at, rows.span), rows.end);
       task.first_query = n_split_queries_;
       n_split_queries_ += rows.count * task.n_heads;
       tasks_.push_back(task);

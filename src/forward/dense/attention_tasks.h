@@ -30,6 +30,8 @@ uint32_t FirstSeen(const RowCells& row, uint32_t window);
 // Spans of a row that sees positions [first, n_positions): they begin at multiples of this, a power
 // of two. A row has kMostSpans at most.
 uint32_t SpanOf(uint32_t first, uint32_t n_positions);
+// Where the span of position `at` ends.
+constexpr uint32_t EndOfSpan(uint32_t at, uint32_t span) { return (at / span + 1) * span; }
 
 class AttentionTasks {
  public:
