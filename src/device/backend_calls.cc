@@ -53,6 +53,10 @@ void FreeAllocator::operator()(ggml_gallocr_t allocator) const noexcept {
   Swallowed([&] { ggml_gallocr_free(allocator); });
 }
 
+void FreePlan::operator()(ggml_backend_graph_plan_t plan) const noexcept {
+  Swallowed([&] { ggml_backend_graph_plan_free(backend, plan); });
+}
+
 void LoadPlugIn(const std::string& file) {
   Caught([&] { ggml_backend_load(file.c_str()); },
          [&](std::string_view why) {
@@ -158,6 +162,21 @@ Status PlaceGraph(ggml_gallocr_t allocator, ggml_cgraph* graph) {
 Status ComputeOn(ggml_backend_t backend, ggml_cgraph* graph) {
   return Guarded("computing a graph", [&] {
     return GaveUp(ggml_backend_graph_compute(backend, graph), Errc::kNoMemory);
+  });
+}
+
+Result<PlanPtr> PlanGraph(ggml_backend_t backend, ggml_cgraph* graph) {
+  return Guarded("planning a graph", [&]() -> Result<PlanPtr> {
+    PlanPtr plan(ggml_backend_graph_plan_create(backend, graph), FreePlan{backend});
+    if (plan) return plan;
+    return Fail(Errc::kNoMemory, "cannot plan a graph");
+  });
+}
+
+Status ComputePlan(const PlanPtr& plan) {
+  return Guarded("computing a graph", [&] {
+    return GaveUp(ggml_backend_graph_plan_compute(plan.get_deleter().backend, plan.get()),
+                  Errc::kNoMemory);
   });
 }
 

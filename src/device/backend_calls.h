@@ -35,6 +35,12 @@ struct FreeAllocator {
 using BackendPtr = std::unique_ptr<ggml_backend, FreeBackend>;
 using BufferPtr = std::unique_ptr<ggml_backend_buffer, FreeBuffer>;
 using AllocatorPtr = std::unique_ptr<ggml_gallocr, FreeAllocator>;
+struct FreePlan {
+  ggml_backend_t backend = nullptr;
+  void operator()(ggml_backend_graph_plan_t plan) const noexcept;
+};
+// What a backend works out for a placed graph before it runs it; for as many runs as wanted.
+using PlanPtr = std::unique_ptr<void, FreePlan>;
 
 // A plug-in's file. One that cannot be used is as good as absent; a sentence on stderr if it fails.
 void LoadPlugIn(const std::string& file);
@@ -74,6 +80,11 @@ Status PlaceGraph(ggml_gallocr_t allocator, ggml_cgraph* graph);
 // Runs a placed graph to its end. kInterrupted: the backend was told to leave; kNoMemory: it gave
 // up.
 Status ComputeOn(ggml_backend_t backend, ggml_cgraph* graph);
+// kNoMemory, kDevice. The graph, its places and the backend's settings of this moment are used until
+// the plan is freed. REQUIRES: a CPU backend.
+Result<PlanPtr> PlanGraph(ggml_backend_t backend, ggml_cgraph* graph);
+// As ComputeOn().
+Status ComputePlan(const PlanPtr& plan);
 // Returns while the device computes.
 Status LaunchOn(ggml_backend_t backend, ggml_cgraph* graph);
 // Until all launches are done.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Room for one ggml graph at a time: node metadata and intermediate results. What must outlive the
-// graph is placed by the caller in a BackendBuffer before Run().
+// Room for ggml graphs: node metadata, and one memory for the intermediate results of all of them,
+// which run one after the other. What must outlive a graph's run is placed by the caller in a
+// BackendBuffer before Place().
 #pragma once
 
 #include <ggml-alloc.h>
@@ -10,39 +11,59 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <memory>
 
 #include "base/result.h"
 #include "device/backend_calls.h"
 
 namespace moestro {
 
-class GraphArena {
+// The metadata of one graph.
+class GraphRoom {
  public:
-  // max_nodes: of the largest graph, inputs and views included. `backend` must outlive this.
-  GraphArena(ggml_backend_t backend, size_t max_nodes);
-
-  // Forgets the previous graph and starts an empty one.
-  ggml_context* Begin();
+  // max_nodes: of the largest graph, inputs and views included. Pages without nodes are not touched.
+  explicit GraphRoom(size_t max_nodes);
+  // Forgets the graph and starts an empty one.
+  void Begin();
   ggml_context* context() const { return context_.get(); }
   ggml_cgraph* graph() const { return graph_; }
+  uint64_t used_bytes() const { return ggml_used_mem(context_.get()); }
+
+ private:
+  size_t max_nodes_;
+  size_t size_;
+  std::unique_ptr<std::byte[]> metadata_;
+  ggml_context_ptr context_;
+  ggml_cgraph* graph_ = nullptr;  // lives in metadata_
+};
+
+class GraphArena {
+ public:
+  // max_nodes: of the largest graph. `backend` must outlive this.
+  GraphArena(ggml_backend_t backend, size_t max_nodes);
+
+  // Starts an empty graph in `room`, or in a room of the arena's own for one graph at a time. The
+  // functions below are about this graph.
+  ggml_context* Begin(GraphRoom* room = nullptr);
+  ggml_context* context() const { return room_->context(); }
+  ggml_cgraph* graph() const { return room_->graph(); }
 
   // Sizes the memory for the graph just built, the largest that will come. kNoMemory, kDevice.
   Status Reserve();
-  // Places inputs and intermediates; kNoMemory, kDevice.
+  // Places inputs and intermediates; kNoMemory, kDevice. A graph that was placed before may run
+  // again as long as buffer_bytes() stays the same: a larger graph moves the memory.
   Status Place();
   // Place() and computes.
   Status Run();
   // Computes what is placed, and returns while a device does; kDevice.
   Status Launch();
   uint64_t buffer_bytes() const;
+  uint64_t used_bytes() const { return room_->used_bytes(); }  // of the graph just built
 
  private:
   ggml_backend_t backend_;
-  size_t max_nodes_;
-  std::vector<std::byte> metadata_;
-  ggml_context_ptr context_;
-  ggml_cgraph* graph_ = nullptr;  // lives in metadata_
+  std::unique_ptr<GraphRoom> own_room_;
+  GraphRoom* room_;
   AllocatorPtr allocator_;
 };
 

@@ -47,12 +47,13 @@ Result<Team> Team::Create(CpuDevice& device) {
   };
   ggml_tensor* node = ggml_custom_4d(team.context_.get(), GGML_TYPE_F32, 1, 1, 1, 1, nullptr, 0,
                                      call, GGML_N_TASKS_MAX, team.call_.get());
-  team.graph_ = ggml_new_graph_custom(team.context_.get(), kNodes, false);
-  ggml_build_forward_expand(team.graph_, node);
+  ggml_cgraph* graph = ggml_new_graph_custom(team.context_.get(), kNodes, false);
+  ggml_build_forward_expand(graph, node);
   Result<BufferPtr> buffer =
       AllocateTensors(team.context_.get(), ggml_backend_get_default_buffer_type(device.backend()));
   if (!buffer) return Fail(Errc::kNoMemory, "cannot allocate the compute team's node");
   team.buffer_ = *std::move(buffer);
+  TRY(team.plan_, device.Plan(graph));
   return team;
 }
 

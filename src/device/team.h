@@ -33,7 +33,7 @@ class Team {
       (*static_cast<std::remove_reference_t<Work>*>(target))(thread, n_threads);
     };
     call_->target = &work;
-    Status done = device_->Compute(graph_);
+    Status done = ComputePlan(plan_);
     call_->target = nullptr;
     TRY_STATUS(call_->TakeFailure());
     return done;
@@ -55,7 +55,7 @@ class Team {
   CpuDevice* device_ = nullptr;
   ggml_context_ptr context_;
   BufferPtr buffer_;
-  ggml_cgraph* graph_ = nullptr;  // owned by context_
+  PlanPtr plan_;
   std::unique_ptr<Call> call_;    // the node's userdata points here, so it must not move
 };
 

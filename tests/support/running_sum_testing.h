@@ -27,17 +27,18 @@ class RunningSumMixer final : public Mixer {
   RunningSumMixer(const MixerParts& parts, const StateSpec& spec)
       : states_(parts.states), rms_eps_(parts.spec.rms_eps), n_values_(spec.n_values) {}
 
-  ggml_tensor* Build(const LayerTensors& w, const MixerRows& rows) override {
-    ggml_tensor* normed = RmsNorm(rows.ctx, rows.x, w.attn_norm, w.attn_norm_b, rms_eps_);
-    rows_ = rows;
+  ggml_tensor* Build(const LayerTensors& w, const MixerGraph& in) override {
+    ggml_tensor* normed = RmsNorm(in.ctx, in.x, w.attn_norm, w.attn_norm_b, rms_eps_);
     ggml_tensor* sums = ggml_custom_4d(
-        rows.ctx, GGML_TYPE_F32, n_values_, rows.x->ne[1], 1, 1, &normed, 1,
+        in.ctx, GGML_TYPE_F32, n_values_, in.x->ne[1], 1, 1, &normed, 1,
         [](ggml_tensor* result, int thread, int, void* self) {
           if (thread == 0) static_cast<RunningSumMixer*>(self)->Run(result);
         },
         1, this);
-    return ggml_add(rows.ctx, Linear(rows.ctx, w.attn_out, sums, w.attn_out_b), rows.x);
+    return ggml_add(in.ctx, Linear(in.ctx, w.attn_out, sums, w.attn_out_b), in.x);
   }
+
+  void Bind(const LayerTensors& /*w*/, const MixerRows& rows) override { rows_ = rows; }
 
  private:
   void Run(ggml_tensor* result) const {
@@ -60,7 +61,7 @@ class RunningSumMixer final : public Mixer {
   const StateStore& states_;
   float rms_eps_;
   int64_t n_values_;
-  MixerRows rows_;  // of the graph
+  MixerRows rows_;  // of the next run
 };
 
 inline Result<std::unique_ptr<Mixer>> MakeRunningSum(const MixerParts& parts,

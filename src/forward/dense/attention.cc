@@ -138,11 +138,7 @@ Status TiledAttention::Allocate(uint32_t threads) {
   return {};
 }
 
-ggml_tensor* TiledAttention::Node(ggml_context* ctx, ggml_tensor* q, const Layer& layer,
-                                  std::span<const RowCells> rows) {
-  CHECK(q->type == GGML_TYPE_F32 && ggml_is_contiguous(q));
-  CHECK(q->ne[0] == shape_.dim_k && q->ne[1] == shape_.n_head);
-  CHECK(static_cast<size_t>(q->ne[2]) == rows.size());
+void TiledAttention::Bind(const Layer& layer, std::span<const RowCells> rows) {
   CHECK(layer.sinks.empty() || layer.sinks.size() == shape_.n_head);
   layer_ = layer;
   rows_ = rows;
@@ -151,6 +147,11 @@ ggml_tensor* TiledAttention::Node(ggml_context* ctx, ggml_tensor* q, const Layer
   for (size_t i = 0; i < tasks_.wholes().size(); ++i) {
     left_[i].store(tasks_.wholes()[i].n_tasks, std::memory_order_relaxed);
   }
+}
+
+ggml_tensor* TiledAttention::Node(ggml_context* ctx, ggml_tensor* q) {
+  CHECK(q->type == GGML_TYPE_F32 && ggml_is_contiguous(q));
+  CHECK(q->ne[0] == shape_.dim_k && q->ne[1] == shape_.n_head);
   std::array<ggml_tensor*, 1> args = {q};
   const auto call = [](ggml_tensor* result, int thread, int /*n_threads*/, void* userdata) {
     auto* self = static_cast<TiledAttention*>(userdata);
@@ -161,6 +162,7 @@ ggml_tensor* TiledAttention::Node(ggml_context* ctx, ggml_tensor* q, const Layer
 }
 
 void TiledAttention::Work(ggml_tensor* result, Scratch& s) {
+  CHECK(static_cast<size_t>(result->ne[1]) == rows_.size());
   const auto* q = static_cast<const float*>(result->src[0]->data);
   auto* out = static_cast<float*>(result->data);
   for (;;) {

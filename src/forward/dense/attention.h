@@ -10,7 +10,7 @@
 // its own query and cells, to the bit. It does not depend on other rows of the step, on the chunks
 // of a prompt, on the number of threads, or on the places of its cells.
 //
-// Thread rule: Node() and the graph it is part of on the engine thread; the node itself runs on all
+// Thread rule: Node(), Bind() and the graph on the engine thread; the node itself runs on all
 // threads of the team.
 #pragma once
 
@@ -67,11 +67,12 @@ class TiledAttention {
     // [n_head]: a score that is part of the softmax and has no value; empty: no such scores.
     std::span<const float> sinks;
   };
-  // Adds the node: q F32 [dim_k, n_head, rows] -> [n_head * dim_v, rows]. The node uses the
-  // arguments of the last call, so a graph holds one such node. `rows` must live until the node has
-  // run. REQUIRES: the graph writes the cells before this node.
-  ggml_tensor* Node(ggml_context* ctx, ggml_tensor* q, const Layer& layer,
-                    std::span<const RowCells> rows);
+  // Adds the node: q F32 [dim_k, n_head, rows] -> [n_head * dim_v, rows]. A graph holds one such
+  // node. REQUIRES: the graph writes the cells before this node.
+  ggml_tensor* Node(ggml_context* ctx, ggml_tensor* q);
+  // Sets the cells and the rows of the next run of a graph with the node. `rows` must live until
+  // the node has run. REQUIRES: as many rows as the node's.
+  void Bind(const Layer& layer, std::span<const RowCells> rows);
 
  private:
   using Tile = AttentionTasks::Tile;
@@ -128,7 +129,7 @@ class TiledAttention {
   uint64_t split_bytes_ = 0;
   HostMemory split_memory_;
   Running split_;  // of all split tasks' queries
-  // The arguments of the node.
+  // What Bind() has set.
   Layer layer_;
   std::span<const RowCells> rows_;
   std::atomic<uint32_t> next_task_{0};

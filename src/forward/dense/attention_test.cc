@@ -88,7 +88,8 @@ class AttentionTest : public ::testing::TestWithParam<Param> {
     ggml_context* ctx = arena.Begin();
     ggml_tensor* q = ggml_new_tensor_3d(ctx, GGML_TYPE_F32, shape_.dim_k, shape_.n_head,
                                         static_cast<int64_t>(rows.size()));
-    ggml_tensor* mixed = attention->Node(ctx, q, layer, rows);
+    ggml_tensor* mixed = attention->Node(ctx, q);
+    attention->Bind(layer, rows);
     ggml_set_input(q);
     ggml_set_output(mixed);
     ggml_build_forward_expand(arena.graph(), mixed);

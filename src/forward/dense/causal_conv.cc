@@ -10,14 +10,17 @@ constexpr uint32_t kChannels = 128;  // that a thread takes at a time
 
 }  // namespace
 
-ggml_tensor* CausalConv::Node(ggml_context* ctx, ggml_tensor* x, const Layer& layer,
-                              std::span<const RowState> rows, const StateStore& states) {
+void CausalConv::Bind(const Layer& layer, std::span<const RowState> rows,
+                      const StateStore& states) {
   layer_ = layer;
   states_ = &states;
   rows_ = StateRows(rows, static_cast<uint32_t>(rows.size()));
   next_task_ = 0;
+}
+
+ggml_tensor* CausalConv::Node(ggml_context* ctx, ggml_tensor* x) {
   return ggml_custom_4d(
-      ctx, GGML_TYPE_F32, n_channels_, static_cast<int64_t>(rows.size()), 1, 1, &x, 1,
+      ctx, GGML_TYPE_F32, n_channels_, x->ne[1], 1, 1, &x, 1,
       [](ggml_tensor* result, int, int, void* self) {
         static_cast<CausalConv*>(self)->Work(result);
       },

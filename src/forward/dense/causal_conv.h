@@ -3,7 +3,7 @@
 // on ggml's threads. A row's result depends on its own values and on the rows of its sequence
 // before it, to the bit.
 //
-// Thread rule: Node() and the graph it is part of on the engine thread; the node itself runs on all
+// Thread rule: Node(), Bind() and the graph on the engine thread; the node itself runs on all
 // threads of the team.
 #pragma once
 
@@ -38,11 +38,12 @@ class CausalConv {
     uint32_t first = 0;              // column of x where the channels begin
     uint32_t layer = 0;              // of the states, which begin with [n_taps - 1][n_channels]
   };
-  // Adds the node: x F32 [first + n_channels or more, rows] -> [n_channels, rows]. The node uses
-  // the arguments of the last call, so a graph holds one such node. `states` must live until the
-  // node has run.
-  ggml_tensor* Node(ggml_context* ctx, ggml_tensor* x, const Layer& layer,
-                    std::span<const RowState> rows, const StateStore& states);
+  // Adds the node: x F32 [first + n_channels or more, rows] -> [n_channels, rows]. A graph holds
+  // one such node.
+  ggml_tensor* Node(ggml_context* ctx, ggml_tensor* x);
+  // Sets the layer and the rows of the next run of a graph with the node. `states` must live until
+  // the node has run.
+  void Bind(const Layer& layer, std::span<const RowState> rows, const StateStore& states);
 
  private:
   void Work(ggml_tensor* result);
@@ -53,7 +54,7 @@ class CausalConv {
   bool has_silu_;
   StateKernel kernel_;
   StopSignal* stop_;
-  // The arguments of the node.
+  // What Bind() has set.
   Layer layer_;
   const StateStore* states_ = nullptr;
   StateRows rows_;

@@ -33,17 +33,17 @@ Status DeltaNet::Allocate(uint32_t threads) {
   return {};
 }
 
-ggml_tensor* DeltaNet::Node(ggml_context* ctx, const Layer& layer, std::span<const RowState> rows,
-                            const StateStore& states) {
+void DeltaNet::Bind(const Layer& layer, std::span<const RowState> rows, const StateStore& states) {
   layer_ = layer;
   states_ = &states;
   rows_ = StateRows(rows, kTokens);
   next_task_ = 0;
-  const auto n_inputs =
-      static_cast<int>(std::ranges::find(layer_.inputs, nullptr) - layer_.inputs.begin());
+}
+
+ggml_tensor* DeltaNet::Node(ggml_context* ctx, Inputs inputs) {
+  const auto n_inputs = static_cast<int>(std::ranges::find(inputs, nullptr) - inputs.begin());
   return ggml_custom_4d(
-      ctx, GGML_TYPE_F32, spec_.n_values(), static_cast<int64_t>(rows.size()), 1, 1,
-      layer_.inputs.data(), n_inputs,
+      ctx, GGML_TYPE_F32, spec_.n_values(), inputs[0]->ne[1], 1, 1, inputs.data(), n_inputs,
       [](ggml_tensor* result, int thread, int, void* self) {
         auto* net = static_cast<DeltaNet*>(self);
         net->Work(result, net->scratch_[static_cast<size_t>(thread)]);
@@ -62,9 +62,9 @@ void DeltaNet::Work(ggml_tensor* result, Scratch& s) {
   }
 }
 
-StateKernel::Rows DeltaNet::RowsOf(const HeadColumns& columns, uint32_t h, uint32_t i,
-                                   uint32_t first_row) const {
-  const ggml_tensor* input = layer_.inputs[columns.source];
+StateKernel::Rows DeltaNet::RowsOf(const ggml_tensor* result, const HeadColumns& columns,
+                                   uint32_t h, uint32_t i, uint32_t first_row) {
+  const ggml_tensor* input = result->src[columns.source];
   const size_t stride = input->nb[1] / sizeof(float);
   return {.at = static_cast<const float*>(input->data) + first_row * stride + columns.at(h, i),
           .stride = stride};
@@ -75,8 +75,8 @@ void DeltaNet::Mix(const StateRun& run, uint32_t h, ggml_tensor* result, Scratch
   const DeltaNetColumns& columns = layer_.columns;
   const uint32_t dim = spec_.head_dim;
   // queries, keys [rows][head_dim] of length 1; queries over sqrt(head_dim).
-  Convolve(run, RowsOf(columns.query, h, 0, run.first), Part::kQueries, h * dim, s.queries);
-  Convolve(run, RowsOf(columns.key, h, 0, run.first), Part::kKeys, h * dim, s.keys);
+  Convolve(run, RowsOf(result, columns.query, h, 0, run.first), Part::kQueries, h * dim, s.queries);
+  Convolve(run, RowsOf(result, columns.key, h, 0, run.first), Part::kKeys, h * dim, s.keys);
   const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
   kernel_.normalise({.n_rows = run.count, .n = dim, .eps = eps_, .scale = scale},
                     {.at = s.queries, .stride = dim});
@@ -90,8 +90,8 @@ void DeltaNet::MixValueHead(const StateRun& run, uint32_t h, uint32_t i, ggml_te
   const DeltaNetColumns& columns = layer_.columns;
   const uint32_t dim = spec_.head_dim;
   const uint32_t head = value_head(h, i);
-  Convolve(run, RowsOf(columns.value, h, i, run.first), Part::kValues, head * dim, s.values);
-  Weigh(run, h, i, s);
+  Convolve(run, RowsOf(result, columns.value, h, i, run.first), Part::kValues, head * dim, s.values);
+  Weigh(run, h, i, result, s);
   // The head's matrix [head_dim][head_dim] from one place to the other; mixed [rows][head_dim] goes
   // into the result.
   const size_t matrix = spec_.inputs_values() + size_t{head} * spec_.matrix_values();
@@ -119,7 +119,7 @@ void DeltaNet::MixValueHead(const StateRun& run, uint32_t h, uint32_t i, ggml_te
                 .eps = eps_,
                 .is_sigmoid = spec_.decays_values,
                 .weight = layer_.norm,
-                .gate = RowsOf(columns.gate, h, i, run.first)},
+                .gate = RowsOf(result, columns.gate, h, i, run.first)},
                mixed);
 }
 
@@ -149,10 +149,11 @@ void DeltaNet::Convolve(const StateRun& run, const StateKernel::Rows& x, Part pa
 }
 
 // How much a value head keeps of its matrix and takes in of each row.
-void DeltaNet::Weigh(const StateRun& run, uint32_t h, uint32_t i, Scratch& s) const {
+void DeltaNet::Weigh(const StateRun& run, uint32_t h, uint32_t i, const ggml_tensor* result,
+                     Scratch& s) const {
   const uint32_t head = value_head(h, i);
-  const StateKernel::Rows decays = RowsOf(layer_.columns.decay, h, i, run.first);
-  const StateKernel::Rows rates = RowsOf(layer_.columns.rate, h, i, run.first);
+  const StateKernel::Rows decays = RowsOf(result, layer_.columns.decay, h, i, run.first);
+  const StateKernel::Rows rates = RowsOf(result, layer_.columns.rate, h, i, run.first);
   const uint32_t n = spec_.decays_values ? spec_.head_dim : 1;
   const float* dt = layer_.dt + size_t{head} * n;
   for (uint32_t r = 0; r < run.count; ++r) {

@@ -7,7 +7,7 @@
 // not on other rows of the step, nor on the chunks of a prompt or the number of threads.
 // Source: S. Yang, J. Kautz, A. Hatamizadeh, "Gated Delta Networks", 2024.
 //
-// Thread rule: Node() and the graph it is part of on the engine thread; the node itself runs on all
+// Thread rule: Node(), Bind() and the graph on the engine thread; the node itself runs on all
 // threads of the team.
 #pragma once
 
@@ -58,8 +58,8 @@ class DeltaNet {
   uint64_t thread_bytes() const { return thread_bytes_; }  // bytes of each thread
 
   static constexpr size_t kMostInputs = 6;
+  using Inputs = std::array<ggml_tensor*, kMostInputs>;  // F32 [n, rows]; null behind the last
   struct Layer {
-    std::array<ggml_tensor*, kMostInputs> inputs{};  // F32 [n, rows]; null behind the last
     DeltaNetColumns columns;
     // [channels][n_taps] of queries, keys and values.
     std::array<const float*, 3> conv{};
@@ -68,10 +68,11 @@ class DeltaNet {
     const float* norm = nullptr;  // [head_dim]
     uint32_t layer = 0;           // of the states
   };
-  // Adds the node: -> [n_values, rows]. The node uses the arguments of the last call, so a graph
-  // holds one such node. `rows` and `states` must live until the node has run.
-  ggml_tensor* Node(ggml_context* ctx, const Layer& layer, std::span<const RowState> rows,
-                    const StateStore& states);
+  // Adds the node: -> [n_values, rows]. A graph holds one such node.
+  ggml_tensor* Node(ggml_context* ctx, Inputs inputs);
+  // Sets the layer and the rows of the next run of a graph with the node. `states` must live until
+  // the node has run.
+  void Bind(const Layer& layer, std::span<const RowState> rows, const StateStore& states);
 
  private:
   // The buffers of one thread, for up to kTokens rows.
@@ -94,8 +95,9 @@ class DeltaNet {
     return spec_.sharing == HeadSharing::kConsecutive ? h * heads_together() + i
                                                       : i * spec_.n_head_k + h;
   }
-  StateKernel::Rows RowsOf(const HeadColumns& columns, uint32_t h, uint32_t i,
-                           uint32_t first_row) const;
+  // `result`: the node.
+  static StateKernel::Rows RowsOf(const ggml_tensor* result, const HeadColumns& columns, uint32_t h,
+                                  uint32_t i, uint32_t first_row);
   void Work(ggml_tensor* result, Scratch& s);
   void Mix(const StateRun& run, uint32_t h, ggml_tensor* result, Scratch& s) const;
   void MixValueHead(const StateRun& run, uint32_t h, uint32_t i, ggml_tensor* result,
@@ -104,7 +106,8 @@ class DeltaNet {
   enum class Part : uint8_t { kQueries, kKeys, kValues };
   void Convolve(const StateRun& run, const StateKernel::Rows& x, Part part, uint32_t channel,
                 float* y) const;
-  void Weigh(const StateRun& run, uint32_t h, uint32_t i, Scratch& s) const;
+  void Weigh(const StateRun& run, uint32_t h, uint32_t i, const ggml_tensor* result,
+             Scratch& s) const;
 
   DeltaNetSpec spec_;
   float eps_;
@@ -113,7 +116,7 @@ class DeltaNet {
   uint64_t thread_bytes_ = 0;
   HostMemory memory_;
   std::vector<Scratch> scratch_;  // [thread]
-  // The arguments of the node.
+  // What Bind() has set.
   Layer layer_;
   const StateStore* states_ = nullptr;
   StateRows rows_;

@@ -96,7 +96,11 @@ LayerGraph::LayerGraph(const Parts& parts)
       stop_(parts.stop),
       clock_(parts.clock),
       piece_rows_(PieceRows(parts)),
-      arena_(parts.device != nullptr ? parts.device->backend() : parts.cpu.backend(), kMaxNodes) {}
+      arena_(parts.device != nullptr ? parts.device->backend() : parts.cpu.backend(), kMaxNodes) {
+  if (parts.device != nullptr) return;
+  kept_ = std::make_unique<KeptGraphs>(parts.cpu, parts.stop, parts.spec.layers.size() + 1,
+                                       kMaxNodes);
+}
 
 Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint32_t n_ctx,
                                                        uint32_t chunk, uint32_t logits_rows) {
@@ -122,6 +126,7 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
   TRY_STATUS(graph->Reserve(chunk, logits_rows));
   graph->work_bytes_ += graph->arena_.buffer_bytes();
   for (const auto& mixer : graph->mixers_) graph->work_bytes_ += mixer->work_bytes();
+  graph->placed_bytes_ = graph->arena_.buffer_bytes();
   return graph;
 }
 
@@ -174,20 +179,25 @@ Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
   states_.assign(chunk, {});
   for (const auto& mixer : mixers_) mixer->Assume(chunk);
   const uint32_t head_rows = std::min(chunk, logits_rows);
+  arena_.Begin();
   BuildHead({.count = device_ != nullptr ? head_rows : std::min(head_rows, kHeadRows)}, 0);
   TRY_STATUS(CheckSupport());
   TRY_STATUS(arena_.Reserve());
   const uint64_t head = arena_.buffer_bytes();
   const std::vector<LayerSpec>& layers = spec_->layers;
+  uint64_t nodes = 0;  // bytes of a kept graph
   for (size_t l = 0; l < layers.size(); ++l) {
     const auto is_alike = [&](size_t other) {
       return layers[other] == layers[l] && BringsParts(other) == BringsParts(l);
     };
     if (std::ranges::any_of(std::views::iota(size_t{0}, l), is_alike)) continue;
+    arena_.Begin();
     BuildLayer(LayerId{static_cast<uint16_t>(l)}, 0, {.count = std::min(chunk, piece_rows_)});
     TRY_STATUS(CheckSupport());
     TRY_STATUS(arena_.Reserve());
+    nodes = std::max(nodes, arena_.used_bytes());
   }
+  if (kept_) work_bytes_ += (layers.size() + 1) * nodes;
   CHECK(arena_.buffer_bytes() >= head);  // gallocr never shrinks
   return {};
 }
@@ -300,8 +310,10 @@ Status LayerGraph::ComputeLayer(LayerId layer, uint32_t look_ahead) {
   // A row sees cells of earlier rows alone.
   for (uint32_t first = 0; first < n_rows;) {
     const StepRows rows{.first = first, .count = std::min(piece_rows_, n_rows - first)};
-    BuildLayer(layer, look_ahead, rows);
-    TRY_STATUS(Compute());
+    Bind(layer, rows);
+    // Graphs of a part of the rows are not kept: how many rows the step has is no part of the key.
+    const KeptGraphs::Key key{.rows = rows.count == n_rows ? n_rows : 0, .look_ahead = look_ahead};
+    TRY_STATUS(RunGraph(layer.value, key, [&] { BuildLayer(layer, look_ahead, rows); }));
     first += rows.count;
   }
   if (device_ == nullptr) return {};
@@ -348,8 +360,11 @@ Status LayerGraph::Head(uint32_t first_row, uint32_t n_rows) {
   TRY_STATUS(SendHidden());
   const uint32_t together = device_ != nullptr ? n_rows : kHeadRows;
   for (uint32_t at = 0; at < n_rows; at += together) {
-    BuildHead({.first = first_row + at, .count = std::min(together, n_rows - at)}, at);
-    TRY_STATUS(Compute());
+    const StepRows rows{.first = first_row + at, .count = std::min(together, n_rows - at)};
+    // A graph of later rows of logits is not kept: `at` is no part of the key.
+    const auto build = [&] { BuildHead(rows, at); };
+    const KeptGraphs::Key key{.first = rows.first, .rows = at == 0 ? rows.count : 0};
+    TRY_STATUS(RunGraph(spec_->n_layer(), key, build));
   }
   TRY_STATUS(FetchHead(n_rows));
   const auto row =
@@ -376,9 +391,39 @@ Status LayerGraph::SendHidden() {
   return buffers_->Send(StepBuffers::kHidden, row_bytes());
 }
 
+template <class Build>
+Status LayerGraph::RunGraph(size_t place, const KeptGraphs::Key& key, Build&& build) {
+  if (!kept_ || key.rows == 0 || key.rows > KeptGraphs::kMostRows) {
+    arena_.Begin();
+    build();
+    return Compute();
+  }
+  if (!kept_->Has(place, key)) {
+    arena_.Begin(&kept_->Begin(place));
+    build();
+    TRY_STATUS(Place());
+    TRY_STATUS(kept_->Add(place, key));
+  }
+  TRY_STATUS(kept_->Run(place));
+  return Interrupted();
+}
+
+Status LayerGraph::Place() {
+  TRY_STATUS(arena_.Place());
+  if (kept_ && arena_.buffer_bytes() != placed_bytes_) kept_->Drop();
+  placed_bytes_ = arena_.buffer_bytes();
+  return {};
+}
+
+// A plug-in that looks at nothing between nodes runs on with what attention has left half done.
+Status LayerGraph::Interrupted() const {
+  if (stop_ == nullptr || !stop_->is_requested()) return {};
+  return Fail(Errc::kInterrupted, "stopped on request");
+}
+
 // A device computes while this returns; the call that fetches something waits for it.
 Status LayerGraph::Compute() {
-  const Status placed = arena_.Place();
+  const Status placed = Place();
   if (device_ != nullptr) {
     if (!placed) return Fail(Errc::kDevice, "{}: {}", device_->info().name, placed.error().message);
     return arena_.Launch();
@@ -386,9 +431,7 @@ Status LayerGraph::Compute() {
   TRY_STATUS(placed);
   if (stop_ == nullptr) return cpu_->Compute(arena_.graph());
   TRY_STATUS(cpu_->Compute(arena_.graph(), *stop_));
-  // A plug-in that looks at nothing between nodes runs on with what attention has left half done.
-  if (stop_->is_requested()) return Fail(Errc::kInterrupted, "stopped on request");
-  return {};
+  return Interrupted();
 }
 
 Status LayerGraph::FetchLogits(LayerId layer, uint32_t look_ahead) {
@@ -486,22 +529,29 @@ void LayerGraph::BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t loo
   }
 }
 
+void LayerGraph::Bind(LayerId layer, StepRows rows) {
+  Mixer* const mixer = mixer_of_[layer.value];
+  if (mixer == nullptr) return;
+  const std::vector<RowCells>& visible = kv_->is_recent(layer.value) ? recent_ : visible_;
+  mixer->Bind(tensors_->layers[layer.value],
+              {.layer = layer,
+               .first = rows.first,
+               .visible = std::span(visible).subspan(rows.first, rows.count),
+               .states = std::span(states_).subspan(rows.first, rows.count)});
+}
+
 void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
-  ggml_context* ctx = arena_.Begin();
+  ggml_context* ctx = arena_.context();
   const LayerTensors& w = tensors_->layers[layer.value];
   const bool is_recent = kv_->is_recent(layer.value);
 
   // hidden [rows][n_embd], each row's position, and the cell that its key and value go to.
-  const MixerRows in{
-      .ctx = ctx,
-      .graph = arena_.graph(),
-      .layer = layer,
-      .first = rows.first,
-      .x = Input(layer.value, rows),
-      .positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, rows.count),
-      .cells = ggml_new_tensor_1d(ctx, GGML_TYPE_I64, rows.count),
-      .visible = std::span(is_recent ? recent_ : visible_).subspan(rows.first, rows.count),
-      .states = std::span(states_).subspan(rows.first, rows.count)};
+  const MixerGraph in{.ctx = ctx,
+                      .graph = arena_.graph(),
+                      .layer = layer,
+                      .x = Input(layer.value, rows),
+                      .positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, rows.count),
+                      .cells = ggml_new_tensor_1d(ctx, GGML_TYPE_I64, rows.count)};
   buffers_->Place(in.positions, StepBuffers::kPositions, rows.first * sizeof(int32_t));
   buffers_->Place(in.cells, is_recent ? StepBuffers::kRecentCells : StepBuffers::kCells,
                   rows.first * sizeof(int64_t));
@@ -568,7 +618,7 @@ void LayerGraph::BuildFeedForward(LayerId layer, ggml_tensor* attended, uint32_t
 
 // logits [rows][n_vocab] = output * norm(hidden), from row `at` of the logits on.
 void LayerGraph::BuildHead(StepRows rows, uint32_t at) {
-  ggml_context* ctx = arena_.Begin();
+  ggml_context* ctx = arena_.context();
   ggml_tensor* x = RmsNorm(ctx, Input(spec_->n_layer(), rows), tensors_->output_norm,
                            tensors_->output_norm_b, spec_->rms_eps);
   ggml_tensor* logits = Linear(ctx, tensors_->output, x, tensors_->output_b);

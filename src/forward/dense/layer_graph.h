@@ -26,6 +26,7 @@
 #include "device/look_ahead.h"
 #include "forward/dense/attention.h"
 #include "forward/dense/chosen_positions.h"
+#include "forward/dense/kept_graphs.h"
 #include "forward/dense/mixers/mixer.h"
 #include "forward/dense/step_buffers.h"
 #include "forward/dense/tensors.h"
@@ -138,11 +139,19 @@ class LayerGraph {
   ggml_tensor* EndLayer(ggml_tensor* y, uint32_t layer, StepRows rows);
   ggml_tensor* Input(uint32_t layer, StepRows rows);
   void Output(ggml_tensor* result, StepBuffers::Region region, uint64_t first_row);
+  // Sets the rows of the next run of the layer's graph.
+  void Bind(LayerId layer, StepRows rows);
   void BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows);
   void BuildFeedForward(LayerId layer, ggml_tensor* attended, uint32_t look_ahead, StepRows rows);
   void BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead, StepRows rows);
   void BuildHead(StepRows rows, uint32_t at);
+  // Runs the graph of a place: of a layer, or of the head behind the last one. `build` adds its
+  // nodes, unless the graph is kept from an earlier step.
+  template <class Build>
+  Status RunGraph(size_t place, const KeptGraphs::Key& key, Build&& build);
+  Status Place();
   Status Compute();
+  Status Interrupted() const;
   void Embed(std::span<const StepRow> rows);
   Status SendHidden();
   Status FetchLogits(LayerId layer, uint32_t look_ahead);
@@ -171,6 +180,8 @@ class LayerGraph {
   uint64_t work_bytes_ = 0;
   std::vector<float> ahead_;  // scratch
   GraphArena arena_;
+  std::unique_ptr<KeptGraphs> kept_;  // null: on a device
+  uint64_t placed_bytes_ = 0;         // of the arena, when the kept graphs were placed
 };
 
 }  // namespace moestro

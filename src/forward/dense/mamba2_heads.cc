@@ -29,16 +29,19 @@ Result<std::unique_ptr<Mamba2Heads>> Mamba2Heads::Create(const Mamba2Spec& spec,
   return heads;
 }
 
-ggml_tensor* Mamba2Heads::Node(ggml_context* ctx, ggml_tensor* projected, ggml_tensor* convolved,
-                               const Layer& layer, std::span<const RowState> rows,
-                               const StateStore& states) {
+void Mamba2Heads::Bind(const Layer& layer, std::span<const RowState> rows,
+                       const StateStore& states) {
   layer_ = layer;
   states_ = &states;
   rows_ = StateRows(rows, kTokens);
   next_task_ = 0;
+}
+
+ggml_tensor* Mamba2Heads::Node(ggml_context* ctx, ggml_tensor* projected,
+                               ggml_tensor* convolved) {
   std::array inputs = {projected, convolved};
   return ggml_custom_4d(
-      ctx, GGML_TYPE_F32, spec_.n_inner(), static_cast<int64_t>(rows.size()), 1, 1, inputs.data(),
+      ctx, GGML_TYPE_F32, spec_.n_inner(), projected->ne[1], 1, 1, inputs.data(),
       static_cast<int>(inputs.size()),
       [](ggml_tensor* result, int thread, int, void* self) {
         auto* heads = static_cast<Mamba2Heads*>(self);

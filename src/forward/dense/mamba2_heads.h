@@ -4,7 +4,7 @@
 // rows of its sequence before it, to the bit.
 // Source: T. Dao, A. Gu, "Transformers are SSMs", 2024.
 //
-// Thread rule: Node() and the graph it is part of on the engine thread; the node itself runs on all
+// Thread rule: Node(), Bind() and the graph on the engine thread; the node itself runs on all
 // threads of the team.
 #pragma once
 
@@ -41,10 +41,11 @@ class Mamba2Heads {
     uint32_t layer = 0;         // of the states: the convolution's, then the heads' matrices
   };
   // Adds the node: projected F32 [n_projected, rows], of which gates and steps are read, and
-  // convolved [n_convolved, rows] -> [n_inner, rows]. The node uses the arguments of the last call,
-  // so a graph holds one such node. `states` must live until the node has run.
-  ggml_tensor* Node(ggml_context* ctx, ggml_tensor* projected, ggml_tensor* convolved,
-                    const Layer& layer, std::span<const RowState> rows, const StateStore& states);
+  // convolved [n_convolved, rows] -> [n_inner, rows]. A graph holds one such node.
+  ggml_tensor* Node(ggml_context* ctx, ggml_tensor* projected, ggml_tensor* convolved);
+  // Sets the layer and the rows of the next run of a graph with the node. `states` must live until
+  // the node has run.
+  void Bind(const Layer& layer, std::span<const RowState> rows, const StateStore& states);
 
  private:
   // The buffers of one thread, for up to kTokens rows.
@@ -64,7 +65,7 @@ class Mamba2Heads {
   StopSignal* stop_;
   HostMemory memory_;
   std::vector<Scratch> scratch_;  // [thread]
-  // The arguments of the node.
+  // What Bind() has set.
   Layer layer_;
   const StateStore* states_ = nullptr;
   StateRows rows_;

@@ -48,13 +48,16 @@ Status PositionIndexer::Allocate(uint32_t n_ctx, uint32_t threads) {
   return {};
 }
 
-ggml_tensor* PositionIndexer::Node(ggml_context* ctx, ggml_tensor* queries, ggml_tensor* weights,
-                                   const Rows& rows) {
+void PositionIndexer::Bind(const Rows& rows) {
+  rows_ = rows;
+  next_row_.store(0, std::memory_order_relaxed);
+}
+
+ggml_tensor* PositionIndexer::Node(ggml_context* ctx, ggml_tensor* queries,
+                                   ggml_tensor* weights) {
   CHECK(queries->type == GGML_TYPE_F32 && ggml_is_contiguous(queries));
   CHECK(queries->ne[0] == spec_.head_dim && queries->ne[1] == spec_.n_head);
   CHECK(weights->type == GGML_TYPE_F32 && weights->ne[0] == spec_.n_head);
-  rows_ = rows;
-  next_row_.store(0, std::memory_order_relaxed);
   std::array<ggml_tensor*, 2> args = {queries, weights};
   const auto call = [](ggml_tensor* result, int thread, int /*n_threads*/, void* userdata) {
     auto* self = static_cast<PositionIndexer*>(userdata);

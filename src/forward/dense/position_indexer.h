@@ -5,7 +5,7 @@
 // is chosen. Scores that are no numbers are reported to ChosenPositions. A custom node on ggml's
 // threads. Source: DeepSeek-AI, "DeepSeek-V3.2", 2025, section 2.1.
 //
-// Thread rule: Node() and the graph it is part of on the engine thread; the node itself runs on all
+// Thread rule: Node(), Bind() and the graph on the engine thread; the node itself runs on all
 // threads of the team.
 #pragma once
 
@@ -46,10 +46,11 @@ class PositionIndexer {
     ChosenPositions* chosen = nullptr;  // the same; Begin() has been called for these rows
   };
   // Adds the node: queries F32 [head_dim, n_head, rows], weights F32 [n_head, rows] -> chosen runs
-  // of rows with more positions than are chosen. The node uses the arguments of the last call, so a
-  // graph holds one such node. REQUIRES: the graph writes the cells before this node.
-  ggml_tensor* Node(ggml_context* ctx, ggml_tensor* queries, ggml_tensor* weights,
-                    const Rows& rows);
+  // of rows with more positions than are chosen. A graph holds one such node. REQUIRES: the graph
+  // writes the cells before this node.
+  ggml_tensor* Node(ggml_context* ctx, ggml_tensor* queries, ggml_tensor* weights);
+  // Sets the rows of the next run of a graph with the node.
+  void Bind(const Rows& rows);
 
  private:
   // The buffers of one thread.
@@ -79,7 +80,7 @@ class PositionIndexer {
   uint64_t thread_bytes_ = 0;
   HostMemory memory_;
   std::vector<Scratch> scratch_;  // [thread]
-  // The arguments of the node.
+  // What Bind() has set.
   Rows rows_;
   std::atomic<uint32_t> next_row_{0};
 };

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
-#include <utility>
 
 #include "device/attention_kernel.h"
 #include "forward/dense/blocks.h"
@@ -60,34 +59,43 @@ class AttentionMixer final : public Mixer {
     return {};
   }
 
-  ggml_tensor* Build(const LayerTensors& w, const MixerRows& rows) override {
-    ggml_context* ctx = rows.ctx;
+  ggml_tensor* Build(const LayerTensors& w, const MixerGraph& in) override {
+    ggml_context* ctx = in.ctx;
     // x [n_embd, rows] -> q [head_dim_k, n_head, rows], k [head_dim_k, n_head_kv, rows], v.
-    Heads h = Project(ctx, w, RmsNorm(ctx, rows.x, w.attn_norm, w.attn_norm_b, rms_eps_));
+    Heads h = Project(ctx, w, RmsNorm(ctx, in.x, w.attn_norm, w.attn_norm_b, rms_eps_));
     // Each row turned by its position.
-    h.q = Rotate(ctx, h.q, rows.positions);
-    h.k = Rotate(ctx, h.k, rows.positions);
+    h.q = Rotate(ctx, h.q, in.positions);
+    h.k = Rotate(ctx, h.k, in.positions);
     if (spec_.form.qk_norm == QkNorm::kAfterRope) NormHeads(ctx, w, h);
-    float scale = spec_.scale;
-    if (scale == 0.0F) scale = 1.0F / std::sqrt(static_cast<float>(spec_.head_dim_k));
-    if (spec_.form.scale_query) h.q = ggml_scale(ctx, h.q, std::exchange(scale, 1.0F));
+    if (spec_.form.scale_query) h.q = ggml_scale(ctx, h.q, QueryScale());
 
     // The cache is written before the node below reads it: nodes run in the order they are added.
-    ggml_tensor* k_cache = kv_->K(ctx, rows.layer.value);
-    ggml_tensor* v_cache = kv_->V(ctx, rows.layer.value);
-    ggml_tensor* keys = ggml_reshape_2d(ctx, h.k, spec_.n_embd_k(), rows.x->ne[1]);
-    ggml_build_forward_expand(rows.graph, ggml_set_rows(ctx, k_cache, keys, rows.cells));
-    ggml_build_forward_expand(rows.graph, ggml_set_rows(ctx, v_cache, h.v, rows.cells));
+    ggml_tensor* k_cache = kv_->K(ctx, in.layer.value);
+    ggml_tensor* v_cache = kv_->V(ctx, in.layer.value);
+    ggml_tensor* keys = ggml_reshape_2d(ctx, h.k, spec_.n_embd_k(), in.x->ne[1]);
+    ggml_build_forward_expand(in.graph, ggml_set_rows(ctx, k_cache, keys, in.cells));
+    ggml_build_forward_expand(in.graph, ggml_set_rows(ctx, v_cache, h.v, in.cells));
     // mixed [n_head * head_dim_v, rows]: what each head found in its sequence's cells; back to
     // [n_embd, rows], plus the residual.
-    ggml_tensor* mixed = masked_ ? masked_->Node(ctx, h.q, {k_cache, v_cache, w.attn_sinks}, scale)
-                                 : TiledNode(rows, h.q, w.attn_sinks, scale);
+    ggml_tensor* mixed = masked_ ? masked_->Node(ctx, h.q, {k_cache, v_cache, w.attn_sinks}, ScoreScale())
+                                 : tiled_->Node(ctx, h.q);
     if (h.gate != nullptr) mixed = Gated(ctx, mixed, h.gate);
     mixed = Linear(ctx, w.attn_out, mixed, w.attn_out_b);
     if (w.attn_post_norm != nullptr) {
       mixed = RmsNorm(ctx, mixed, w.attn_post_norm, nullptr, rms_eps_);
     }
-    return AddResidual(ctx, mixed, rows.x, residual_scale_);
+    return AddResidual(ctx, mixed, in.x, residual_scale_);
+  }
+
+  void Bind(const LayerTensors& w, const MixerRows& rows) override {
+    if (!tiled_) return;
+    const KvCache::Layer cells = kv_->layer(rows.layer.value);
+    TiledAttention::Layer layer{
+        .k = cells.k, .v = cells.v, .scale = ScoreScale(), .window = spec_.window, .sinks = {}};
+    if (w.attn_sinks != nullptr) {
+      layer.sinks = {static_cast<const float*>(w.attn_sinks->data), spec_.n_head};
+    }
+    tiled_->Bind(layer, rows.visible);
   }
 
   Status SetRows(std::span<const RowCells> visible) override {
@@ -100,14 +108,12 @@ class AttentionMixer final : public Mixer {
   uint64_t thread_bytes() const override { return tiled_ ? tiled_->thread_bytes() : 0; }
 
  private:
-  ggml_tensor* TiledNode(const MixerRows& rows, ggml_tensor* q, const ggml_tensor* sinks,
-                         float scale) {
-    const KvCache::Layer cells = kv_->layer(rows.layer.value);
-    TiledAttention::Layer layer{
-        .k = cells.k, .v = cells.v, .scale = scale, .window = spec_.window, .sinks = {}};
-    if (sinks != nullptr) layer.sinks = {static_cast<const float*>(sinks->data), spec_.n_head};
-    return tiled_->Node(rows.ctx, q, layer, rows.visible);
+  // Of queries times keys; where queries are scaled, of their scores nothing more.
+  float QueryScale() const {
+    if (spec_.scale != 0.0F) return spec_.scale;
+    return 1.0F / std::sqrt(static_cast<float>(spec_.head_dim_k));
   }
+  float ScoreScale() const { return spec_.form.scale_query ? 1.0F : QueryScale(); }
 
   // RMS of each head, where the file has the norms.
   void NormHeads(ggml_context* ctx, const LayerTensors& w, Heads& h) const {

@@ -23,23 +23,29 @@ class DeltaNetMixer final : public Mixer {
         states_(&parts.states),
         net_(std::move(net)) {}
 
-  ggml_tensor* Build(const LayerTensors& w, const MixerRows& rows) override {
-    ggml_context* ctx = rows.ctx;
-    ggml_tensor* x = RmsNorm(ctx, rows.x, w.attn_norm, w.attn_norm_b, rms_eps_);
+  ggml_tensor* Build(const LayerTensors& w, const MixerGraph& in) override {
+    ggml_context* ctx = in.ctx;
+    ggml_tensor* x = RmsNorm(ctx, in.x, w.attn_norm, w.attn_norm_b, rms_eps_);
     // x [n_embd, rows] -> queries, keys, values and gates of all heads, and two numbers of each
     // value head.
     const bool is_kimi = spec_.decays_values;
-    DeltaNet::Layer layer{.columns = is_kimi ? KimiColumns() : ColumnsOf(w),
-                          .conv = ConvolutionOf(w),
-                          .dt = FloatsOf(w.state_dt_b),
-                          .a = FloatsOf(is_kimi ? w.state_a_column : w.state_a),
-                          .norm = FloatsOf(w.state_norm),
-                          .layer = rows.layer.value};
-    is_kimi ? ProjectKimi(ctx, w, x, layer.inputs) : Project(ctx, w, x, layer.inputs);
+    DeltaNet::Inputs inputs{};
+    is_kimi ? ProjectKimi(ctx, w, x, inputs) : Project(ctx, w, x, inputs);
     // mixed [n_values, rows], back to [n_embd, rows], plus the residual.
-    ggml_tensor* mixed = net_->Node(ctx, layer, rows.states, *states_);
+    ggml_tensor* mixed = net_->Node(ctx, inputs);
     ggml_tensor* out = is_kimi ? w.attn_out : w.state_out;
-    return AddResidual(ctx, Linear(ctx, out, mixed, nullptr), rows.x, residual_scale_);
+    return AddResidual(ctx, Linear(ctx, out, mixed, nullptr), in.x, residual_scale_);
+  }
+
+  void Bind(const LayerTensors& w, const MixerRows& rows) override {
+    const bool is_kimi = spec_.decays_values;
+    net_->Bind({.columns = is_kimi ? KimiColumns() : ColumnsOf(w),
+                .conv = ConvolutionOf(w),
+                .dt = FloatsOf(w.state_dt_b),
+                .a = FloatsOf(is_kimi ? w.state_a_column : w.state_a),
+                .norm = FloatsOf(w.state_norm),
+                .layer = rows.layer.value},
+               rows.states, *states_);
   }
 
   uint64_t thread_bytes() const override { return net_->thread_bytes(); }

@@ -50,26 +50,40 @@ class LatentAttentionMixer final : public Mixer {
     return {};
   }
 
-  ggml_tensor* Build(const LayerTensors& w, const MixerRows& rows) override {
-    ggml_context* ctx = rows.ctx;
-    const int64_t n_rows = rows.x->ne[1];
-    ggml_tensor* x = RmsNorm(ctx, rows.x, w.attn_norm, w.attn_norm_b, rms_eps_);
+  ggml_tensor* Build(const LayerTensors& w, const MixerGraph& in) override {
+    ggml_context* ctx = in.ctx;
+    const int64_t n_rows = in.x->ne[1];
+    ggml_tensor* x = RmsNorm(ctx, in.x, w.attn_norm, w.attn_norm_b, rms_eps_);
     // The cache is written before the node below reads it: nodes run in the order they are added.
-    ggml_tensor* k_cache = kv_->K(ctx, rows.layer.value);
-    ggml_tensor* keys = Keys(ctx, w, x, rows.positions);
-    ggml_build_forward_expand(rows.graph, ggml_set_rows(ctx, k_cache, keys, rows.cells));
+    ggml_tensor* k_cache = kv_->K(ctx, in.layer.value);
+    ggml_tensor* keys = Keys(ctx, w, x, in.positions);
+    ggml_build_forward_expand(in.graph, ggml_set_rows(ctx, k_cache, keys, in.cells));
     ggml_tensor* of_queries = QueryLatent(ctx, w, x);
-    if (spec_.has_own_indexer()) Choose(w, rows, x, of_queries);
+    if (spec_.has_own_indexer()) Choose(w, in, x, of_queries);
     // found [n_latent, n_head, rows]: the latents that each head found in its sequence's cells.
-    ggml_tensor* q = Queries(ctx, w, of_queries, rows.positions);
+    ggml_tensor* q = Queries(ctx, w, of_queries, in.positions);
     ggml_tensor* found =
-        masked_ ? masked_->Node(ctx, q, {.k = k_cache}, spec_.scale) : TiledNode(rows, q);
+        masked_ ? masked_->Node(ctx, q, {.k = k_cache}, spec_.scale) : tiled_->Node(ctx, q);
     found = ggml_reshape_3d(ctx, found, spec_.n_latent, spec_.n_head, n_rows);
     // mixed [n_head * head_dim_v, rows], back to [n_embd, rows], plus the residual.
     ggml_tensor* values = HeadByHead(ctx, ToValues(ctx, w), found);
     ggml_tensor* mixed = ggml_reshape_2d(ctx, values, spec_.n_embd_out(), n_rows);
     mixed = Linear(ctx, w.attn_out, mixed, w.attn_out_b);
-    return AddResidual(ctx, mixed, rows.x, residual_scale_);
+    return AddResidual(ctx, mixed, in.x, residual_scale_);
+  }
+
+  void Bind(const LayerTensors& /*w*/, const MixerRows& rows) override {
+    if (!tiled_) return;
+    const KvCache::Layer cells = kv_->layer(rows.layer.value);
+    if (spec_.has_own_indexer()) chosen_->Begin(rows.first, rows.visible);
+    if (indexer_) {
+      indexer_->Bind(
+          {.keys = cells.v, .first = rows.first, .visible = rows.visible, .chosen = chosen_});
+    }
+    const bool is_chosen = chosen_ != nullptr && chosen_->top_k() > 0;
+    tiled_->Bind(
+        {.k = cells.k, .v = nullptr, .scale = spec_.scale, .window = 0, .sinks = {}},
+        is_chosen ? chosen_->rows(rows.first, rows.visible.size()) : rows.visible);
   }
 
   Status SetRows(std::span<const RowCells> visible) override {
@@ -84,17 +98,6 @@ class LatentAttentionMixer final : public Mixer {
   }
 
  private:
-  ggml_tensor* TiledNode(const MixerRows& rows, ggml_tensor* q) {
-    const TiledAttention::Layer cells{.k = kv_->layer(rows.layer.value).k,
-                                      .v = nullptr,
-                                      .scale = spec_.scale,
-                                      .window = 0,
-                                      .sinks = {}};
-    const bool is_chosen = chosen_ != nullptr && chosen_->top_k() > 0;
-    return tiled_->Node(rows.ctx, q, cells,
-                        is_chosen ? chosen_->rows(rows.first, rows.visible.size()) : rows.visible);
-  }
-
   // x [n, n_head, rows], each head by its own matrix [n, m, n_head] -> [m, n_head, rows].
   ggml_tensor* HeadByHead(ggml_context* ctx, ggml_tensor* matrices, ggml_tensor* x) {
     if (!masked_) return products_.Node(ctx, matrices, x);
@@ -126,31 +129,26 @@ class LatentAttentionMixer final : public Mixer {
 
   // x [n_embd, rows] -> the indexer's keys [head_dim, rows], which go to their cells; of_queries ->
   // its queries [head_dim, n_head, rows], which choose positions.
-  void Choose(const LayerTensors& w, const MixerRows& rows, ggml_tensor* x,
+  void Choose(const LayerTensors& w, const MixerGraph& in, ggml_tensor* x,
               ggml_tensor* of_queries) {
     constexpr float kEps = 1e-6F;  // whatever the model's other norms have
-    ggml_context* ctx = rows.ctx;
+    ggml_context* ctx = in.ctx;
     const IndexerSpec& spec = *spec_.indexer;
     const int64_t n_rows = x->ne[1];
     ggml_tensor* key = ggml_norm(ctx, Linear(ctx, w.indexer_k, x, nullptr), kEps);
     key = ggml_add(ctx, ggml_mul(ctx, key, w.indexer_k_norm), w.indexer_k_norm_b);
-    key = Rotate(ctx, ggml_reshape_3d(ctx, key, spec.head_dim, 1, n_rows), rows.positions,
+    key = Rotate(ctx, ggml_reshape_3d(ctx, key, spec.head_dim, 1, n_rows), in.positions,
                  spec.rope_pairs);
-    ggml_tensor* cells = kv_->V(ctx, rows.layer.value);
+    ggml_tensor* cells = kv_->V(ctx, in.layer.value);
     ggml_build_forward_expand(
-        rows.graph,
-        ggml_set_rows(ctx, cells, ggml_reshape_2d(ctx, key, spec.head_dim, n_rows), rows.cells));
-    chosen_->Begin(rows.first, rows.visible);
+        in.graph,
+        ggml_set_rows(ctx, cells, ggml_reshape_2d(ctx, key, spec.head_dim, n_rows), in.cells));
     if (!indexer_) return;  // no text is so long
     ggml_tensor* queries = Linear(ctx, w.indexer_q, of_queries, nullptr);
     queries = Rotate(ctx, ggml_reshape_3d(ctx, queries, spec.head_dim, spec.n_head, n_rows),
-                     rows.positions, spec.rope_pairs);
+                     in.positions, spec.rope_pairs);
     ggml_tensor* weights = Linear(ctx, w.indexer_weights, x, nullptr);
-    ggml_build_forward_expand(rows.graph, indexer_->Node(ctx, queries, weights,
-                                                         {.keys = kv_->layer(rows.layer.value).v,
-                                                          .first = rows.first,
-                                                          .visible = rows.visible,
-                                                          .chosen = chosen_}));
+    ggml_build_forward_expand(in.graph, indexer_->Node(ctx, queries, weights));
   }
 
   // of_queries -> of each head what meets the latent, and behind it what is turned: [n_key, n_head,

@@ -21,29 +21,31 @@ class Mamba2Mixer final : public Mixer {
         conv_(spec.n_convolved(), spec.n_taps, true, StateKernel::ForThisMachine(), parts.stop),
         heads_(std::move(heads)) {}
 
-  ggml_tensor* Build(const LayerTensors& w, const MixerRows& rows) override {
-    ggml_context* ctx = rows.ctx;
-    const int64_t n_rows = rows.x->ne[1];
-    ggml_tensor* x = RmsNorm(ctx, rows.x, w.attn_norm, w.attn_norm_b, rms_eps_);
+  ggml_tensor* Build(const LayerTensors& w, const MixerGraph& in) override {
+    ggml_context* ctx = in.ctx;
+    const int64_t n_rows = in.x->ne[1];
+    ggml_tensor* x = RmsNorm(ctx, in.x, w.attn_norm, w.attn_norm_b, rms_eps_);
     // x [n_embd, rows] -> gates, values, keys, queries, steps; the middle three are convolved.
     ggml_tensor* projected = Linear(ctx, w.state_in, x, nullptr);
-    ggml_tensor* convolved = conv_.Node(ctx, projected,
-                                        {.weights = FloatsOf(w.state_conv),
-                                         .bias = FloatsOf(w.mamba_conv_b),
-                                         .first = spec_.n_inner(),
-                                         .layer = rows.layer.value},
-                                        rows.states, *states_);
-    ggml_tensor* mixed = heads_->Node(ctx, projected, convolved,
-                                      {.dt = FloatsOf(w.state_dt_b),
-                                       .a = FloatsOf(w.state_a_column),
-                                       .d = FloatsOf(w.mamba_d),
-                                       .layer = rows.layer.value},
-                                      rows.states, *states_);
+    ggml_tensor* mixed = heads_->Node(ctx, projected, conv_.Node(ctx, projected));
     // mixed [n_inner, rows], normed by groups; back to [n_embd, rows], plus the residual.
     mixed = ggml_reshape_3d(ctx, mixed, spec_.n_inner() / spec_.n_group, spec_.n_group, n_rows);
     mixed = RmsNorm(ctx, mixed, w.mamba_norm, nullptr, rms_eps_);
     mixed = ggml_reshape_2d(ctx, mixed, spec_.n_inner(), n_rows);
-    return AddResidual(ctx, Linear(ctx, w.state_out, mixed, nullptr), rows.x, residual_scale_);
+    return AddResidual(ctx, Linear(ctx, w.state_out, mixed, nullptr), in.x, residual_scale_);
+  }
+
+  void Bind(const LayerTensors& w, const MixerRows& rows) override {
+    conv_.Bind({.weights = FloatsOf(w.state_conv),
+                .bias = FloatsOf(w.mamba_conv_b),
+                .first = spec_.n_inner(),
+                .layer = rows.layer.value},
+               rows.states, *states_);
+    heads_->Bind({.dt = FloatsOf(w.state_dt_b),
+                  .a = FloatsOf(w.state_a_column),
+                  .d = FloatsOf(w.mamba_d),
+                  .layer = rows.layer.value},
+                 rows.states, *states_);
   }
 
   uint64_t thread_bytes() const override { return heads_->thread_bytes(); }

@@ -28,15 +28,20 @@
 
 namespace moestro {
 
-// The rows of one graph, in order; rows of one sequence are in order of position.
-struct MixerRows {
+// The graph of a layer, and what it computes with.
+struct MixerGraph {
   ggml_context* ctx = nullptr;
   ggml_cgraph* graph = nullptr;
   LayerId layer;
+  ggml_tensor* x = nullptr;          // F32 [n_embd, rows]
+  ggml_tensor* positions = nullptr;  // I32 [rows]
+  ggml_tensor* cells = nullptr;      // I64 [rows]: rows of the layer's keys and values to write
+};
+
+// The rows of one run, in order; rows of one sequence are in order of position.
+struct MixerRows {
+  LayerId layer;
   uint32_t first = 0;                 // number of the first row in its step
-  ggml_tensor* x = nullptr;           // F32 [n_embd, rows]
-  ggml_tensor* positions = nullptr;   // I32 [rows]
-  ggml_tensor* cells = nullptr;       // I64 [rows]: rows of the layer's keys and values to write
   std::span<const RowCells> visible;  // [rows] in this layer; lives until the graph has run
   std::span<const RowState> states;   // [rows]; the same
 };
@@ -44,8 +49,12 @@ struct MixerRows {
 class Mixer {
  public:
   virtual ~Mixer() = default;
-  // Adds nodes: x -> x + mixer(norm(x)), F32 [n_embd, rows]. A graph holds the nodes of one call.
-  virtual ggml_tensor* Build(const LayerTensors& weights, const MixerRows& rows) = 0;
+  // Adds nodes: x -> x + mixer(norm(x)), F32 [n_embd, rows]. A graph holds the nodes of one call. A
+  // graph may run many times.
+  virtual ggml_tensor* Build(const LayerTensors& weights, const MixerGraph& in) = 0;
+  // Sets the rows of the next run of the layer's graph, before each run: equal layers share a
+  // mixer.
+  virtual void Bind(const LayerTensors& weights, const MixerRows& rows) = 0;
   // On a device: sets the rows of the following graphs. kDevice.
   virtual Status SetRows(std::span<const RowCells> /*visible*/) { return {}; }
   // As SetRows() with this many rows that see all cells, but sends no data: for sizes.

@@ -17,17 +17,19 @@ class ShortConvMixer final : public Mixer {
         states_(&parts.states),
         conv_(spec.n_channels, spec.n_taps, false, StateKernel::ForThisMachine(), parts.stop) {}
 
-  ggml_tensor* Build(const LayerTensors& w, const MixerRows& rows) override {
-    ggml_context* ctx = rows.ctx;
-    ggml_tensor* x = RmsNorm(ctx, rows.x, w.attn_norm, w.attn_norm_b, rms_eps_);
+  ggml_tensor* Build(const LayerTensors& w, const MixerGraph& in) override {
+    ggml_context* ctx = in.ctx;
+    ggml_tensor* x = RmsNorm(ctx, in.x, w.attn_norm, w.attn_norm_b, rms_eps_);
     // x [n_embd, rows] -> b, c, x [n_channels, rows] each; y = c * conv(b * x).
     ggml_tensor* projected = Linear(ctx, w.short_in, x, nullptr);
     ggml_tensor* taken = ggml_mul(ctx, Part(ctx, projected, 0), Part(ctx, projected, 2));
-    ggml_tensor* convolved =
-        conv_.Node(ctx, taken, {.weights = FloatsOf(w.short_conv), .layer = rows.layer.value},
-                   rows.states, *states_);
-    ggml_tensor* y = ggml_mul(ctx, convolved, Part(ctx, projected, 1));
-    return AddResidual(ctx, Linear(ctx, w.short_out, y, nullptr), rows.x, residual_scale_);
+    ggml_tensor* y = ggml_mul(ctx, conv_.Node(ctx, taken), Part(ctx, projected, 1));
+    return AddResidual(ctx, Linear(ctx, w.short_out, y, nullptr), in.x, residual_scale_);
+  }
+
+  void Bind(const LayerTensors& w, const MixerRows& rows) override {
+    conv_.Bind({.weights = FloatsOf(w.short_conv), .layer = rows.layer.value}, rows.states,
+               *states_);
   }
 
  private:
