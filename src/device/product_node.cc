@@ -5,11 +5,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "base/bytes.h"
 #include "base/check.h"
 #include "device/expert_kernel.h"
+#include "device/row_kernel.h"
 #include "device/weight_set.h"
 
 namespace moestro {
@@ -23,6 +23,11 @@ constexpr int64_t kTile = ExpertKernel::kInterleavedRows;
 constexpr int64_t kGroup = 64;
 constexpr size_t kBlockBytes = size_t{256} * 1024;
 constexpr size_t kMostWeights = 4;  // of a node
+constexpr size_t kNormArgument = 1 + kMostWeights;
+// Of so few rows every thread quantises all on its own stack: that takes less time than the threads
+// take to wait for each other.
+constexpr int64_t kFewRows = 4;
+constexpr size_t kFewBytes = size_t{32} * 1024;
 
 // A tensor of bytes begins where ggml likes it to.
 std::byte* Aligned(const ggml_tensor* bytes) {
@@ -30,25 +35,71 @@ std::byte* Aligned(const ggml_tensor* bytes) {
       AlignUp(reinterpret_cast<uintptr_t>(bytes->data), kAlignment));
 }
 
-// x F32 [n, rows] -> [rows][activation_bytes(n)]; threads share the rows.
+// The arguments of a node that quantises: x, a weight, whose kernel knows how, and of a norm its
+// weight; userdata: the norm, or null. x F32 [n, rows] -> row `row` normed and quantised.
+struct RowSource {
+  const ggml_tensor* x;
+  const ExpertKernel& kernel;
+  const RowNorm* norm;      // null: none
+  const float* norm_weight;  // [n]
+
+  RowSource(const ggml_tensor* node, void* userdata)
+      : x(node->src[0]),
+        kernel(*RowProductOf(node->src[1])->kernel),
+        norm(static_cast<const RowNorm*>(userdata)),
+        norm_weight(norm != nullptr ? FloatsIn(node->src[kNormArgument]) : nullptr) {}
+
+  static const float* FloatsIn(const ggml_tensor* t) { return static_cast<const float*>(t->data); }
+  size_t bytes() const { return kernel.activation_bytes(x->ne[0]); }
+
+  void Quantise(int64_t row, std::byte* to) const {
+    const auto* from = reinterpret_cast<const float*>(static_cast<const std::byte*>(x->data) +
+                                                      static_cast<size_t>(row) * x->nb[1]);
+    if (norm == nullptr) return kernel.quantise(kernel, from, to, x->ne[0]);
+    alignas(kAlignment) std::array<float, InputNorm::kMostValues> normed;
+    norm->kernel.norm({.from = from,
+                       .weight = norm_weight,
+                       .to = normed.data(),
+                       .n = static_cast<uint32_t>(x->ne[0]),
+                       .eps = norm->eps});
+    kernel.quantise(kernel, normed.data(), to, x->ne[0]);
+  }
+};
+
+// -> [rows][activation_bytes(n)]; threads share the rows.
 void Quantise(ggml_tensor* result, int thread, int n_threads, void* userdata) {
-  const auto& kernel = *static_cast<const ExpertKernel*>(userdata);
-  const ggml_tensor* x = result->src[0];
-  const auto* from = static_cast<const std::byte*>(x->data);
-  const size_t bytes = kernel.activation_bytes(x->ne[0]);
-  for (int64_t row = thread; row < x->ne[1]; row += n_threads) {
-    const auto r = static_cast<size_t>(row);
-    kernel.quantise(kernel, reinterpret_cast<const float*>(from + r * x->nb[1]),
-                    Aligned(result) + r * bytes, x->ne[0]);
+  const RowSource source(result, userdata);
+  const size_t bytes = source.bytes();
+  for (int64_t row = thread; row < source.x->ne[1]; row += n_threads) {
+    source.Quantise(row, Aligned(result) + static_cast<size_t>(row) * bytes);
   }
 }
 
-ggml_tensor* QuantiseNode(ggml_context* ctx, const ExpertKernel& kernel, ggml_tensor* x) {
+// The arguments of a node: x, weights, and behind their places the norm's weight.
+using Arguments = std::array<ggml_tensor*, kNormArgument + 1>;
+
+Arguments ArgumentsOf(ggml_tensor* x, std::span<ggml_tensor* const> weights,
+                      const InputNorm& norm) {
+  CHECK(weights.size() <= kMostWeights);
   CHECK(x->type == GGML_TYPE_F32 && x->nb[0] == sizeof(float) && x->ne[2] == 1 && x->ne[3] == 1);
-  const auto bytes = static_cast<int64_t>(kernel.activation_bytes(x->ne[0]));
-  // Nodes take their data as they can be changed; this one is only read.
-  return ggml_custom_4d(ctx, GGML_TYPE_I8, bytes * x->ne[1] + int64_t{kAlignment}, 1, 1, 1, &x, 1,
-                        Quantise, GGML_N_TASKS_MAX, const_cast<ExpertKernel*>(&kernel));
+  CHECK(norm.norm == nullptr || x->ne[0] <= InputNorm::kMostValues);
+  Arguments arguments{x};
+  std::ranges::copy(weights, arguments.begin() + 1);
+  if (norm.norm != nullptr) arguments[kNormArgument] = norm.weight;
+  return arguments;
+}
+
+// Nodes take their data as they can be changed; a norm is only read.
+void* UserdataOf(const InputNorm& norm) { return const_cast<RowNorm*>(norm.norm); }
+
+ggml_tensor* QuantiseNode(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x,
+                          const InputNorm& norm) {
+  Arguments arguments = ArgumentsOf(x, {&weight, 1}, norm);
+  const auto bytes =
+      static_cast<int64_t>(RowProductOf(weight)->kernel->activation_bytes(x->ne[0]));
+  return ggml_custom_4d(ctx, GGML_TYPE_I8, bytes * x->ne[1] + int64_t{kAlignment}, 1, 1, 1,
+                        arguments.data(), static_cast<int>(arguments.size()), Quantise,
+                        GGML_N_TASKS_MAX, UserdataOf(norm));
 }
 
 struct Product {
@@ -99,45 +150,64 @@ void MultiplyShare(const Product& p, int64_t begin, int64_t end, const ggml_tens
 
 int64_t TilesOf(const ggml_tensor* weight) { return (weight->ne[1] + kTile - 1) / kTile; }
 
-// The rows of all matrices, one after the other, are divided among the threads: each reads one
-// stream of each matrix that it has a part of.
-void Multiply(ggml_tensor* result, int thread, int n_threads, void* /*userdata*/) {
-  const ggml_tensor* quantised = result->src[0];
-  const int64_t n_rows = quantised->src[0]->ne[1];
+// The rows of all matrices of the node, one after the other, are divided among the threads: each
+// reads one stream of each matrix that it has a part of. activations: [n_rows][activation_bytes].
+void MultiplyAll(ggml_tensor* node, const std::byte* activations, int64_t n_rows, int thread,
+                 int n_threads) {
+  const std::span<ggml_tensor* const> weights(node->src + 1, kMostWeights);
   int64_t tiles = 0;
-  for (size_t i = 1; i <= kMostWeights && result->src[i] != nullptr; ++i) {
-    tiles += TilesOf(result->src[i]);
-  }
+  for (const ggml_tensor* w : weights) tiles += w != nullptr ? TilesOf(w) : 0;
   const int64_t begin = tiles * thread / n_threads;
   const int64_t end = tiles * (thread + 1) / n_threads;
-  auto* out = static_cast<float*>(result->data);
+  auto* out = static_cast<float*>(node->data);
   int64_t before = 0;  // tiles of earlier matrices
-  for (size_t i = 1; i <= kMostWeights && result->src[i] != nullptr; ++i) {
-    const ggml_tensor* w = result->src[i];
+  for (size_t i = 0; i < kMostWeights && weights[i] != nullptr; ++i) {
+    const ggml_tensor* w = weights[i];
     const auto row_at = [&](int64_t tile) {
       return std::clamp((tile - before) * kTile, int64_t{0}, w->ne[1]);
     };
-    const bool goes_on = i < kMostWeights && end > before + TilesOf(w);
+    const bool goes_on = i + 1 < kMostWeights && end > before + TilesOf(w);
     if (row_at(begin) < row_at(end)) {
       const Product product{.weight = w,
-                            .activations = Aligned(quantised),
+                            .activations = activations,
                             .activation_bytes = RowProductOf(w)->kernel->activation_bytes(w->ne[0]),
                             .n_rows = n_rows,
                             .out = out};
-      MultiplyShare(product, row_at(begin), row_at(end), goes_on ? result->src[i + 1] : nullptr);
+      MultiplyShare(product, row_at(begin), row_at(end), goes_on ? weights[i + 1] : nullptr);
     }
     before += TilesOf(w);
     out += n_rows * w->ne[1];
   }
 }
 
+// The first argument is what QuantiseNode() gave.
+void Multiply(ggml_tensor* result, int thread, int n_threads, void* /*userdata*/) {
+  const ggml_tensor* quantised = result->src[0];
+  MultiplyAll(result, Aligned(quantised), quantised->src[0]->ne[1], thread, n_threads);
+}
+
+// Of few rows, from x as it is.
+void QuantiseAndMultiply(ggml_tensor* result, int thread, int n_threads, void* userdata) {
+  const RowSource source(result, userdata);
+  alignas(kAlignment) std::array<std::byte, kFewBytes> activations;
+  for (int64_t row = 0; row < source.x->ne[1]; ++row) {
+    source.Quantise(row, activations.data() + static_cast<size_t>(row) * source.bytes());
+  }
+  MultiplyAll(result, activations.data(), source.x->ne[1], thread, n_threads);
+}
+
 ggml_tensor* OwnNode(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggml_tensor* x,
-                     std::array<int64_t, 2> ne) {
-  CHECK(weights.size() <= kMostWeights);
-  std::vector<ggml_tensor*> args = {QuantiseNode(ctx, *RowProductOf(weights.front())->kernel, x)};
-  args.append_range(weights);
-  return ggml_custom_4d(ctx, GGML_TYPE_F32, ne[0], ne[1], 1, 1, args.data(),
-                        static_cast<int>(args.size()), Multiply, GGML_N_TASKS_MAX, nullptr);
+                     std::array<int64_t, 2> ne, const InputNorm& norm) {
+  const size_t bytes = RowProductOf(weights.front())->kernel->activation_bytes(x->ne[0]);
+  const bool is_few = x->ne[1] <= kFewRows && bytes * static_cast<size_t>(x->ne[1]) <= kFewBytes;
+  Arguments arguments =
+      is_few ? ArgumentsOf(x, weights, norm)
+             : ArgumentsOf(x, weights, {});
+  if (!is_few) arguments[0] = QuantiseNode(ctx, weights.front(), x, norm);
+  return ggml_custom_4d(ctx, GGML_TYPE_F32, ne[0], ne[1], 1, 1, arguments.data(),
+                        static_cast<int>(arguments.size()),
+                        is_few ? QuantiseAndMultiply : Multiply, GGML_N_TASKS_MAX,
+                        is_few ? UserdataOf(norm) : nullptr);
 }
 
 }  // namespace
@@ -145,7 +215,7 @@ ggml_tensor* OwnNode(ggml_context* ctx, std::span<ggml_tensor* const> weights, g
 ggml_tensor* MultiplyNode(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x) {
   const RowProduct* by_row = RowProductOf(weight);
   if (by_row != nullptr && by_row->kernel != nullptr) {
-    return OwnNode(ctx, {&weight, 1}, x, {weight->ne[1], x->ne[1]});
+    return OwnNode(ctx, {&weight, 1}, x, {weight->ne[1], x->ne[1]}, {});
   }
   if (by_row == nullptr || x->ne[1] == 1) return ggml_mul_mat(ctx, weight, x);
   // [n_in, 1, rows]: as many products of one row.
@@ -168,12 +238,12 @@ bool ShareNode(std::span<ggml_tensor* const> weights) {
 }
 
 void MultiplyNodes(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggml_tensor* x,
-                   std::span<ggml_tensor*> products) {
+                   std::span<ggml_tensor*> products, const InputNorm& norm) {
   CHECK(ShareNode(weights) && weights.size() == products.size());
   int64_t n_out = 0;
   for (const ggml_tensor* w : weights) n_out += w->ne[1];
   // [matrix][rows][its n_out]
-  ggml_tensor* all = OwnNode(ctx, weights, x, {n_out * x->ne[1], 1});
+  ggml_tensor* all = OwnNode(ctx, weights, x, {n_out * x->ne[1], 1}, norm);
   size_t offset = 0;
   for (size_t i = 0; i < weights.size(); ++i) {
     const size_t row_bytes = static_cast<size_t>(weights[i]->ne[1]) * sizeof(float);

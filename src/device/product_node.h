@@ -11,6 +11,8 @@
 
 #include <span>
 
+#include "device/row_kernel.h"
+
 namespace moestro {
 
 // weight^T x: weight [n_in, n_out], x F32 [n_in, rows] -> [n_out, rows].
@@ -19,9 +21,16 @@ ggml_tensor* MultiplyNode(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x
 // True if one node multiplies all of `weights`: kernels do, and read x in the same form.
 bool ShareNode(std::span<ggml_tensor* const> weights);
 
+// A norm of each row of activations before it is multiplied, in the same node.
+struct InputNorm {
+  static constexpr int64_t kMostValues = 16384;  // of a row
+  const RowNorm* norm = nullptr;  // lives as long as the graph; null: x is normed already
+  ggml_tensor* weight = nullptr;  // F32 [n_in]
+};
+
 // The products of each of `weights` with the same x, which is quantised once -> `products`: views
 // of one tensor. REQUIRES: ShareNode(weights), and as many products.
 void MultiplyNodes(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggml_tensor* x,
-                   std::span<ggml_tensor*> products);
+                   std::span<ggml_tensor*> products, const InputNorm& norm = {});
 
 }  // namespace moestro

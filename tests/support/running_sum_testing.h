@@ -35,7 +35,7 @@ class RunningSumMixer final : public Mixer {
           if (thread == 0) static_cast<RunningSumMixer*>(self)->Run(result);
         },
         1, this);
-    return ggml_add(in.ctx, Linear(in.ctx, w.attn_out, sums, w.attn_out_b), in.x);
+    return Linear(in.ctx, w.attn_out, sums, w.attn_out_b);
   }
 
   void Bind(const LayerTensors& /*w*/, const MixerRows& rows) override { rows_ = rows; }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "base/check.h"
 #include "device/activation.h"
 #include "device/product_node.h"
 
@@ -75,6 +76,52 @@ void Linears(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggml_tens
   }
   MultiplyNodes(ctx, weights, x, products);
   for (size_t i = 0; i < weights.size(); ++i) products[i] = WithBias(ctx, products[i], bias(i));
+}
+
+ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, const NormedRows& x,
+                    ggml_tensor* bias) {
+  ggml_tensor* product = nullptr;
+  Linears(ctx, {&weight, 1}, x, {&bias, 1}, {&product, 1});
+  return product;
+}
+
+void Linears(ggml_context* ctx, std::span<ggml_tensor* const> weights, const NormedRows& x,
+             std::span<ggml_tensor* const> biases, std::span<ggml_tensor*> products) {
+  const bool is_one_node = x.norm != nullptr && x.bias == nullptr &&
+                           x.x->ne[0] <= InputNorm::kMostValues && ShareNode(weights);
+  if (!is_one_node) {
+    return Linears(ctx, weights, RmsNorm(ctx, x.x, x.weight, x.bias, x.eps), biases, products);
+  }
+  MultiplyNodes(ctx, weights, x.x, products, {.norm = x.norm, .weight = x.weight});
+  for (size_t i = 0; i < biases.size(); ++i) products[i] = WithBias(ctx, products[i], biases[i]);
+}
+
+ggml_tensor* SumAndNorm(ggml_context* ctx, const RowNorm& norm, ggml_tensor* a, ggml_tensor* b,
+                        ggml_tensor* weight, ggml_tensor* sum) {
+  std::array<ggml_tensor*, 4> arguments = {a, b, weight, sum};
+  for (const ggml_tensor* t : arguments) {
+    CHECK(t->type == GGML_TYPE_F32 && ggml_is_contiguous(t) && t->ne[0] == sum->ne[0]);
+  }
+  const auto work = [](ggml_tensor* result, int thread, int n_threads, void* userdata) {
+    const auto& how = *static_cast<const RowNorm*>(userdata);
+    const auto n = static_cast<uint32_t>(result->ne[0]);
+    for (int64_t row = thread; row < result->ne[1]; row += n_threads) {
+      const auto at = [&](const ggml_tensor* t) {
+        return static_cast<float*>(t->data) + row * result->ne[0];
+      };
+      float* const row_sum = at(result->src[3]);
+      how.kernel.add(at(result->src[0]), at(result->src[1]), row_sum, n);
+      how.kernel.norm({.from = row_sum,
+                       .weight = FloatsOf(result->src[2]),
+                       .to = at(result),
+                       .n = n,
+                       .eps = how.eps});
+    }
+  };
+  // Nodes take their data as they can be changed; this is only read.
+  return ggml_custom_4d(ctx, GGML_TYPE_F32, sum->ne[0], sum->ne[1], 1, 1, arguments.data(),
+                        static_cast<int>(arguments.size()), work, GGML_N_TASKS_MAX,
+                        const_cast<RowNorm*>(&norm));
 }
 
 ggml_tensor* Activate(ggml_context* ctx, Activation activation, ggml_tensor* gate,

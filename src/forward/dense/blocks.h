@@ -9,6 +9,7 @@
 #include <span>
 
 #include "core/model_spec.h"
+#include "device/row_kernel.h"
 #include "forward/dense/tensors.h"
 
 namespace moestro {
@@ -19,6 +20,22 @@ const float* FloatsOf(const ggml_tensor* tensor);
 // x / rms(x) * weight (+ bias); x [n, tokens], weight and bias [n].
 ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias,
                      float eps);
+
+// Rows that are normed before they are multiplied. Where kernels of ours multiply, the node of the
+// product norms them.
+struct NormedRows {
+  ggml_tensor* x = nullptr;       // F32 [n, tokens]
+  ggml_tensor* weight = nullptr;  // of the norm, [n]
+  ggml_tensor* bias = nullptr;    // the same, or null
+  float eps = 0.0F;
+  const RowNorm* norm = nullptr;  // with the same eps; null: ggml norms, as devices need it
+};
+
+// One node on the CPU: a + b goes to `sum`, which has a place -> sum / rms(sum) * weight. All are F32
+// [n, tokens] without gaps, weight [n]. `norm` must outlive the graph. The graph must run the node
+// before it reads `sum`.
+ggml_tensor* SumAndNorm(ggml_context* ctx, const RowNorm& norm, ggml_tensor* a, ggml_tensor* b,
+                        ggml_tensor* weight, ggml_tensor* sum);
 
 // weight^T x (+ bias); weight [n_in, n_out], x [n_in, tokens] -> [n_out, tokens].
 ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml_tensor* bias);
@@ -31,6 +48,11 @@ ggml_tensor* Turned(ggml_context* ctx, ggml_tensor* heads, ggml_tensor* position
 // Linear() of several matrices, in one node if possible. biases: one for each matrix, or empty.
 // REQUIRES: as many products as weights.
 void Linears(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggml_tensor* x,
+             std::span<ggml_tensor* const> biases, std::span<ggml_tensor*> products);
+
+// The same of normed rows.
+ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, const NormedRows& x, ggml_tensor* bias);
+void Linears(ggml_context* ctx, std::span<ggml_tensor* const> weights, const NormedRows& x,
              std::span<ggml_tensor* const> biases, std::span<ggml_tensor*> products);
 
 // activation(gate, up), as device/activation.h joins them in routed experts on the CPU. gate: not

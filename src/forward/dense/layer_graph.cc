@@ -96,6 +96,7 @@ LayerGraph::LayerGraph(const Parts& parts)
       stop_(parts.stop),
       clock_(parts.clock),
       piece_rows_(PieceRows(parts)),
+      norm_{.kernel = RowKernel::ForThisMachine(), .eps = parts.spec.rms_eps},
       arena_(parts.device != nullptr ? parts.device->backend() : parts.cpu.backend(), kMaxNodes) {
   if (parts.device != nullptr) return;
   kept_ = std::make_unique<KeptGraphs>(parts.cpu, parts.stop, parts.spec.layers.size() + 1,
@@ -137,6 +138,7 @@ Status LayerGraph::MakeMixers(const Parts& parts, uint32_t n_ctx, uint32_t chunk
                   .kv = parts.kv,
                   .states = parts.states,
                   .device = parts.device,
+                  .norm = parts.device == nullptr ? &norm_ : nullptr,
                   .stop = parts.stop,
                   .n_ctx = n_ctx,
                   .chunk = chunk,
@@ -229,6 +231,7 @@ Status LayerGraph::SetRows(std::span<const StepRow> rows) {
     recent_.push_back(rows[r].recent);
     states_.push_back(rows[r].state);
   }
+  TRY_STATUS(SetPositions());
   if (device_ == nullptr) return {};
   TRY_STATUS(device_->Finish());  // a step that failed may have left a launch behind
   TRY_STATUS(buffers_->Send(StepBuffers::kPositions, rows.size() * sizeof(int32_t)));
@@ -246,6 +249,13 @@ Status LayerGraph::StepAside(const Interlude& interlude) {
   const Rows kept = KeepRows(interlude.most_rows);
   TRY_STATUS(interlude.run());
   BringBack(kept);
+  return SetPositions();
+}
+
+Status LayerGraph::SetPositions() {
+  for (const auto& mixer : mixers_) {
+    TRY_STATUS(mixer->SetPositions({buffers_->positions(), visible_.size()}));
+  }
   return {};
 }
 
@@ -549,6 +559,7 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
   const MixerGraph in{.ctx = ctx,
                       .graph = arena_.graph(),
                       .layer = layer,
+                      .first = rows.first,
                       .x = Input(layer.value, rows),
                       .positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, rows.count),
                       .cells = ggml_new_tensor_1d(ctx, GGML_TYPE_I64, rows.count)};
@@ -556,36 +567,55 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
   buffers_->Place(in.cells, is_recent ? StepBuffers::kRecentCells : StepBuffers::kCells,
                   rows.first * sizeof(int64_t));
 
-  // attended = hidden + mixer(norm(hidden)) [rows][n_embd]; without a mixer a copy of hidden.
+  // mixed = mixer(norm(hidden)) [rows][n_embd], attended = hidden + mixed; without a mixer a copy of
+  // hidden.
   Mixer* const mixer = mixer_of_[layer.value];
-  ggml_tensor* attended = mixer != nullptr ? mixer->Build(w, in) : ggml_cont(ctx, in.x);
-  if (spec_->layers[layer.value].feed_forward.is_there()) {
-    BuildFeedForward(layer, attended, look_ahead, rows);
-  } else {
-    Output(attended, StepBuffers::kHidden, rows.first);
+  ggml_tensor* mixed = mixer != nullptr ? mixer->Build(w, in) : nullptr;
+  if (spec_->has_experts(layer.value) && CanSumAndNorm(w, mixed)) {
+    ggml_tensor* attended = Region(StepBuffers::kResidual, rows);
+    ggml_tensor* ffn_in = SumAndNorm(ctx, norm_, mixed, in.x, w.ffn_norm, attended);
+    ggml_build_forward_expand(arena_.graph(), ffn_in);  // before others read `attended`
+    return BuildExperts(layer, attended, ffn_in, look_ahead, rows);
   }
-}
-
-// The feed-forward part of a layer: attended [rows][n_embd] -> the next layer's input, or what the
-// experts need.
-void LayerGraph::BuildFeedForward(LayerId layer, ggml_tensor* attended, uint32_t look_ahead,
-                                  StepRows rows) {
-  ggml_context* ctx = arena_.context();
-  const LayerTensors& w = tensors_->layers[layer.value];
-  const Activation activation = spec_->experts.activation;
+  ggml_tensor* attended = mixed != nullptr ? AddResidual(ctx, mixed, in.x, spec_->residual_scale)
+                                           : ggml_cont(ctx, in.x);
+  if (!spec_->layers[layer.value].feed_forward.is_there()) {
+    return Output(attended, StepBuffers::kHidden, rows.first);
+  }
   // A layer without a mixer has one norm, which every family calls attention's.
   ggml_tensor* norm = w.ffn_norm != nullptr ? w.ffn_norm : w.attn_norm;
   ggml_tensor* ffn_in = RmsNorm(ctx, attended, norm, w.ffn_norm_b, spec_->rms_eps);
-  if (!spec_->has_experts(layer.value)) {
-    ggml_tensor* ffn = DenseFfn(ctx, activation, w, ffn_in);
-    if (w.ffn_post_norm != nullptr) {
-      ffn = RmsNorm(ctx, ffn, w.ffn_post_norm, nullptr, spec_->rms_eps);
-    }
-    ffn = AddResidual(ctx, ffn, attended, spec_->residual_scale);
-    if (w.output_scale != nullptr) ffn = ggml_mul(ctx, ffn, w.output_scale);
-    Output(ffn, StepBuffers::kHidden, rows.first);
-    return;
+  if (!spec_->has_experts(layer.value)) return BuildDenseFfn(layer, attended, ffn_in, rows);
+  BuildExperts(layer, attended, ffn_in, look_ahead, rows);
+  Output(attended, StepBuffers::kResidual, rows.first);
+}
+
+// Whether one node adds what a mixer gave and norms the sum.
+bool LayerGraph::CanSumAndNorm(const LayerTensors& w, const ggml_tensor* mixed) const {
+  return device_ == nullptr && mixed != nullptr && ggml_is_contiguous(mixed) &&
+         spec_->residual_scale == 1.0F && w.ffn_norm != nullptr && w.ffn_norm_b == nullptr;
+}
+
+// A feed-forward block without experts: attended, ffn_in [rows][n_embd] -> the next layer's input.
+void LayerGraph::BuildDenseFfn(LayerId layer, ggml_tensor* attended, ggml_tensor* ffn_in,
+                               StepRows rows) {
+  ggml_context* ctx = arena_.context();
+  const LayerTensors& w = tensors_->layers[layer.value];
+  ggml_tensor* ffn = DenseFfn(ctx, spec_->experts.activation, w, ffn_in);
+  if (w.ffn_post_norm != nullptr) {
+    ffn = RmsNorm(ctx, ffn, w.ffn_post_norm, nullptr, spec_->rms_eps);
   }
+  ffn = AddResidual(ctx, ffn, attended, spec_->residual_scale);
+  if (w.output_scale != nullptr) ffn = ggml_mul(ctx, ffn, w.output_scale);
+  Output(ffn, StepBuffers::kHidden, rows.first);
+}
+
+// attended, ffn_in [rows][n_embd] -> what the experts need but the residual.
+void LayerGraph::BuildExperts(LayerId layer, ggml_tensor* attended, ggml_tensor* ffn_in,
+                              uint32_t look_ahead, StepRows rows) {
+  ggml_context* ctx = arena_.context();
+  const LayerTensors& w = tensors_->layers[layer.value];
+  const Activation activation = spec_->experts.activation;
   // Their input [rows][n_embd_expert].
   ggml_tensor* expert_in = ffn_in;
   if (w.experts_norm != nullptr) {
@@ -603,7 +633,7 @@ void LayerGraph::BuildFeedForward(LayerId layer, ggml_tensor* attended, uint32_t
   }
   Output(Linear(ctx, w.router, router_in, nullptr), StepBuffers::kRouter, rows.first);
   BuildLookAhead(layer, ahead_in, look_ahead, rows);
-  // What is added to their results: the shared expert's and the residual, [rows][n_embd] each.
+  // What is added to their results: the shared expert's, [rows][n_embd].
   if (w.shared_up != nullptr) {
     ggml_tensor* shared = SharedExpert(ctx, activation, w, ffn_in);
     if (spec_->residual_scale != 1.0F) shared = ggml_scale(ctx, shared, spec_->residual_scale);
@@ -613,7 +643,6 @@ void LayerGraph::BuildFeedForward(LayerId layer, ggml_tensor* attended, uint32_t
     dense = RmsNorm(ctx, dense, w.dense_post_norm, nullptr, spec_->rms_eps);
     Output(dense, StepBuffers::kShared, rows.first);
   }
-  Output(attended, StepBuffers::kResidual, rows.first);
 }
 
 // logits [rows][n_vocab] = output * norm(hidden), from row `at` of the logits on.

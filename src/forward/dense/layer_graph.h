@@ -142,13 +142,17 @@ class LayerGraph {
   // Sets the rows of the next run of the layer's graph.
   void Bind(LayerId layer, StepRows rows);
   void BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows);
-  void BuildFeedForward(LayerId layer, ggml_tensor* attended, uint32_t look_ahead, StepRows rows);
+  bool CanSumAndNorm(const LayerTensors& w, const ggml_tensor* mixed) const;
+  void BuildDenseFfn(LayerId layer, ggml_tensor* attended, ggml_tensor* ffn_in, StepRows rows);
+  void BuildExperts(LayerId layer, ggml_tensor* attended, ggml_tensor* ffn_in, uint32_t look_ahead,
+                    StepRows rows);
   void BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead, StepRows rows);
   void BuildHead(StepRows rows, uint32_t at);
   // Runs the graph of a place: of a layer, or of the head behind the last one. `build` adds its
   // nodes, unless the graph is kept from an earlier step.
   template <class Build>
   Status RunGraph(size_t place, const KeptGraphs::Key& key, Build&& build);
+  Status SetPositions();
   Status Place();
   Status Compute();
   Status Interrupted() const;
@@ -169,6 +173,7 @@ class LayerGraph {
   StopSignal* stop_;
   const Clock& clock_;
   uint32_t piece_rows_;                         // most rows of a layer in one graph
+  RowNorm norm_;
   std::vector<std::unique_ptr<Mixer>> mixers_;  // one for all equal layers
   std::vector<Mixer*> mixer_of_;                // [layer]
   std::vector<RowCells> visible_;               // of the rows

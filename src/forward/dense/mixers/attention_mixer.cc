@@ -8,6 +8,7 @@
 
 #include "device/attention_kernel.h"
 #include "forward/dense/blocks.h"
+#include "forward/dense/head_node.h"
 #include "forward/dense/masked_attention.h"
 
 namespace moestro {
@@ -42,7 +43,7 @@ class AttentionMixer final : public Mixer {
   AttentionMixer(const MixerParts& parts, const AttentionSpec& spec)
       : spec_(spec),
         rms_eps_(parts.spec.rms_eps),
-        residual_scale_(parts.spec.residual_scale),
+        norm_(parts.norm),
         kv_(&parts.kv),
         rope_factors_(RopeFactors(spec, parts.tensors, parts.n_ctx)) {}
 
@@ -51,6 +52,9 @@ class AttentionMixer final : public Mixer {
     if (parts.device == nullptr) {
       TRY(tiled_, TiledAttention::Create(shape, parts.cpu.threads(),
                                          AttentionKernel::ForThisMachine(), parts.stop));
+      if (spec_.form.qk_norm == QkNorm::kAfterRope) return {};
+      TRY(heads_, HeadNode::Create(parts.cpu, spec_, kv_->type(), *norm_, rope_factors_,
+                                   parts.chunk));
       return {};
     }
     TRY(masked_,
@@ -62,21 +66,24 @@ class AttentionMixer final : public Mixer {
   ggml_tensor* Build(const LayerTensors& w, const MixerGraph& in) override {
     ggml_context* ctx = in.ctx;
     // x [n_embd, rows] -> q [head_dim_k, n_head, rows], k [head_dim_k, n_head_kv, rows], v.
-    Heads h = Project(ctx, w, RmsNorm(ctx, in.x, w.attn_norm, w.attn_norm_b, rms_eps_));
-    // Each row turned by its position.
-    h.q = Rotate(ctx, h.q, in.positions);
-    h.k = Rotate(ctx, h.k, in.positions);
-    if (spec_.form.qk_norm == QkNorm::kAfterRope) NormHeads(ctx, w, h);
-    if (spec_.form.scale_query) h.q = ggml_scale(ctx, h.q, QueryScale());
-
-    // The cache is written before the node below reads it: nodes run in the order they are added.
+    Heads h = Project(ctx, w,
+                      {.x = in.x,
+                       .weight = w.attn_norm,
+                       .bias = w.attn_norm_b,
+                       .eps = rms_eps_,
+                       .norm = norm_});
+    // Heads normed, and turned by each row's position. The cache is written before the node below
+    // reads it: nodes run in the order they are added.
     ggml_tensor* k_cache = kv_->K(ctx, in.layer.value);
     ggml_tensor* v_cache = kv_->V(ctx, in.layer.value);
-    ggml_tensor* keys = ggml_reshape_2d(ctx, h.k, spec_.n_embd_k(), in.x->ne[1]);
-    ggml_build_forward_expand(in.graph, ggml_set_rows(ctx, k_cache, keys, in.cells));
-    ggml_build_forward_expand(in.graph, ggml_set_rows(ctx, v_cache, h.v, in.cells));
+    if (heads_) {
+      PrepareInOneNode(w, in, k_cache, v_cache, h);
+    } else {
+      Prepare(w, in, k_cache, v_cache, h);
+    }
+    if (spec_.form.scale_query) h.q = ggml_scale(ctx, h.q, QueryScale());
     // mixed [n_head * head_dim_v, rows]: what each head found in its sequence's cells; back to
-    // [n_embd, rows], plus the residual.
+    // [n_embd, rows].
     ggml_tensor* mixed = masked_ ? masked_->Node(ctx, h.q, {k_cache, v_cache, w.attn_sinks}, ScoreScale())
                                  : tiled_->Node(ctx, h.q);
     if (h.gate != nullptr) mixed = Gated(ctx, mixed, h.gate);
@@ -84,7 +91,7 @@ class AttentionMixer final : public Mixer {
     if (w.attn_post_norm != nullptr) {
       mixed = RmsNorm(ctx, mixed, w.attn_post_norm, nullptr, rms_eps_);
     }
-    return AddResidual(ctx, mixed, in.x, residual_scale_);
+    return mixed;
   }
 
   void Bind(const LayerTensors& w, const MixerRows& rows) override {
@@ -98,13 +105,18 @@ class AttentionMixer final : public Mixer {
     tiled_->Bind(layer, rows.visible);
   }
 
+  Status SetPositions(std::span<const int32_t> positions) override {
+    return heads_ ? heads_->SetPositions(positions) : Status();
+  }
   Status SetRows(std::span<const RowCells> visible) override {
     return masked_ ? masked_->SetRows(visible) : Status();
   }
   void Assume(uint32_t rows) override {
     if (masked_) masked_->Assume(rows);
   }
-  uint64_t work_bytes() const override { return mask_bytes_ + (tiled_ ? tiled_->bytes() : 0); }
+  uint64_t work_bytes() const override {
+    return mask_bytes_ + (tiled_ ? tiled_->bytes() : 0) + (heads_ ? heads_->bytes() : 0);
+  }
   uint64_t thread_bytes() const override { return tiled_ ? tiled_->thread_bytes() : 0; }
 
  private:
@@ -121,8 +133,36 @@ class AttentionMixer final : public Mixer {
     if (w.attn_k_norm != nullptr) h.k = RmsNorm(ctx, h.k, w.attn_k_norm, nullptr, rms_eps_);
   }
 
+  // Queries stay, keys and values go to their cells.
+  void PrepareInOneNode(const LayerTensors& w, const MixerGraph& in, ggml_tensor* k_cache,
+                        ggml_tensor* v_cache, Heads& h) const {
+    const bool has_norms = spec_.form.qk_norm == QkNorm::kPerHead;
+    h.q = heads_->Node(in.ctx, {.q = h.q,
+                                .k = h.k,
+                                .v = h.v,
+                                .q_norm = has_norms ? w.attn_q_norm : nullptr,
+                                .k_norm = has_norms ? w.attn_k_norm : nullptr,
+                                .k_cache = k_cache,
+                                .v_cache = v_cache,
+                                .cells = in.cells,
+                                .first = in.first});
+    ggml_build_forward_expand(in.graph, h.q);
+  }
+  void Prepare(const LayerTensors& w, const MixerGraph& in, ggml_tensor* k_cache,
+               ggml_tensor* v_cache, Heads& h) const {
+    ggml_context* ctx = in.ctx;
+    if (spec_.form.qk_norm == QkNorm::kPerHead) NormHeads(ctx, w, h);
+    h.q = Rotate(ctx, h.q, in.positions);
+    h.k = Rotate(ctx, h.k, in.positions);
+    if (spec_.form.qk_norm == QkNorm::kAfterRope) NormHeads(ctx, w, h);
+    ggml_tensor* keys = ggml_reshape_2d(ctx, h.k, spec_.n_embd_k(), in.x->ne[1]);
+    ggml_build_forward_expand(in.graph, ggml_set_rows(ctx, k_cache, keys, in.cells));
+    ggml_build_forward_expand(in.graph, ggml_set_rows(ctx, v_cache, h.v, in.cells));
+  }
+
   // x [n_embd, rows] -> heads, with the limits and norms that some families have.
-  Heads Project(ggml_context* ctx, const LayerTensors& w, ggml_tensor* x) const {
+  Heads Project(ggml_context* ctx, const LayerTensors& w, const NormedRows& x) const {
+    const int64_t n_rows = x.x->ne[1];
     const int64_t n_q = spec_.n_query_rows();
     std::array<ggml_tensor*, 3> qkv{};
     if (w.attn_qkv != nullptr) {
@@ -150,12 +190,10 @@ class AttentionMixer final : public Mixer {
       q = RmsNorm(ctx, q, w.attn_q_norm, nullptr, rms_eps_);
       k = RmsNorm(ctx, k, w.attn_k_norm, nullptr, rms_eps_);
     }
-    q = ggml_reshape_3d(ctx, q, spec_.head_dim_k, spec_.n_head, x->ne[1]);
-    k = ggml_reshape_3d(ctx, k, spec_.head_dim_k, spec_.n_head_kv, x->ne[1]);
+    q = ggml_reshape_3d(ctx, q, spec_.head_dim_k, spec_.n_head, n_rows);
+    k = ggml_reshape_3d(ctx, k, spec_.head_dim_k, spec_.n_head_kv, n_rows);
     if (spec_.form.norms_values) v = NormValues(ctx, v);
-    Heads heads{.q = q, .k = k, .v = v, .gate = gate};
-    if (spec_.form.qk_norm == QkNorm::kPerHead) NormHeads(ctx, w, heads);
-    return heads;
+    return {.q = q, .k = k, .v = v, .gate = gate};
   }
 
   // v [n_embd_v, rows], head by head.
@@ -191,10 +229,11 @@ class AttentionMixer final : public Mixer {
 
   AttentionSpec spec_;
   float rms_eps_;
-  float residual_scale_;
+  const RowNorm* norm_;                    // null: on a device
   const KvCache* kv_;
   ggml_tensor* rope_factors_;              // F32 [n_dims / 2] or null
   std::unique_ptr<TiledAttention> tiled_;  // on the CPU
+  std::unique_ptr<HeadNode> heads_;        // the same, where the node can be used
   std::optional<MaskedAttention> masked_;  // on a device
   uint64_t mask_bytes_ = 0;
 };

@@ -19,7 +19,6 @@ class DeltaNetMixer final : public Mixer {
   DeltaNetMixer(const MixerParts& parts, const DeltaNetSpec& spec, std::unique_ptr<DeltaNet> net)
       : spec_(spec),
         rms_eps_(parts.spec.rms_eps),
-        residual_scale_(parts.spec.residual_scale),
         states_(&parts.states),
         net_(std::move(net)) {}
 
@@ -31,10 +30,10 @@ class DeltaNetMixer final : public Mixer {
     const bool is_kimi = spec_.decays_values;
     DeltaNet::Inputs inputs{};
     is_kimi ? ProjectKimi(ctx, w, x, inputs) : Project(ctx, w, x, inputs);
-    // mixed [n_values, rows], back to [n_embd, rows], plus the residual.
+    // mixed [n_values, rows], back to [n_embd, rows].
     ggml_tensor* mixed = net_->Node(ctx, inputs);
     ggml_tensor* out = is_kimi ? w.attn_out : w.state_out;
-    return AddResidual(ctx, Linear(ctx, out, mixed, nullptr), in.x, residual_scale_);
+    return Linear(ctx, out, mixed, nullptr);
   }
 
   void Bind(const LayerTensors& w, const MixerRows& rows) override {
@@ -135,7 +134,6 @@ class DeltaNetMixer final : public Mixer {
 
   DeltaNetSpec spec_;
   float rms_eps_;
-  float residual_scale_;
   const StateStore* states_;
   std::unique_ptr<DeltaNet> net_;
 };

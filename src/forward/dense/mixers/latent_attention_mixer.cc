@@ -27,7 +27,6 @@ class LatentAttentionMixer final : public Mixer {
   LatentAttentionMixer(const MixerParts& parts, const LatentAttentionSpec& spec)
       : spec_(spec),
         rms_eps_(parts.spec.rms_eps),
-        residual_scale_(parts.spec.residual_scale),
         kv_(&parts.kv),
         chosen_(spec.indexer ? parts.chosen : nullptr) {}
 
@@ -65,11 +64,10 @@ class LatentAttentionMixer final : public Mixer {
     ggml_tensor* found =
         masked_ ? masked_->Node(ctx, q, {.k = k_cache}, spec_.scale) : tiled_->Node(ctx, q);
     found = ggml_reshape_3d(ctx, found, spec_.n_latent, spec_.n_head, n_rows);
-    // mixed [n_head * head_dim_v, rows], back to [n_embd, rows], plus the residual.
+    // mixed [n_head * head_dim_v, rows], back to [n_embd, rows].
     ggml_tensor* values = HeadByHead(ctx, ToValues(ctx, w), found);
     ggml_tensor* mixed = ggml_reshape_2d(ctx, values, spec_.n_embd_out(), n_rows);
-    mixed = Linear(ctx, w.attn_out, mixed, w.attn_out_b);
-    return AddResidual(ctx, mixed, in.x, residual_scale_);
+    return Linear(ctx, w.attn_out, mixed, w.attn_out_b);
   }
 
   void Bind(const LayerTensors& /*w*/, const MixerRows& rows) override {
@@ -183,7 +181,6 @@ class LatentAttentionMixer final : public Mixer {
 
   LatentAttentionSpec spec_;
   float rms_eps_;
-  float residual_scale_;
   const KvCache* kv_;
   std::unique_ptr<TiledAttention> tiled_;  // on the CPU
   HeadProducts products_;                  // the same

@@ -16,7 +16,6 @@ class Mamba2Mixer final : public Mixer {
   Mamba2Mixer(const MixerParts& parts, const Mamba2Spec& spec, std::unique_ptr<Mamba2Heads> heads)
       : spec_(spec),
         rms_eps_(parts.spec.rms_eps),
-        residual_scale_(parts.spec.residual_scale),
         states_(&parts.states),
         conv_(spec.n_convolved(), spec.n_taps, true, StateKernel::ForThisMachine(), parts.stop),
         heads_(std::move(heads)) {}
@@ -28,11 +27,11 @@ class Mamba2Mixer final : public Mixer {
     // x [n_embd, rows] -> gates, values, keys, queries, steps; the middle three are convolved.
     ggml_tensor* projected = Linear(ctx, w.state_in, x, nullptr);
     ggml_tensor* mixed = heads_->Node(ctx, projected, conv_.Node(ctx, projected));
-    // mixed [n_inner, rows], normed by groups; back to [n_embd, rows], plus the residual.
+    // mixed [n_inner, rows], normed by groups; back to [n_embd, rows].
     mixed = ggml_reshape_3d(ctx, mixed, spec_.n_inner() / spec_.n_group, spec_.n_group, n_rows);
     mixed = RmsNorm(ctx, mixed, w.mamba_norm, nullptr, rms_eps_);
     mixed = ggml_reshape_2d(ctx, mixed, spec_.n_inner(), n_rows);
-    return AddResidual(ctx, Linear(ctx, w.state_out, mixed, nullptr), in.x, residual_scale_);
+    return Linear(ctx, w.state_out, mixed, nullptr);
   }
 
   void Bind(const LayerTensors& w, const MixerRows& rows) override {
@@ -53,7 +52,6 @@ class Mamba2Mixer final : public Mixer {
  private:
   Mamba2Spec spec_;
   float rms_eps_;
-  float residual_scale_;
   const StateStore* states_;
   CausalConv conv_;
   std::unique_ptr<Mamba2Heads> heads_;

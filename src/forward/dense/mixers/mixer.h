@@ -18,6 +18,7 @@
 #include "core/model_spec.h"
 #include "device/cpu_device.h"
 #include "device/devices.h"
+#include "device/row_kernel.h"
 #include "engine/engine_options.h"
 #include "forward/dense/attention.h"
 #include "forward/dense/chosen_positions.h"
@@ -33,6 +34,7 @@ struct MixerGraph {
   ggml_context* ctx = nullptr;
   ggml_cgraph* graph = nullptr;
   LayerId layer;
+  uint32_t first = 0;                // number of the first row in its step
   ggml_tensor* x = nullptr;          // F32 [n_embd, rows]
   ggml_tensor* positions = nullptr;  // I32 [rows]
   ggml_tensor* cells = nullptr;      // I64 [rows]: rows of the layer's keys and values to write
@@ -49,12 +51,14 @@ struct MixerRows {
 class Mixer {
  public:
   virtual ~Mixer() = default;
-  // Adds nodes: x -> x + mixer(norm(x)), F32 [n_embd, rows]. A graph holds the nodes of one call. A
-  // graph may run many times.
+  // Adds nodes: x -> mixer(norm(x)), F32 [n_embd, rows]. A graph holds the nodes of one call. A graph
+  // may run many times.
   virtual ggml_tensor* Build(const LayerTensors& weights, const MixerGraph& in) = 0;
   // Sets the rows of the next run of the layer's graph, before each run: equal layers share a
   // mixer.
   virtual void Bind(const LayerTensors& weights, const MixerRows& rows) = 0;
+  // The positions of a step's rows, before their graphs run.
+  virtual Status SetPositions(std::span<const int32_t> /*positions*/) { return {}; }
   // On a device: sets the rows of the following graphs. kDevice.
   virtual Status SetRows(std::span<const RowCells> /*visible*/) { return {}; }
   // As SetRows() with this many rows that see all cells, but sends no data: for sizes.
@@ -73,6 +77,7 @@ struct MixerParts {
   const KvCache& kv;
   const StateStore& states;
   const ComputeDevice* device = nullptr;  // the device of graphs; null: the CPU
+  const RowNorm* norm = nullptr;          // of the model, on the CPU; outlives the mixer
   StopSignal* stop = nullptr;             // read within nodes; null: no stop is requested
   uint32_t n_ctx = 0;                     // the longest sequence
   uint32_t chunk = 0;                     // rows of a graph, at most

@@ -13,7 +13,6 @@ class ShortConvMixer final : public Mixer {
   ShortConvMixer(const MixerParts& parts, const ShortConvSpec& spec)
       : n_channels_(spec.n_channels),
         rms_eps_(parts.spec.rms_eps),
-        residual_scale_(parts.spec.residual_scale),
         states_(&parts.states),
         conv_(spec.n_channels, spec.n_taps, false, StateKernel::ForThisMachine(), parts.stop) {}
 
@@ -24,7 +23,7 @@ class ShortConvMixer final : public Mixer {
     ggml_tensor* projected = Linear(ctx, w.short_in, x, nullptr);
     ggml_tensor* taken = ggml_mul(ctx, Part(ctx, projected, 0), Part(ctx, projected, 2));
     ggml_tensor* y = ggml_mul(ctx, conv_.Node(ctx, taken), Part(ctx, projected, 1));
-    return AddResidual(ctx, Linear(ctx, w.short_out, y, nullptr), in.x, residual_scale_);
+    return Linear(ctx, w.short_out, y, nullptr);
   }
 
   void Bind(const LayerTensors& w, const MixerRows& rows) override {
@@ -41,7 +40,6 @@ class ShortConvMixer final : public Mixer {
 
   uint32_t n_channels_;
   float rms_eps_;
-  float residual_scale_;
   const StateStore* states_;
   CausalConv conv_;
 };
