@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "cli/report.h"
 
+#include <array>
 #include <cstdio>
+#include <optional>
 #include <string_view>
 
 #include "base/bytes.h"
@@ -116,6 +118,36 @@ std::string LimitText(const RunReport& report) {
                 limit.percent(report.stats.decode.seconds));
 }
 
+// Machines that many cores and their memory make: what the serial part is of a token there.
+struct Machine {
+  uint32_t cores;
+  double bandwidth;  // bytes per second
+};
+constexpr std::array<Machine, 2> kMachines = {
+    {{.cores = 16, .bandwidth = 200e9}, {.cores = 64, .bandwidth = 400e9}}};
+
+std::string SerialText(const RunReport& report) {
+  const std::optional<SerialPart> serial = SerialPartOf(report);
+  if (!serial) return "";
+  std::string text =
+      Format("serial   {:.1f} us of a layer's decode by one thread", 1e6 * serial->layer_seconds());
+  for (const Machine& m : kMachines) {
+    text += Format("{} {:.0f} % of a token with {} cores at {:.0f} GB/s",
+                   &m == kMachines.data() ? "; that would be" : ",",
+                   100.0 * serial->share(m.bandwidth), m.cores, m.bandwidth / 1e9);
+  }
+  return text + "\n";
+}
+
+void AddSerial(Json& object, const RunReport& report) {
+  const std::optional<SerialPart> serial = SerialPartOf(report);
+  if (!serial) return;
+  object.Set("serial_seconds_per_layer", serial->layer_seconds());
+  for (const Machine& m : kMachines) {
+    object.Set(Format("serial_share_{}_cores", m.cores), serial->share(m.bandwidth));
+  }
+}
+
 void AddLimit(Json& object, const RunReport& report) {
   if (!report.limit) return;
   if (!*report.limit) {
@@ -219,6 +251,7 @@ std::string SummaryText(const RunReport& report) {
                    both.tokens_per_second(decode.tokens), both.percent(decode.seconds));
   }
   text += LimitText(report);
+  text += SerialText(report);
   text += Format("memory   {} peak of a budget of {}; {} of {} experts had a place",
                  FormatBytes(report.peak_rss), FormatBytes(report.memory.budget),
                  report.memory.n_slots, report.memory.n_experts);
@@ -300,6 +333,7 @@ void AddReport(Json& object, const RunReport& report) {
       .Set("percent_of_bound", bound.percent(decode.seconds))
       .Set("percent_of_bound_of_sums", of_sums);
   AddTogether(object, report);
+  AddSerial(object, report);
   AddLimit(object, report);
 }
 

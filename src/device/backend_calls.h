@@ -80,8 +80,8 @@ Status PlaceGraph(ggml_gallocr_t allocator, ggml_cgraph* graph);
 // Runs a placed graph to its end. kInterrupted: the backend was told to leave; kNoMemory: it gave
 // up.
 Status ComputeOn(ggml_backend_t backend, ggml_cgraph* graph);
-// kNoMemory, kDevice. The graph, its places and the backend's settings of this moment are used until
-// the plan is freed. REQUIRES: a CPU backend.
+// kNoMemory, kDevice. The graph, its places and the backend's settings of this moment are used
+// until the plan is freed. REQUIRES: a CPU backend.
 Result<PlanPtr> PlanGraph(ggml_backend_t backend, ggml_cgraph* graph);
 // As ComputeOn().
 Status ComputePlan(const PlanPtr& plan);

@@ -10,12 +10,14 @@
 #include <ggml.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "base/stop_signal.h"
 #include "device/backend_calls.h"
+#include "device/team_time.h"
 
 namespace moestro {
 
@@ -52,6 +54,7 @@ class CpuDevice {
   uint32_t threads() const { return threads_; }
   ggml_backend_t backend() const { return backend_.get(); }
   const CpuTraits& traits() const { return traits_; }
+  TeamTime& team_time() const { return *team_time_; }  // of all nodes of ours
   ggml_backend_dev_t handle() const { return ggml_backend_get_device(backend_.get()); }
   std::string description() const;  // "AMD EPYC ..., 2 threads"
   std::string plug_in() const;      // "ggml-cpu-zen4": which of ggml's it is
@@ -59,8 +62,8 @@ class CpuDevice {
   Status Compute(ggml_cgraph* graph) { return ComputeOn(backend(), graph); }
   // Looks at `stop` between nodes, where the plug-in can; kInterrupted, and results are undefined.
   Status Compute(ggml_cgraph* graph, StopSignal& stop);
-  // For ComputePlan(), as many times as wanted, to the same effect as Compute(). `stop` may be null,
-  // and must outlive the plan. kNoMemory.
+  // For ComputePlan(), as many times as wanted, to the same effect as Compute(). `stop` may be
+  // null, and must outlive the plan. kNoMemory.
   Result<PlanPtr> Plan(ggml_cgraph* graph, StopSignal* stop = nullptr);
 
   // Buffer types that store matrices in another layout and multiply them faster; may be empty.
@@ -77,6 +80,7 @@ class CpuDevice {
 
   BackendPtr backend_;
   CpuTraits traits_;
+  std::unique_ptr<TeamTime> team_time_ = std::make_unique<TeamTime>();
   uint32_t threads_ = 1;
   ggml_backend_set_abort_callback_t set_abort_callback_ = nullptr;  // null: it has none
 };

@@ -12,8 +12,7 @@ GraphRoom::GraphRoom(size_t max_nodes)
 
 void GraphRoom::Begin() {
   context_.reset();
-  context_.reset(
-      ggml_init({.mem_size = size_, .mem_buffer = metadata_.get(), .no_alloc = true}));
+  context_.reset(ggml_init({.mem_size = size_, .mem_buffer = metadata_.get(), .no_alloc = true}));
   graph_ = ggml_new_graph_custom(context_.get(), max_nodes_, false);
 }
 

@@ -21,7 +21,8 @@ namespace moestro {
 // The metadata of one graph.
 class GraphRoom {
  public:
-  // max_nodes: of the largest graph, inputs and views included. Pages without nodes are not touched.
+  // max_nodes: of the largest graph, inputs and views included. Pages without nodes are not
+  // touched.
   explicit GraphRoom(size_t max_nodes);
   // Forgets the graph and starts an empty one.
   void Begin();

@@ -40,7 +40,7 @@ std::byte* Aligned(const ggml_tensor* bytes) {
 struct RowSource {
   const ggml_tensor* x;
   const ExpertKernel& kernel;
-  const RowNorm* norm;      // null: none
+  const RowNorm* norm;       // null: none
   const float* norm_weight;  // [n]
 
   RowSource(const ggml_tensor* node, void* userdata)
@@ -95,8 +95,7 @@ void* UserdataOf(const InputNorm& norm) { return const_cast<RowNorm*>(norm.norm)
 ggml_tensor* QuantiseNode(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x,
                           const InputNorm& norm) {
   Arguments arguments = ArgumentsOf(x, {&weight, 1}, norm);
-  const auto bytes =
-      static_cast<int64_t>(RowProductOf(weight)->kernel->activation_bytes(x->ne[0]));
+  const auto bytes = static_cast<int64_t>(RowProductOf(weight)->kernel->activation_bytes(x->ne[0]));
   return ggml_custom_4d(ctx, GGML_TYPE_I8, bytes * x->ne[1] + int64_t{kAlignment}, 1, 1, 1,
                         arguments.data(), static_cast<int>(arguments.size()), Quantise,
                         GGML_N_TASKS_MAX, UserdataOf(norm));
@@ -117,7 +116,7 @@ const std::byte* RowOf(const ggml_tensor* weight, int64_t row) {
 // Rows [begin, end) of the matrix; `following`: whose rows the thread reads then, null: no rows'.
 void MultiplyShare(const Product& p, int64_t begin, int64_t end, const ggml_tensor* following) {
   const ggml_tensor* w = p.weight;
-  const auto [kernel, is_interleaved] = *RowProductOf(w);
+  const RowProduct& how = *RowProductOf(w);
   const auto block = std::max(kTile, static_cast<int64_t>(kBlockBytes / w->nb[1]) / kTile * kTile);
   const int64_t most = p.n_rows <= kGroup ? end - begin : block;
   std::array<const std::byte*, kGroup> x{};
@@ -134,16 +133,17 @@ void MultiplyShare(const Product& p, int64_t begin, int64_t end, const ggml_tens
         x[static_cast<size_t>(i)] = p.activations + at * p.activation_bytes;
         out[static_cast<size_t>(i)] = p.out + static_cast<int64_t>(at) * w->ne[1] + row;
       }
-      kernel->multiply(*kernel, {.rows = RowOf(w, row),
-                                 .row_bytes = w->nb[1],
-                                 .n_in = w->ne[0],
-                                 .n_rows = rows,
-                                 .activations = x.data(),
-                                 .out = out.data(),
-                                 .n_tokens = n,
-                                 .next = next,
-                                 .next_bytes = next != nullptr ? w->nb[1] * size_t{kTile} : 0,
-                                 .is_interleaved = is_interleaved});
+      how.kernel->multiply(*how.kernel,
+                           {.rows = RowOf(w, row),
+                            .row_bytes = w->nb[1],
+                            .n_in = w->ne[0],
+                            .n_rows = rows,
+                            .activations = x.data(),
+                            .out = out.data(),
+                            .n_tokens = n,
+                            .next = next,
+                            .next_bytes = next != nullptr ? w->nb[1] * size_t{kTile} : 0,
+                            .is_interleaved = how.is_interleaved});
     }
   }
 }
@@ -183,6 +183,7 @@ void MultiplyAll(ggml_tensor* node, const std::byte* activations, int64_t n_rows
 // The first argument is what QuantiseNode() gave.
 void Multiply(ggml_tensor* result, int thread, int n_threads, void* /*userdata*/) {
   const ggml_tensor* quantised = result->src[0];
+  const TeamShare share(RowProductOf(result->src[1])->time, thread);
   MultiplyAll(result, Aligned(quantised), quantised->src[0]->ne[1], thread, n_threads);
 }
 
@@ -193,6 +194,7 @@ void QuantiseAndMultiply(ggml_tensor* result, int thread, int n_threads, void* u
   for (int64_t row = 0; row < source.x->ne[1]; ++row) {
     source.Quantise(row, activations.data() + static_cast<size_t>(row) * source.bytes());
   }
+  const TeamShare share(RowProductOf(result->src[1])->time, thread);
   MultiplyAll(result, activations.data(), source.x->ne[1], thread, n_threads);
 }
 
@@ -200,14 +202,11 @@ ggml_tensor* OwnNode(ggml_context* ctx, std::span<ggml_tensor* const> weights, g
                      std::array<int64_t, 2> ne, const InputNorm& norm) {
   const size_t bytes = RowProductOf(weights.front())->kernel->activation_bytes(x->ne[0]);
   const bool is_few = x->ne[1] <= kFewRows && bytes * static_cast<size_t>(x->ne[1]) <= kFewBytes;
-  Arguments arguments =
-      is_few ? ArgumentsOf(x, weights, norm)
-             : ArgumentsOf(x, weights, {});
+  Arguments arguments = is_few ? ArgumentsOf(x, weights, norm) : ArgumentsOf(x, weights, {});
   if (!is_few) arguments[0] = QuantiseNode(ctx, weights.front(), x, norm);
   return ggml_custom_4d(ctx, GGML_TYPE_F32, ne[0], ne[1], 1, 1, arguments.data(),
-                        static_cast<int>(arguments.size()),
-                        is_few ? QuantiseAndMultiply : Multiply, GGML_N_TASKS_MAX,
-                        is_few ? UserdataOf(norm) : nullptr);
+                        static_cast<int>(arguments.size()), is_few ? QuantiseAndMultiply : Multiply,
+                        GGML_N_TASKS_MAX, is_few ? UserdataOf(norm) : nullptr);
 }
 
 }  // namespace

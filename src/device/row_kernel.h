@@ -22,8 +22,9 @@ struct RowKernel {
   void (*norm)(const Norm& norm) = nullptr;
   // to[i] = a[i] + b[i]; `to` may be one of them.
   void (*add)(const float* a, const float* b, float* to, uint32_t n) = nullptr;
-  // Turns pairs of values: (x, y) -> (x cos - y sin, x sin + y cos). Pairs are the halves [0, n / 2)
-  // and [n / 2, n), or neighbours; `turns` has the cosine in the place of x, the sine in that of y.
+  // Turns pairs of values: (x, y) -> (x cos - y sin, x sin + y cos). Pairs are the halves [0, n /
+  // 2) and [n / 2, n), or neighbours; `turns` has the cosine in the place of x, the sine in that of
+  // y.
   using Turn = void (*)(float* values, const float* turns, uint32_t n);
   Turn turn_halves = nullptr;
   Turn turn_neighbours = nullptr;

@@ -32,11 +32,8 @@ TEST_P(RowKernelTest, NormsAsTheDefinitionSays) {
     const std::vector<float> x = NormalValues(n + 1, n);
     const std::vector<float> weight = NormalValues(n + 1, n + 1);
     std::vector<float> out(n + 1, 7.0F);
-    GetParam().norm({.from = x.data() + 1,
-                     .weight = weight.data() + 1,
-                     .to = out.data(),
-                     .n = n,
-                     .eps = kEps});
+    GetParam().norm(
+        {.from = x.data() + 1, .weight = weight.data() + 1, .to = out.data(), .n = n, .eps = kEps});
     double sum = 0.0;
     for (uint32_t i = 1; i <= n; ++i) sum += double{x[i]} * x[i];
     const double factor = 1.0 / std::sqrt(sum / n + kEps);
@@ -60,7 +57,8 @@ TEST_P(RowKernelTest, NormsOfDamagedRowsAreNoNumbers) {
   std::vector<float> x(64, 1.0F);
   x[40] = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> weight(64, 1.0F);
-  GetParam().norm({.from = x.data(), .weight = weight.data(), .to = x.data(), .n = 64, .eps = kEps});
+  GetParam().norm(
+      {.from = x.data(), .weight = weight.data(), .to = x.data(), .n = 64, .eps = kEps});
   for (const float v : x) EXPECT_TRUE(std::isnan(v));
 }
 
@@ -88,7 +86,7 @@ TEST_P(RowKernelTest, TurnsPairsOfHalvesAndOfNeighbours) {
       }
       std::vector<float> turned = x;
       (has_halves ? GetParam().turn_halves : GetParam().turn_neighbours)(turned.data(),
-                                                                        turns.data(), n);
+                                                                         turns.data(), n);
       for (uint32_t p = 0; p < n / 2; ++p) {
         const double c = turns[first(p)];
         const double s = turns[second(p)];

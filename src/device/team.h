@@ -23,6 +23,7 @@ class Team {
   static Result<Team> Create(CpuDevice& device);
 
   uint32_t threads() const { return device_->threads(); }
+  TeamTime& time() const { return device_->team_time(); }
 
   // Calls work(thread, n_threads) on every thread of the team at once and returns when all have
   // returned. Thread 0 is the caller. What `work` throws ends its own thread's part alone; then
@@ -56,7 +57,7 @@ class Team {
   ggml_context_ptr context_;
   BufferPtr buffer_;
   PlanPtr plan_;
-  std::unique_ptr<Call> call_;    // the node's userdata points here, so it must not move
+  std::unique_ptr<Call> call_;  // the node's userdata points here, so it must not move
 };
 
 }  // namespace moestro

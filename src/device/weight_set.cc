@@ -50,7 +50,10 @@ class LayoutChoices {
     }
     const bool is_plain = IsPlain(types_[0]);
     if (const ExpertKernel* own = is_plain ? OwnKernelFor(r.type) : nullptr; own != nullptr) {
-      return {.by_row = RowProduct{.kernel = own, .is_interleaved = may_change}};
+      return {.by_row = OwnProduct(own, may_change)};
+    }
+    if (const ExpertKernel* own = is_plain ? RouterKernelFor(r) : nullptr; own != nullptr) {
+      return {.by_row = OwnProduct(own, false)};
     }
     if (const size_t any = may_change ? FindBuffer(r, false) : 0; any > 0) {
       return {.buffer = any, .by_row = {}};
@@ -78,13 +81,29 @@ class LayoutChoices {
   // One of ours that has a layout, which quantised types alone do; null: there is none.
   const ExpertKernel* OwnKernelFor(ggml_type type) {
     if (!layouts_.allow_repack || !ggml_is_quantized(type)) return nullptr;
+    return KernelFor(type, true);
+  }
+  // must_interleave: without a layout of its own a kernel is as good as absent.
+  const ExpertKernel* KernelFor(ggml_type type, bool must_interleave) {
     for (const auto& kernel : kernels_) {
       if (kernel->weight_type == type) return kernel.get();
     }
     const Result<ExpertKernel> found = FindExpertKernel(type);
-    if (!found || found->interleave == nullptr) return nullptr;
+    if (!found || (must_interleave && found->interleave == nullptr)) return nullptr;
     kernels_.push_back(std::make_unique<const ExpertKernel>(*found));
     return kernels_.back().get();
+  }
+
+  // A matrix of so few outputs, as routers are, is multiplied by ggml's dot products in a node of
+  // ours: that takes no longer, and a row's product has the same bits whatever rows are beside it.
+  const ExpertKernel* RouterKernelFor(const WeightRequest& r) {
+    constexpr int64_t kMostOutputs = 1024;
+    if (!layouts_.allow_repack || !layouts_.rows_alike || !r.only_multiplied) return nullptr;
+    if (r.type != GGML_TYPE_F32 || r.ne[1] > kMostOutputs) return nullptr;
+    return KernelFor(r.type, false);
+  }
+  RowProduct OwnProduct(const ExpertKernel* kernel, bool is_interleaved) const {
+    return {.kernel = kernel, .is_interleaved = is_interleaved, .time = &device_.team_time()};
   }
 
   const CpuDevice& device_;

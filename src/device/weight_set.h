@@ -19,6 +19,7 @@
 #include "device/backend_calls.h"
 #include "device/cpu_device.h"
 #include "device/expert_kernel.h"
+#include "device/team_time.h"
 
 namespace moestro {
 
@@ -34,6 +35,7 @@ struct WeightRequest {
 struct RowProduct {
   const ExpertKernel* kernel = nullptr;  // null: by ggml, one row after the other
   bool is_interleaved = false;           // as the kernel reads it fastest; else as in the file
+  TeamTime* time = nullptr;              // where the kernel's time goes
 };
 
 struct WeightLayouts {

@@ -73,6 +73,19 @@ struct Limit {
   }
 };
 
+// The time of a decode's steps that more threads make no faster: routing, plans, barriers and what
+// is computed between products. What is left of a step is bound by memory.
+struct SerialPart {
+  double seconds = 0.0;  // of a step
+  double bytes = 0.0;    // that a step reads from memory
+  uint32_t n_layer = 0;
+
+  double layer_seconds() const { return seconds / n_layer; }
+  // Of a step's time on a machine whose threads read at `bandwidth` bytes per second, if the serial
+  // part takes as long there.
+  double share(double bandwidth) const { return seconds / (seconds + bytes / bandwidth); }
+};
+
 // Speeds of the machine, measured in this process.
 struct Probes {
   ProbedRate disk_bandwidth = {};
@@ -87,6 +100,7 @@ SpeedBound PrefillBound(const RunStats& stats, const Probes& probes);
 
 struct RunReport {
   RunStats stats;
+  uint32_t n_layer = 0;
   std::vector<PredictionScore> predictions = {};  // by layer distance
   Probes probes;
   MemoryPlan memory;
@@ -102,6 +116,9 @@ struct RunReport {
   // The limit of decode; nullopt: not requested; an error: why there is no limit.
   std::optional<Result<Limit>> limit = {};
 };
+
+// Of the decode; nullopt: the engine does not know it, or a device computed, too.
+std::optional<SerialPart> SerialPartOf(const RunReport& report);
 
 // Reports what the engine has done since its statistics were reset, and the speeds of the machine.
 // `sequences`: a step had one row of each. `probe_disk`: the disk is measured even if nothing was

@@ -239,7 +239,8 @@ Status HostedEngine::Parts::Decide() {
                                     .clock = options.clock,
                                     .layer_begins = [this] { return LookAtFiles(); }},
                  model->hooks());
-  counter.emplace(*residency, *protocol, [this] { return server->wait_seconds(); });
+  counter.emplace(
+      *residency, *protocol, [this] { return server->wait_seconds(); }, [] { return 0.0; });
   return {};
 }
 

@@ -27,8 +27,10 @@ StepRunner::StepRunner(const Parts& parts)
     : parts_(parts),
       plan_(parts.opened.plan),
       spec_(parts.opened.model.spec),
-      counter_(parts.residency, parts.prefetch.protocol(),
-               [&experts = parts.experts] { return experts.wait_seconds(); }),
+      counter_(
+          parts.residency, parts.prefetch.protocol(),
+          [&experts = parts.experts] { return experts.wait_seconds(); },
+          [&time = parts.team_time] { return time.seconds(); }),
       look_ahead_share_(parts.dense.look_ahead_share()) {}
 
 Status StepRunner::Check(const Batch& batch) const {

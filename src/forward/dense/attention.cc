@@ -71,10 +71,11 @@ AttentionShape AttentionShape::Of(const LatentAttentionSpec& spec, KvType kv_typ
 }
 
 TiledAttention::TiledAttention(const AttentionShape& shape, uint32_t threads,
-                               const AttentionKernel& kernel, StopSignal* stop)
+                               const AttentionKernel& kernel, StopSignal* stop, TeamTime* time)
     : shape_(shape),
       kernel_(kernel),
       stop_(stop),
+      time_(time),
       tasks_(shape.n_head, shape.n_head_kv, threads),
       sums_width_(kernel.padded(shape.dim_v)),
       // A vector more than it takes: rows a power of two apart would share few places in a cache.
@@ -85,8 +86,8 @@ TiledAttention::TiledAttention(const AttentionShape& shape, uint32_t threads,
 Result<std::unique_ptr<TiledAttention>> TiledAttention::Create(const AttentionShape& shape,
                                                                uint32_t threads,
                                                                const AttentionKernel& kernel,
-                                                               StopSignal* stop) {
-  std::unique_ptr<TiledAttention> attention(new TiledAttention(shape, threads, kernel, stop));
+                                                               StopSignal* stop, TeamTime* time) {
+  std::unique_ptr<TiledAttention> attention(new TiledAttention(shape, threads, kernel, stop, time));
   TRY_STATUS(attention->Allocate(threads));
   return attention;
 }
@@ -155,6 +156,7 @@ ggml_tensor* TiledAttention::Node(ggml_context* ctx, ggml_tensor* q) {
   std::array<ggml_tensor*, 1> args = {q};
   const auto call = [](ggml_tensor* result, int thread, int /*n_threads*/, void* userdata) {
     auto* self = static_cast<TiledAttention*>(userdata);
+    const TeamShare share(self->time_, thread);
     self->Work(result, self->scratch_[static_cast<size_t>(thread)]);
   };
   return ggml_custom_4d(ctx, GGML_TYPE_F32, int64_t{shape_.n_head} * shape_.dim_v, q->ne[2], 1, 1,

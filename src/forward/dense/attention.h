@@ -29,6 +29,7 @@
 #include "core/model_spec.h"
 #include "device/attention_kernel.h"
 #include "device/host_memory.h"
+#include "device/team_time.h"
 #include "forward/dense/attention_tasks.h"
 
 namespace moestro {
@@ -49,11 +50,12 @@ struct AttentionShape {
 class TiledAttention {
  public:
   // The node reads `stop` before each block of keys. After a stop its results are undefined. null:
-  // no stop is requested. kNoMemory.
+  // no stop is requested. `time`: of the node; may be null. kNoMemory.
   static Result<std::unique_ptr<TiledAttention>> Create(const AttentionShape& shape,
                                                         uint32_t threads,
                                                         const AttentionKernel& kernel,
-                                                        StopSignal* stop = nullptr);
+                                                        StopSignal* stop = nullptr,
+                                                        TeamTime* time = nullptr);
   // Beside those of threads; one thread does not use them.
   uint64_t bytes() const { return split_bytes_; }
   uint64_t thread_bytes() const { return thread_bytes_; }  // bytes of each thread
@@ -97,7 +99,7 @@ class TiledAttention {
   };
 
   TiledAttention(const AttentionShape& shape, uint32_t threads, const AttentionKernel& kernel,
-                 StopSignal* stop);
+                 StopSignal* stop, TeamTime* time);
   Status Allocate(uint32_t threads);
   bool ShallStop() const { return stop_ != nullptr && stop_->is_requested(); }
   void Work(ggml_tensor* result, Scratch& s);
@@ -119,6 +121,7 @@ class TiledAttention {
   AttentionShape shape_;
   AttentionKernel kernel_;
   StopSignal* stop_;
+  TeamTime* time_;
   AttentionTasks tasks_;
   uint32_t sums_width_ = 0;  // dim_v, padded
   size_t key_stride_ = 0;

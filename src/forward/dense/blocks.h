@@ -31,9 +31,9 @@ struct NormedRows {
   const RowNorm* norm = nullptr;  // with the same eps; null: ggml norms, as devices need it
 };
 
-// One node on the CPU: a + b goes to `sum`, which has a place -> sum / rms(sum) * weight. All are F32
-// [n, tokens] without gaps, weight [n]. `norm` must outlive the graph. The graph must run the node
-// before it reads `sum`.
+// One node on the CPU: a + b goes to `sum`, which has a place -> sum / rms(sum) * weight. All are
+// F32 [n, tokens] without gaps, weight [n]. `norm` must outlive the graph. The graph must run the
+// node before it reads `sum`.
 ggml_tensor* SumAndNorm(ggml_context* ctx, const RowNorm& norm, ggml_tensor* a, ggml_tensor* b,
                         ggml_tensor* weight, ggml_tensor* sum);
 

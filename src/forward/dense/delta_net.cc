@@ -90,7 +90,8 @@ void DeltaNet::MixValueHead(const StateRun& run, uint32_t h, uint32_t i, ggml_te
   const DeltaNetColumns& columns = layer_.columns;
   const uint32_t dim = spec_.head_dim;
   const uint32_t head = value_head(h, i);
-  Convolve(run, RowsOf(result, columns.value, h, i, run.first), Part::kValues, head * dim, s.values);
+  Convolve(run, RowsOf(result, columns.value, h, i, run.first), Part::kValues, head * dim,
+           s.values);
   Weigh(run, h, i, result, s);
   // The head's matrix [head_dim][head_dim] from one place to the other; mixed [rows][head_dim] goes
   // into the result.

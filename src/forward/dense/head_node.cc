@@ -29,7 +29,18 @@ std::byte* CellOf(const ggml_tensor* cache, const ggml_tensor* cells, int64_t ro
 }
 
 // The arguments of the node.
-enum Argument : uint8_t { kQ, kK, kV, kKCache, kVCache, kCells, kTurns, kQNorm, kKNorm, kArguments };
+enum Argument : uint8_t {
+  kQ,
+  kK,
+  kV,
+  kKCache,
+  kVCache,
+  kCells,
+  kTurns,
+  kQNorm,
+  kKNorm,
+  kArguments
+};
 
 }  // namespace
 
@@ -85,8 +96,8 @@ Status HeadNode::SetPositions(std::span<const int32_t> positions) {
   const auto rows = static_cast<int64_t>(positions.size());
   ggml_tensor* at = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, rows);
   positions_.Place(at, 0);
-  ggml_tensor* turned = Turned(ctx, TurnsOf(ctx, 0, rows), at, *spec_.rope, spec_.form.rope_pairs,
-                               rope_factors_);
+  ggml_tensor* turned =
+      Turned(ctx, TurnsOf(ctx, 0, rows), at, *spec_.rope, spec_.form.rope_pairs, rope_factors_);
   turns_.Place(turned, 0);
   ggml_build_forward_expand(arena_.graph(), turned);
   return arena_.Run();
@@ -117,7 +128,8 @@ ggml_tensor* HeadNode::Node(ggml_context* ctx, const Inputs& in) const {
       GGML_N_TASKS_MAX, const_cast<HeadNode*>(this));
 }
 
-// Heads of all rows are divided among the threads: a row's queries, then its keys with their values.
+// Heads of all rows are divided among the threads: a row's queries, then its keys with their
+// values.
 void HeadNode::Work(ggml_tensor* result, int thread, int n_threads) const {
   const int64_t heads = int64_t{spec_.n_head} + spec_.n_head_kv;
   const int64_t all = heads * result->ne[2];
@@ -146,8 +158,8 @@ void HeadNode::NormAndTurn(const float* from, const ggml_tensor* weight, const f
 
 void HeadNode::WorkOnQuery(ggml_tensor* result, int64_t row, int64_t head) const {
   const ggml_tensor* turns = result->src[kTurns];
-  auto* to = static_cast<float*>(result->data) +
-             (row * spec_.n_head + head) * int64_t{spec_.head_dim_k};
+  auto* to =
+      static_cast<float*>(result->data) + (row * spec_.n_head + head) * int64_t{spec_.head_dim_k};
   NormAndTurn(RowsAt(result->src[kQ], row, head), result->src[kQNorm],
               turns != nullptr ? RowsAt(turns, row, 0) : nullptr, to);
 }

@@ -28,8 +28,8 @@ namespace moestro {
 
 class HeadNode {
  public:
-  // For up to `rows` rows. rope_factors: F32 [n_dims / 2] or null. Null if a head is no whole number
-  // of the cells' blocks, or ggml does not say how it stores values. kNoMemory.
+  // For up to `rows` rows. rope_factors: F32 [n_dims / 2] or null. Null if a head is no whole
+  // number of the cells' blocks, or ggml does not say how it stores values. kNoMemory.
   static Result<std::unique_ptr<HeadNode>> Create(CpuDevice& cpu, const AttentionSpec& spec,
                                                   KvType kv_type, const RowNorm& norm,
                                                   ggml_tensor* rope_factors, uint32_t rows);

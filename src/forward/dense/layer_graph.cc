@@ -99,8 +99,8 @@ LayerGraph::LayerGraph(const Parts& parts)
       norm_{.kernel = RowKernel::ForThisMachine(), .eps = parts.spec.rms_eps},
       arena_(parts.device != nullptr ? parts.device->backend() : parts.cpu.backend(), kMaxNodes) {
   if (parts.device != nullptr) return;
-  kept_ = std::make_unique<KeptGraphs>(parts.cpu, parts.stop, parts.spec.layers.size() + 1,
-                                       kMaxNodes);
+  kept_ =
+      std::make_unique<KeptGraphs>(parts.cpu, parts.stop, parts.spec.layers.size() + 1, kMaxNodes);
 }
 
 Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint32_t n_ctx,
@@ -567,8 +567,8 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
   buffers_->Place(in.cells, is_recent ? StepBuffers::kRecentCells : StepBuffers::kCells,
                   rows.first * sizeof(int64_t));
 
-  // mixed = mixer(norm(hidden)) [rows][n_embd], attended = hidden + mixed; without a mixer a copy of
-  // hidden.
+  // mixed = mixer(norm(hidden)) [rows][n_embd], attended = hidden + mixed; without a mixer a copy
+  // of hidden.
   Mixer* const mixer = mixer_of_[layer.value];
   ggml_tensor* mixed = mixer != nullptr ? mixer->Build(w, in) : nullptr;
   if (spec_->has_experts(layer.value) && CanSumAndNorm(w, mixed)) {

@@ -172,7 +172,7 @@ class LayerGraph {
   CpuDevice* cpu_;
   StopSignal* stop_;
   const Clock& clock_;
-  uint32_t piece_rows_;                         // most rows of a layer in one graph
+  uint32_t piece_rows_;  // most rows of a layer in one graph
   RowNorm norm_;
   std::vector<std::unique_ptr<Mixer>> mixers_;  // one for all equal layers
   std::vector<Mixer*> mixer_of_;                // [layer]

@@ -37,8 +37,7 @@ void Mamba2Heads::Bind(const Layer& layer, std::span<const RowState> rows,
   next_task_ = 0;
 }
 
-ggml_tensor* Mamba2Heads::Node(ggml_context* ctx, ggml_tensor* projected,
-                               ggml_tensor* convolved) {
+ggml_tensor* Mamba2Heads::Node(ggml_context* ctx, ggml_tensor* projected, ggml_tensor* convolved) {
   std::array inputs = {projected, convolved};
   return ggml_custom_4d(
       ctx, GGML_TYPE_F32, spec_.n_inner(), projected->ne[1], 1, 1, inputs.data(),

@@ -53,8 +53,7 @@ void PositionIndexer::Bind(const Rows& rows) {
   next_row_.store(0, std::memory_order_relaxed);
 }
 
-ggml_tensor* PositionIndexer::Node(ggml_context* ctx, ggml_tensor* queries,
-                                   ggml_tensor* weights) {
+ggml_tensor* PositionIndexer::Node(ggml_context* ctx, ggml_tensor* queries, ggml_tensor* weights) {
   CHECK(queries->type == GGML_TYPE_F32 && ggml_is_contiguous(queries));
   CHECK(queries->ne[0] == spec_.head_dim && queries->ne[1] == spec_.n_head);
   CHECK(weights->type == GGML_TYPE_F32 && weights->ne[0] == spec_.n_head);

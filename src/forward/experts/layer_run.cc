@@ -144,6 +144,15 @@ void LayerRun::WorkOn(int thread, int n_threads) {
   inputs_ready_.WaitUntil(
       [n = static_cast<uint32_t>(n_threads)](uint32_t ready) { return ready >= n; });
   // Stage: experts in the order of their bytes: x [rows][n_embd] -> results [pair][n_embd].
+  RunTasks(thread);
+  if (thread == 0) FinishDevices();  // Stage: results of devices [pair][n_embd].
+  devices_done_.WaitUntil([](uint32_t done) { return done != 0; });
+  // Stage: results [pair][n_embd] -> hidden [rows][n_embd], summed in router order.
+  if (!ShallEnd() && rows_.there == nullptr) SumUp(thread, n_threads);
+}
+
+void LayerRun::RunTasks(int thread) {
+  const TeamShare share(&s_.parts.team.time(), thread);
   Spinner idle;
   while (!ShallEnd()) {
     if (thread == 0) Pump();
@@ -160,10 +169,6 @@ void LayerRun::WorkOn(int thread, int n_threads) {
       changes_.Sleep(seen);
     }
   }
-  if (thread == 0) FinishDevices();  // Stage: results of devices [pair][n_embd].
-  devices_done_.WaitUntil([](uint32_t done) { return done != 0; });
-  // Stage: results [pair][n_embd] -> hidden [rows][n_embd], summed in router order.
-  if (!ShallEnd() && rows_.there == nullptr) SumUp(thread, n_threads);
 }
 
 // Each thread checks before each task. The first thread that sees a stop request wakes the sleeping

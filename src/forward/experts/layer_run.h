@@ -114,6 +114,7 @@ class LayerRun {
 
  private:
   void WorkOn(int thread, int n_threads);
+  void RunTasks(int thread);
   void GiveUp(int thread, int n_threads);
   // For thread 0: advances reads, takes new leases, shows landed matrices to the jobs, releases
   // finished experts.

@@ -50,11 +50,12 @@ class AttentionMixer final : public Mixer {
   Status Allocate(const MixerParts& parts) {
     const AttentionShape shape = AttentionShape::Of(spec_, kv_->type());
     if (parts.device == nullptr) {
-      TRY(tiled_, TiledAttention::Create(shape, parts.cpu.threads(),
-                                         AttentionKernel::ForThisMachine(), parts.stop));
+      TRY(tiled_,
+          TiledAttention::Create(shape, parts.cpu.threads(), AttentionKernel::ForThisMachine(),
+                                 parts.stop, &parts.cpu.team_time()));
       if (spec_.form.qk_norm == QkNorm::kAfterRope) return {};
-      TRY(heads_, HeadNode::Create(parts.cpu, spec_, kv_->type(), *norm_, rope_factors_,
-                                   parts.chunk));
+      TRY(heads_,
+          HeadNode::Create(parts.cpu, spec_, kv_->type(), *norm_, rope_factors_, parts.chunk));
       return {};
     }
     TRY(masked_,
@@ -66,12 +67,9 @@ class AttentionMixer final : public Mixer {
   ggml_tensor* Build(const LayerTensors& w, const MixerGraph& in) override {
     ggml_context* ctx = in.ctx;
     // x [n_embd, rows] -> q [head_dim_k, n_head, rows], k [head_dim_k, n_head_kv, rows], v.
-    Heads h = Project(ctx, w,
-                      {.x = in.x,
-                       .weight = w.attn_norm,
-                       .bias = w.attn_norm_b,
-                       .eps = rms_eps_,
-                       .norm = norm_});
+    Heads h = Project(
+        ctx, w,
+        {.x = in.x, .weight = w.attn_norm, .bias = w.attn_norm_b, .eps = rms_eps_, .norm = norm_});
     // Heads normed, and turned by each row's position. The cache is written before the node below
     // reads it: nodes run in the order they are added.
     ggml_tensor* k_cache = kv_->K(ctx, in.layer.value);
@@ -84,8 +82,9 @@ class AttentionMixer final : public Mixer {
     if (spec_.form.scale_query) h.q = ggml_scale(ctx, h.q, QueryScale());
     // mixed [n_head * head_dim_v, rows]: what each head found in its sequence's cells; back to
     // [n_embd, rows].
-    ggml_tensor* mixed = masked_ ? masked_->Node(ctx, h.q, {k_cache, v_cache, w.attn_sinks}, ScoreScale())
-                                 : tiled_->Node(ctx, h.q);
+    ggml_tensor* mixed =
+        masked_ ? masked_->Node(ctx, h.q, {k_cache, v_cache, w.attn_sinks}, ScoreScale())
+                : tiled_->Node(ctx, h.q);
     if (h.gate != nullptr) mixed = Gated(ctx, mixed, h.gate);
     mixed = Linear(ctx, w.attn_out, mixed, w.attn_out_b);
     if (w.attn_post_norm != nullptr) {
@@ -229,7 +228,7 @@ class AttentionMixer final : public Mixer {
 
   AttentionSpec spec_;
   float rms_eps_;
-  const RowNorm* norm_;                    // null: on a device
+  const RowNorm* norm_;  // null: on a device
   const KvCache* kv_;
   ggml_tensor* rope_factors_;              // F32 [n_dims / 2] or null
   std::unique_ptr<TiledAttention> tiled_;  // on the CPU

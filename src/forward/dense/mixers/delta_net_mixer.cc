@@ -17,10 +17,7 @@ namespace {
 class DeltaNetMixer final : public Mixer {
  public:
   DeltaNetMixer(const MixerParts& parts, const DeltaNetSpec& spec, std::unique_ptr<DeltaNet> net)
-      : spec_(spec),
-        rms_eps_(parts.spec.rms_eps),
-        states_(&parts.states),
-        net_(std::move(net)) {}
+      : spec_(spec), rms_eps_(parts.spec.rms_eps), states_(&parts.states), net_(std::move(net)) {}
 
   ggml_tensor* Build(const LayerTensors& w, const MixerGraph& in) override {
     ggml_context* ctx = in.ctx;

@@ -33,8 +33,9 @@ class LatentAttentionMixer final : public Mixer {
   Status Allocate(const MixerParts& parts) {
     const AttentionShape shape = AttentionShape::Of(spec_, kv_->type());
     if (parts.device == nullptr) {
-      TRY(tiled_, TiledAttention::Create(shape, parts.cpu.threads(),
-                                         AttentionKernel::ForThisMachine(), parts.stop));
+      TRY(tiled_,
+          TiledAttention::Create(shape, parts.cpu.threads(), AttentionKernel::ForThisMachine(),
+                                 parts.stop, &parts.cpu.team_time()));
       if (!spec_.has_own_indexer() || chosen_->top_k() == 0) return {};
       TRY(indexer_, PositionIndexer::Create(*spec_.indexer, kv_->type(), parts.n_ctx,
                                             parts.cpu.threads(), parts.stop));
@@ -79,9 +80,8 @@ class LatentAttentionMixer final : public Mixer {
           {.keys = cells.v, .first = rows.first, .visible = rows.visible, .chosen = chosen_});
     }
     const bool is_chosen = chosen_ != nullptr && chosen_->top_k() > 0;
-    tiled_->Bind(
-        {.k = cells.k, .v = nullptr, .scale = spec_.scale, .window = 0, .sinks = {}},
-        is_chosen ? chosen_->rows(rows.first, rows.visible.size()) : rows.visible);
+    tiled_->Bind({.k = cells.k, .v = nullptr, .scale = spec_.scale, .window = 0, .sinks = {}},
+                 is_chosen ? chosen_->rows(rows.first, rows.visible.size()) : rows.visible);
   }
 
   Status SetRows(std::span<const RowCells> visible) override {

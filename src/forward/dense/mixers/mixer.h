@@ -51,8 +51,8 @@ struct MixerRows {
 class Mixer {
  public:
   virtual ~Mixer() = default;
-  // Adds nodes: x -> mixer(norm(x)), F32 [n_embd, rows]. A graph holds the nodes of one call. A graph
-  // may run many times.
+  // Adds nodes: x -> mixer(norm(x)), F32 [n_embd, rows]. A graph holds the nodes of one call. A
+  // graph may run many times.
   virtual ggml_tensor* Build(const LayerTensors& weights, const MixerGraph& in) = 0;
   // Sets the rows of the next run of the layer's graph, before each run: equal layers share a
   // mixer.
