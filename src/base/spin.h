@@ -21,9 +21,16 @@ class Spinner {
  public:
   // Spins a little. False: it has spun long enough.
   bool Spin() {
+    // The first microseconds are the likely ones: the thread looks again at once.
+    constexpr uint32_t kShortRounds = 64;
+    if (rounds_ < kShortRounds) {
+      ++rounds_;
+      CpuRelax();
+      return true;
+    }
     for (int i = 0; i < 16; ++i) CpuRelax();
     const auto now = std::chrono::steady_clock::now();
-    if (rounds_++ == 0) begun_ = now;
+    if (rounds_++ == kShortRounds) begun_ = now;
     return now - begun_ < std::chrono::microseconds(30);
   }
   void Reset() { rounds_ = 0; }

@@ -25,7 +25,8 @@ uint64_t LookAheadRouters::BytesFor(const Shape& shape) {
   return BytesOfLayer(shape) * shape.layers;
 }
 
-Result<LookAheadRouters> LookAheadRouters::Allocate(const Shape& shape, ggml_backend_t backend) {
+Result<LookAheadRouters> LookAheadRouters::Allocate(const Shape& shape, ggml_backend_t backend,
+                                                    TeamTime* time) {
   LookAheadRouters routers;
   routers.shape_ = shape;
   routers.context_.reset(
@@ -39,6 +40,12 @@ Result<LookAheadRouters> LookAheadRouters::Allocate(const Shape& shape, ggml_bac
                                    ggml_backend_get_default_buffer_type(backend), routers.all_);
   TRY(routers.buffer_, BackendBuffer::Where(backend, bytes));
   routers.buffer_.Place(routers.all_, 0);
+  if (backend != nullptr) return routers;
+  TRY(const ExpertKernel kernel, FindExpertKernel(routers.all_->type));
+  routers.kernel_ = std::make_unique<const ExpertKernel>(kernel);
+  routers.product_ = std::make_unique<RowProduct>(
+      RowProduct{.kernel = routers.kernel_.get(), .is_interleaved = false, .time = time});
+  routers.all_->extra = routers.product_.get();
   return routers;
 }
 

@@ -12,11 +12,13 @@
 #include <ggml.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "base/result.h"
 #include "core/model_spec.h"
 #include "device/backend_buffer.h"
+#include "device/weight_set.h"
 
 namespace moestro {
 
@@ -35,22 +37,26 @@ class LookAheadRouters {
     }
   };
   static uint64_t BytesFor(const Shape& shape);
-  // On the device of `backend`; null: in memory. kNoMemory.
-  static Result<LookAheadRouters> Allocate(const Shape& shape, ggml_backend_t backend = nullptr);
+  // On the device of `backend`; null: in memory, with `time` for what kernels of ours take.
+  // kNoMemory.
+  static Result<LookAheadRouters> Allocate(const Shape& shape, ggml_backend_t backend = nullptr,
+                                           TeamTime* time = nullptr);
   // Copies the routers, [layers with experts]. `scales`: of each what its input is multiplied by,
   // F32 [n_embd], or null; empty: all are null. REQUIRES: they are loaded. kDevice.
   Status Fill(std::span<const ggml_tensor* const> routers,
               std::span<const ggml_tensor* const> scales = {});
 
   // The routers of `layers` layers with experts from the `first` such layer on:
-  // [n_embd, layers * n_expert].
+  // [n_embd, layers * n_expert]; for MultiplyNode().
   ggml_tensor* Stack(ggml_context* ctx, uint32_t first, uint32_t layers) const;
 
  private:
   Shape shape_;
   BackendBuffer buffer_;
   ggml_context_ptr context_;
-  ggml_tensor* all_ = nullptr;  // [n_embd, layers * n_expert]
+  ggml_tensor* all_ = nullptr;                  // [n_embd, layers * n_expert]
+  std::unique_ptr<const ExpertKernel> kernel_;  // in memory
+  std::unique_ptr<RowProduct> product_;         // what `all_` says of itself
 };
 
 }  // namespace moestro

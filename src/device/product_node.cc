@@ -125,7 +125,9 @@ void MultiplyShare(const Product& p, int64_t begin, int64_t end, const ggml_tens
     const int64_t rows = std::min(most, end - row);
     const bool is_last = row + rows == end;
     const std::byte* next = RowOf(w, row + rows);
-    if (is_last) next = following != nullptr ? RowOf(following, 0) : nullptr;
+    if (is_last && row + rows == w->ne[1]) {
+      next = following != nullptr ? RowOf(following, 0) : nullptr;
+    }
     for (int64_t first = 0; first < p.n_rows; first += kGroup) {
       const int64_t n = std::min(kGroup, p.n_rows - first);
       for (int64_t i = 0; i < n; ++i) {
@@ -150,18 +152,14 @@ void MultiplyShare(const Product& p, int64_t begin, int64_t end, const ggml_tens
 
 int64_t TilesOf(const ggml_tensor* weight) { return (weight->ne[1] + kTile - 1) / kTile; }
 
-// The rows of all matrices of the node, one after the other, are divided among the threads: each
-// reads one stream of each matrix that it has a part of. activations: [n_rows][activation_bytes].
-void MultiplyAll(ggml_tensor* node, const std::byte* activations, int64_t n_rows, int thread,
-                 int n_threads) {
+// Tiles [begin, end) of all matrices of the node, one after the other. activations:
+// [n_rows][activation_bytes].
+void MultiplyTiles(ggml_tensor* node, const std::byte* activations, int64_t n_rows, int64_t begin,
+                   int64_t end) {
   const std::span<ggml_tensor* const> weights(node->src + 1, kMostWeights);
-  int64_t tiles = 0;
-  for (const ggml_tensor* w : weights) tiles += w != nullptr ? TilesOf(w) : 0;
-  const int64_t begin = tiles * thread / n_threads;
-  const int64_t end = tiles * (thread + 1) / n_threads;
   auto* out = static_cast<float*>(node->data);
   int64_t before = 0;  // tiles of earlier matrices
-  for (size_t i = 0; i < kMostWeights && weights[i] != nullptr; ++i) {
+  for (size_t i = 0; i < kMostWeights && weights[i] != nullptr && before < end; ++i) {
     const ggml_tensor* w = weights[i];
     const auto row_at = [&](int64_t tile) {
       return std::clamp((tile - before) * kTile, int64_t{0}, w->ne[1]);
@@ -180,10 +178,23 @@ void MultiplyAll(ggml_tensor* node, const std::byte* activations, int64_t n_rows
   }
 }
 
+void MultiplyAll(ggml_tensor* node, const std::byte* activations, int64_t n_rows, int thread,
+                 int n_threads) {
+  const std::span<ggml_tensor* const> weights(node->src + 1, kMostWeights);
+  const RowProduct& first = *RowProductOf(weights.front());
+  const TeamShare share(first.time, thread);
+  int64_t tiles = 0;
+  for (const ggml_tensor* w : weights) tiles += w != nullptr ? TilesOf(w) : 0;
+  const auto multiply = [&](int64_t begin, int64_t end) {
+    MultiplyTiles(node, activations, n_rows, begin, end);
+  };
+  if (first.shares != nullptr) return first.shares->Each(tiles, thread, n_threads, multiply);
+  multiply(tiles * thread / n_threads, tiles * (thread + 1) / n_threads);
+}
+
 // The first argument is what QuantiseNode() gave.
 void Multiply(ggml_tensor* result, int thread, int n_threads, void* /*userdata*/) {
   const ggml_tensor* quantised = result->src[0];
-  const TeamShare share(RowProductOf(result->src[1])->time, thread);
   MultiplyAll(result, Aligned(quantised), quantised->src[0]->ne[1], thread, n_threads);
 }
 
@@ -194,7 +205,6 @@ void QuantiseAndMultiply(ggml_tensor* result, int thread, int n_threads, void* u
   for (int64_t row = 0; row < source.x->ne[1]; ++row) {
     source.Quantise(row, activations.data() + static_cast<size_t>(row) * source.bytes());
   }
-  const TeamShare share(RowProductOf(result->src[1])->time, thread);
   MultiplyAll(result, activations.data(), source.x->ne[1], thread, n_threads);
 }
 

@@ -28,6 +28,58 @@ Status Team::Call::TakeFailure() {
   return Fail(Errc::kNoMemory, "a thread of the team failed: {}", failure);
 }
 
+// An exception would end the process: these are OpenMP's threads.
+void Team::Call::Invoke(const Callback& callback, int thread, int threads) {
+  Caught([&] { callback(thread, threads); }, [&](std::string_view why) { Note(why); });
+}
+
+// Every thread of the team comes here once in a run of the graph.
+void Team::Call::Enter(int thread, int threads) {
+  if (body.invoke == nullptr) return Invoke(work, thread, threads);
+  if (thread == 0) return HoldOthers(threads);
+  Serve(thread, threads, 0);
+}
+
+void Team::Call::HoldOthers(int threads) {
+  n_threads = threads;
+  is_held = true;
+  Invoke(body, 0, threads);
+  is_held = false;
+  is_over = true;
+  jobs.Add(1);
+}
+
+// `seen`: how many jobs there were before.
+void Team::Call::Serve(int thread, int threads, uint32_t seen) {
+  while (true) {
+    jobs.WaitUntil([seen](uint32_t now) { return now != seen; });
+    ++seen;
+    if (is_over) return;
+    Invoke(work, thread, threads);
+    done.Add(1);
+  }
+}
+
+Status Team::HoldFor(const Callback& body) {
+  Call& call = *call_;
+  call.body = body;
+  call.is_over = false;
+  call.jobs.Store(0);
+  const Status done = ComputePlan(plan_);
+  call.body = {};
+  return done;
+}
+
+Status Team::RunHeld() {
+  Call& call = *call_;
+  call.done.Store(0);
+  call.jobs.Add(1);
+  call.Invoke(call.work, 0, call.n_threads);
+  const auto others = static_cast<uint32_t>(call.n_threads - 1);
+  call.done.WaitUntil([others](uint32_t n) { return n == others; });
+  return {};
+}
+
 Result<Team> Team::Create(CpuDevice& device) {
   Team team;
   team.device_ = &device;
@@ -40,10 +92,7 @@ Result<Team> Team::Create(CpuDevice& device) {
       .no_alloc = true};
   team.context_.reset(ggml_init(params));
   const auto call = [](ggml_tensor* /*result*/, int thread, int n_threads, void* userdata) {
-    Call& c = *static_cast<Call*>(userdata);
-    // An exception would end the process: these are OpenMP's threads.
-    Caught([&] { c.invoke(c.target, thread, n_threads); },
-           [&](std::string_view why) { c.Note(why); });
+    static_cast<Call*>(userdata)->Enter(thread, n_threads);
   };
   ggml_tensor* node = ggml_custom_4d(team.context_.get(), GGML_TYPE_F32, 1, 1, 1, 1, nullptr, 0,
                                      call, GGML_N_TASKS_MAX, team.call_.get());

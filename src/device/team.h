@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Our own code on ggml's compute threads: a graph of one custom node. A second pool of threads
 // would fight the first one for its cores (facts: 35x stalls), so there is none.
+//
+// ggml takes some microseconds to bring its threads together, and its barriers make a system call
+// each. A decode step does both many hundred times, so its threads can be held together for the
+// step (docs/decisions/0036).
+//
+// Thread rule: the engine thread.
 #pragma once
 
 #include <ggml-cpp.h>
@@ -13,6 +19,7 @@
 #include <type_traits>
 
 #include "base/result.h"
+#include "base/wait_word.h"
 #include "device/backend_calls.h"
 #include "device/cpu_device.h"
 
@@ -22,6 +29,7 @@ class Team {
  public:
   static Result<Team> Create(CpuDevice& device);
 
+  CpuDevice& device() const { return *device_; }
   uint32_t threads() const { return device_->threads(); }
   TeamTime& time() const { return device_->team_time(); }
 
@@ -30,28 +38,65 @@ class Team {
   // kNoMemory, for nothing but a lack of it is thrown here.
   template <class Work>
   Status Run(Work&& work) {
-    call_->invoke = [](void* target, int thread, int n_threads) {
-      (*static_cast<std::remove_reference_t<Work>*>(target))(thread, n_threads);
-    };
-    call_->target = &work;
-    Status done = ComputePlan(plan_);
-    call_->target = nullptr;
+    call_->work = Callback::Of(work);
+    const Status done = call_->is_held ? RunHeld() : ComputePlan(plan_);
+    TRY_STATUS(call_->TakeFailure());
+    return done;
+  }
+
+  // Runs `body` on the caller and holds all threads together meanwhile: between two calls of Run()
+  // in it they wait for the next one. Other graphs of ggml run on one thread in it. Within another
+  // Hold() this only runs `body`. Errors as of Run().
+  template <class Body>
+  Status Hold(Body&& body) {
+    if (call_->is_held || threads() == 1) {
+      body();
+      return {};
+    }
+    auto call_body = [&body](int /*thread*/, int /*n_threads*/) { body(); };
+    const Status done = HoldFor(Callback::Of(call_body));
     TRY_STATUS(call_->TakeFailure());
     return done;
   }
 
  private:
-  struct Call {
+  struct Callback {
     void (*invoke)(void* target, int thread, int n_threads) = nullptr;
     void* target = nullptr;
+
+    template <class Work>
+    static Callback Of(Work& work) {
+      return {.invoke =
+                  [](void* target, int thread, int n_threads) {
+                    (*static_cast<std::remove_reference_t<Work>*>(target))(thread, n_threads);
+                  },
+              .target = &work};
+    }
+    void operator()(int thread, int n_threads) const { invoke(target, thread, n_threads); }
+  };
+
+  struct Call {
+    Callback work;
+    Callback body;  // of Hold(); empty: none
+    bool is_held = false;
+    int n_threads = 0;          // while they are held
+    bool is_over = false;       // read after a change of `jobs`
+    alignas(64) WaitWord jobs;  // counts calls of Run() while threads are held, and the end
+    alignas(64) WaitWord done;  // threads beside the caller that have returned from this one
     std::mutex mutex;
     std::string failure;  // what was thrown first; under the mutex
     std::atomic<bool> has_failed{false};
 
+    void Enter(int thread, int threads);
+    void HoldOthers(int threads);
+    void Serve(int thread, int threads, uint32_t seen);
+    void Invoke(const Callback& callback, int thread, int threads);
     void Note(std::string_view why);
     Status TakeFailure();
   };
   Team() = default;
+  Status RunHeld();
+  Status HoldFor(const Callback& body);
 
   CpuDevice* device_ = nullptr;
   ggml_context_ptr context_;

@@ -98,7 +98,7 @@ class LayoutChoices {
   // ours: that takes no longer, and a row's product has the same bits whatever rows are beside it.
   const ExpertKernel* RouterKernelFor(const WeightRequest& r) {
     constexpr int64_t kMostOutputs = 1024;
-    if (!layouts_.allow_repack || !layouts_.rows_alike || !r.only_multiplied) return nullptr;
+    if (!layouts_.allow_repack || !layouts_.rows_alike) return nullptr;
     if (r.type != GGML_TYPE_F32 || r.ne[1] > kMostOutputs) return nullptr;
     return KernelFor(r.type, false);
   }
@@ -123,14 +123,19 @@ WeightSet WeightSet::Plan(const CpuDevice& device, std::vector<WeightRequest> re
   LayoutChoices choices(device, types, layouts);
   std::vector<size_t> buffer_of;
   std::vector<std::unique_ptr<const RowProduct>> by_row;
+  std::vector<std::unique_ptr<TileShares>> shares;
   for (const WeightRequest& r : requests) {
-    const LayoutChoices::Choice choice = choices.For(r);
+    auto choice = choices.For(r);
     buffer_of.push_back(choice.buffer);
+    const bool has_kernel = choice.by_row && choice.by_row->kernel != nullptr;
+    shares.push_back(has_kernel ? std::make_unique<TileShares>(device.threads()) : nullptr);
+    if (has_kernel) choice.by_row->shares = shares.back().get();
     by_row.push_back(choice.by_row ? std::make_unique<const RowProduct>(*choice.by_row) : nullptr);
   }
   WeightSet set = Plan(std::move(requests), types, std::move(buffer_of));
   set.kernels_ = choices.TakeKernels();
   set.by_row_ = std::move(by_row);
+  set.shares_ = std::move(shares);
   for (size_t i = 0; i < set.size(); ++i) {
     set.tensors_[i]->extra = const_cast<RowProduct*>(set.by_row_[i].get());
   }
@@ -215,8 +220,10 @@ Status WeightSet::LayOut(size_t i) {
 
 const RowProduct* RowProductOf(const ggml_tensor* weight) {
   if (weight->view_src != nullptr) weight = weight->view_src;
-  if (weight->buffer == nullptr) return nullptr;
-  if (!IsPlain(ggml_backend_buffer_get_type(weight->buffer))) return nullptr;
+  // ggml's own layouts have something else there. Memory of ours is no buffer of ggml's.
+  const bool is_ours =
+      weight->buffer == nullptr || IsPlain(ggml_backend_buffer_get_type(weight->buffer));
+  if (!is_ours) return nullptr;
   return static_cast<const RowProduct*>(weight->extra);
 }
 

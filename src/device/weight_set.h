@@ -20,6 +20,7 @@
 #include "device/cpu_device.h"
 #include "device/expert_kernel.h"
 #include "device/team_time.h"
+#include "device/tile_shares.h"
 
 namespace moestro {
 
@@ -36,6 +37,7 @@ struct RowProduct {
   const ExpertKernel* kernel = nullptr;  // null: by ggml, one row after the other
   bool is_interleaved = false;           // as the kernel reads it fastest; else as in the file
   TeamTime* time = nullptr;              // where the kernel's time goes
+  TileShares* shares = nullptr;          // of nodes whose first matrix this is; null: equal shares
 };
 
 struct WeightLayouts {
@@ -85,6 +87,7 @@ class WeightSet {
   std::vector<ggml_tensor*> tensors_;
   std::vector<std::unique_ptr<const ExpertKernel>> kernels_;
   std::vector<std::unique_ptr<const RowProduct>> by_row_;  // per weight, see RowProductOf()
+  std::vector<std::unique_ptr<TileShares>> shares_;        // the same, where kernels multiply
   uint64_t bytes_ = 0;
   bool is_on_device_ = false;
 };

@@ -38,6 +38,7 @@ class Forward {
     LayerProtocol& protocol;
     PrefetchPlanner& planner;
     ExpertExec& experts;
+    Team& team;
     std::span<const LayerForm> layers;
     const Clock& clock;
     StopSignal& stop;  // the step ends soon after it is requested
@@ -67,6 +68,19 @@ class Forward {
   uint64_t layers_there() const { return experts_.layers_there(); }
 
  private:
+  // The rows of a step and what is decided about it.
+  struct Rows {
+    std::span<const StepRow> rows;
+    std::span<const RowKind> kinds;
+    const LittleStep& little;
+    const Hooks& hooks;
+    bool decodes = false;
+    size_t prompt_rows = 0;
+    uint32_t look_ahead = 0;
+  };
+  Status RunLayers(const Rows& step);
+  Status RunExperts(LayerId layer, const Rows& step, LeaseStream& read_ahead);
+
   Parts parts_;
   RowRouter router_;
   ExpertStage experts_;

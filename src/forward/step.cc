@@ -36,50 +36,71 @@ Forward::Forward(const Parts& p)
 
 Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kinds,
                      const LittleStep& little, const Hooks& hooks) {
-  const Watchers& watchers = parts_.watchers;
-  const RouterSpec& router = parts_.spec.router;
-  const bool decodes = std::ranges::contains(kinds, RowKind::kDecode);
-  const auto prompt_rows = static_cast<size_t>(std::ranges::count(kinds, RowKind::kPrompt));
-  const uint32_t look_ahead =
-      std::max(decodes ? parts_.planner.look_ahead() : 0, watchers.look_ahead);
+  Rows step{.rows = rows, .kinds = kinds, .little = little, .hooks = hooks};
+  step.decodes = std::ranges::contains(kinds, RowKind::kDecode);
+  step.prompt_rows = static_cast<size_t>(std::ranges::count(kinds, RowKind::kPrompt));
+  step.look_ahead =
+      std::max(step.decodes ? parts_.planner.look_ahead() : 0, parts_.watchers.look_ahead);
   experts_.BeginStep();
   TRY_STATUS(parts_.graph.SetRows(rows));  // embeddings -> hidden
-  LeaseStream read_ahead;                  // a prompt's, of the layer about to run
-  for (uint16_t l = 0; l < parts_.spec.n_layer(); ++l) {
-    if (hooks.layer_begins) TRY_STATUS(hooks.layer_begins(l));
-    if (parts_.stop.is_requested()) return Fail(Errc::kInterrupted, "stopped on request");
-    if (hooks.interlude.is_due && hooks.interlude.is_due()) {
-      read_ahead = {};  // others need its slots
-      TRY_STATUS(parts_.graph.StepAside(hooks.interlude));
-    }
-    if (!decodes) parts_.residency.PumpAhead();  // the disk reads this layer's experts meanwhile
-    TRY_STATUS(parts_.graph.Attend(LayerId{l}, look_ahead));  // dense part, router logits
-    if (!parts_.spec.has_experts(l)) continue;
-    const ExpertLayerId layer = parts_.spec.expert_layer(LayerId{l});
-    Routing routing = router_.Choose(layer, rows.size(), little);  // experts with their weights
-    RoutedAhead ahead = router_.ChooseAhead(layer, rows.size(), look_ahead, little);
-    if (watchers.routing) watchers.routing(layer, routing, ahead);
-    if (watchers.route) {
-      watchers.route({layer, routing, kinds, ahead.experts, ahead.weights, little.is_on()});
-    }
-    if (little.is_on()) router_.Widen(layer, routing);
-    LayerPlan plan =
-        parts_.protocol.AfterRouting({layer, routing, kinds, ahead.experts, ahead.weights});
-    watchers.OverrideCopies(plan);
-    const std::span<const float> scale = parts_.layers[layer.value].result_scale;
-    if (!scale.empty()) plan.ScaleWeights(scale);
-    experts_.Place(plan);                        // on the CPU or on devices
-    LeaseStream leases(parts_.residency, plan);  // present experts are pinned, absent ones start
-    leases.Advance();                            // to be read
-    const std::vector<ExpertKey> next = PlanReadAhead(layer, parts_.spec.n_expert_layers(),
-                                                      router.n_expert, router.n_used, prompt_rows);
-    read_ahead = {parts_.residency, next, Urgency::kSpeculative};  // lets go of this layer's
-    parts_.protocol.Prefetch();  // for later layers, behind this layer's own
-    TRY_STATUS(experts_.Run(LayerId{l}, plan, leases, read_ahead));
-    if (watchers.plan) watchers.plan(plan);
-    experts_.Show(plan);
+  // Threads stay together where no graph of ggml needs them; other steps may run in an interlude.
+  Status ran;
+  if (hooks.interlude.is_due || !parts_.graph.IsForTeam(rows.size(), step.look_ahead)) {
+    ran = RunLayers(step);
+  } else {
+    TRY_STATUS(parts_.team.Hold([&] { ran = RunLayers(step); }));
   }
+  TRY_STATUS(ran);
   return parts_.graph.Finish();  // a device may still compute
+}
+
+Status Forward::RunLayers(const Rows& step) {
+  const Interlude& interlude = step.hooks.interlude;
+  LeaseStream read_ahead;  // a prompt's, of the layer about to run
+  for (uint16_t l = 0; l < parts_.spec.n_layer(); ++l) {
+    if (step.hooks.layer_begins) TRY_STATUS(step.hooks.layer_begins(l));
+    if (parts_.stop.is_requested()) return Fail(Errc::kInterrupted, "stopped on request");
+    if (interlude.is_due && interlude.is_due()) {
+      read_ahead = {};  // others need its slots
+      TRY_STATUS(parts_.graph.StepAside(interlude));
+    }
+    if (!step.decodes)
+      parts_.residency.PumpAhead();  // the disk reads this layer's experts meanwhile
+    TRY_STATUS(parts_.graph.Attend(LayerId{l}, step.look_ahead));  // dense part, router logits
+    if (parts_.spec.has_experts(l)) TRY_STATUS(RunExperts(LayerId{l}, step, read_ahead));
+  }
+  return {};
+}
+
+Status Forward::RunExperts(LayerId l, const Rows& step, LeaseStream& read_ahead) {
+  const Watchers& watchers = parts_.watchers;
+  const RouterSpec& router = parts_.spec.router;
+  const LittleStep& little = step.little;
+  const ExpertLayerId layer = parts_.spec.expert_layer(l);
+  const size_t n_rows = step.rows.size();
+  Routing routing = router_.Choose(layer, n_rows, little);  // experts with their weights
+  RoutedAhead ahead = router_.ChooseAhead(layer, n_rows, step.look_ahead, little);
+  if (watchers.routing) watchers.routing(layer, routing, ahead);
+  if (watchers.route) {
+    watchers.route({layer, routing, step.kinds, ahead.experts, ahead.weights, little.is_on()});
+  }
+  if (little.is_on()) router_.Widen(layer, routing);
+  LayerPlan plan =
+      parts_.protocol.AfterRouting({layer, routing, step.kinds, ahead.experts, ahead.weights});
+  watchers.OverrideCopies(plan);
+  const std::span<const float> scale = parts_.layers[layer.value].result_scale;
+  if (!scale.empty()) plan.ScaleWeights(scale);
+  experts_.Place(plan);                        // on the CPU or on devices
+  LeaseStream leases(parts_.residency, plan);  // present experts are pinned, absent ones start
+  leases.Advance();                            // to be read
+  const std::vector<ExpertKey> next = PlanReadAhead(
+      layer, parts_.spec.n_expert_layers(), router.n_expert, router.n_used, step.prompt_rows);
+  read_ahead = {parts_.residency, next, Urgency::kSpeculative};  // lets go of this layer's
+  parts_.protocol.Prefetch();  // for later layers, behind this layer's own
+  TRY_STATUS(experts_.Run(l, plan, leases, read_ahead));
+  if (watchers.plan) watchers.plan(plan);
+  experts_.Show(plan);
+  return {};
 }
 
 }  // namespace moestro

@@ -29,9 +29,9 @@ uint64_t RouterBytes(const ModelSpec& spec) {
 
 }  // namespace
 
-Result<std::unique_ptr<DensePart>> DensePart::Create(const OpenedModel& opened, StopSignal& stop,
-                                                     UsedDevice* first) {
-  std::unique_ptr<DensePart> part(new DensePart(opened, stop));
+Result<std::unique_ptr<DensePart>> DensePart::Create(const OpenedModel& opened, Team& team,
+                                                     StopSignal& stop, UsedDevice* first) {
+  std::unique_ptr<DensePart> part(new DensePart(opened, team, stop));
   const ModelFile& model = opened.model;
   part->reads_ = DenseReads::Of(model.weights, model.spec, opened.remembers);
   if (first != nullptr && !opened.options.device.dense_on_cpu) {
@@ -92,14 +92,14 @@ Status DensePart::Build(const ComputeDevice* there) {
                              backend));
   TRY(states_, StateStore::Allocate(opened_.remembers, n_states_));
   if (plan.look_ahead > 0) {
-    TRY(look_ahead_routers_,
-        LookAheadRouters::Allocate(LookAheadRouters::Shape::Of(spec), backend));
+    TRY(look_ahead_routers_, LookAheadRouters::Allocate(LookAheadRouters::Shape::Of(spec), backend,
+                                                        &opened_.cpu->team_time()));
   }
   tensors_ = TensorsByRole(weights_, opened_.model.weights);
   TRY(joined_keys_, JoinedKeys::Allocate(spec, opened_.model.weights, tensors_));
   layers_ = LayerFormsOf(spec, tensors_);
   TRY(graph_,
-      LayerGraph::Create({.cpu = *opened_.cpu,
+      LayerGraph::Create({.team = team_,
                           .spec = spec,
                           .tensors = tensors_,
                           .buffers = buffers_,

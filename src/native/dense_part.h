@@ -38,8 +38,8 @@ class DensePart {
   // All must outlive this. first: the first device. Its plan then has the dense part's bytes on the
   // device. null: the CPU has the dense part. kNoMemory, kUnsupported. A fault of the device is
   // logged, and the CPU has the dense part.
-  static Result<std::unique_ptr<DensePart>> Create(const OpenedModel& opened, StopSignal& stop,
-                                                   UsedDevice* first);
+  static Result<std::unique_ptr<DensePart>> Create(const OpenedModel& opened, Team& team,
+                                                   StopSignal& stop, UsedDevice* first);
   DensePart(const DensePart&) = delete;
   DensePart& operator=(const DensePart&) = delete;
 
@@ -70,8 +70,8 @@ class DensePart {
   double look_ahead_share() const;
 
  private:
-  DensePart(const OpenedModel& opened, StopSignal& stop)
-      : opened_(opened), stop_(stop), n_states_(opened.plan.n_states) {}
+  DensePart(const OpenedModel& opened, Team& team, StopSignal& stop)
+      : opened_(opened), team_(team), stop_(stop), n_states_(opened.plan.n_states) {}
   Status PutOn(UsedDevice& first);
   Status Build(const ComputeDevice* there);
   void LetGo();
@@ -84,6 +84,7 @@ class DensePart {
   Status TryAttention(const ComputeDevice& there, const AttentionShape& shape) const;
 
   const OpenedModel& opened_;
+  Team& team_;
   StopSignal& stop_;
   DenseReads reads_;
   DensePlan weights_;

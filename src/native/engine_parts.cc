@@ -24,7 +24,7 @@ Status NativeEngine::Running::AllocateFixed(const EngineOptions& options, Lastin
     TRY(team, Team::Create(*opened->cpu));
     // Before memory is planned: a driver takes some, too.
     TRY(devices, DevicePart::Open(*opened));
-    TRY(dense, DensePart::Create(*opened, lasting.stop, devices->first()));
+    TRY(dense, DensePart::Create(*opened, *team, lasting.stop, devices->first()));
     // Where the text depends on slots or on the rows of a step, it would depend on the budget.
     const bool may_follow = options.chunk == 0 && !options.cache && devices->empty() &&
                             options.has_exact_experts() && !options.fast_batches;
@@ -79,6 +79,7 @@ Status NativeEngine::Running::MakeForward(Lasting& lasting, const ExpertExec::Li
                                  .protocol = prefetch->protocol(),
                                  .planner = prefetch->planner(),
                                  .experts = *experts,
+                                 .team = *team,
                                  .layers = dense->layers(),
                                  .clock = opened->options.clock,
                                  .stop = lasting.stop,

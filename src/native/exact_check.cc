@@ -68,6 +68,7 @@ Result<std::unique_ptr<ExactCheck>> ExactCheck::Create(const Parts& parts) {
                                          .protocol = check->protocol_,
                                          .planner = check->planner_,
                                          .experts = *check->experts_,
+                                         .team = parts.team,
                                          .layers = parts.layers,
                                          .clock = check->parts_.clock,
                                          .stop = parts.stop,

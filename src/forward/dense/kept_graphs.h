@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Graphs of few rows on the CPU that stay built: a decode step runs the same nodes for every token,
-// with other values. Each place has one graph, the last that was built for it.
+// with other values. Each place has one graph, the last that was built for it. A graph of nodes of
+// ours alone is run by the team, node after node, with barriers that make no system call; ggml runs
+// the others.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -12,8 +14,10 @@
 
 #include "base/result.h"
 #include "base/stop_signal.h"
-#include "device/cpu_device.h"
+#include "base/wait_word.h"
+#include "device/custom_calls.h"
 #include "device/graph_arena.h"
+#include "device/team.h"
 
 namespace moestro {
 
@@ -30,28 +34,38 @@ class KeptGraphs {
     bool operator==(const Key&) const = default;
   };
 
-  // max_nodes: of the largest graph. `cpu` and `stop` must outlive this; stop may be null.
-  KeptGraphs(CpuDevice& cpu, StopSignal* stop, size_t places, size_t max_nodes);
+  // max_nodes: of the largest graph. `team` and `stop` must outlive this; stop may be null.
+  KeptGraphs(Team& team, StopSignal* stop, size_t places, size_t max_nodes);
 
   bool Has(size_t place, const Key& key) const { return graphs_[place].key == key; }
+  // Whether the team runs the graphs of places [0, places), all of this key.
+  bool AreForTeam(size_t places, const Key& key) const;
   // Room to build another graph of the place.
   GraphRoom& Begin(size_t place);
   // The graph that was built there may run from now on. kNoMemory. REQUIRES: it is placed.
   Status Add(size_t place, const Key& key);
   // kInterrupted; the results are undefined then. REQUIRES: Has(place, ...).
-  Status Run(size_t place) const;
+  Status Run(size_t place);
   // The memory of the graphs' values has moved: all must be built again.
   void Drop();
 
  private:
+  struct Node {
+    CustomCall call;
+    ggml_tensor* result = nullptr;
+  };
   struct Kept {
     std::optional<Key> key;
     std::optional<GraphRoom> room;
-    PlanPtr plan;
+    std::vector<Node> nodes;  // for the team; empty: for ggml
+    PlanPtr plan;             // for ggml
   };
+  std::vector<Node> NodesOf(ggml_cgraph* graph) const;
 
-  CpuDevice* cpu_;
+  Team* team_;
   StopSignal* stop_;
+  CustomCalls calls_;
+  WaitWord arrived_;  // threads at the barriers of a run
   size_t max_nodes_;
   std::vector<Kept> graphs_;  // [place]
 };

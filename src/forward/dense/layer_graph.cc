@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "device/backend_calls.h"
+#include "device/product_node.h"
 #include "forward/dense/blocks.h"
 #include "forward/dense/finite.h"
 #include "forward/dense/masked_attention.h"
@@ -70,7 +71,7 @@ uint32_t TopKOf(const ModelSpec& spec) {
 // A device computes all rows of a step at once.
 uint32_t PieceRows(const LayerGraph::Parts& parts) {
   if (parts.device != nullptr) return std::numeric_limits<uint32_t>::max();
-  const uint64_t rows = kMostMultiplied * parts.cpu.threads() / LargestProduct(parts.tensors);
+  const uint64_t rows = kMostMultiplied * parts.team.threads() / LargestProduct(parts.tensors);
   return static_cast<uint32_t>(
       std::clamp<uint64_t>(AlignDown(rows, kFewestRows), kFewestRows, kMostPieceRows));
 }
@@ -92,15 +93,16 @@ LayerGraph::LayerGraph(const Parts& parts)
       kv_(&parts.kv),
       look_ahead_(parts.look_ahead),
       device_(parts.device),
-      cpu_(&parts.cpu),
+      cpu_(&parts.team.device()),
       stop_(parts.stop),
       clock_(parts.clock),
       piece_rows_(PieceRows(parts)),
       norm_{.kernel = RowKernel::ForThisMachine(), .eps = parts.spec.rms_eps},
-      arena_(parts.device != nullptr ? parts.device->backend() : parts.cpu.backend(), kMaxNodes) {
+      arena_(parts.device != nullptr ? parts.device->backend() : parts.team.device().backend(),
+             kMaxNodes) {
   if (parts.device != nullptr) return;
   kept_ =
-      std::make_unique<KeptGraphs>(parts.cpu, parts.stop, parts.spec.layers.size() + 1, kMaxNodes);
+      std::make_unique<KeptGraphs>(parts.team, parts.stop, parts.spec.layers.size() + 1, kMaxNodes);
 }
 
 Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint32_t n_ctx,
@@ -132,7 +134,7 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
 }
 
 Status LayerGraph::MakeMixers(const Parts& parts, uint32_t n_ctx, uint32_t chunk) {
-  MixerParts from{.cpu = parts.cpu,
+  MixerParts from{.cpu = parts.team.device(),
                   .spec = parts.spec,
                   .tensors = parts.tensors,
                   .kv = parts.kv,
@@ -418,6 +420,11 @@ Status LayerGraph::RunGraph(size_t place, const KeptGraphs::Key& key, Build&& bu
   return Interrupted();
 }
 
+bool LayerGraph::IsForTeam(size_t n_rows, uint32_t look_ahead) const {
+  return kept_ && kept_->AreForTeam(spec_->layers.size(), {.rows = static_cast<uint32_t>(n_rows),
+                                                           .look_ahead = look_ahead});
+}
+
 Status LayerGraph::Place() {
   TRY_STATUS(arena_.Place());
   if (kept_ && arena_.buffer_bytes() != placed_bytes_) kept_->Drop();
@@ -529,12 +536,12 @@ void LayerGraph::BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t loo
   CHECK(look_ahead_ != nullptr);
   ggml_context* ctx = arena_.context();
   if (visible_.size() == 1 || device_ != nullptr) {  // a device's are sorted once they are fetched
-    Output(ggml_mul_mat(ctx, look_ahead_->Stack(ctx, first, layers), ffn_in), StepBuffers::kAhead,
+    Output(MultiplyNode(ctx, look_ahead_->Stack(ctx, first, layers), ffn_in), StepBuffers::kAhead,
            rows.first);
     return;
   }
   for (uint32_t i = 0; i < layers; ++i) {  // of several tokens, so that a layer's rows are together
-    ggml_tensor* logits = ggml_mul_mat(ctx, look_ahead_->Stack(ctx, first + i, 1), ffn_in);
+    ggml_tensor* logits = MultiplyNode(ctx, look_ahead_->Stack(ctx, first + i, 1), ffn_in);
     Output(logits, StepBuffers::kAhead, i * visible_.size() + rows.first);
   }
 }

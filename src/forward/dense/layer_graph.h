@@ -24,6 +24,7 @@
 #include "device/devices.h"
 #include "device/graph_arena.h"
 #include "device/look_ahead.h"
+#include "device/team.h"
 #include "forward/dense/attention.h"
 #include "forward/dense/chosen_positions.h"
 #include "forward/dense/kept_graphs.h"
@@ -56,7 +57,7 @@ class LayerGraph {
  public:
   // Everything is borrowed and must outlive this.
   struct Parts {
-    CpuDevice& cpu;
+    Team& team;
     const ModelSpec& spec;
     const ModelTensors& tensors;
     StepBuffers& buffers;
@@ -97,6 +98,9 @@ class LayerGraph {
   // layer gave NaN or infinity; the message names it. REQUIRES: look_ahead is within the buffers'
   // limit, and Parts::look_ahead is set if it is not 0.
   Status Attend(LayerId layer, uint32_t look_ahead = 0);
+  // Whether Attend() of all layers for so many rows uses no other threads than the team's
+  // (Team::Hold()).
+  bool IsForTeam(size_t n_rows, uint32_t look_ahead) const;
   // residual, shared and ffn_in to memory; on the CPU this does nothing. kDevice.
   Status FetchRows();
   // The experts' results, hidden, are on the device and not in memory. REQUIRES: is_on_device().
