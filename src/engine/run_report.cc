@@ -62,12 +62,12 @@ Result<RunReport> MakeReport(Engine& engine, std::span<Sequence* const> sequence
 
 std::optional<SerialPart> SerialPartOf(const RunReport& report) {
   const PhaseStats& decode = report.stats.decode;
-  if (decode.team_seconds <= 0.0 || report.n_layer == 0 || !report.memory.devices.empty())
+  if (decode.serial_seconds <= 0.0 || report.n_layer == 0 || !report.memory.devices.empty())
     return {};
   const uint64_t rows = std::max<uint64_t>(report.probes.rows_per_step, 1);
   const double steps = static_cast<double>(decode.tokens) / static_cast<double>(rows);
   if (steps <= 0.0) return {};
-  return SerialPart{.seconds = std::max(decode.seconds - decode.team_seconds, 0.0) / steps,
+  return SerialPart{.seconds = decode.serial_seconds / steps,
                     .bytes = static_cast<double>(decode.touched_bytes) / steps,
                     .n_layer = report.n_layer};
 }

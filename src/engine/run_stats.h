@@ -23,9 +23,9 @@ struct PhaseStats : ExpertCounts {
   uint64_t tokens = 0;
   double seconds = 0.0;
   double wait_seconds = 0.0;  // the compute threads had no work and waited for bytes
-  // The engine thread multiplied and attended beside all other threads, or waited for bytes with
-  // them: the rest of `seconds` is work that more threads make no faster. 0: not known.
-  double team_seconds = 0.0;
+  // Layers waited for the engine thread alone, or for the slowest thread: more threads make this no
+  // faster. 0: not known.
+  double serial_seconds = 0.0;
   // Bytes of weights, keys and values that the steps had to read from memory. Each weight, of
   // experts too, counts once for all rows of a step. Of the embedding, the rows' own part counts.
   uint64_t touched_bytes = 0;
@@ -51,7 +51,7 @@ struct PhaseStats : ExpertCounts {
                       .prefill = "prefill_wait_seconds",
                       .metric = "read_wait_seconds_total",
                       .meaning = "Time in which there was nothing to do but wait for bytes."});
-    visit(&P::team_seconds, CounterText{.json = "decode_team_seconds"});
+    visit(&P::serial_seconds, CounterText{.json = "decode_serial_seconds"});
     visit(&P::touched_bytes, CounterText{});
     visit(&P::losses, CounterText{});
   }

@@ -64,6 +64,9 @@ class Forward {
   // For the last little step: the K experts of each row, [layer][row][K] in router order. The row
   // used the first of them.
   std::span<const std::vector<ExpertId>> widened() const { return router_.widened(); }
+  // Seconds since creation in which layers waited for the engine thread alone: all of their time in
+  // which it neither computed beside all other threads nor waited for bytes.
+  double serial_seconds() const { return serial_seconds_; }
   // Layers whose rows stayed on the first device, since creation.
   uint64_t layers_there() const { return experts_.layers_there(); }
 
@@ -84,6 +87,7 @@ class Forward {
   Parts parts_;
   RowRouter router_;
   ExpertStage experts_;
+  double serial_seconds_ = 0.0;
 };
 
 }  // namespace moestro

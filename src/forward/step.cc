@@ -44,6 +44,8 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
   experts_.BeginStep();
   TRY_STATUS(parts_.graph.SetRows(rows));  // embeddings -> hidden
   // Threads stay together where no graph of ggml needs them; other steps may run in an interlude.
+  const TeamTime& team_time = parts_.team.time();
+  const double serial_before = parts_.clock() - team_time.seconds();
   Status ran;
   if (hooks.interlude.is_due || !parts_.graph.IsForTeam(rows.size(), step.look_ahead)) {
     ran = RunLayers(step);
@@ -51,6 +53,7 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
     TRY_STATUS(parts_.team.Hold([&] { ran = RunLayers(step); }));
   }
   TRY_STATUS(ran);
+  serial_seconds_ += parts_.clock() - team_time.seconds() - serial_before;
   return parts_.graph.Finish();  // a device may still compute
 }
 

@@ -105,7 +105,6 @@ Status NativeEngine::Running::MakeForward(Lasting& lasting, const ExpertExec::Li
                                    .residency = slots->residency(),
                                    .prefetch = *prefetch,
                                    .experts = *experts,
-                                   .team_time = opened->cpu->team_time(),
                                    .forward = *forward,
                                    .stop = lasting.stop,
                                    .closed = lasting.closed,

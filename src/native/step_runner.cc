@@ -30,7 +30,7 @@ StepRunner::StepRunner(const Parts& parts)
       counter_(
           parts.residency, parts.prefetch.protocol(),
           [&experts = parts.experts] { return experts.wait_seconds(); },
-          [&time = parts.team_time] { return time.seconds(); }),
+          [&forward = parts.forward] { return forward.serial_seconds(); }),
       look_ahead_share_(parts.dense.look_ahead_share()) {}
 
 Status StepRunner::Check(const Batch& batch) const {

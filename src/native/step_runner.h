@@ -44,7 +44,6 @@ class StepRunner {
     Residency& residency;
     PrefetchPart& prefetch;
     ExpertExec& experts;
-    const TeamTime& team_time;
     Forward& forward;
     StopSignal& stop;
     std::optional<Error>& closed;  // gets the error after which no step can be computed

@@ -31,7 +31,7 @@ PhaseCounter::Begun PhaseCounter::Begin(PhaseStats& phase) const {
           .lost = protocol_.losses(),
           .dense_bytes = dense_bytes_,
           .waited = waited_(),
-          .together = together_(),
+          .serial = serial_(),
           .start = std::chrono::steady_clock::now()};
 }
 
@@ -43,7 +43,7 @@ void PhaseCounter::End(const Begun& begun) const {
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun.start;
   phase.seconds += took.count();
   phase.wait_seconds += waited_() - begun.waited;
-  phase.team_seconds += together_() - begun.together;
+  phase.serial_seconds += serial_() - begun.serial;
   phase.touched_bytes += did.asked_bytes + dense_bytes_ - begun.dense_bytes;
   phase.losses += protocol_.losses() - begun.lost;
 }

@@ -20,13 +20,13 @@ class PhaseCounter {
  public:
   using Seconds = std::function<double()>;
   // Both must outlive this. `waited`: seconds for which the engine has waited for reads so far;
-  // `together`: for which the engine thread has computed beside all others, these waits included.
+  // `serial`: for which layers have waited for the engine thread alone.
   PhaseCounter(const Residency& residency, const LayerProtocol& protocol, Seconds waited,
-               Seconds together)
+               Seconds serial)
       : residency_(residency),
         protocol_(protocol),
         waited_(std::move(waited)),
-        together_(std::move(together)) {}
+        serial_(std::move(serial)) {}
 
   // Runs the work and adds its counts to the phase, also after an error.
   Status Count(PhaseStats& phase, const std::function<Status()>& work);
@@ -44,7 +44,7 @@ class PhaseCounter {
     LossCounts lost;
     uint64_t dense_bytes = 0;
     double waited = 0.0;
-    double together = 0.0;
+    double serial = 0.0;
     std::chrono::steady_clock::time_point start;
   };
   Begun Begin(PhaseStats& phase) const;
@@ -53,7 +53,7 @@ class PhaseCounter {
   const Residency& residency_;
   const LayerProtocol& protocol_;
   const Seconds waited_;
-  const Seconds together_;
+  const Seconds serial_;
   uint64_t dense_bytes_ = 0;   // bytes read by all passes so far
   Begun* counting_ = nullptr;  // the innermost phase under way
 };

@@ -9,11 +9,30 @@
 namespace moestro {
 
 SlotTable::SlotTable(const PolicyShape& shape, std::unique_ptr<Policy> policy)
-    : policy_(std::move(policy)), entries_(shape.slots) {
+    : policy_(std::move(policy)),
+      layers_(shape.layers),
+      experts_(shape.experts),
+      entries_(shape.slots) {
   policy_->Reset(shape);
   free_.reserve(shape.slots);
   for (size_t i = shape.slots; i > 0; --i) free_.push_back(SlotId{static_cast<uint32_t>(i - 1)});
-  slot_of_.reserve(shape.slots);
+}
+
+size_t SlotTable::PlaceOf(ExpertKey key) const {
+  CHECK(key.layer.value < layers_ && key.expert.value < experts_);
+  return (size_t{key.copy} * layers_ + key.layer.value) * experts_ + key.expert.value;
+}
+
+std::optional<SlotId> SlotTable::FindSlot(ExpertKey key) const {
+  const size_t place = PlaceOf(key);
+  if (place >= slot_of_.size() || slot_of_[place] == kNoSlot) return std::nullopt;
+  return SlotId{slot_of_[place]};
+}
+
+void SlotTable::SetSlot(ExpertKey key, uint32_t slot) {
+  const size_t of_copies = (size_t{key.copy} + 1) * layers_ * experts_;
+  if (slot_of_.size() < of_copies) slot_of_.resize(of_copies, kNoSlot);
+  slot_of_[PlaceOf(key)] = slot;
 }
 
 std::optional<Placement> SlotTable::Request(ExpertKey key, Use use, uint32_t rows) {
@@ -23,9 +42,7 @@ std::optional<Placement> SlotTable::Request(ExpertKey key, Use use, uint32_t row
 }
 
 std::optional<Placement> SlotTable::Find(ExpertKey key, Use use, uint32_t rows) {
-  if (const auto found = slot_of_.find(key); found != slot_of_.end()) {
-    return Reuse(found->second, use, rows);
-  }
+  if (const std::optional<SlotId> slot = FindSlot(key)) return Reuse(*slot, use, rows);
   Placement placement;
   const std::optional<SlotId> room = FindRoom(use, placement.evicted);
   if (!room) return std::nullopt;
@@ -79,7 +96,7 @@ void SlotTable::Occupy(SlotId slot, ExpertKey key, Use use, uint32_t rows) {
   } else {
     policy_->Inserted(slot, key, rows);
   }
-  slot_of_.emplace(key, slot);
+  SetSlot(key, slot.value);
 }
 
 std::optional<SlotId> SlotTable::FindRoom(Use use, std::optional<ExpertKey>& evicted) {
@@ -109,8 +126,8 @@ class SlotTable::Keeping final : public PinView {
   // Of the experts, those that only this view pins.
   size_t n_kept() const {
     return static_cast<size_t>(std::ranges::count_if(keys_, [this](ExpertKey key) {
-      const auto found = table_.slot_of_.find(key);
-      return found != table_.slot_of_.end() && !table_.is_pinned(found->second);
+      const std::optional<SlotId> slot = table_.FindSlot(key);
+      return slot && !table_.is_pinned(*slot);
     }));
   }
 
@@ -180,7 +197,7 @@ void SlotTable::Empty(SlotId slot) {
   } else {
     policy_->Erased(slot);
   }
-  if (entry.state != State::kFailed) slot_of_.erase(entry.key);
+  if (entry.state != State::kFailed) SetSlot(entry.key, kNoSlot);
   entry.state = State::kFree;
 }
 
@@ -206,7 +223,7 @@ void SlotTable::Landed(SlotId slot) {
 void SlotTable::Failed(SlotId slot) {
   Entry& entry = entries_[slot.value];
   CHECK(entry.state == State::kLoading);
-  slot_of_.erase(entry.key);
+  SetSlot(entry.key, kNoSlot);
   entry.state = State::kFailed;
   if (entry.pins > 0) return;
   Empty(slot);
@@ -214,33 +231,34 @@ void SlotTable::Failed(SlotId slot) {
 }
 
 void SlotTable::Drop(ExpertKey key) {
-  const auto found = slot_of_.find(key);
-  if (found == slot_of_.end()) return;
-  const SlotId slot = found->second;
-  if (is_pinned(slot)) return;
+  const std::optional<SlotId> slot = FindSlot(key);
+  if (!slot || is_pinned(*slot)) return;
   --idle_;
-  Empty(slot);
-  free_.push_back(slot);
+  Empty(*slot);
+  free_.push_back(*slot);
 }
 
 std::vector<ExpertKey> SlotTable::keys() const {
   std::vector<ExpertKey> keys;
-  for (const auto& [key, slot] : slot_of_) keys.push_back(key);
+  for (const uint32_t slot : slot_of_) {
+    if (slot != kNoSlot) keys.push_back(entries_[slot].key);
+  }
   return keys;
 }
 
 std::vector<SlotTable::Used> SlotTable::used() const {
   std::vector<Used> used;
-  for (const auto& [key, slot] : slot_of_) {
-    const Entry& entry = entries_[slot.value];
-    if (!entry.transient) used.push_back({.key = key, .uses = entry.uses});
+  for (const uint32_t slot : slot_of_) {
+    if (slot == kNoSlot) continue;
+    const Entry& entry = entries_[slot];
+    if (!entry.transient) used.push_back({.key = entry.key, .uses = entry.uses});
   }
   return used;
 }
 
 bool SlotTable::is_ready(ExpertKey key) const {
-  const auto found = slot_of_.find(key);
-  return found != slot_of_.end() && entries_[found->second.value].state == State::kReady;
+  const std::optional<SlotId> slot = FindSlot(key);
+  return slot && entries_[slot->value].state == State::kReady;
 }
 
 bool SlotTable::is_pinned(SlotId slot) const {

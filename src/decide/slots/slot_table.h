@@ -18,7 +18,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -38,6 +37,7 @@ struct Placement {
 
 class SlotTable final : private PinView {
  public:
+  // Keys are of the layers and experts of the shape.
   SlotTable(const PolicyShape& shape, std::unique_ptr<Policy> policy);
 
   // Told of every request that found or made a place, in order.
@@ -80,7 +80,7 @@ class SlotTable final : private PinView {
   // A device has the expert now: it leaves if it is ready and no lease pins it, else it stays.
   void Drop(ExpertKey key);
 
-  bool contains(ExpertKey key) const { return slot_of_.contains(key); }
+  bool contains(ExpertKey key) const { return FindSlot(key).has_value(); }
   bool is_ready(ExpertKey key) const;
   std::vector<ExpertKey> keys() const;  // that it contains, in no order
   // The experts that decode has used, and the rows that used each since it came, in no order.
@@ -108,6 +108,9 @@ class SlotTable final : private PinView {
   };
 
   bool is_pinned(SlotId slot) const override;
+  size_t PlaceOf(ExpertKey key) const;
+  std::optional<SlotId> FindSlot(ExpertKey key) const;
+  void SetSlot(ExpertKey key, uint32_t slot);
   std::optional<Placement> Find(ExpertKey key, Use use, uint32_t rows);
   Placement Reuse(SlotId slot, Use use, uint32_t rows);
   std::optional<SlotId> FindRoom(Use use, std::optional<ExpertKey>& evicted);
@@ -119,10 +122,14 @@ class SlotTable final : private PinView {
   void Occupy(SlotId slot, ExpertKey key, Use use, uint32_t rows);
 
   std::unique_ptr<Policy> policy_;
+  uint32_t layers_;
+  uint32_t experts_;
   std::vector<Entry> entries_;
   std::vector<SlotId> free_;
   std::list<SlotId> transient_;  // oldest first
-  std::unordered_map<ExpertKey, SlotId> slot_of_;
+  // By copy, layer and expert: a layer's experts are looked up together, and lie together.
+  static constexpr uint32_t kNoSlot = ~0U;
+  std::vector<uint32_t> slot_of_;
   size_t idle_ = 0;  // ready and not pinned
   ExpertCounts stats_;
   Observer observer_;

@@ -24,7 +24,9 @@ ExpertKey Key(int layer, int expert) {
   return {.layer = {static_cast<uint16_t>(layer)}, .expert = {static_cast<uint16_t>(expert)}};
 }
 
-SlotTable Table(size_t slots) { return {{.slots = slots}, std::make_unique<LruPolicy>()}; }
+SlotTable Table(size_t slots) {
+  return {{.slots = slots, .layers = 4, .experts = 32}, std::make_unique<LruPolicy>()};
+}
 
 // Request, land and let go, as a decode step does with one expert.
 Placement Use1(SlotTable& table, ExpertKey key, Use use = Use::kDecode) {
