@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
-#include <iterator>
 #include <set>
 #include <utility>
 
@@ -20,10 +19,10 @@ constexpr size_t kLongestList = size_t{1} << 16;
 
 std::optional<uint32_t> TakeNumber(std::string_view& text) {
   uint32_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  const char* begin = text.data();
+  const auto [stop, error] = std::from_chars(begin, begin + text.size(), number);
   if (error != std::errc{} || number >= kMostCpus) return std::nullopt;
-  text.remove_prefix(static_cast<size_t>(stop - text.data()));
+  text.remove_prefix(static_cast<size_t>(stop - begin));
   return number;
 }
 

@@ -2,7 +2,6 @@
 #include "native/numa_part.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstring>
 #include <set>

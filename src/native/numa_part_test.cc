@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
@@ -15,7 +14,6 @@
 #include "base/bytes.h"
 #include "core/row_tiles.h"
 #include "device/cpu_device.h"
-#include "device/product_node.h"
 #include "device/weight_set.h"
 #include "tests/support/memory_reader_testing.h"
 #include "tests/support/numa_machine_testing.h"

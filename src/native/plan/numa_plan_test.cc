@@ -7,8 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <random>
-#include <ranges>
-#include <string>
 #include <vector>
 
 #include "base/bytes.h"
