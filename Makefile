@@ -22,10 +22,10 @@ endef
 help: ## this list
 	@awk -F':.*## ' '/^[a-z%-]+:.*## /{printf "  make %-13s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
 
-.PHONY: setup setup-lint setup-bench setup-fuzz setup-device setup-clients
+.PHONY: setup setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa
 setup: ## install missing packages (Debian; asks for nothing, quick when nothing is missing)
 	@$(SETUP)
-setup-lint setup-bench setup-fuzz setup-device setup-clients: setup-%:
+setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa: setup-%:
 	@$(if $(SETUP),$(SETUP) $*)
 
 .PHONY: build
@@ -49,6 +49,10 @@ test: setup-device setup-clients ## compile everything and run every test
 test-variants: setup ## what computes with ggml, with each of its CPU plug-ins that run here
 	$(call configure,$(PRESET))
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target test_variants
+
+.PHONY: test-numa
+test-numa: setup-numa build ## threads and pages on several memory nodes, in a virtual machine (minutes)
+	@scripts/numa_vm.sh build/moestro
 
 .PHONY: check
 check: ## all there is: lint-all, tests, CPU plug-ins, both sanitizers, fuzzing

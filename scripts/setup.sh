@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# setup.sh [lint] [bench] [fuzz] [device] [clients]
+# setup.sh [lint] [bench] [fuzz] [device] [clients] [numa]
 # Installs what Moestro needs to build and test, and what the named tasks need on top. Safe to call
 # again: quick and silent when nothing is missing; asks no questions.
 #
@@ -25,6 +25,8 @@ device_packages=(libggml0-backend-vulkan:0.27 mesa-vulkan-drivers:25)  # a GPU i
 clients_packages=(json-schema-test-suite: chromium: prometheus:2.40 llama.cpp-tools:0.7)
 command -v node >/dev/null || clients_packages+=(nodejs:20)
 command -v npm >/dev/null || clients_packages+=(npm:10)
+# A virtual machine of several memory nodes.
+numa_packages=(qemu-system-x86:7 busybox-static: cpio:)
 testing_sources=moestro-testing.sources
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -37,7 +39,8 @@ for task in "$@"; do
     fuzz) packages+=("${fuzz_packages[@]}") ;;
     device) packages+=("${device_packages[@]}") ;;
     clients) packages+=("${clients_packages[@]}") ;;
-    *) die "'$task' is no task; known: lint, bench, fuzz, device, clients" ;;
+    numa) packages+=("${numa_packages[@]}") ;;
+    *) die "'$task' is no task; known: lint, bench, fuzz, device, clients, numa" ;;
   esac
 done
 
@@ -70,6 +73,8 @@ explain_other_system() {
   say "  for 'make test': ggml's Vulkan backend and Mesa's lavapipe, or any GPU that ggml knows;"
   say "    the JSON-Schema-Test-Suite in /usr/share/json-schema-test-suite; for others' clients of"
   say "    the server: node >= 20 with npm, chromium, promtool, llama-server"
+  say "  for 'make test-numa': qemu-system-x86_64, a static busybox, cpio, and a Linux kernel in"
+  say "    NUMA_VM_KERNEL"
   say "and call make with SETUP= to skip this script, as in 'make run SETUP='"
   exit 1
 }

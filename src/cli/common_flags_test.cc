@@ -67,6 +67,8 @@ TEST(CommonFlags, MistakesNameTheFlagAndTheValue) {
   expect({"--cache", "0%"});
   expect({"--cache", "101%"});
   expect({"--threads", "many"});
+  expect({"--numa", "on"});
+  expect({"--numa", "0"});
   expect({"--ctx", "x"});
   expect({"--seed", "4294967296"});
   expect({"--seed", "-2"});

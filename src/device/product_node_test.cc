@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <random>
@@ -11,6 +12,7 @@
 #include "device/backend_buffer.h"
 #include "device/cpu_device.h"
 #include "device/graph_arena.h"
+#include "device/row_kernel.h"
 #include "device/weight_set.h"
 
 namespace moestro {
@@ -60,7 +62,11 @@ class Matrices {
   std::vector<ggml_tensor*> weights_;
 };
 
-enum class Way : uint8_t { kOneNode, kNodeForEach };
+enum class Way : uint8_t { kOneNode, kNodeForEach, kNormed };
+
+// Of a norm that the node does, and of the same norm done before.
+const RowNorm kNorm{.kernel = RowKernel::ForThisMachine(), .eps = 1e-6F};
+std::vector<float> NormWeight() { return Normal(kIn, 77); }
 
 // Of rows [first, first + rows) of `x` [..][kIn] -> for each matrix [rows][n_out].
 std::vector<std::vector<float>> Multiply(CpuDevice& device, const std::vector<ggml_tensor*>& w,
@@ -75,8 +81,15 @@ std::vector<std::vector<float>> Multiply(CpuDevice& device, const std::vector<gg
   std::copy_n(x.begin() + static_cast<int64_t>(first) * kIn, rows * kIn,
               reinterpret_cast<float*>(buffer->data()));
   std::vector<ggml_tensor*> products(w.size());
+  auto norm_buffer = BackendBuffer::OnHost(kIn * sizeof(float));
+  EXPECT_TRUE(norm_buffer.has_value());
+  ggml_tensor* norm_weight = ggml_new_tensor_1d(ctx, GGML_TYPE_F32, kIn);
+  norm_buffer->Place(norm_weight, 0);
+  std::ranges::copy(NormWeight(), reinterpret_cast<float*>(norm_buffer->data()));
   if (way == Way::kOneNode) {
     MultiplyNodes(ctx, w, in, products);
+  } else if (way == Way::kNormed) {
+    MultiplyNodes(ctx, w, in, products, {.norm = &kNorm, .weight = norm_weight});
   } else {
     for (size_t i = 0; i < w.size(); ++i) products[i] = MultiplyNode(ctx, w[i], in);
   }
@@ -121,6 +134,50 @@ TEST(ProductNode, RowsTogetherHaveTheBitsOfRowsAlone) {
         }
       }
     }
+  }
+}
+
+// One row alone, as many as each thread quantises for itself, and more than these.
+TEST(ProductNode, NormsRowsAsIfTheyHadBeenNormedBefore) {
+  const std::vector<float> x = Normal(kMostRows * kIn, 97);
+  std::vector<float> normed = x;
+  const std::vector<float> weight = NormWeight();
+  for (size_t row = 0; row < kMostRows; ++row) {
+    float* const values = normed.data() + row * kIn;
+    kNorm.kernel.norm(
+        {.from = values, .weight = weight.data(), .to = values, .n = kIn, .eps = kNorm.eps});
+  }
+  for (const uint32_t threads : {1U, 3U}) {
+    auto device = CpuDevice::Open(threads);
+    ASSERT_TRUE(device.has_value());
+    const Matrices m(*device, {{GGML_TYPE_Q4_0, 208}, {GGML_TYPE_Q8_0, 37}}, true);
+    if (!ShareNode(m.weights())) GTEST_SKIP() << "this processor has no kernels of ours";
+    for (const size_t rows : {size_t{1}, size_t{4}, size_t{5}, kMostRows}) {
+      EXPECT_EQ(Multiply(*device, m.weights(), x, 0, rows, Way::kNormed),
+                Multiply(*device, m.weights(), normed, 0, rows, Way::kOneNode))
+          << rows << " rows, " << threads << " threads";
+    }
+  }
+}
+
+// Routers: few outputs, F32, with ggml's dot products.
+TEST(ProductNode, RoutersHaveANodeOfOursWithTheBitsOfRowsAlone) {
+  const std::vector<float> x = Normal(kMostRows * kIn, 96);
+  auto device = CpuDevice::Open(2);
+  ASSERT_TRUE(device.has_value());
+  const Matrices m(*device, {{GGML_TYPE_F32, 128}}, true);
+  ASSERT_NE(RowProductOf(m.weights()[0]), nullptr);
+  ASSERT_NE(RowProductOf(m.weights()[0])->kernel, nullptr);
+  const auto together = Multiply(*device, m.weights(), x, 0, kMostRows, Way::kNodeForEach);
+  const Matrices plain(*device, {{GGML_TYPE_F32, 128}}, false);
+  const auto by_ggml = Multiply(*device, plain.weights(), x, 0, kMostRows, Way::kNodeForEach);
+  for (size_t i = 0; i < together[0].size(); ++i) {
+    ASSERT_NEAR(together[0][i], by_ggml[0][i], 330 * 24.0 / (1 << 24));
+  }
+  for (const size_t row : {size_t{0}, kMostRows - 1}) {
+    const auto alone = Multiply(*device, m.weights(), x, row, 1, Way::kNodeForEach);
+    const auto at = together[0].begin() + static_cast<int64_t>(row * 128);
+    EXPECT_EQ(alone[0], std::vector<float>(at, at + 128));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -64,6 +65,61 @@ TEST(Team, WhatAThreadThrowsComesBackAsAnError) {
     EXPECT_EQ(others, 2);
     EXPECT_TRUE(team->Run([](int, int) {}));
   }
+}
+
+// Between the runs the caller works alone, for shorter and for longer than others spin.
+TEST(Team, HeldThreadsRunWhatTheCallerGivesThem) {
+  for (const uint32_t threads : {1U, 2U, 3U}) {
+    auto device = CpuDevice::Open(threads);
+    ASSERT_TRUE(device) << device.error().message;
+    auto team = Team::Create(*device);
+    ASSERT_TRUE(team) << team.error().message;
+    for (int hold = 0; hold < 3; ++hold) {
+      std::vector<std::atomic<int>> runs(threads);
+      int bodies = 0;
+      ASSERT_TRUE(team->Hold([&] {
+        ++bodies;
+        for (int round = 0; round < 100; ++round) {
+          if (round % 25 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          EXPECT_TRUE(team->Run([&](int thread, int n_threads) {
+            EXPECT_EQ(n_threads, static_cast<int>(threads));
+            ++runs[static_cast<size_t>(thread)];
+          }));
+        }
+        EXPECT_TRUE(team->Hold([&] { ++bodies; }));  // held already
+      }));
+      EXPECT_EQ(bodies, 2);
+      for (const std::atomic<int>& n : runs) EXPECT_EQ(n, 100);
+    }
+    std::atomic<int> after{0};
+    EXPECT_TRUE(team->Run([&](int, int) { ++after; }));
+    EXPECT_EQ(after, static_cast<int>(threads));
+  }
+}
+
+TEST(Team, WhatIsThrownWhileThreadsAreHeldEndsNoOtherThread) {
+  auto device = CpuDevice::Open(3);
+  ASSERT_TRUE(device) << device.error().message;
+  auto team = Team::Create(*device);
+  ASSERT_TRUE(team) << team.error().message;
+  for (const int bad : {0, 2}) {
+    std::atomic<int> others = 0;
+    Status ran;
+    EXPECT_TRUE(team->Hold([&] {
+      ran = team->Run([&](int thread, int) {
+        if (thread == bad) throw std::runtime_error("no room");
+        ++others;
+      });
+      EXPECT_TRUE(team->Run([](int, int) {}));
+    }));
+    ASSERT_FALSE(ran);
+    EXPECT_EQ(ran.error().code, Errc::kNoMemory);
+    EXPECT_EQ(others, 2);
+  }
+  const Status held = team->Hold([] { throw std::runtime_error("no room"); });
+  ASSERT_FALSE(held);
+  EXPECT_EQ(held.error().code, Errc::kNoMemory);
+  EXPECT_TRUE(team->Run([](int, int) {}));
 }
 
 }  // namespace

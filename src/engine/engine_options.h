@@ -23,6 +23,7 @@ namespace moestro {
 
 class BlockReader;
 class Mixer;
+class NumaMachine;
 struct MixerParts;
 struct StateSpec;
 
@@ -79,6 +80,7 @@ struct EngineOptions {
   uint64_t caller_bytes = 0;
   std::optional<CacheSize> cache = {};  // fixes the expert slots; then ram_bytes is only a check
   uint32_t threads = 0;                 // 0: physical cores
+  std::string numa = "auto";            // auto, off; native/plan/numa_plan.h
   uint32_t ctx = 4096;                  // capped at the model's training context
   KvType kv_type = KvType::kF16;        // of keys and values
   uint32_t chunk = 0;           // most tokens per prefill chunk; 0: native/plan/prompt_chunk.h
@@ -137,6 +139,8 @@ struct EngineOptions {
 
   // For tests. Puts a faulty disk between the engine and its files; empty: none.
   std::function<std::unique_ptr<BlockReader>(std::unique_ptr<BlockReader>)> wrap_reader = {};
+  // What knows the memory nodes and moves threads and pages; null: the kernel.
+  std::shared_ptr<NumaMachine> numa_machine = {};
   // For models whose layers have states; empty: no such layer can be computed.
   MakeStateMixer make_state_mixer = {};
   // Called at every look at StopSignal; true: a stop is requested at that moment. May be empty.

@@ -117,6 +117,11 @@ Status CheckEngine(const std::string& name) {
   return Fail(Errc::kUsage, "'{}' is no engine; write auto, native or hosted", name);
 }
 
+Status CheckNuma(const std::string& text) {
+  if (text == "auto" || text == "off") return {};
+  return Fail(Errc::kUsage, "'{}' is no way to use memory nodes; write auto or off", text);
+}
+
 Status CheckReader(const std::string& text) {
   TRY([[maybe_unused]] const ReaderKind kind, ParseReaderKind(text));
   return {};
@@ -162,6 +167,12 @@ std::vector<OptionRow> MachineRows() {
            .help = "compute threads",
            .usual = "physical cores"},
           [](auto& o) -> auto& { return o.threads; }, 0U, kAny),
+      TextOption(
+          {.flag = "--numa",
+           .value = "auto|off",
+           .help = "whether threads and weights are divided among several memory nodes",
+           .usual = "auto, where there are several"},
+          [](auto& o) -> auto& { return o.numa; }, CheckNuma),
       NumberOption(
           {.flag = "-c,--ctx,--ctx-size",
            .value = "N",

@@ -58,6 +58,7 @@ TEST(OptionTable, ValuesOutsideTheirRangesAreRefusedOnce) {
       {"--io-depth is 257; write auto, or 1 to 256", [](auto& o) { o.io_depth = 257; }},
       {"fortune", [](auto& o) { o.predictor = "fortune"; }},
       {"mmap", [](auto& o) { o.reader = "mmap"; }},
+      {"'both' is no way to use memory nodes; write auto or off", [](auto& o) { o.numa = "both"; }},
       {"beauty", [](auto& o) { o.lossy.importance = "beauty"; }},
   };
   EXPECT_TRUE(CheckOptions(EngineOptions{}));

@@ -22,6 +22,8 @@ Status NativeEngine::Running::AllocateFixed(const EngineOptions& options, Lastin
   while (true) {
     TRY(opened, OpenedModel::Open(lasting.model, chosen));
     TRY(team, Team::Create(*opened->cpu));
+    // Before memory is touched.
+    TRY(numa, NumaPart::Begin(options.numa, options.numa_machine, *team));
     // Before memory is planned: a driver takes some, too.
     TRY(devices, DevicePart::Open(*opened));
     TRY(dense, DensePart::Create(*opened, *team, lasting.stop, devices->first()));
@@ -34,6 +36,7 @@ Status NativeEngine::Running::AllocateFixed(const EngineOptions& options, Lastin
     if (chosen.chunk == opened->plan.chunk) return {};
     dense.reset();
     devices.reset();
+    numa.reset();
     team.reset();
   }
 }
@@ -139,8 +142,13 @@ FixedBytes NativeEngine::Running::FixedFor(const ExpertExec::Limits& limits) con
 
 Status NativeEngine::Running::Load(Lasting& lasting) {
   // In this order: what loading needs for a while lies where slots will be.
+  if (numa) TRY_STATUS(numa->PlaceDense(dense->tensors()));
   TRY_STATUS(dense->Load(slots->queue(), *team, lasting.report, lasting.weights));
   if (may_recall()) facts.recalled = slots->Recall();
+  // A driver's memory is where the driver has put it.
+  if (numa && !devices->slot_memory()) {
+    TRY_STATUS(numa->PlaceSlots(opened->catalog, slots->residency(), lasting.report));
+  }
   TRY_STATUS(slots->Populate(*team, lasting.report));
   TRY(kept, KeptSequences::Create({.opened = *opened,
                                    .dense = *dense,
@@ -173,8 +181,9 @@ EngineFacts NativeEngine::Running::FindFacts() const {
           .pools = PoolsOfOwnCopies(opened->catalog, slots->slots()),
           .max_look_ahead = opened->plan.look_ahead,
           .io_depth = slots->io_depth(),
-          .description = Format("{}, {}, experts by {}", opened->cpu->description(),
-                                opened->reader->description(), kernel),
+          .description = Format("{}, {}, experts by {}{}{}", opened->cpu->description(),
+                                opened->reader->description(), kernel, numa ? ", " : "",
+                                numa ? ToText(numa->plan()) : ""),
           .kernels = Format("{}, experts by {}", opened->cpu->plug_in(), kernel)};
 }
 

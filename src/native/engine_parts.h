@@ -22,6 +22,7 @@
 #include "native/little_first.h"
 #include "native/lossy_choices.h"
 #include "native/native_engine.h"
+#include "native/numa_part.h"
 #include "native/opened_model.h"
 #include "native/prefetch_part.h"
 #include "native/slot_part.h"
@@ -53,6 +54,7 @@ struct NativeEngine::Lasting {
 struct NativeEngine::Running {
   std::unique_ptr<OpenedModel> opened;
   std::optional<Team> team;
+  std::unique_ptr<NumaPart> numa;  // null: threads and pages are where the kernel puts them
   std::unique_ptr<DevicePart> devices;
   std::unique_ptr<DensePart> dense;
   std::unique_ptr<SlotPart> slots;

@@ -173,6 +173,7 @@ TEST_F(KeptFlagsTest, WhatDoesNotCountLeavesAnExactRunsFilesEqualToTheByte) {
   // Those with another verdict count only in the runs that it names.
   const std::vector<std::vector<std::string>> flags = {{"--ram", "4G"},
                                                        {"--threads", "2"},
+                                                       {"--numa", "off"},
                                                        {"--reader", "pread"},
                                                        {"--io-depth", "8"},
                                                        {"--policy", "lru"},

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "core/row_tiles.h"
+
 namespace moestro {
 
 struct RowBlock {
@@ -18,15 +20,6 @@ struct RowBlock {
   uint32_t count = 0;
   uint32_t end() const { return begin + count; }
 };
-
-// Kernels work on tiles of this many rows. Blocks and shares are whole tiles.
-inline constexpr uint32_t kTileRows = 16;
-
-// The first row of thread `thread` in a matrix. For thread == threads: the end of the rows.
-constexpr uint32_t ShareBegin(uint32_t rows, uint32_t thread, uint32_t threads) {
-  const uint64_t tiles = (uint64_t{rows} + kTileRows - 1) / kTileRows;
-  return std::min(rows, static_cast<uint32_t>(tiles * thread / threads) * kTileRows);
-}
 
 class RowShare {
  public:

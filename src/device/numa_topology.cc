@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+#include "device/numa_topology.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <set>
+#include <utility>
+
+#include "base/format.h"
+
+namespace moestro {
+namespace {
+
+using Numbers = std::vector<uint32_t>;
+
+constexpr uint32_t kMostCpus = 1U << 16;  // of any kernel there is; also more nodes than any has
+constexpr size_t kLongestList = size_t{1} << 16;
+
+std::optional<uint32_t> TakeNumber(std::string_view& text) {
+  uint32_t number = 0;
+  const char* begin = text.data();
+  const auto [stop, error] = std::from_chars(begin, begin + text.size(), number);
+  if (error != std::errc{} || number >= kMostCpus) return std::nullopt;
+  text.remove_prefix(static_cast<size_t>(stop - begin));
+  return number;
+}
+
+bool TakeChar(std::string_view& text, char wanted) {
+  if (!text.starts_with(wanted)) return false;
+  text.remove_prefix(1);
+  return true;
+}
+
+std::optional<std::string> TextOf(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return std::nullopt;
+  std::string text(kLongestList, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+std::optional<Numbers> ListIn(const std::string& path) {
+  const std::optional<std::string> text = TextOf(path);
+  return text ? ParseCpuList(*text) : std::nullopt;
+}
+
+// The nodes whose memory this process may take: those that have some, within its cpuset.
+std::optional<Numbers> MemoryNodes(const std::string& root) {
+  const std::string nodes = root + "/sys/devices/system/node/";
+  std::optional<Numbers> found =
+      ListIn(nodes + "has_memory").or_else([&] { return ListIn(nodes + "has_normal_memory"); });
+  std::ifstream status(root + "/proc/self/status");
+  constexpr std::string_view kField = "Mems_allowed_list:";
+  for (std::string line; found && std::getline(status, line);) {
+    if (!line.starts_with(kField)) continue;
+    const size_t begin = std::min(line.find_first_not_of(" \t", kField.size()), line.size());
+    const std::optional<Numbers> allowed = ParseCpuList(std::string_view(line).substr(begin));
+    if (!allowed) return std::nullopt;
+    std::erase_if(*found, [&](uint32_t node) { return !std::ranges::contains(*allowed, node); });
+  }
+  return found;
+}
+
+// The lowest CPU that shares a core with `cpu`: one name per core.
+uint32_t CoreOf(const std::string& root, uint32_t cpu) {
+  const std::optional<Numbers> siblings =
+      ListIn(Format("{}/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", root, cpu));
+  return siblings && !siblings->empty() ? siblings->front() : cpu;
+}
+
+}  // namespace
+
+std::optional<Numbers> ParseCpuList(std::string_view text) {
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  Numbers numbers;
+  while (!text.empty()) {
+    const std::optional<uint32_t> first = TakeNumber(text);
+    if (!first) return std::nullopt;
+    std::optional<uint32_t> last = first;
+    if (TakeChar(text, '-')) last = TakeNumber(text);
+    if (!last || *last < *first || (!numbers.empty() && *first <= numbers.back())) {
+      return std::nullopt;
+    }
+    for (uint32_t n = *first; n <= *last; ++n) numbers.push_back(n);
+    if (!text.empty() && (!TakeChar(text, ',') || text.empty())) return std::nullopt;
+  }
+  return numbers;
+}
+
+NumaTopology ReadNumaTopology(const std::string& root, std::span<const uint32_t> allowed) {
+  const std::string folder = root + "/sys/devices/system/node/";
+  const std::optional<Numbers> ids = ListIn(folder + "online");
+  const std::optional<Numbers> with_memory = MemoryNodes(root);
+  if (!ids || !with_memory) return {};
+  NumaTopology found;
+  std::set<uint32_t> seen;
+  for (const uint32_t id : *ids) {
+    NumaNode node{.id = id, .has_memory = std::ranges::contains(*with_memory, id)};
+    const std::optional<Numbers> cpus = ListIn(Format("{}node{}/cpulist", folder, id));
+    if (!cpus) return {};
+    std::set<uint32_t> cores;
+    for (const uint32_t cpu : *cpus) {
+      if (!seen.insert(cpu).second) return {};
+      if (!std::ranges::contains(allowed, cpu)) continue;
+      node.cpus.push_back(cpu);
+      cores.insert(CoreOf(root, cpu));
+    }
+    node.cores = static_cast<uint32_t>(cores.size());
+    found.nodes.push_back(std::move(node));
+  }
+  const std::optional<Numbers> online = ListIn(root + "/sys/devices/system/cpu/online");
+  found.is_whole = online && !online->empty() && std::ranges::all_of(*online, [&](uint32_t cpu) {
+                     return std::ranges::contains(allowed, cpu) && seen.contains(cpu);
+                   });
+  return found;
+}
+
+}  // namespace moestro

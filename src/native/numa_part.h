@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+// Puts the threads of the team on the memory nodes and weights beside the threads that read them,
+// where the machine has several nodes (docs/decisions/0034). What the kernel refuses is logged, and
+// the engine runs without it.
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "core/expert_catalog.h"
+#include "device/numa_machine.h"
+#include "device/team.h"
+#include "engine/engine.h"
+#include "forward/dense/tensors.h"
+#include "native/plan/numa_plan.h"
+#include "residency/residency.h"
+
+namespace moestro {
+
+class NumaPart {
+ public:
+  // From now on, until this goes, the threads of the team take pages from all nodes in turn, and
+  // each runs on its own node if that is planned. null: there is nothing to do, and the kernel was
+  // asked for nothing. `team` must outlive this. Fails as Team::Run().
+  static Result<std::unique_ptr<NumaPart>> Begin(std::string_view asked,
+                                                 std::shared_ptr<NumaMachine> machine, Team& team);
+  NumaPart(const NumaPart&) = delete;
+  NumaPart& operator=(const NumaPart&) = delete;
+  ~NumaPart();
+
+  const NumaPlan& plan() const { return plan_; }  // as far as the kernel allowed it
+
+  // Touches the pages in which one node's rows lie, each from its node; what is left is interleaved
+  // when it is touched. REQUIRES: nobody has touched or asked for that memory. Fails as
+  // Team::Run().
+  //
+  // Of slots. REQUIRES: each pool came from memory in one piece.
+  Status PlaceSlots(const ExpertCatalog& catalog, const Residency& residency,
+                    const Progress& report) const;
+  // Of weights that our own kernels multiply (device/product_node.h).
+  Status PlaceDense(const ModelTensors& tensors) const;
+
+ private:
+  NumaPart(NumaPlan plan, std::shared_ptr<NumaMachine> machine, Team& team)
+      : plan_(std::move(plan)), machine_(std::move(machine)), team_(team) {}
+  Status MoveThreads();
+  Status RunAnywhere() const;
+  Status TakePages(NewPages how, std::span<const uint32_t> nodes) const;
+  void KeepSmall(std::span<std::byte> memory) const;
+  Status Touch(std::span<const NodeBytes> pages) const;
+  void TouchShare(std::span<const NodeBytes> pages, size_t thread) const;
+
+  NumaPlan plan_;
+  std::shared_ptr<NumaMachine> machine_;
+  Team& team_;
+};
+
+// The weights that graphs multiply by our own kernels: those of one node of a graph together, in
+// its order.
+std::vector<std::vector<const ggml_tensor*>> JoinedWeights(const ModelTensors& tensors);
+
+}  // namespace moestro

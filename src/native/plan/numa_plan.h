@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// Which threads and pages belong to which memory node (docs/decisions/0034). Pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/expert_catalog.h"
+#include "core/numa_topology.h"
+
+namespace moestro {
+
+struct NumaPlan {
+  struct Thread {
+    uint32_t node = 0;           // the kernel's number; kNoNode: its node has no memory for us
+    std::vector<uint32_t> cpus;  // of the node
+  };
+  static constexpr uint32_t kNoNode = UINT32_MAX;
+
+  // On which pages are interleaved, the kernel's numbers, ascending; empty: nothing is done.
+  std::vector<uint32_t> nodes = {};
+  // By thread, those of a node side by side; empty: threads go where the kernel puts them, and no
+  // row belongs to a node.
+  std::vector<Thread> threads = {};
+
+  bool is_on() const { return !nodes.empty(); }
+  bool has_rows() const { return is_on() && !threads.empty(); }
+};
+
+// What to do with a team of `threads` on this machine. Nothing, unless two nodes have both CPUs and
+// memory for this process. Threads belong to nodes if all CPUs are this process's, with a thread
+// for each core or for each CPU. Nodes without CPUs get no pages; the kernel takes them when others
+// are full.
+NumaPlan PlanNuma(const NumaTopology& machine, uint32_t threads);
+// "2 NUMA nodes: ..."; empty: nothing is done.
+std::string ToText(const NumaPlan& plan);
+
+// A matrix in memory.
+struct RowsPlace {
+  uint64_t begin = 0;  // bytes, from where the caller counts
+  uint64_t row_bytes = 0;
+  uint32_t rows = 0;
+};
+struct NodeBytes {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  uint32_t node = 0;  // the kernel's number, or kNoNode
+  bool operator==(const NodeBytes&) const = default;
+};
+
+// Adds whose rows lie where, of matrices that the team multiplies one after the other: the tiles of
+// all of them are divided among the threads. REQUIRES: plan.has_rows().
+void AddRows(const NumaPlan& plan, std::span<const RowsPlace> matrices,
+             std::vector<NodeBytes>& rows);
+// The pages of which one node's threads alone read rows, ascending and apart. A matrix may lie up
+// to `slack` bytes further on than `rows` say. Pages in between are of several nodes, or of none.
+std::vector<NodeBytes> PagesOfNodes(std::vector<NodeBytes> rows, uint64_t slack, uint64_t page);
+
+// The matrices of an expert in a slot of the pool; `offset`: of each read's window in a slot. Each
+// of them is divided among the threads on its own.
+std::vector<RowsPlace> MatricesOfSlot(const ExpertCatalog& catalog, uint32_t pool,
+                                      std::span<const uint64_t, kMatrices> offset);
+
+}  // namespace moestro
