@@ -150,7 +150,7 @@ TEST(ProductNode, NormsRowsAsIfTheyHadBeenNormedBefore) {
   for (const uint32_t threads : {1U, 3U}) {
     auto device = CpuDevice::Open(threads);
     ASSERT_TRUE(device.has_value());
-    const Matrices m(*device, {{GGML_TYPE_Q4_0, 208}, {GGML_TYPE_Q8_0, 37}}, true);
+    const Matrices m(*device, {{GGML_TYPE_Q4_0, 208}, {GGML_TYPE_Q4_0, 37}}, true);
     if (!ShareNode(m.weights())) GTEST_SKIP() << "this processor has no kernels of ours";
     for (const size_t rows : {size_t{1}, size_t{4}, size_t{5}, kMostRows}) {
       EXPECT_EQ(Multiply(*device, m.weights(), x, 0, rows, Way::kNormed),

@@ -26,6 +26,7 @@ std::vector<Needed> Gather(ExpertLayerId layer, const Routing& routing,
   for (const ExpertId e : routing.experts) highest = std::max(highest, e.value);
   place_of.assign(size_t{highest} + 1, kNone);
   std::vector<Needed> experts;
+  experts.reserve(std::min(routing.experts.size(), place_of.size()));
   for (size_t i = 0; i < routing.experts.size(); ++i) {
     const ExpertId e = routing.experts[i];
     uint32_t& place = place_of[e.value];
@@ -82,7 +83,9 @@ LayerPlan PlanLayer(ExpertLayerId layer, const Routing& routing, std::span<const
                  .pair_of = std::vector<uint32_t>(routing.experts.size(), kNoPair),
                  .weights = routing.weights};
   std::vector<uint32_t> place_of;
-  for (Needed& expert : Gather(layer, routing, kinds, needs, place_of)) {
+  std::vector<Needed> needed = Gather(layer, routing, kinds, needs, place_of);
+  plan.experts.reserve(needed.size());
+  for (Needed& expert : needed) {
     place_of[expert.planned.key.expert.value] = kNone;
     if (ChooseCopy(is_present, needs.has_low, expert)) {
       plan.experts.push_back(expert.planned);

@@ -25,7 +25,7 @@ ExpertKey Key(int layer, int expert) {
 }
 
 SlotTable Table(size_t slots) {
-  return {{.slots = slots, .layers = 4, .experts = 32}, std::make_unique<LruPolicy>()};
+  return {{.slots = slots, .layers = 7, .experts = 10000}, std::make_unique<LruPolicy>()};
 }
 
 // Request, land and let go, as a decode step does with one expert.

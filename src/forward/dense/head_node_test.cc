@@ -163,8 +163,8 @@ TEST_P(HeadNodeTest, ARowHasTheSameBitsAloneAndOnAnyNumberOfThreads) {
 INSTANTIATE_TEST_SUITE_P(, HeadNodeTest,
                          testing::Values(HeadCase{RopePairs::kHalves, 64, true, KvType::kF16},
                                          HeadCase{RopePairs::kHalves, 40, false, KvType::kF32},
-                                         HeadCase{RopePairs::kNeighbours, 64, false, KvType::kQ8},
-                                         HeadCase{RopePairs::kNeighbours, 16, true, KvType::kF16},
+                                         HeadCase{RopePairs::kAdjacent, 64, false, KvType::kQ8},
+                                         HeadCase{RopePairs::kAdjacent, 16, true, KvType::kF16},
                                          HeadCase{RopePairs::kHalves, 0, true, KvType::kF32}),
                          [](const auto& test) { return "Case" + std::to_string(test.index); });
 
