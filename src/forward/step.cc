@@ -52,7 +52,9 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
       read_ahead = {};  // others need its slots
       TRY_STATUS(parts_.graph.StepAside(hooks.interlude));
     }
-    if (!decodes) parts_.residency.PumpAhead();  // the disk reads this layer's experts meanwhile
+    // The disk reads meanwhile: a prompt's experts of this layer, or what is likely to be needed.
+    parts_.residency.PumpAhead(decodes ? parts_.planner.bytes_beside_dense()
+                                       : ReadQueue::kAllThatWaits);
     TRY_STATUS(parts_.graph.Attend(LayerId{l}, look_ahead));  // dense part, router logits
     if (!parts_.spec.has_experts(l)) continue;
     const ExpertLayerId layer = parts_.spec.expert_layer(LayerId{l});

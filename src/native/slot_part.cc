@@ -189,6 +189,7 @@ Status SlotPart::Populate(Team& team, const Progress& report) const {
     }));
   }
   residency_->Drain();
+  residency_->RegisterMemory();
   return {};
 }
 

@@ -2,8 +2,8 @@
 // A pretend disk and processor with a virtual clock. The disk has several reads at a time and
 // serves one after the other. Demand reads go before speculative reads. Waiting reads are handed
 // out between pieces of the experts' computation, but not during the dense part of a layer, as in
-// the engine (store/read_queue.h); before that PumpAhead() does it. Disk and processor are slower while the other works. Devices are
-// not part of the machine: their work is time that passes.
+// the engine (store/read_queue.h); before that PumpAhead() does it. Disk and processor are slower
+// while the other works. Devices are not part of the machine: their work is time that passes.
 #pragma once
 
 #include <cstddef>

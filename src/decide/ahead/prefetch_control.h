@@ -45,7 +45,8 @@ class PrefetchControl {
   double least_precision() const;
   // Experts that may be on their way ahead of time at once; nullopt: not known, or `is_fixed`.
   std::optional<size_t> most_ahead() const;
-  // Experts' worth of reads that the disk does while a layer's dense part is computed; 0: not known.
+  // Experts' worth of reads that the disk does while a layer's dense part is computed; 0: not
+  // known.
   double beside_dense() const;
   // False: evaluating routers ahead of time costs more than fetching what they say gains. Once in
   // a while it is true nonetheless, to see whether that has changed.
