@@ -49,17 +49,17 @@ struct PageScan {
 };
 constexpr uint64_t kIsHuge = 1U << 6;
 
-// Whether every page there is a huge one.
-bool IsHuge(int pagemap, std::span<const std::byte> memory) {
+// The next pages from `begin` on that are all huge; empty: there are none before `end`, or the
+// kernel does not tell.
+PageRegion NextHuge(int pagemap, uint64_t begin, uint64_t end) {
   PageRegion found;
-  PageScan scan{.start = AddressOf(memory.data()),
-                .end = AddressOf(memory.data()) + memory.size(),
+  PageScan scan{.start = begin,
+                .end = end,
                 .regions = reinterpret_cast<uintptr_t>(&found),
                 .n_regions = 1,
                 .all_of = kIsHuge,
                 .told = kIsHuge};
-  return ::ioctl(pagemap, _IOWR('f', 16, PageScan), &scan) == 1 && found.start == scan.start &&
-         found.end == scan.end;
+  return ::ioctl(pagemap, _IOWR('f', 16, PageScan), &scan) == 1 ? found : PageRegion();
 }
 
 }  // namespace
@@ -72,11 +72,16 @@ std::vector<std::span<std::byte>> LandingBuffers(std::span<const std::span<std::
   if (pagemap.get() < 0) return buffers;
   for (const std::span<std::byte> piece : pieces) {
     const uint64_t address = AddressOf(piece.data());
-    const uint64_t begin = AlignUp(address, kWholePage) - address;
-    const uint64_t end = AlignDown(address + piece.size(), kWholePage) - address;
-    for (uint64_t at = begin; at < end && end <= piece.size(); at += most_bytes) {
-      const std::span buffer = piece.subspan(at, std::min(most_bytes, end - at));
-      if (IsHuge(pagemap.get(), buffer)) buffers.push_back(buffer);
+    const uint64_t end = AlignDown(address + piece.size(), kWholePage);
+    for (uint64_t at = AlignUp(address, kWholePage); at < end;) {
+      const PageRegion huge = NextHuge(pagemap.get(), at, end);
+      if (huge.end <= at) break;
+      for (at = huge.start; at < huge.end && buffers.size() < kMostBuffers;) {
+        const uint64_t size = std::min(most_bytes, huge.end - at);
+        buffers.push_back(piece.subspan(at - address, size));
+        at += size;
+      }
+      at = huge.end;
     }
   }
   std::ranges::sort(buffers, std::less(), &std::span<std::byte>::data);

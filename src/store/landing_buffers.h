@@ -18,12 +18,13 @@ namespace moestro {
 // What the kernel takes as one buffer.
 inline constexpr uint64_t kMostBufferBytes = kGiB;
 
-// The parts of `pieces` that lie in huge pages, in buffers of at most `most_bytes`, ascending by
-// address: those buffers all of whose pages are huge, and whole. The kernel notes 16 bytes for each
-// page of a buffer; for small pages that would be 0.4 % of memory that no plan knows of, and before
-// Linux 6.12 it is that much for huge ones, too. There, and where the kernel does not tell which
-// pages are huge, no memory is worth it.
+// The parts of `pieces` that lie in huge pages, whole ones, as buffers of at most `most_bytes`,
+// ascending by address; no more than kMostBuffers. The kernel notes 16 bytes for each page of a
+// buffer; for small pages that would be 0.4 % of memory that no plan knows of, and before Linux
+// 6.12 it is that much for huge ones, too. There, and where the kernel does not tell which pages
+// are huge, no memory is worth it.
 // REQUIRES: no two pieces overlap; most_bytes is a multiple of 2 MiB.
+inline constexpr size_t kMostBuffers = 4096;  // the kernel takes 16384
 std::vector<std::span<std::byte>> LandingBuffers(std::span<const std::span<std::byte>> pieces,
                                                  uint64_t most_bytes = kMostBufferBytes);
 

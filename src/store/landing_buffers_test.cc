@@ -27,8 +27,7 @@ namespace {
 constexpr uint64_t kBlock = 4096;
 constexpr uint64_t kHuge = 2 * kMiB;
 
-// Pages of its own, huge ones if the machine gives them. The aligned part begins `before` bytes
-// behind a multiple of a huge page, if that is asked for.
+// Pages of its own, huge ones if the machine gives them, beginning at a multiple of one.
 class Mapping {
  public:
   explicit Mapping(uint64_t size, bool is_huge = true) : size_(size + kHuge) {
@@ -97,6 +96,23 @@ TEST(LandingBuffers, AreWholeHugePagesInAscendingOrder) {
     bytes += buffers[i].size();
   }
   EXPECT_EQ(bytes, 7 * kHuge);
+}
+
+TEST(LandingBuffers, GoAroundSmallPages) {
+  const Mapping mapping(6 * kHuge);
+  const std::array pieces{mapping.span()};
+  if (LandingBuffers(pieces).size() != 1) GTEST_SKIP() << "no huge pages here, or an older kernel";
+  // The third huge page becomes small ones.
+  std::byte* const third = mapping.span().data() + 2 * kHuge;
+  ASSERT_EQ(::madvise(third, kHuge, MADV_NOHUGEPAGE), 0);
+  ASSERT_EQ(::madvise(third, kHuge, MADV_DONTNEED), 0);
+  std::memset(third, 1, kHuge);
+  const auto buffers = LandingBuffers(pieces);
+  ASSERT_EQ(buffers.size(), 2U);
+  EXPECT_EQ(buffers[0].data(), mapping.span().data());
+  EXPECT_EQ(buffers[0].size(), 2 * kHuge);
+  EXPECT_EQ(buffers[1].data(), third + kHuge);
+  EXPECT_EQ(buffers[1].size(), 3 * kHuge);
 }
 
 TEST(LandingBuffers, LeaveOutWhatIsNotHuge) {
