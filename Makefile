@@ -126,6 +126,7 @@ bench: setup-bench ## micro-benchmarks of kernels, policies and disk reads (whol
 	@cmake --build --preset bench -j $(JOBS)
 	@build/bench/bench/kernel_bench --benchmark_min_time=0.1s
 	@build/bench/bench/policy_bench --benchmark_min_time=0.1s
+	@build/bench/bench/queue_bench --benchmark_min_time=0.1s
 	@test -e build/bench/store.bin || head -c 1G /dev/urandom >build/bench/store.bin
 	@build/bench/bench/store_bench build/bench/store.bin
 

@@ -5,19 +5,23 @@
 //
 // Reads random aligned places of FILE through a ReadQueue, as the engine does, one line per
 // setting:
-//   reader request depth MiB/s cpu_s_per_GiB own_s_per_GiB
+//   reader request depth MiB/s cpu_s/GiB own_s/GiB ceiling at_7 at_14
 // cpu counts all threads of the process, own the calling thread alone: that is what computation on
-// the same cores loses. With "busy" the calling thread polls every 50 us between pieces of
-// arithmetic instead of sleeping; own then is how much longer the arithmetic took. Reads land in
-// huge pages, as the engine's do, unless "small-pages" is given.
+// the same cores loses. From own follow the GB/s at which reading takes the whole of a core, and
+// the percent of one at 7 and at 14 GB/s. A kernel's threads are not counted, such as those that
+// copy for a loop device. "pinned": the landing memory is registered with the reader. With "busy"
+// the calling thread polls every 50 us between pieces of arithmetic instead of sleeping; own then
+// is how much longer the arithmetic took. Reads land in huge pages, as the engine's do, unless
+// "small-pages" is given.
 #include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <string>
@@ -34,6 +38,7 @@ struct Setting {
   ReaderKind kind = ReaderKind::kUring;
   uint64_t request = kMiB;
   unsigned depth = 8;
+  bool is_pinned = false;
   bool is_busy = false;
   bool has_small_pages = false;
 };
@@ -75,6 +80,14 @@ double ArithmeticSeconds() {
   return (CpuSeconds(RUSAGE_THREAD) - start) / 5000;
 }
 
+// Of a file or a block device.
+Result<uint64_t> SizeOf(const std::string& path) {
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  const auto size = static_cast<int64_t>(in.tellg());
+  if (size <= 0) return Fail(Errc::kIo, "{} cannot be read or is empty", path);
+  return static_cast<uint64_t>(size);
+}
+
 using Memory = std::unique_ptr<std::byte, decltype(&std::free)>;
 
 Result<Figures> Run(const Setting& setting, const std::string& path, uint64_t total) {
@@ -93,15 +106,18 @@ Result<Figures> Run(const Setting& setting, const std::string& path, uint64_t to
                   {.max_request = setting.request,
                    .max_in_flight = setting.depth,
                    .max_speculative = setting.depth});
-  const uint64_t n_places = std::filesystem::file_size(path) / setting.request;
+  const std::array landing{std::span(memory.get(), capacity)};
+  const bool is_pinned = setting.is_pinned && queue.RegisterMemory(landing) > 0;
+  TRY(const uint64_t size, SizeOf(path));
+  const uint64_t n_places = size / setting.request;
   std::mt19937_64 random(1);
   uint64_t left = std::max<uint64_t>(total / setting.request, 1);
   const uint64_t n_reads = left;
-  const auto ask = [&](uint64_t landing) {
+  const auto ask = [&](uint64_t place) {
     const uint64_t offset = AlignDown(random() % n_places * setting.request, reader->block());
     queue.Enqueue({.from = {.file = 0, .offset = offset, .length = setting.request},
-                   .landing = {memory.get() + landing * setting.request, setting.request},
-                   .tag = landing});
+                   .landing = {memory.get() + place * setting.request, setting.request},
+                   .tag = place});
     --left;
   };
   const double piece = setting.is_busy ? ArithmeticSeconds() : 0.0;
@@ -128,7 +144,8 @@ Result<Figures> Run(const Setting& setting, const std::string& path, uint64_t to
   const double seconds = Now() - start;
   const double useful = static_cast<double>(pieces) * piece;
   const double gib = static_cast<double>(n_reads * setting.request) / static_cast<double>(kGiB);
-  return Figures{.reader = reader->description(),
+  queue.ForgetMemory();
+  return Figures{.reader = reader->description() + (is_pinned ? ", pinned" : ""),
                  .mib_per_second = gib * 1024 / seconds,
                  .cpu_per_gib = (CpuSeconds(RUSAGE_SELF) - cpu - useful) / gib,
                  .own_per_gib = (CpuSeconds(RUSAGE_THREAD) - own - useful) / gib};
@@ -143,15 +160,20 @@ double Median(const std::vector<Figures>& runs, double Figures::* member) {
 
 std::vector<Setting> AllSettings(bool is_busy, bool has_small_pages) {
   std::vector<Setting> settings;
-  for (const ReaderKind kind : {ReaderKind::kUring, ReaderKind::kPread}) {
-    for (const uint64_t request : {256 * kKiB, uint64_t{884'736}, kMiB, 4 * kMiB}) {
-      for (const unsigned depth : {1U, 2U, 4U, 8U, 16U, 32U}) {
-        settings.push_back({kind, request, depth, is_busy, has_small_pages});
+  for (const uint64_t request : {128 * kKiB, 256 * kKiB, 864 * kKiB, kMiB, 2 * kMiB, 4 * kMiB}) {
+    for (const unsigned depth : {1U, 2U, 4U, 8U, 16U, 32U, 64U}) {
+      for (const bool is_pinned : {false, true}) {
+        settings.push_back(
+            {ReaderKind::kUring, request, depth, is_pinned, is_busy, has_small_pages});
       }
+      settings.push_back({ReaderKind::kPread, request, depth, false, is_busy, has_small_pages});
     }
   }
   return settings;
 }
+
+// GB/s at which reading takes the whole of a core.
+double Ceiling(double own_per_gib) { return static_cast<double>(kGiB) * 1e-9 / own_per_gib; }
 
 int Main(const std::string& path, uint64_t total, const std::vector<Setting>& settings) {
   std::vector<std::vector<Figures>> runs(settings.size());
@@ -165,13 +187,16 @@ int Main(const std::string& path, uint64_t total, const std::vector<Setting>& se
       runs[i].push_back(*std::move(figures));
     }
   }
-  std::printf("%-24s %8s %5s %8s %9s %9s\n", "reader", "request", "depth", "MiB/s", "cpu_s/GiB",
-              "own_s/GiB");
+  std::printf("%-28s %8s %5s %8s %9s %9s %8s %6s %6s\n", "reader", "request", "depth", "MiB/s",
+              "cpu_s/GiB", "own_s/GiB", "ceiling", "at_7", "at_14");
   for (size_t i = 0; i < settings.size(); ++i) {
-    std::printf("%-24s %8llu %5u %8.0f %9.3f %9.3f\n", runs[i][0].reader.c_str(),
-                static_cast<unsigned long long>(settings[i].request), settings[i].depth,
-                Median(runs[i], &Figures::mib_per_second), Median(runs[i], &Figures::cpu_per_gib),
-                Median(runs[i], &Figures::own_per_gib));
+    const double own = Median(runs[i], &Figures::own_per_gib);
+    const double ceiling = Ceiling(own);
+    std::printf("%-28s %8llu %5u %8.0f %9.4f %9.4f %8.0f %5.1f%% %5.1f%%\n",
+                runs[i][0].reader.c_str(), static_cast<unsigned long long>(settings[i].request),
+                settings[i].depth, Median(runs[i], &Figures::mib_per_second),
+                Median(runs[i], &Figures::cpu_per_gib), own, ceiling, 100.0 * 7.0 / ceiling,
+                100.0 * 14.0 / ceiling);
   }
   return 0;
 }

@@ -204,6 +204,7 @@ Status HostedEngine::Parts::Load() {
     residency->Populate(part, parts);
     if (kernels) kernels->LayOutDense(part, parts);
   }));
+  residency->RegisterMemory();
   if (facts.max_look_ahead > 0) {
     TRY(early, EarlyRouters::Create(model->graph(), *cpu));
   }

@@ -2,11 +2,22 @@
 #include "native/prefetch_part.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "decide/ahead/predictor.h"
 
 namespace moestro {
+namespace {
+
+double MeanOwnBytes(const ExpertCatalog& catalog) {
+  uint64_t experts = 0;
+  for (const PoolShape& pool : catalog.pools) experts += pool.is_low ? 0 : pool.experts;
+  return experts > 0 ? static_cast<double>(catalog.total_bytes()) / static_cast<double>(experts)
+                     : 0.0;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<PrefetchPart>> PrefetchPart::Create(const OpenedModel& opened,
                                                            SlotPart& slots, DeviceTier* tier,
@@ -21,6 +32,7 @@ Result<std::unique_ptr<PrefetchPart>> PrefetchPart::Create(const OpenedModel& op
           .slots = {slots.slots().begin(), slots.slots().end()},
           .pool_of = [&catalog = opened.catalog](ExpertKey key) { return catalog.copy(key).pool; },
           .reads_at_device = slots.queue().options().max_speculative,
+          .expert_bytes = MeanOwnBytes(opened.catalog),
           .is_fixed = is_fixed},
       [its = part.get()](ExpertKey key) { return its->prefetched_->contains(key); });
   part->prefetched_.emplace(slots.residency(), tier);

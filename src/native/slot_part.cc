@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <ranges>
 #include <utility>
@@ -29,10 +30,17 @@ constexpr double kSecondsOfARound = 0.05;
 // Parts of memory that become resident one after the other.
 constexpr size_t kPopulateSteps = 32;
 
+// What the disk gets at a time.
+struct IoSizes {
+  uint32_t depth = kIoDepths.front();
+  uint64_t request = kLeastRequest;
+};
+
 // Memory is empty yet, and no read is under way.
-uint32_t MeasureIoDepth(const OpenedModel& opened) {
+IoSizes MeasureIoSizes(const OpenedModel& opened) {
   const std::vector<Extent> matrices = OwnSlices(opened.catalog);
   uint32_t fewest = kIoDepths.back();
+  std::map<uint32_t, double> fastest;  // by depth
   uint64_t seed = 0;
   for (int round = 0; round < kDepthRounds && fewest > kIoDepths.front(); ++round) {
     std::vector<DepthSpeed> measured;
@@ -45,17 +53,18 @@ uint32_t MeasureIoDepth(const OpenedModel& opened) {
                                                            .seed = ++seed});
       if (!probe) {  // the step that needs what cannot be read will say so
         LogInfo("{}; the disk gets {} reads at a time", probe.error().message, kIoDepths.front());
-        return kIoDepths.front();
+        return {};
       }
+      fastest[depth] = std::max(fastest[depth], probe->bytes_per_second);
       measured.push_back({.depth = depth, .bytes_per_second = probe->bytes_per_second});
     }
     fewest = std::min(fewest, FewestThatFill(measured));
   }
-  return fewest;
+  return {.depth = fewest, .request = RequestBytes(fastest[fewest], fewest)};
 }
 
-// Sets options.io_depth if that is left to a measurement.
-Result<PlannedMemory> PlanSlots(const OpenedModel& opened, const FixedBytes& fixed,
+// Sets options.io_depth and fixed.request if the depth is left to a measurement.
+Result<PlannedMemory> PlanSlots(const OpenedModel& opened, FixedBytes& fixed,
                                 EngineOptions& options) {
   const ExpertCatalog& catalog = opened.catalog;
   const auto plan = [&] {
@@ -69,10 +78,13 @@ Result<PlannedMemory> PlanSlots(const OpenedModel& opened, const FixedBytes& fix
   const bool reads_much = usual.plan.n_slots < usual.plan.n_experts &&
                           catalog.total_bytes() >= kDepthRounds * kBytesOfARound;
   if (!reads_much) return usual;
-  options.io_depth = MeasureIoDepth(opened);
+  const IoSizes measured = MeasureIoSizes(opened);
+  options.io_depth = measured.depth;
+  fixed.request = measured.request;
   Result<PlannedMemory> planned = plan();
   if (planned) return planned;
   options.io_depth = kIoDepths.front();  // more takes memory that this budget does not have
+  fixed.request = kLeastRequest;
   return usual;
 }
 
@@ -90,11 +102,13 @@ uint64_t SlotPart::RoomIn(const OpenedModel& opened, const FixedBytes& fixed) {
 Result<std::unique_ptr<SlotPart>> SlotPart::Create(const OpenedModel& opened, DevicePart& devices,
                                                    const FixedBytes& fixed) {
   EngineOptions options = opened.options;
-  TRY(PlannedMemory planned, PlanSlots(opened, fixed, options));
+  FixedBytes with_request = fixed;
+  TRY(PlannedMemory planned, PlanSlots(opened, with_request, options));
   std::unique_ptr<SlotPart> part(new SlotPart(opened, std::move(planned)));
-  part->queue_ = std::make_unique<ReadQueue>(
-      *opened.reader, opened.paths(),
-      ReadQueueOptions{.max_in_flight = options.io_depth, .max_speculative = options.io_depth});
+  part->queue_ = std::make_unique<ReadQueue>(*opened.reader, opened.paths(),
+                                             ReadQueueOptions{.max_request = with_request.request,
+                                                              .max_in_flight = options.io_depth,
+                                                              .max_speculative = options.io_depth});
   TRY(part->policy_, opened.policies.Choose(opened.model.id, part->memory().n_slots));
   TRY_STATUS(part->Allocate(devices));
   return part;
@@ -189,6 +203,7 @@ Status SlotPart::Populate(Team& team, const Progress& report) const {
     }));
   }
   residency_->Drain();
+  residency_->RegisterMemory();
   return {};
 }
 

@@ -60,8 +60,8 @@ class SlotPart {
   // Measures the disk's bytes per second by reading `total` bytes of experts as decode does.
   // REQUIRES: no leases. kIo.
   Result<double> ProbeReads(uint64_t total);
-  // Begins to read experts as decode does, on a thread of its own, into memory of its own (a MiB
-  // for each read at a time). REQUIRES: no leases. kIo, kUnsupported.
+  // Begins to read experts as decode does, on a thread of its own, into memory of its own (for
+  // all reads at a time). REQUIRES: no leases. kIo, kUnsupported.
   Result<std::unique_ptr<ReadsBeside>> ReadBeside();
 
  private:

@@ -107,7 +107,8 @@ Status StepRunner::Compute(const Batch& batch, const LogitsSink& sink, const Int
   planner.StepDone({.seconds = clock() - start,
                     .demand_seconds = did.demand_seconds,
                     .demand_reads = did.misses,
-                    .look_ahead_seconds = looks_ahead ? dense_seconds * look_ahead_share_ : 0});
+                    .look_ahead_seconds = looks_ahead ? dense_seconds * look_ahead_share_ : 0,
+                    .dense_seconds = dense_seconds});
   return {};
 }
 

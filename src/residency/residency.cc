@@ -166,7 +166,18 @@ void Residency::Populate(size_t part, size_t parts) const {
   }
 }
 
-Residency::~Residency() { Drain(); }
+uint64_t Residency::RegisterMemory() {
+  std::vector<std::span<std::byte>> pieces;
+  for (const Pool& pool : pools_) {
+    for (const HostMemory& memory : pool.memory) pieces.push_back(memory.bytes());
+  }
+  return queue_->RegisterMemory(pieces);
+}
+
+Residency::~Residency() {
+  Drain();
+  queue_->ForgetMemory();
+}
 
 void Residency::Drain() {
   while (!queue_->idle()) Wait();
@@ -336,9 +347,9 @@ void Residency::Pump() {
   for (const ExtentDone& done : done_) Finish(done);
 }
 
-void Residency::PumpAhead() {
+void Residency::PumpAhead(uint64_t most_bytes) {
   done_.clear();
-  queue_->PumpAhead(done_);
+  queue_->PumpAhead(done_, most_bytes);
   for (const ExtentDone& done : done_) Finish(done);
 }
 

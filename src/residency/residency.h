@@ -93,6 +93,9 @@ class Residency {
   static uint64_t StagingSlotBytes(const ExpertCatalog& catalog, uint64_t block);
   // Makes all slots resident, part `part` of `parts` of the work; threads may each do a part.
   void Populate(size_t part, size_t parts) const;
+  // After that, and with no read under way: lets the reader pin the slots' memory. Returns the
+  // bytes that it did pin.
+  uint64_t RegisterMemory();
   // All leases are gone before this is.
   ~Residency();
 
@@ -151,8 +154,9 @@ class Residency {
 
   // Moves reads forward: cheap, never blocks.
   void Pump();
-  // Before a long time without Pump(): the device gets all reads that wait.
-  void PumpAhead();
+  // Before a long time without Pump(): the device gets all reads that wait, or until it has
+  // `most_bytes` of them.
+  void PumpAhead(uint64_t most_bytes = ReadQueue::kAllThatWaits);
   // Sleeps until a read finishes; returns at once when none is under way.
   void Wait();
   // The same, but for BlockReader::kBriefly at most.

@@ -360,6 +360,25 @@ TEST_F(ResidencyTest, MemoryThatIsRefusedOrTooSmallForASlotIsAnError) {
   }
 }
 
+TEST_F(ResidencyTest, TheReaderHasAllSlotsUntilTheyGo) {
+  constexpr uint64_t kSlot = (2 + 2 + 1) * kBlock * 2;  // enough for one, in pieces of one
+  Create(3, {.most_bytes = kSlot});
+  EXPECT_GT(residency_->RegisterMemory(), 0U);
+  EXPECT_EQ(reader_->registered().size(), 3U);
+  {
+    const auto lease = residency_->TryAcquire(Key(0, 0), Use::kDecode);
+    const auto is_in = [&](std::span<const std::byte> piece) {
+      return lease->matrix(Matrix::kGate) >= piece.data() &&
+             lease->matrix(Matrix::kDown) < piece.data() + piece.size();
+    };
+    EXPECT_EQ(std::ranges::count_if(reader_->registered(), is_in), 1);
+  }
+  residency_->Pump();
+  EXPECT_GT(reader_->waiting(), 0U);  // what is at the disk lands before the reader forgets
+  residency_.reset();
+  EXPECT_TRUE(reader_->registered().empty());
+}
+
 TEST_F(ResidencyTest, NotesStayWithTheBytesAndGoWithThem) {
   Create(1);
   reader_->Release(100);

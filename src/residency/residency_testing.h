@@ -45,10 +45,21 @@ class HeldReader final : public BlockReader {
     return Poll(out);
   }
   std::string description() const override { return "held"; }
+  uint64_t RegisterMemory(std::span<const std::span<std::byte>> pieces) override {
+    registered_.assign(pieces.begin(), pieces.end());
+    uint64_t bytes = 0;
+    for (const std::span<std::byte> piece : pieces) bytes += piece.size();
+    return bytes;
+  }
+  void ForgetMemory() override {
+    EXPECT_TRUE(waiting_.empty());
+    registered_.clear();
+  }
 
   void Release(size_t n) { released_ += n; }
   void FailFrom(uint64_t offset) { bad_from_ = offset; }
   size_t waiting() const { return waiting_.size(); }
+  const std::vector<std::span<std::byte>>& registered() const { return registered_; }
 
  private:
   BlockDone Finish(const BlockRead& read) {
@@ -60,6 +71,7 @@ class HeldReader final : public BlockReader {
 
   std::vector<std::byte> bytes_;
   std::deque<BlockRead> waiting_;
+  std::vector<std::span<std::byte>> registered_;
   size_t released_ = 0;
   uint64_t bad_from_ = ~uint64_t{0};
 };

@@ -78,6 +78,15 @@ void Machine::Pump() {
   }
 }
 
+void Machine::PumpAhead(double bytes) {
+  Pump();
+  double at_disk = 0.0;
+  for (const Part& part : at_disk_) at_disk += part.bytes;
+  while (at_disk < bytes && (HandOutFrom(urgent_) || HandOutFrom(speculative_))) {
+    at_disk += at_disk_.back().bytes;
+  }
+}
+
 void Machine::Wait() {
   CHECK(!reads_.empty());
   const size_t before = reads_.size();
@@ -100,7 +109,8 @@ bool Machine::HandOutFrom(std::deque<Ticket>& lane) {
   const double bytes = read.left < 1.5 * read.part ? read.left : read.part;
   const double latency = at_disk_.empty() ? costs_.read_latency : 0.0;
   const double setup = std::exchange(read.setup, 0.0);
-  at_disk_.push_back({.ticket = ticket, .seconds = latency + setup + bytes * seconds_per_byte_});
+  at_disk_.push_back(
+      {.ticket = ticket, .bytes = bytes, .seconds = latency + setup + bytes * seconds_per_byte_});
   read.left -= bytes;
   ++read.under_way;
   bytes_read_ += bytes;

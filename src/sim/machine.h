@@ -2,8 +2,8 @@
 // A pretend disk and processor with a virtual clock. The disk has several reads at a time and
 // serves one after the other. Demand reads go before speculative reads. Waiting reads are handed
 // out between pieces of the experts' computation, but not during the dense part of a layer, as in
-// the engine (store/read_queue.h). Disk and processor are slower while the other works. Devices are
-// not part of the machine: their work is time that passes.
+// the engine (store/read_queue.h); before that PumpAhead() does it. Disk and processor are slower
+// while the other works. Devices are not part of the machine: their work is time that passes.
 #pragma once
 
 #include <cstddef>
@@ -37,6 +37,8 @@ class Machine {
   // False: some or all of the read has been handed out.
   bool Cancel(Ticket ticket);
   void Pump();
+  // Before a dense part: hands out more than io_depth, until so many bytes are at the disk.
+  void PumpAhead(double bytes);
   bool is_done(Ticket ticket) const { return !reads_.contains(ticket); }
   // The time at which the read was done; 0: before the last ForgetDone(). REQUIRES: the read is
   // done.
@@ -56,6 +58,7 @@ class Machine {
   };
   struct Part {
     Ticket ticket = 0;
+    double bytes = 0.0;
     double seconds = 0.0;  // left to serve the part
   };
 

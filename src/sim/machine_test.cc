@@ -39,6 +39,22 @@ TEST(Machine, OnlyWhatIsAtTheDiskGoesOnBesideTheDensePart) {
   EXPECT_TRUE(machine.is_done(reads[2]));
 }
 
+TEST(Machine, BeforeADensePartItHandsOutWhatLastsThroughIt) {
+  Machine machine(Slow());
+  std::vector<Machine::Ticket> reads;
+  for (int i = 0; i < 6; ++i) reads.push_back(machine.Read(3.0, i == 5));
+  machine.PumpAhead(0.0);
+  EXPECT_DOUBLE_EQ(machine.bytes_read(), 6.0);  // io_depth
+  machine.PumpAhead(10.0);
+  EXPECT_DOUBLE_EQ(machine.bytes_read(), 12.0);  // a part that is begun is read whole
+  machine.Compute(12.0, Reads::kStay);
+  EXPECT_TRUE(machine.is_done(reads[5]));  // it was urgent
+  EXPECT_TRUE(machine.is_done(reads[2]));
+  EXPECT_FALSE(machine.is_done(reads[3]));
+  machine.PumpAhead(1e9);
+  EXPECT_DOUBLE_EQ(machine.bytes_read(), 18.0);
+}
+
 TEST(Machine, DemandGoesBeforeSpeculationThatWaits) {
   Machine machine(Slow());
   const Machine::Ticket ahead = machine.Read(30.0, false);

@@ -63,6 +63,7 @@ ReplayResult Player::Play(std::unique_ptr<Predictor> predictor) {
                    PrefetchLimits{.slots = memory_.slots(),
                                   .pool_of = [this](ExpertKey key) { return pools_.of(key); },
                                   .reads_at_device = options_.costs.io_depth,
+                                  .expert_bytes = pools_.mean_bytes(),
                                   .is_fixed = lossy_.choices != nullptr || devices_.has_value()},
                    [this](ExpertKey key) { return memory_.contains(key); });
   protocol_.emplace(*planner_, memory_, info_.shape().n_layer, lossy_);
@@ -208,7 +209,7 @@ double Player::Count(const ExpertCounts& before, const ExpertCounts& now) {
 }
 
 void Player::RunLayer(const Pass& pass, uint32_t layer, StepCost& cost) {
-  ComputeDense(pass, layer);
+  ComputeDense(pass, layer, cost);
   LayerPlan plan = Plan(pass, layer);
   if (devices_) devices_->Assign(plan);
   std::vector<Asked> held = AskFor(pass, plan);
@@ -241,11 +242,13 @@ void Player::RunLayer(const Pass& pass, uint32_t layer, StepCost& cost) {
   if (devices_ && options_.plan_observer) options_.plan_observer(plan);
 }
 
-void Player::ComputeDense(const Pass& pass, uint32_t layer) {
+void Player::ComputeDense(const Pass& pass, uint32_t layer, StepCost& cost) {
   if (!is_timed(pass)) return;
+  if (pass.decodes) machine_.PumpAhead(static_cast<double>(planner_->bytes_beside_dense()));
   const double before = machine_.now();
   machine_.Compute(devices_ ? devices_->DenseSeconds(pass.tokens.size()) : dense_seconds_,
                    Machine::Reads::kStay);
+  cost.dense_seconds += machine_.now() - before;
   if (devices_) devices_->DenseDone(machine_.now() - before);
   memory_.Settle(layer);
 }

@@ -73,7 +73,7 @@ class Player {
   // Runs a layer. It requests the layer's experts in the plan's order, as many at a time as slots
   // allow, then experts of later layers. Then it computes all experts of the layer.
   void RunLayer(const Pass& pass, uint32_t layer, StepCost& cost);
-  void ComputeDense(const Pass& pass, uint32_t layer);
+  void ComputeDense(const Pass& pass, uint32_t layer, StepCost& cost);
   std::vector<Asked> AskFor(const Pass& pass, const LayerPlan& plan);
   // Makes room: the oldest expert of the layer is computed and released. If none is left, the
   // oldest expert that was read ahead is released.

@@ -47,6 +47,12 @@ class BlockReader {
   // and returns 0 if nothing was done by then. A reader that cannot do that waits.
   static constexpr std::chrono::milliseconds kBriefly{10};
   virtual size_t WaitBriefly(std::span<BlockDone> out) { return Wait(out); }
+  // Memory that many reads will go to: a reader may pin it, so that a read there costs less.
+  // Returns how many bytes of it are pinned now; 0 is no error, and reads go there as anywhere.
+  // Replaces what was registered before. REQUIRES: pieces do not overlap and are populated.
+  virtual uint64_t RegisterMemory(std::span<const std::span<std::byte>>) { return 0; }
+  // REQUIRES: called before such memory is unmapped, after the last read into it is done.
+  virtual void ForgetMemory() {}
   // "io_uring, O_DIRECT", "pread x4, buffered": for logs and bench output.
   virtual std::string description() const = 0;
 };

@@ -144,6 +144,7 @@ ReadQueue::Dropped ReadQueue::Drop(uint64_t tag) {
 void ReadQueue::Uncount(Part& part) {
   if (!std::exchange(part.is_counted, false)) return;
   --in_flight_;
+  bytes_in_flight_ -= part.length;
   if (part.is_speculative) --speculative_in_flight_;
 }
 
@@ -157,10 +158,10 @@ void ReadQueue::Pump(std::vector<ExtentDone>& done) {
   } while (n > 0);
 }
 
-void ReadQueue::PumpAhead(std::vector<ExtentDone>& done) {
-  is_ahead_ = true;
+void ReadQueue::PumpAhead(std::vector<ExtentDone>& done, uint64_t most_bytes) {
+  ahead_bytes_ = most_bytes;
   Pump(done);
-  is_ahead_ = false;
+  ahead_bytes_ = 0;
 }
 
 void ReadQueue::Wait(std::vector<ExtentDone>& done) {
@@ -189,7 +190,7 @@ void ReadQueue::CollectAll(std::span<const BlockDone> results, std::vector<Exten
 }
 
 bool ReadQueue::MaySubmit(Urgency urgency) const {
-  if (is_ahead_) return in_flight_ < options_.max_ahead;
+  if (bytes_in_flight_ < ahead_bytes_ && in_flight_ < options_.max_ahead) return true;
   if (in_flight_ >= options_.max_in_flight) return false;
   return urgency == Urgency::kDemand || speculative_in_flight_ < options_.max_speculative;
 }
@@ -240,6 +241,7 @@ bool ReadQueue::SubmitPart(Index index) {
   part.is_counted = true;
   ++at_device_;
   ++in_flight_;
+  bytes_in_flight_ += part.length;
   if (part.is_speculative) ++speculative_in_flight_;
   ++stats_.requests;
   return true;

@@ -96,14 +96,21 @@ class ReadQueue {
   // Submits what may be submitted and collects what is done; never blocks. Appends to `done`.
   void Pump(std::vector<ExtentDone>& done);
   // Like Pump, for a caller that will not be back for a while: hands the device everything that
-  // waits, up to max_ahead. A later demand read finds them before it.
-  void PumpAhead(std::vector<ExtentDone>& done);
+  // waits, up to max_ahead; what Pump would not, only until `most_bytes` are at the device. A later
+  // demand read finds them before it.
+  static constexpr uint64_t kAllThatWaits = ~uint64_t{0};
+  void PumpAhead(std::vector<ExtentDone>& done, uint64_t most_bytes = kAllThatWaits);
   // Like Pump, but returns only when something finished or nothing is left to wait for.
   void Wait(std::vector<ExtentDone>& done);
   // Like Wait, but for BlockReader::kBriefly at most.
   void WaitBriefly(std::vector<ExtentDone>& done);
 
-  bool idle() const;                                            // nothing queued, nothing in flight
+  bool idle() const;  // nothing queued, nothing in flight
+  // As BlockReader has them.
+  uint64_t RegisterMemory(std::span<const std::span<std::byte>> pieces) {
+    return reader_.RegisterMemory(pieces);
+  }
+  void ForgetMemory() { reader_.ForgetMemory(); }
   uint64_t block() const { return reader_.block(); }            // of the reader
   const ReadQueueOptions& options() const { return options_; }  // as adjusted to the reader
   const ReadStats& stats() const { return stats_; }
@@ -171,8 +178,9 @@ class ReadQueue {
   unsigned at_device_ = 0;                      // parts
   unsigned in_flight_ = 0;                      // of these, those that are counted
   unsigned speculative_in_flight_ = 0;
-  bool is_ahead_ = false;  // within PumpAhead()
-  size_t unfinished_ = 0;  // extents
+  uint64_t bytes_in_flight_ = 0;  // of parts that are counted
+  uint64_t ahead_bytes_ = 0;      // within PumpAhead()
+  size_t unfinished_ = 0;         // extents
   ReadStats stats_;
 };
 

@@ -331,5 +331,28 @@ TEST(ReadQueue, PumpAheadGivesTheDeviceAllThatWaits) {
   for (uint64_t tag = 0; tag < 8; ++tag) EXPECT_TRUE(f.HasRightBytes(tag)) << tag;
 }
 
+// Before a dense part: as much as the device reads meanwhile, but never less than usual.
+TEST(ReadQueue, PumpAheadStopsAtTheBytesItIsTold) {
+  QueueFixture f(64 * kBlock, {.order = Order::kByHand},
+                 {.max_request = kBlock, .max_in_flight = 2, .max_speculative = 1, .max_ahead = 6});
+  for (uint64_t tag = 0; tag < 10; ++tag) {
+    f.Ask(tag, tag * kBlock, kBlock, Urgency::kSpeculative);
+  }
+  std::vector<ExtentDone> done;
+  f.queue().PumpAhead(done, 0);
+  EXPECT_EQ(f.AtDevice(), (Blocks{0}));  // as Pump() does
+  f.queue().PumpAhead(done, 3 * kBlock + 1);
+  EXPECT_EQ(f.AtDevice(), (Blocks{0, 1, 2, 3}));  // a read that is begun is read whole
+  f.queue().PumpAhead(done, 3 * kBlock);
+  EXPECT_EQ(f.AtDevice().size(), 4U);
+  f.queue().Drop(0);  // no longer counts
+  f.queue().PumpAhead(done, 4 * kBlock);
+  EXPECT_EQ(f.AtDevice(), (Blocks{0, 1, 2, 3, 4}));
+  f.queue().PumpAhead(done, 100 * kBlock);
+  EXPECT_EQ(f.AtDevice().size(), 7U);  // max_ahead, and the dropped one
+  EXPECT_EQ(f.Drain().size(), 10U);
+  for (uint64_t tag = 1; tag < 10; ++tag) EXPECT_TRUE(f.HasRightBytes(tag)) << tag;
+}
+
 }  // namespace
 }  // namespace moestro

@@ -169,7 +169,7 @@ void PrefetchPlanner::RequestFor(uint32_t distance, size_t& unfinished) {
     if (one.is_left_out || std::ranges::contains(held_[target], one.key)) continue;
     if (!one.is_present) {
       const bool is_worth_it = is_worth_fetching(cell(distance, i));
-      if (!is_worth_it || unfinished >= limits_.most_unfinished) continue;
+      if (!is_worth_it || unfinished >= most_ahead()) continue;
       ++unfinished;
     }
     Request(one);
@@ -190,7 +190,7 @@ void PrefetchPlanner::RequestForeseen(size_t unfinished) {
       one.is_present = is_present_(one.key);
       const bool is_worth_it = one.is_present || is_worth_fetching(foreseen_cells_[rank_of(i)]);
       if (is_worth_it && !one.is_present) {
-        if (unfinished >= limits_.most_foreseen) return;
+        if (unfinished >= std::max(limits_.most_foreseen, most_ahead())) return;
         ++unfinished;
       }
       one.is_settled = true;

@@ -63,9 +63,11 @@ struct PrefetchLimits {
   // By pool of slots: slots that prefetched experts share with the layers' own.
   std::vector<uint64_t> slots = {0};
   std::function<uint32_t(ExpertKey)> pool_of = [](ExpertKey) { return 0U; };
-  size_t most_unfinished = 2;    // prefetches on their way at a time
-  size_t most_foreseen = 4;      // the same in a step that was foreseen
+  // Prefetches on their way at a time, until the disk's speed says how many (PrefetchControl).
+  size_t most_unfinished = 2;
+  size_t most_foreseen = 4;      // at least so many in a step that was foreseen
   unsigned reads_at_device = 4;  // of a matrix each, for prefetches: these cannot be called back
+  double expert_bytes = 0.0;     // of the mean expert; 0: nothing is handed out before dense parts
   bool is_fixed = false;         // see PrefetchControl
 };
 
@@ -92,6 +94,11 @@ class PrefetchPlanner {
   // be called at once.
   void Foresee(std::span<const std::vector<ExpertId>> by_layer, uint32_t rows,
                const CopyChoice& copy_of);
+  // Before a layer's dense part, in which nobody hands out reads: so many bytes are read meanwhile,
+  // and may be at the disk. What is handed out so is done when the layer's own reads come.
+  uint64_t bytes_beside_dense() const {
+    return static_cast<uint64_t>(control_.beside_dense() * limits_.expert_bytes);
+  }
   // After a decode step's last layer.
   void StepDone(const StepCost& cost);
   // A layer's router has chosen. Scores what was predicted of it and predicts later layers. All
@@ -154,6 +161,7 @@ class PrefetchPlanner {
   bool is_worth_fetching(const Cell& cell) const {
     return cell.precision() >= control_.least_precision();
   }
+  size_t most_ahead() const { return control_.most_ahead().value_or(limits_.most_unfinished); }
   void Predict(size_t most, const CopyChoice& copy_of);
   Prediction Predicted(ExpertLayerId layer, ExpertId expert, size_t i,
                        const CopyChoice& copy_of) const;

@@ -2,7 +2,9 @@
 // Predictors, the planner that acts on them, and the control that says whether to.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -236,6 +238,86 @@ TEST_F(PlannerTest, AForeseenStepNamesTheNearLayersForThePolicies) {
     EXPECT_EQ(Copy(experts), Ids({2, 3, 7}));
   });
   EXPECT_EQ(layers, (std::vector<uint16_t>{1, 2}));
+}
+
+TEST(MostAhead, IsWhatFitsIntoTheIdleTime) {
+  EXPECT_EQ(MostAhead(1.0e-3, 1.0e-3), 1U);
+  EXPECT_EQ(MostAhead(1.1e-3, 1.0e-3), 2U);  // the second is begun
+  EXPECT_EQ(MostAhead(7.5e-3, 1.0e-3), 8U);
+  EXPECT_EQ(MostAhead(0.1e-3, 1.0e-3), 1U);  // never none: whether it pays is asked elsewhere
+  EXPECT_EQ(MostAhead(0.0, 1.0e-3), 1U);
+  EXPECT_EQ(MostAhead(1.0, 1.0e-6), kMostAhead);
+}
+
+TEST(MostAhead, TakesWhateverAClockSays) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(MostAhead(1.0, 0.0), std::nullopt);  // an infinitely fast disk, or a clock that stands
+  EXPECT_EQ(MostAhead(0.0, 0.0), std::nullopt);
+  EXPECT_EQ(MostAhead(1.0, -1.0), std::nullopt);
+  EXPECT_EQ(MostAhead(-1.0, 1.0), std::nullopt);
+  EXPECT_EQ(MostAhead(1.0, kNone), std::nullopt);
+  EXPECT_EQ(MostAhead(kNone, 1.0), std::nullopt);
+  EXPECT_EQ(MostAhead(1.0, kInfinite), std::nullopt);
+  EXPECT_EQ(MostAhead(kInfinite, kInfinite), std::nullopt);
+  EXPECT_EQ(MostAhead(kInfinite, 1.0), kMostAhead);
+  EXPECT_EQ(MostAhead(1e300, 1e-300), kMostAhead);
+  EXPECT_EQ(MostAhead(1e-300, 1e300), 1U);
+}
+
+// A step of kShape's layers, `seconds` long without waiting, that read four experts of `read` each.
+StepCost StepOf(double seconds, double read, double dense = 0.0) {
+  return {.seconds = seconds + 4 * read,
+          .demand_seconds = 4 * read,
+          .demand_reads = 4,
+          .dense_seconds = dense};
+}
+
+TEST_F(PlannerTest, FastDisksHaveMoreOnTheirWay) {
+  const auto chosen = Ids({0, 1, 2, 3, 4, 5});
+  const auto ahead = Ids({2, 3, 4, 5, 6, 7});
+  const auto requests = [&](PrefetchPlanner& planner) {
+    planner.Observe({.layer = ExpertLayerId{0}, .rows = 3, .chosen = chosen, .ahead = ahead});
+    return planner.Requests(0).size();
+  };
+  const double layers = kShape.moe.n_layer;
+  PrefetchPlanner unknown = Planner({.slots = {100}});
+  EXPECT_EQ(requests(unknown), 2U);
+  PrefetchPlanner slow = Planner({.slots = {100}});
+  slow.StepDone(StepOf(layers * 0.9e-3, 1e-3));
+  EXPECT_EQ(requests(slow), 1U);
+  PrefetchPlanner fast = Planner({.slots = {100}});
+  fast.StepDone(StepOf(layers * 3.9e-3, 1e-3));
+  EXPECT_EQ(requests(fast), 4U);
+  PrefetchPlanner fixed = Planner({.slots = {100}, .is_fixed = true});
+  fixed.StepDone(StepOf(layers * 3.9e-3, 1e-3));
+  EXPECT_EQ(requests(fixed), 2U);  // tokens alone say what is read
+}
+
+TEST_F(PlannerTest, FastDisksReadMoreOfAForeseenStep) {
+  const auto requests = [&](double idle) {
+    PrefetchPlanner planner = Planner({.slots = {100}});
+    planner.StepDone(StepOf(kShape.moe.n_layer * idle, 1e-3));
+    planner.Foresee(EveryLayer(Ids({2, 3})), 1, Own);
+    return planner.Requests(0).size();
+  };
+  EXPECT_EQ(requests(0.6e-3), 4U);
+  EXPECT_EQ(requests(5.5e-3), 6U);
+}
+
+TEST_F(PlannerTest, BesideADensePartTheDiskReadsWhatItsTimeAllows) {
+  const double layers = kShape.moe.n_layer;
+  const StepCost cost = StepOf(layers * 5e-3, 1e-3, layers * 2.5e-3);
+  PrefetchPlanner planner = Planner({.slots = {20}, .expert_bytes = 1000.0});
+  EXPECT_EQ(planner.bytes_beside_dense(), 0U);  // nothing is known
+  planner.StepDone(cost);
+  EXPECT_NEAR(static_cast<double>(planner.bytes_beside_dense()), 2500.0, 1.0);
+  PrefetchPlanner fixed = Planner({.slots = {20}, .expert_bytes = 1000.0, .is_fixed = true});
+  fixed.StepDone(cost);
+  EXPECT_EQ(fixed.bytes_beside_dense(), 0U);
+  PrefetchPlanner endless = Planner({.slots = {20}, .expert_bytes = 1000.0});
+  endless.StepDone(StepOf(layers, 1e-9, layers));
+  EXPECT_EQ(endless.bytes_beside_dense(), kMostAhead * 1000U);
 }
 
 // Ten layers of 1 ms; half of the time is idle unless said otherwise.

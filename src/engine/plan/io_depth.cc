@@ -19,4 +19,16 @@ uint32_t FewestThatFill(std::span<const DepthSpeed> measured) {
   return fewest;
 }
 
+uint64_t RequestBytes(double bytes_per_second, uint32_t depth) {
+  constexpr double kSeconds = 0.5e-3;
+  constexpr uint64_t kMostAtATime = kIoDepths.back() * kLeastRequest;
+  uint64_t bytes = kLeastRequest;
+  while (2 * bytes <= kMostRequest &&
+         static_cast<double>(2 * bytes) <= bytes_per_second * kSeconds &&
+         2 * bytes * depth <= kMostAtATime) {
+    bytes *= 2;
+  }
+  return bytes;
+}
+
 }  // namespace moestro

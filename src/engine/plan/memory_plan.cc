@@ -47,15 +47,17 @@ std::vector<SlotClass> ClassesOf(const ExpertCatalog& catalog, uint64_t block, u
 }
 
 // What the probe's buffers take beyond what process growth has for them.
-uint64_t ProbeGrowth(uint32_t depth, const ExpertCatalog& catalog, uint64_t block) {
-  if (depth <= kUsualDepth) return 0;
+uint64_t ProbeGrowth(uint32_t depth, uint64_t request, const ExpertCatalog& catalog,
+                     uint64_t block) {
   uint64_t largest = 0;
   for (const PoolShape& pool : catalog.pools) {
     for (const uint64_t bytes : pool.slice_bytes) {
       largest = std::max(largest, WindowCapacity(bytes, block));
     }
   }
-  return (depth - kUsualDepth) * std::min(largest, ReadQueueOptions().max_request);
+  const uint64_t usual = kUsualDepth * std::min(largest, kLeastRequest);
+  const uint64_t taken = depth * std::min(largest, request);
+  return taken - std::min(taken, usual);
 }
 
 uint64_t FixedCache(const EngineOptions& options, const std::vector<SlotClass>& classes) {
@@ -71,12 +73,13 @@ uint64_t FixedCache(const EngineOptions& options, const std::vector<SlotClass>& 
 Result<uint64_t> ProcessBytes(const EngineOptions& options, const ExpertCatalog& catalog,
                               uint64_t block, const FixedBytes& fixed) {
   const uint64_t resident = fixed.resident > 0 ? fixed.resident : ResidentMemory();
-  const uint64_t taken = resident + kProcessGrowth + ProbeGrowth(options.io_depth, catalog, block) +
+  const uint64_t taken = resident + kProcessGrowth +
+                         ProbeGrowth(options.io_depth, fixed.request, catalog, block) +
                          fixed.threads * fixed.thread;
   if (!options.has_fixed_reserves()) return taken + options.caller_bytes;
   const uint64_t reserved = kReservedProcess + fixed.n_vocab * kReservedToken +
                             fixed.devices * kReservedDevice + kProcessGrowth +
-                            ProbeGrowth(kIoDepths.back(), catalog, block) +
+                            ProbeGrowth(kIoDepths.back(), kLeastRequest, catalog, block) +
                             kReservedThreads * fixed.thread;
   if (taken <= reserved) return reserved + options.caller_bytes;
   return Fail(Errc::kInvalidRequest,

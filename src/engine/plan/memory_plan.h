@@ -21,12 +21,13 @@ inline constexpr uint64_t kPlannedBlock = 4096;
 struct FixedBytes {
   uint64_t dense = 0;
   uint64_t kv = 0;
-  uint64_t work = 0;     // for a step: activations, graph, experts, kernel scratch
-  uint64_t thread = 0;   // for each compute thread, on top
-  uint32_t threads = 0;  // compute threads
-  uint32_t n_vocab = 0;  // tokens of the vocabulary, kept in the process
-  uint32_t devices = 0;  // beside the CPU; each has a driver in the process
-  uint64_t staging = 0;  // while loading only, before slots are populated
+  uint64_t work = 0;            // for a step: activations, graph, experts, kernel scratch
+  uint64_t thread = 0;          // for each compute thread, on top
+  uint32_t threads = 0;         // compute threads
+  uint32_t n_vocab = 0;         // tokens of the vocabulary, kept in the process
+  uint32_t devices = 0;         // beside the CPU; each has a driver in the process
+  uint64_t staging = 0;         // while loading only, before slots are populated
+  uint64_t request = 1U << 20;  // of one read at most
   // Resident memory of the process without any of these; 0: what is resident when planning.
   uint64_t resident = 0;
 };
