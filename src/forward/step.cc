@@ -67,8 +67,9 @@ Status Forward::RunLayers(const Rows& step) {
       read_ahead = {};  // others need its slots
       TRY_STATUS(parts_.graph.StepAside(interlude));
     }
-    if (!step.decodes)
-      parts_.residency.PumpAhead();  // the disk reads this layer's experts meanwhile
+    // The disk reads meanwhile: a prompt's experts of this layer, or what is likely to be needed.
+    parts_.residency.PumpAhead(step.decodes ? parts_.planner.bytes_beside_dense()
+                                            : ReadQueue::kAllThatWaits);
     TRY_STATUS(parts_.graph.Attend(LayerId{l}, step.look_ahead));  // dense part, router logits
     if (parts_.spec.has_experts(l)) TRY_STATUS(RunExperts(LayerId{l}, step, read_ahead));
   }
