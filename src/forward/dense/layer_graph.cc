@@ -15,49 +15,18 @@
 #include "device/backend_calls.h"
 #include "device/product_node.h"
 #include "forward/dense/blocks.h"
+#include "forward/dense/embedding.h"
 #include "forward/dense/finite.h"
+#include "forward/dense/layer_check.h"
 #include "forward/dense/masked_attention.h"
+#include "forward/dense/piece_rows.h"
 
 namespace moestro {
 namespace {
 
 constexpr size_t kMaxNodes = 256;
 
-// Multiplications of the largest product of a graph for each thread: some 20 ms with our kernels,
-// 50 with ggml's slowest. Graphs are left between products, not within.
-constexpr uint64_t kMostMultiplied = 750'000'000;
-// More rows than these make no product faster, and take more memory.
-constexpr uint32_t kMostPieceRows = 256;
-constexpr uint32_t kFewestRows = 32;  // fewer would wait for weights
-constexpr uint32_t kHeadRows = 16;    // the output matrix is the largest by far
-
-// Of a layer, what one node multiplies a row with, at most.
-uint64_t LargestProduct(const ModelTensors& tensors) {
-  uint64_t most = 1;
-  for (const LayerTensors& w : tensors.layers) {
-    const auto together = [&](auto... matrices) {
-      const auto elements = [](const ggml_tensor* t) {
-        return t != nullptr ? static_cast<uint64_t>(ggml_nelements(t)) : 0;
-      };
-      most = std::max(most, (elements(matrices) + ...));
-    };
-    together(w.attn_qkv);
-    together(w.attn_q, w.attn_k, w.attn_v);
-    together(w.attn_out);
-    together(w.latent_q_a);
-    together(w.latent_q_b);
-    together(w.indexer_q);
-    together(w.delta_qkv, w.delta_gate, w.state_in);
-    together(w.short_in);
-    together(w.state_out);
-    together(w.latent_down);
-    together(w.latent_up);
-    together(w.shared_gate, w.shared_up);
-    together(w.dense_gate, w.dense_up);
-    together(w.dense_down);
-  }
-  return most;
-}
+constexpr uint32_t kHeadRows = 16;  // the output matrix is the largest by far
 
 // Positions that indexers choose; 0: there are none.
 uint32_t TopKOf(const ModelSpec& spec) {
@@ -66,14 +35,6 @@ uint32_t TopKOf(const ModelSpec& spec) {
     if (latent != nullptr && latent->indexer) return latent->indexer->top_k;
   }
   return 0;
-}
-
-// A device computes all rows of a step at once.
-uint32_t PieceRows(const LayerGraph::Parts& parts) {
-  if (parts.device != nullptr) return std::numeric_limits<uint32_t>::max();
-  const uint64_t rows = kMostMultiplied * parts.team.threads() / LargestProduct(parts.tensors);
-  return static_cast<uint32_t>(
-      std::clamp<uint64_t>(AlignDown(rows, kFewestRows), kFewestRows, kMostPieceRows));
 }
 
 }  // namespace
@@ -93,17 +54,16 @@ LayerGraph::LayerGraph(const Parts& parts)
       kv_(&parts.kv),
       look_ahead_(parts.look_ahead),
       device_(parts.device),
-      cpu_(&parts.team.device()),
-      stop_(parts.stop),
       clock_(parts.clock),
-      piece_rows_(PieceRows(parts)),
+      // A device computes all rows of a step at once.
+      piece_rows_(parts.device != nullptr ? std::numeric_limits<uint32_t>::max()
+                                          : PieceRows(parts.tensors, parts.team.threads())),
       norm_{.kernel = RowKernel::ForThisMachine(), .eps = parts.spec.rms_eps},
-      arena_(parts.device != nullptr ? parts.device->backend() : parts.team.device().backend(),
-             kMaxNodes) {
-  if (parts.device != nullptr) return;
-  kept_ =
-      std::make_unique<KeptGraphs>(parts.team, parts.stop, parts.spec.layers.size() + 1, kMaxNodes);
-}
+      graphs_({.team = parts.team,
+               .device = parts.device,
+               .stop = parts.stop,
+               .places = parts.spec.layers.size() + 1,
+               .max_nodes = kMaxNodes}) {}
 
 Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint32_t n_ctx,
                                                        uint32_t chunk, uint32_t logits_rows) {
@@ -127,9 +87,8 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
   }
   TRY_STATUS(graph->MakeMixers(parts, n_ctx, chunk));
   TRY_STATUS(graph->Reserve(chunk, logits_rows));
-  graph->work_bytes_ += graph->arena_.buffer_bytes();
+  graph->work_bytes_ += graph->graphs_.bytes();
   for (const auto& mixer : graph->mixers_) graph->work_bytes_ += mixer->work_bytes();
-  graph->placed_bytes_ = graph->arena_.buffer_bytes();
   return graph;
 }
 
@@ -183,33 +142,28 @@ Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
   states_.assign(chunk, {});
   for (const auto& mixer : mixers_) mixer->Assume(chunk);
   const uint32_t head_rows = std::min(chunk, logits_rows);
-  arena_.Begin();
+  graphs_.Begin();
   BuildHead({.count = device_ != nullptr ? head_rows : std::min(head_rows, kHeadRows)}, 0);
   TRY_STATUS(CheckSupport());
-  TRY_STATUS(arena_.Reserve());
-  const uint64_t head = arena_.buffer_bytes();
+  TRY_STATUS(graphs_.Reserve());
   const std::vector<LayerSpec>& layers = spec_->layers;
-  uint64_t nodes = 0;  // bytes of a kept graph
   for (size_t l = 0; l < layers.size(); ++l) {
     const auto is_alike = [&](size_t other) {
       return layers[other] == layers[l] && BringsParts(other) == BringsParts(l);
     };
     if (std::ranges::any_of(std::views::iota(size_t{0}, l), is_alike)) continue;
-    arena_.Begin();
+    graphs_.Begin();
     BuildLayer(LayerId{static_cast<uint16_t>(l)}, 0, {.count = std::min(chunk, piece_rows_)});
     TRY_STATUS(CheckSupport());
-    TRY_STATUS(arena_.Reserve());
-    nodes = std::max(nodes, arena_.used_bytes());
+    TRY_STATUS(graphs_.Reserve());
   }
-  if (kept_) work_bytes_ += (layers.size() + 1) * nodes;
-  CHECK(arena_.buffer_bytes() >= head);  // gallocr never shrinks
   return {};
 }
 
 Status LayerGraph::CheckSupport() const {
   if (device_ == nullptr) return {};
-  for (int i = 0; i < ggml_graph_n_nodes(arena_.graph()); ++i) {
-    const ggml_tensor* node = ggml_graph_node(arena_.graph(), i);
+  for (int i = 0; i < ggml_graph_n_nodes(graphs_.graph()); ++i) {
+    const ggml_tensor* node = ggml_graph_node(graphs_.graph(), i);
     if (Computes(device_->handle(), node)) continue;
     const bool is_of_cache = node->op == GGML_OP_SET_ROWS || node->op == GGML_OP_FLASH_ATTN_EXT;
     return Fail(Errc::kDevice, "{} does not compute {} of this model{}{}", device_->info().name,
@@ -220,7 +174,7 @@ Status LayerGraph::CheckSupport() const {
 }
 
 Status LayerGraph::SetRows(std::span<const StepRow> rows) {
-  Embed(rows);
+  EmbedRows(*tensors_->token_embd, spec_->embedding_scale, rows, buffers_->hidden());
   is_hidden_there_ = false;
   visible_.clear();
   recent_.clear();
@@ -291,24 +245,6 @@ void LayerGraph::BringBack(const Rows& rows) {
   states_ = rows.states;
 }
 
-void LayerGraph::Embed(std::span<const StepRow> rows) {
-  const ggml_tensor* table = tensors_->token_embd;
-  const auto* values = static_cast<const std::byte*>(table->data);
-  const auto n_embd = static_cast<size_t>(spec_->n_embd);
-  const ggml_to_float_t to_float = ggml_get_type_traits(table->type)->to_float;
-  for (size_t r = 0; r < rows.size(); ++r) {
-    const std::byte* row = values + static_cast<size_t>(rows[r].token) * table->nb[1];
-    float* out = buffers_->hidden() + r * n_embd;
-    if (table->type == GGML_TYPE_F32) {
-      std::copy_n(reinterpret_cast<const float*>(row), n_embd, out);
-    } else {
-      to_float(row, out, static_cast<int64_t>(n_embd));
-    }
-    if (spec_->embedding_scale == 1.0F) continue;
-    for (float& value : std::span(out, n_embd)) value *= spec_->embedding_scale;
-  }
-}
-
 Status LayerGraph::Attend(LayerId layer, uint32_t look_ahead) {
   const double start = clock_();
   TRY_STATUS(ComputeLayer(layer, look_ahead));
@@ -325,7 +261,7 @@ Status LayerGraph::ComputeLayer(LayerId layer, uint32_t look_ahead) {
     Bind(layer, rows);
     // Graphs of a part of the rows are not kept: how many rows the step has is no part of the key.
     const KeptGraphs::Key key{.rows = rows.count == n_rows ? n_rows : 0, .look_ahead = look_ahead};
-    TRY_STATUS(RunGraph(layer.value, key, [&] { BuildLayer(layer, look_ahead, rows); }));
+    TRY_STATUS(graphs_.Run(layer.value, key, [&] { BuildLayer(layer, look_ahead, rows); }));
     first += rows.count;
   }
   if (device_ == nullptr) return {};
@@ -333,8 +269,6 @@ Status LayerGraph::ComputeLayer(LayerId layer, uint32_t look_ahead) {
   return is_hidden_there_ ? Status() : FetchLogits(layer, look_ahead);
 }
 
-// With a router its logits are looked at, else the layer's result. What a layer without experts
-// leaves on a device is left to the next router.
 Status LayerGraph::CheckFinite(LayerId layer) const {
   if (chosen_ && chosen_->TakeDamage()) {
     return Fail(Errc::kInvalidFile,
@@ -342,30 +276,7 @@ Status LayerGraph::CheckFinite(LayerId layer) const {
                 "model again",
                 layer.value);
   }
-  const ModelSpec& spec = *spec_;
-  const size_t n_rows = visible_.size();
-  const bool has_router = spec.has_experts(layer.value);
-  const bool is_there = is_on_device();
-  if (!has_router && is_there) return {};
-  const std::span<const float> hidden(buffers_->hidden(), n_rows * spec.n_embd);
-  const auto row = has_router
-                       ? FirstRowNotFinite({buffers_->router(), n_rows * spec.router.n_expert},
-                                           spec.router.n_expert)
-                       : FirstRowNotFinite(hidden, spec.n_embd);
-  if (!row) return {};
-  // With a router, hidden is still what came into the layer.
-  const bool came_in = has_router && !is_there && FirstRowNotFinite(hidden, spec.n_embd);
-  // Without a router what came in has been overwritten.
-  const bool may_be_before = !has_router && layer.value > 0 && spec.has_experts(layer.value - 1U);
-  const std::string where =
-      may_be_before     ? Format("layer {}, or layer {}'s experts,", layer.value, layer.value - 1)
-      : !came_in        ? Format("layer {}", layer.value)
-      : layer.value > 0 ? Format("layer {}'s experts", layer.value - 1)
-                        : "the embedding";
-  return Fail(Errc::kInvalidFile,
-              "position {}: {} computed NaN or infinity; the weights are damaged, or their values "
-              "too large for this type of keys and values: fetch the model again",
-              buffers_->positions()[*row], where);
+  return CheckLayer(*spec_, *buffers_, layer, visible_.size());
 }
 
 Status LayerGraph::Head(uint32_t first_row, uint32_t n_rows) {
@@ -376,7 +287,7 @@ Status LayerGraph::Head(uint32_t first_row, uint32_t n_rows) {
     // A graph of later rows of logits is not kept: `at` is no part of the key.
     const auto build = [&] { BuildHead(rows, at); };
     const KeptGraphs::Key key{.first = rows.first, .rows = at == 0 ? rows.count : 0};
-    TRY_STATUS(RunGraph(spec_->n_layer(), key, build));
+    TRY_STATUS(graphs_.Run(spec_->n_layer(), key, build));
   }
   TRY_STATUS(FetchHead(n_rows));
   const auto row =
@@ -403,52 +314,9 @@ Status LayerGraph::SendHidden() {
   return buffers_->Send(StepBuffers::kHidden, row_bytes());
 }
 
-template <class Build>
-Status LayerGraph::RunGraph(size_t place, const KeptGraphs::Key& key, Build&& build) {
-  if (!kept_ || key.rows == 0 || key.rows > KeptGraphs::kMostRows) {
-    arena_.Begin();
-    build();
-    return Compute();
-  }
-  if (!kept_->Has(place, key)) {
-    arena_.Begin(&kept_->Begin(place));
-    build();
-    TRY_STATUS(Place());
-    TRY_STATUS(kept_->Add(place, key));
-  }
-  TRY_STATUS(kept_->Run(place));
-  return Interrupted();
-}
-
 bool LayerGraph::IsForTeam(size_t n_rows, uint32_t look_ahead) const {
-  return kept_ && kept_->AreForTeam(spec_->layers.size(), {.rows = static_cast<uint32_t>(n_rows),
-                                                           .look_ahead = look_ahead});
-}
-
-Status LayerGraph::Place() {
-  TRY_STATUS(arena_.Place());
-  if (kept_ && arena_.buffer_bytes() != placed_bytes_) kept_->Drop();
-  placed_bytes_ = arena_.buffer_bytes();
-  return {};
-}
-
-// A plug-in that looks at nothing between nodes runs on with what attention has left half done.
-Status LayerGraph::Interrupted() const {
-  if (stop_ == nullptr || !stop_->is_requested()) return {};
-  return Fail(Errc::kInterrupted, "stopped on request");
-}
-
-// A device computes while this returns; the call that fetches something waits for it.
-Status LayerGraph::Compute() {
-  const Status placed = Place();
-  if (device_ != nullptr) {
-    if (!placed) return Fail(Errc::kDevice, "{}: {}", device_->info().name, placed.error().message);
-    return arena_.Launch();
-  }
-  TRY_STATUS(placed);
-  if (stop_ == nullptr) return cpu_->Compute(arena_.graph());
-  TRY_STATUS(cpu_->Compute(arena_.graph(), *stop_));
-  return Interrupted();
+  return graphs_.AreForTeam(spec_->layers.size(),
+                            {.rows = static_cast<uint32_t>(n_rows), .look_ahead = look_ahead});
 }
 
 Status LayerGraph::FetchLogits(LayerId layer, uint32_t look_ahead) {
@@ -487,7 +355,7 @@ uint32_t LayerGraph::LayersAhead(LayerId layer, uint32_t look_ahead) const {
 
 // Rows of StepBuffers, [rows][n_embd].
 ggml_tensor* LayerGraph::Region(StepBuffers::Region where, StepRows rows) {
-  ggml_tensor* x = ggml_new_tensor_2d(arena_.context(), GGML_TYPE_F32, spec_->n_embd, rows.count);
+  ggml_tensor* x = ggml_new_tensor_2d(graphs_.context(), GGML_TYPE_F32, spec_->n_embd, rows.count);
   buffers_->Place(x, where, rows.first * x->nb[1]);
   return x;
 }
@@ -502,7 +370,7 @@ ggml_tensor* LayerGraph::Input(uint32_t layer, StepRows rows) {
 // beginning of the next graph: y [rows][n_embd], of each row the first n_embd_expert values
 // -> latent_up * y, normed; + shared, normed; + residual, scaled: [rows][n_embd].
 ggml_tensor* LayerGraph::EndLayer(ggml_tensor* y, uint32_t layer, StepRows rows) {
-  ggml_context* ctx = arena_.context();
+  ggml_context* ctx = graphs_.context();
   const LayerTensors& w = tensors_->layers[layer];
   const FeedForwardSpec& feed_forward = spec_->layers[layer].feed_forward;
   if (feed_forward.n_latent > 0) {
@@ -525,7 +393,7 @@ void LayerGraph::Output(ggml_tensor* result, StepBuffers::Region region, uint64_
   // What was only given another shape has its place where it was computed.
   buffers_->Place(result->view_src != nullptr ? result->view_src : result, region,
                   first_row * result->nb[1]);
-  ggml_build_forward_expand(arena_.graph(), result);
+  ggml_build_forward_expand(graphs_.graph(), result);
 }
 
 void LayerGraph::BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead,
@@ -534,7 +402,7 @@ void LayerGraph::BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t loo
   const uint32_t layers = LayersAhead(layer, look_ahead);
   if (layers == 0) return;
   CHECK(look_ahead_ != nullptr);
-  ggml_context* ctx = arena_.context();
+  ggml_context* ctx = graphs_.context();
   if (visible_.size() == 1 || device_ != nullptr) {  // a device's are sorted once they are fetched
     Output(MultiplyNode(ctx, look_ahead_->Stack(ctx, first, layers), ffn_in), StepBuffers::kAhead,
            rows.first);
@@ -558,13 +426,13 @@ void LayerGraph::Bind(LayerId layer, StepRows rows) {
 }
 
 void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
-  ggml_context* ctx = arena_.context();
+  ggml_context* ctx = graphs_.context();
   const LayerTensors& w = tensors_->layers[layer.value];
   const bool is_recent = kv_->is_recent(layer.value);
 
   // hidden [rows][n_embd], each row's position, and the cell that its key and value go to.
   const MixerGraph in{.ctx = ctx,
-                      .graph = arena_.graph(),
+                      .graph = graphs_.graph(),
                       .layer = layer,
                       .first = rows.first,
                       .x = Input(layer.value, rows),
@@ -581,7 +449,7 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
   if (spec_->has_experts(layer.value) && CanSumAndNorm(w, mixed)) {
     ggml_tensor* attended = Region(StepBuffers::kResidual, rows);
     ggml_tensor* ffn_in = SumAndNorm(ctx, norm_, mixed, in.x, w.ffn_norm, attended);
-    ggml_build_forward_expand(arena_.graph(), ffn_in);  // before others read `attended`
+    ggml_build_forward_expand(graphs_.graph(), ffn_in);  // before others read `attended`
     return BuildExperts(layer, attended, ffn_in, look_ahead, rows);
   }
   ggml_tensor* attended = mixed != nullptr ? AddResidual(ctx, mixed, in.x, spec_->residual_scale)
@@ -606,7 +474,7 @@ bool LayerGraph::CanSumAndNorm(const LayerTensors& w, const ggml_tensor* mixed) 
 // A feed-forward block without experts: attended, ffn_in [rows][n_embd] -> the next layer's input.
 void LayerGraph::BuildDenseFfn(LayerId layer, ggml_tensor* attended, ggml_tensor* ffn_in,
                                StepRows rows) {
-  ggml_context* ctx = arena_.context();
+  ggml_context* ctx = graphs_.context();
   const LayerTensors& w = tensors_->layers[layer.value];
   ggml_tensor* ffn = DenseFfn(ctx, spec_->experts.activation, w, ffn_in);
   if (w.ffn_post_norm != nullptr) {
@@ -620,7 +488,7 @@ void LayerGraph::BuildDenseFfn(LayerId layer, ggml_tensor* attended, ggml_tensor
 // attended, ffn_in [rows][n_embd] -> what the experts need but the residual.
 void LayerGraph::BuildExperts(LayerId layer, ggml_tensor* attended, ggml_tensor* ffn_in,
                               uint32_t look_ahead, StepRows rows) {
-  ggml_context* ctx = arena_.context();
+  ggml_context* ctx = graphs_.context();
   const LayerTensors& w = tensors_->layers[layer.value];
   const Activation activation = spec_->experts.activation;
   // Their input [rows][n_embd_expert].
@@ -654,7 +522,7 @@ void LayerGraph::BuildExperts(LayerId layer, ggml_tensor* attended, ggml_tensor*
 
 // logits [rows][n_vocab] = output * norm(hidden), from row `at` of the logits on.
 void LayerGraph::BuildHead(StepRows rows, uint32_t at) {
-  ggml_context* ctx = arena_.context();
+  ggml_context* ctx = graphs_.context();
   ggml_tensor* x = RmsNorm(ctx, Input(spec_->n_layer(), rows), tensors_->output_norm,
                            tensors_->output_norm_b, spec_->rms_eps);
   ggml_tensor* logits = Linear(ctx, tensors_->output, x, tensors_->output_b);

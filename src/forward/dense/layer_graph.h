@@ -20,38 +20,19 @@
 #include "core/ids.h"
 #include "core/interlude.h"
 #include "core/model_spec.h"
-#include "device/cpu_device.h"
 #include "device/devices.h"
-#include "device/graph_arena.h"
 #include "device/look_ahead.h"
 #include "device/team.h"
 #include "forward/dense/attention.h"
 #include "forward/dense/chosen_positions.h"
-#include "forward/dense/kept_graphs.h"
+#include "forward/dense/graph_runner.h"
 #include "forward/dense/mixers/mixer.h"
 #include "forward/dense/step_buffers.h"
+#include "forward/dense/step_rows.h"
 #include "forward/dense/tensors.h"
 #include "memory/kv_cache.h"
 
 namespace moestro {
-
-// A row of a step, with the cells of its position and of all positions before it.
-struct StepRow {
-  Token token = 0;
-  uint32_t position = 0;
-  uint32_t cell = 0;  // the cell of its key and value
-  RowCells visible;   // positions 0 .. position of its sequence; the runs outlive the step
-  // The same in layers with cells of the last positions alone, if the model has such.
-  uint32_t recent_cell = 0;
-  RowCells recent = {};
-  RowState state = {};
-};
-
-// Rows [first, first + count) of a step.
-struct StepRows {
-  uint32_t first = 0;
-  uint32_t count = 0;
-};
 
 class LayerGraph {
  public:
@@ -152,15 +133,7 @@ class LayerGraph {
                     StepRows rows);
   void BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead, StepRows rows);
   void BuildHead(StepRows rows, uint32_t at);
-  // Runs the graph of a place: of a layer, or of the head behind the last one. `build` adds its
-  // nodes, unless the graph is kept from an earlier step.
-  template <class Build>
-  Status RunGraph(size_t place, const KeptGraphs::Key& key, Build&& build);
   Status SetPositions();
-  Status Place();
-  Status Compute();
-  Status Interrupted() const;
-  void Embed(std::span<const StepRow> rows);
   Status SendHidden();
   Status FetchLogits(LayerId layer, uint32_t look_ahead);
   Status FetchHead(uint32_t n_rows);
@@ -173,8 +146,6 @@ class LayerGraph {
   KvCache* kv_;
   const LookAheadRouters* look_ahead_;
   const ComputeDevice* device_;
-  CpuDevice* cpu_;
-  StopSignal* stop_;
   const Clock& clock_;
   uint32_t piece_rows_;  // most rows of a layer in one graph
   RowNorm norm_;
@@ -188,9 +159,7 @@ class LayerGraph {
   double seconds_ = 0.0;
   uint64_t work_bytes_ = 0;
   std::vector<float> ahead_;  // scratch
-  GraphArena arena_;
-  std::unique_ptr<KeptGraphs> kept_;  // null: on a device
-  uint64_t placed_bytes_ = 0;         // of the arena, when the kept graphs were placed
+  GraphRunner graphs_;
 };
 
 }  // namespace moestro

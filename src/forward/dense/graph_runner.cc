@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+#include "forward/dense/graph_runner.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace moestro {
+
+GraphRunner::GraphRunner(const Parts& parts)
+    : parts_(parts),
+      arena_(parts.device != nullptr ? parts.device->backend() : parts.team.device().backend(),
+             parts.max_nodes) {
+  if (parts.device != nullptr) return;
+  kept_.emplace(parts.team, parts.stop, parts.places, parts.max_nodes);
+}
+
+Status GraphRunner::Reserve() {
+  const uint64_t before = arena_.buffer_bytes();
+  TRY_STATUS(arena_.Reserve());
+  CHECK(arena_.buffer_bytes() >= before);  // gallocr never shrinks
+  node_bytes_ = std::max(node_bytes_, arena_.used_bytes());
+  placed_bytes_ = arena_.buffer_bytes();
+  return {};
+}
+
+uint64_t GraphRunner::bytes() const {
+  return arena_.buffer_bytes() + (kept_ ? parts_.places * node_bytes_ : 0);
+}
+
+// A larger graph has moved the values of all others.
+Status GraphRunner::Place() {
+  TRY_STATUS(arena_.Place());
+  if (kept_ && arena_.buffer_bytes() != placed_bytes_) kept_->Drop();
+  placed_bytes_ = arena_.buffer_bytes();
+  return {};
+}
+
+// A plug-in that looks at nothing between nodes runs on with what attention has left half done.
+Status GraphRunner::Interrupted() const {
+  if (parts_.stop == nullptr || !parts_.stop->is_requested()) return {};
+  return Fail(Errc::kInterrupted, "stopped on request");
+}
+
+// A device computes while this returns; the call that fetches something waits for it.
+Status GraphRunner::Compute() {
+  const Status placed = Place();
+  if (const ComputeDevice* device = parts_.device; device != nullptr) {
+    if (!placed) return Fail(Errc::kDevice, "{}: {}", device->info().name, placed.error().message);
+    return arena_.Launch();
+  }
+  TRY_STATUS(placed);
+  CpuDevice& cpu = parts_.team.device();
+  if (parts_.stop == nullptr) return cpu.Compute(arena_.graph());
+  TRY_STATUS(cpu.Compute(arena_.graph(), *parts_.stop));
+  return Interrupted();
+}
+
+}  // namespace moestro

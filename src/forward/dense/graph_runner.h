@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// Runs the graphs of a model's dense part, one after the other, on the CPU or on a device. On the
+// CPU graphs of few rows stay built (kept_graphs.h).
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <ggml.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "base/result.h"
+#include "base/stop_signal.h"
+#include "device/devices.h"
+#include "device/graph_arena.h"
+#include "device/team.h"
+#include "forward/dense/kept_graphs.h"
+
+namespace moestro {
+
+class GraphRunner {
+ public:
+  // Everything is borrowed and must outlive this.
+  struct Parts {
+    Team& team;
+    const ComputeDevice* device = nullptr;  // null: the CPU
+    StopSignal* stop = nullptr;             // read within graphs on the CPU; may be null
+    size_t places = 0;                      // graphs that differ in more than their number of rows
+    size_t max_nodes = 0;                   // of the largest graph
+  };
+  explicit GraphRunner(const Parts& parts);
+
+  // An empty graph, for Reserve(). The two below are those of the graph that is being built.
+  void Begin() { arena_.Begin(); }
+  ggml_context* context() const { return arena_.context(); }
+  ggml_cgraph* graph() const { return arena_.graph(); }
+  // Sizes the memory for the graph just built, the largest of its kind. kNoMemory, kDevice.
+  Status Reserve();
+  // Of the values of all graphs, and of the nodes of those that stay.
+  uint64_t bytes() const;
+
+  // Runs the graph of a place. `build` adds its nodes, unless the graph is kept from an earlier
+  // step. Without rows in the key the graph is not kept. On a device this returns while it
+  // computes. kInterrupted, kNoMemory, kDevice: the results are undefined.
+  template <class Build>
+  Status Run(size_t place, const KeptGraphs::Key& key, Build&& build) {
+    if (!kept_ || key.rows == 0 || key.rows > KeptGraphs::kMostRows) {
+      arena_.Begin();
+      build();
+      return Compute();
+    }
+    if (!kept_->Has(place, key)) {
+      arena_.Begin(&kept_->Begin(place));
+      build();
+      TRY_STATUS(Place());
+      TRY_STATUS(kept_->Add(place, key));
+    }
+    TRY_STATUS(kept_->Run(place));
+    return Interrupted();
+  }
+  // Whether the team runs the graphs of places [0, places), all of this key (Team::Hold()).
+  bool AreForTeam(size_t places, const KeptGraphs::Key& key) const {
+    return kept_ && kept_->AreForTeam(places, key);
+  }
+
+ private:
+  Status Place();
+  Status Compute();
+  Status Interrupted() const;
+
+  Parts parts_;
+  GraphArena arena_;
+  std::optional<KeptGraphs> kept_;  // nullopt: on a device
+  uint64_t placed_bytes_ = 0;       // of the arena, when the kept graphs were placed
+  uint64_t node_bytes_ = 0;         // of the largest graph
+};
+
+}  // namespace moestro
