@@ -21,7 +21,8 @@ class Spinner {
  public:
   // Spins a little. False: it has spun long enough.
   bool Spin() {
-    // The first microseconds are the likely ones: the thread looks again at once.
+    // Some microseconds (64 pauses take 1 to 3): barriers between the nodes of a layer are over in
+    // less, so the thread looks again at once (docs/decisions/0036).
     constexpr uint32_t kShortRounds = 64;
     if (rounds_ < kShortRounds) {
       ++rounds_;

@@ -118,12 +118,12 @@ std::string LimitText(const RunReport& report) {
                 limit.percent(report.stats.decode.seconds));
 }
 
-// Machines that many cores and their memory make: what the serial part is of a token there.
-struct Machine {
+// Larger machines that the serial share is calculated for. Bandwidths are assumed.
+struct LargerMachine {
   uint32_t cores;
   double bandwidth;  // bytes per second
 };
-constexpr std::array<Machine, 2> kMachines = {
+constexpr std::array<LargerMachine, 2> kMachines = {
     {{.cores = 16, .bandwidth = 200e9}, {.cores = 64, .bandwidth = 400e9}}};
 
 std::string SerialText(const RunReport& report) {
@@ -131,7 +131,7 @@ std::string SerialText(const RunReport& report) {
   if (!serial) return "";
   std::string text =
       Format("serial   {:.1f} us of a layer's decode by one thread", 1e6 * serial->layer_seconds());
-  for (const Machine& m : kMachines) {
+  for (const LargerMachine& m : kMachines) {
     text += Format("{} {:.0f} % of a token with {} cores at {:.0f} GB/s",
                    &m == kMachines.data() ? "; that would be" : ",",
                    100.0 * serial->share(m.bandwidth), m.cores, m.bandwidth / 1e9);
@@ -143,7 +143,7 @@ void AddSerial(Json& object, const RunReport& report) {
   const std::optional<SerialPart> serial = SerialPartOf(report);
   if (!serial) return;
   object.Set("serial_seconds_per_layer", serial->layer_seconds());
-  for (const Machine& m : kMachines) {
+  for (const LargerMachine& m : kMachines) {
     object.Set(Format("serial_share_{}_cores", m.cores), serial->share(m.bandwidth));
   }
 }

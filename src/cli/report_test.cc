@@ -45,6 +45,30 @@ RunReport Example() {
   return report;
 }
 
+// Ten tokens of two rows each, five steps, 4 layers.
+TEST(Report, TheSerialPartIsOfALayerAndOfAToken) {
+  RunReport report = Example();
+  report.stats.decode.serial_seconds = 0.002;
+  report.stats.decode.touched_bytes = 5'000'000'000;
+  report.probes.rows_per_step = 2;
+  report.n_layer = 4;
+  Json object = Json::Object();
+  AddReport(object, report);
+  EXPECT_DOUBLE_EQ(object.Find("serial_seconds_per_layer")->number().value_or(0), 1e-4);
+  // 1e9 bytes take 5 ms at 200 GB/s, 2.5 at 400; the serial part 0.4.
+  EXPECT_DOUBLE_EQ(object.Find("serial_share_16_cores")->number().value_or(0), 0.4 / 5.4);
+  EXPECT_DOUBLE_EQ(object.Find("serial_share_64_cores")->number().value_or(0), 0.4 / 2.9);
+  EXPECT_NE(SummaryText(report).find("serial   100.0 us of a layer's decode by one thread; that "
+                                     "would be 7 % of a token with 16 cores at 200 GB/s, 14 % of "
+                                     "a token with 64 cores at 400 GB/s\n"),
+            std::string::npos);
+  report.stats.decode.tokens = 0;
+  EXPECT_FALSE(SerialPartOf(report));
+  report = Example();  // an engine that does not know it
+  EXPECT_FALSE(SerialPartOf(report));
+  EXPECT_EQ(SummaryText(report).find("serial"), std::string::npos);
+}
+
 TEST(Report, JsonHasTheNamesThatScriptsReadAndTheirValues) {
   Json object = Json::Object();
   AddReport(object, Example());

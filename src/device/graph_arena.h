@@ -2,6 +2,8 @@
 // Room for ggml graphs: node metadata, and one memory for the intermediate results of all of them,
 // which run one after the other. What must outlive a graph's run is placed by the caller in a
 // BackendBuffer before Place().
+//
+// Thread rule: the engine thread.
 #pragma once
 
 #include <ggml-alloc.h>

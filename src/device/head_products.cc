@@ -71,7 +71,7 @@ void MultiplyHead(const ggml_tensor* result, const ExpertKernel& kernel, int64_t
 void MultiplyHeads(ggml_tensor* result, int thread, int n_threads, void* userdata) {
   const auto& kernel = *static_cast<const ExpertKernel*>(userdata);
   const RowProduct* by_row = RowProductOf(result->src[1]);
-  const TeamShare share(by_row != nullptr ? by_row->time : nullptr, thread);
+  const ScopedTeamTime timed(by_row != nullptr ? by_row->time : nullptr, thread);
   const int64_t n_out = result->ne[0];
   const int64_t of_head = (n_out + kHeadTile - 1) / kHeadTile;
   const int64_t tiles = of_head * result->ne[1];

@@ -182,7 +182,7 @@ void MultiplyAll(ggml_tensor* node, const std::byte* activations, int64_t n_rows
                  int n_threads) {
   const std::span<ggml_tensor* const> weights(node->src + 1, kMostWeights);
   const RowProduct& first = *RowProductOf(weights.front());
-  const TeamShare share(first.time, thread);
+  const ScopedTeamTime timed(first.time, thread);
   int64_t tiles = 0;
   for (const ggml_tensor* w : weights) tiles += w != nullptr ? TilesOf(w) : 0;
   const auto multiply = [&](int64_t begin, int64_t end) {

@@ -28,8 +28,9 @@ struct InputNorm {
   ggml_tensor* weight = nullptr;  // F32 [n_in]
 };
 
-// The products of each of `weights` with the same x, which is quantised once -> `products`: views
-// of one tensor. REQUIRES: ShareNode(weights), and as many products.
+// The products of each of `weights` with the same x F32 [n_in, rows], normed first if `norm` says
+// so -> `products` [n_out, rows]: views of one tensor. x is quantised once, or once by each thread
+// if rows are few. REQUIRES: ShareNode(weights); as many products; of a norm n_in <= kMostValues.
 void MultiplyNodes(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggml_tensor* x,
                    std::span<ggml_tensor*> products, const InputNorm& norm = {});
 

@@ -62,6 +62,10 @@ class Matrices {
   std::vector<ggml_tensor*> weights_;
 };
 
+// What a product differs by if its terms are added in another order. A product is about sqrt(kIn) =
+// 23 large; what it adds up is 330, of which the order of 16 + 8 additions moves 2^-24 each.
+constexpr double kOtherOrder = 330 * 24.0 / (1 << 24);
+
 enum class Way : uint8_t { kOneNode, kNodeForEach, kNormed };
 
 // Of a norm that the node does, and of the same norm done before.
@@ -172,7 +176,7 @@ TEST(ProductNode, RoutersHaveANodeOfOursWithTheBitsOfRowsAlone) {
   const Matrices plain(*device, {{GGML_TYPE_F32, 128}}, false);
   const auto by_ggml = Multiply(*device, plain.weights(), x, 0, kMostRows, Way::kNodeForEach);
   for (size_t i = 0; i < together[0].size(); ++i) {
-    ASSERT_NEAR(together[0][i], by_ggml[0][i], 330 * 24.0 / (1 << 24));
+    ASSERT_NEAR(together[0][i], by_ggml[0][i], kOtherOrder);
   }
   for (const size_t row : {size_t{0}, kMostRows - 1}) {
     const auto alone = Multiply(*device, m.weights(), x, row, 1, Way::kNodeForEach);
@@ -192,9 +196,7 @@ TEST(ProductNode, ManyRowsOfALargeMatrixAreThoseOfTheFileLayout) {
   const auto a = Multiply(*device, own.weights(), x, 0, kMostRows, Way::kNodeForEach);
   const auto b = Multiply(*device, plain.weights(), x, 0, kMostRows, Way::kNodeForEach);
   ASSERT_EQ(a[0].size(), b[0].size());
-  // A product is about sqrt(kIn) = 23 large; what it adds up is 330, of which the order of 16 + 8
-  // additions moves 2^-24 each.
-  for (size_t i = 0; i < a[0].size(); ++i) ASSERT_NEAR(a[0][i], b[0][i], 330 * 24.0 / (1 << 24));
+  for (size_t i = 0; i < a[0].size(); ++i) ASSERT_NEAR(a[0][i], b[0][i], kOtherOrder);
 }
 
 TEST(ProductNode, MatricesThatReadDifferentActivationsShareNoNode) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What happens to a row of activations between two products, for the instruction sets that machines
-// have. All arithmetic is F32, in an order that follows from the width alone. Kernels are pure
+// have. All arithmetic is F32, in an order that depends on n and the kernel alone. Kernels are pure
 // functions; any thread may call them. Memory is aligned to 4 bytes.
 #pragma once
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -25,8 +26,9 @@ std::vector<float> NormalValues(size_t n, uint32_t seed) {
 
 class RowKernelTest : public testing::TestWithParam<RowKernel> {};
 
-// Widths of whole vectors, of parts of one, and of less than one; from odd addresses as well. F32
-// sums of 2,048 terms over 16 or more partial sums are right to 1e-6.
+// Widths of whole vectors, of parts of one, and of less than one; from odd addresses as well. An
+// F32 sum of 2,048 terms over 4 or more partial sums is right to 1e-6, and so is its root; three
+// roundings follow.
 TEST_P(RowKernelTest, NormsAsTheDefinitionSays) {
   for (const uint32_t n : {1U, 7U, 16U, 64U, 100U, 2048U, 2051U}) {
     const std::vector<float> x = NormalValues(n + 1, n);
@@ -90,6 +92,7 @@ TEST_P(RowKernelTest, TurnsPairsOfHalvesAndOfNeighbours) {
       for (uint32_t p = 0; p < n / 2; ++p) {
         const double c = turns[first(p)];
         const double s = turns[second(p)];
+        // Two products and a sum of values up to 4: three roundings of 2^-24 of these.
         EXPECT_NEAR(turned[first(p)], x[first(p)] * c - x[second(p)] * s, 1e-6);
         EXPECT_NEAR(turned[second(p)], x[first(p)] * s + x[second(p)] * c, 1e-6);
       }

@@ -82,7 +82,7 @@ class Team {
     int n_threads = 0;          // while they are held
     bool is_over = false;       // read after a change of `jobs`
     alignas(64) WaitWord jobs;  // counts calls of Run() while threads are held, and the end
-    alignas(64) WaitWord done;  // threads beside the caller that have returned from this one
+    alignas(64) WaitWord done;  // threads beside the caller that have returned from the current job
     std::mutex mutex;
     std::string failure;  // what was thrown first; under the mutex
     std::atomic<bool> has_failed{false};

@@ -80,6 +80,7 @@ TEST(Team, HeldThreadsRunWhatTheCallerGivesThem) {
       ASSERT_TRUE(team->Hold([&] {
         ++bodies;
         for (int round = 0; round < 100; ++round) {
+          // Longer than a thread spins (30 us): it sleeps then.
           if (round % 25 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
           EXPECT_TRUE(team->Run([&](int thread, int n_threads) {
             EXPECT_EQ(n_threads, static_cast<int>(threads));

@@ -5,8 +5,8 @@
 
 #include <atomic>
 #include <barrier>
-#include <chrono>
 #include <cstdint>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -43,21 +43,23 @@ TEST(TileShares, ThreadsTakeEveryTileOnce) {
 
 TEST(TileShares, AThreadThatHasFinishedHelpsASlowOne) {
   TileShares shares(2);
-  std::atomic<int64_t> of_slow{0};
-  std::atomic<bool> has_begun{false};
+  int64_t of_slow = 0;
+  std::promise<void> has_begun;
+  std::promise<void> others_are_done;
   std::jthread slow([&] {
     shares.Each(100, 1, 2, [&](int64_t begin, int64_t end) {
       of_slow += end - begin;
-      has_begun = true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      has_begun.set_value();  // once: there is no second piece
+      others_are_done.get_future().wait();
     });
   });
-  while (!has_begun) std::this_thread::yield();
+  has_begun.get_future().wait();
   int64_t of_fast = 0;
   shares.Each(100, 0, 2, [&](int64_t begin, int64_t end) { of_fast += end - begin; });
+  others_are_done.set_value();
   slow.join();
-  EXPECT_EQ(of_fast + of_slow, 100);
-  EXPECT_GT(of_fast, 50);
+  EXPECT_EQ(of_slow, 16);  // a third of its fifty
+  EXPECT_EQ(of_fast, 84);
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ struct EngineOptions {
   KvType kv_type = KvType::kF16;        // of keys and values
   uint32_t chunk = 0;           // most tokens per prefill chunk; 0: native/plan/prompt_chunk.h
   std::string reader = "auto";  // auto, uring, pread
-  uint32_t io_depth = 0;  // reads of at most 1 MiB at a time; 0: measured, engine/plan/io_depth.h
+  uint32_t io_depth = 0;        // reads at a time; 0: measured, engine/plan/io_depth.h
   // Which expert leaves a slot; nullopt: the policy that policy_source.h finds for this model and
   // number of slots.
   std::optional<PolicyChoice> policy = {};

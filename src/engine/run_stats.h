@@ -23,8 +23,8 @@ struct PhaseStats : ExpertCounts {
   uint64_t tokens = 0;
   double seconds = 0.0;
   double wait_seconds = 0.0;  // the compute threads had no work and waited for bytes
-  // Layers waited for the engine thread alone, or for the slowest thread: more threads make this no
-  // faster. 0: not known.
+  // That more threads would not shorten: all of a layer's time but shared products, attention and
+  // experts, and waits for bytes. 0: not known.
   double serial_seconds = 0.0;
   // Bytes of weights, keys and values that the steps had to read from memory. Each weight, of
   // experts too, counts once for all rows of a step. Of the embedding, the rows' own part counts.

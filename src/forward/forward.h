@@ -64,15 +64,15 @@ class Forward {
   // For the last little step: the K experts of each row, [layer][row][K] in router order. The row
   // used the first of them.
   std::span<const std::vector<ExpertId>> widened() const { return router_.widened(); }
-  // Seconds since creation in which layers waited for the engine thread alone: all of their time in
-  // which it neither computed beside all other threads nor waited for bytes.
+  // Seconds since creation that more threads would not shorten: all of a layer's time but shared
+  // products, attention and experts, and waits for bytes.
   double serial_seconds() const { return serial_seconds_; }
   // Layers whose rows stayed on the first device, since creation.
   uint64_t layers_there() const { return experts_.layers_there(); }
 
  private:
   // The rows of a step and what is decided about it.
-  struct Rows {
+  struct StepInput {
     std::span<const StepRow> rows;
     std::span<const RowKind> kinds;
     const LittleStep& little;
@@ -81,8 +81,8 @@ class Forward {
     size_t prompt_rows = 0;
     uint32_t look_ahead = 0;
   };
-  Status RunLayers(const Rows& step);
-  Status RunExperts(LayerId layer, const Rows& step, LeaseStream& read_ahead);
+  Status RunLayers(const StepInput& step);
+  Status RunExperts(LayerId layer, const StepInput& step, LeaseStream& read_ahead);
 
   Parts parts_;
   RowRouter router_;

@@ -36,7 +36,7 @@ Forward::Forward(const Parts& p)
 
 Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kinds,
                      const LittleStep& little, const Hooks& hooks) {
-  Rows step{.rows = rows, .kinds = kinds, .little = little, .hooks = hooks};
+  StepInput step{.rows = rows, .kinds = kinds, .little = little, .hooks = hooks};
   step.decodes = std::ranges::contains(kinds, RowKind::kDecode);
   step.prompt_rows = static_cast<size_t>(std::ranges::count(kinds, RowKind::kPrompt));
   step.look_ahead =
@@ -57,7 +57,7 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
   return parts_.graph.Finish();  // a device may still compute
 }
 
-Status Forward::RunLayers(const Rows& step) {
+Status Forward::RunLayers(const StepInput& step) {
   const Interlude& interlude = step.hooks.interlude;
   LeaseStream read_ahead;  // a prompt's, of the layer about to run
   for (uint16_t l = 0; l < parts_.spec.n_layer(); ++l) {
@@ -76,7 +76,7 @@ Status Forward::RunLayers(const Rows& step) {
   return {};
 }
 
-Status Forward::RunExperts(LayerId l, const Rows& step, LeaseStream& read_ahead) {
+Status Forward::RunExperts(LayerId l, const StepInput& step, LeaseStream& read_ahead) {
   const Watchers& watchers = parts_.watchers;
   const RouterSpec& router = parts_.spec.router;
   const LittleStep& little = step.little;

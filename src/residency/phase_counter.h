@@ -20,7 +20,7 @@ class PhaseCounter {
  public:
   using Seconds = std::function<double()>;
   // Both must outlive this. `waited`: seconds for which the engine has waited for reads so far;
-  // `serial`: for which layers have waited for the engine thread alone.
+  // `serial`: PhaseStats::serial_seconds, since creation.
   PhaseCounter(const Residency& residency, const LayerProtocol& protocol, Seconds waited,
                Seconds serial)
       : residency_(residency),

@@ -18,21 +18,21 @@ SlotTable::SlotTable(const PolicyShape& shape, std::unique_ptr<Policy> policy)
   for (size_t i = shape.slots; i > 0; --i) free_.push_back(SlotId{static_cast<uint32_t>(i - 1)});
 }
 
-size_t SlotTable::PlaceOf(ExpertKey key) const {
+size_t SlotTable::IndexOf(ExpertKey key) const {
   CHECK(key.layer.value < layers_ && key.expert.value < experts_);
   return (size_t{key.copy} * layers_ + key.layer.value) * experts_ + key.expert.value;
 }
 
 std::optional<SlotId> SlotTable::FindSlot(ExpertKey key) const {
-  const size_t place = PlaceOf(key);
-  if (place >= slot_of_.size() || slot_of_[place] == kNoSlot) return std::nullopt;
-  return SlotId{slot_of_[place]};
+  const size_t index = IndexOf(key);
+  if (index >= slot_of_.size() || slot_of_[index] == kNoSlot) return std::nullopt;
+  return SlotId{slot_of_[index]};
 }
 
 void SlotTable::SetSlot(ExpertKey key, uint32_t slot) {
   const size_t of_copies = (size_t{key.copy} + 1) * layers_ * experts_;
   if (slot_of_.size() < of_copies) slot_of_.resize(of_copies, kNoSlot);
-  slot_of_[PlaceOf(key)] = slot;
+  slot_of_[IndexOf(key)] = slot;
 }
 
 std::optional<Placement> SlotTable::Request(ExpertKey key, Use use, uint32_t rows) {

@@ -108,7 +108,7 @@ class SlotTable final : private PinView {
   };
 
   bool is_pinned(SlotId slot) const override;
-  size_t PlaceOf(ExpertKey key) const;
+  size_t IndexOf(ExpertKey key) const;
   std::optional<SlotId> FindSlot(ExpertKey key) const;
   void SetSlot(ExpertKey key, uint32_t slot);
   std::optional<Placement> Find(ExpertKey key, Use use, uint32_t rows);

@@ -156,7 +156,7 @@ ggml_tensor* TiledAttention::Node(ggml_context* ctx, ggml_tensor* q) {
   std::array<ggml_tensor*, 1> args = {q};
   const auto call = [](ggml_tensor* result, int thread, int /*n_threads*/, void* userdata) {
     auto* self = static_cast<TiledAttention*>(userdata);
-    const TeamShare share(self->time_, thread);
+    const ScopedTeamTime timed(self->time_, thread);
     self->Work(result, self->scratch_[static_cast<size_t>(thread)]);
   };
   return ggml_custom_4d(ctx, GGML_TYPE_F32, int64_t{shape_.n_head} * shape_.dim_v, q->ne[2], 1, 1,

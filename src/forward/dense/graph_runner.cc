@@ -36,7 +36,8 @@ Status GraphRunner::Place() {
   return {};
 }
 
-// A plug-in that looks at nothing between nodes runs on with what attention has left half done.
+// A plug-in without an abort callback completes the graph after a stop; attention then was left
+// half done, and the results are undefined.
 Status GraphRunner::Interrupted() const {
   if (parts_.stop == nullptr || !parts_.stop->is_requested()) return {};
   return Fail(Errc::kInterrupted, "stopped on request");

@@ -46,8 +46,7 @@ enum Argument : uint8_t {
 
 HeadNode::HeadNode(CpuDevice& cpu, const AttentionSpec& spec, KvType kv_type, const RowNorm& norm,
                    ggml_tensor* rope_factors)
-    : cpu_(&cpu),
-      spec_(spec),
+    : spec_(spec),
       kv_type_(kv_type),
       norm_(norm),
       rope_factors_(rope_factors),

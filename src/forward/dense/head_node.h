@@ -3,8 +3,8 @@
 // one node on the CPU: norms of heads, turning by the position, and keys and values into their
 // cells. The node's parts are too short for threads to meet after each of them.
 //
-// Cosines and sines are ggml's, worked out once for all layers of a step. A head's result depends
-// on its own values and position alone, to the bit.
+// Cosines and sines are ggml's, worked out once a step for all equal layers: ggml's rope of pairs
+// (1, 0). A head's result depends on its own values and position alone, to the bit.
 //
 // Thread rule: the functions and the graph on the engine thread; the node itself runs on all
 // threads of the team.
@@ -33,7 +33,7 @@ class HeadNode {
   static Result<std::unique_ptr<HeadNode>> Create(CpuDevice& cpu, const AttentionSpec& spec,
                                                   KvType kv_type, const RowNorm& norm,
                                                   ggml_tensor* rope_factors, uint32_t rows);
-  uint64_t bytes() const { return turns_.size() + arena_.buffer_bytes(); }
+  uint64_t bytes() const { return turns_.size() + positions_.size(); }
 
   // The positions of a step's rows.
   Status SetPositions(std::span<const int32_t> positions);
@@ -63,7 +63,6 @@ class HeadNode {
   void NormAndTurn(const float* from, const ggml_tensor* weight, const float* turns,
                    float* to) const;
 
-  CpuDevice* cpu_;
   AttentionSpec spec_;
   KvType kv_type_;
   RowNorm norm_;

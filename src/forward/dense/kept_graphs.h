@@ -23,7 +23,7 @@ namespace moestro {
 
 class KeptGraphs {
  public:
-  // Prompts have more rows; building a graph takes a hundredth of their time.
+  // Prompts have more rows, and take so long that building a graph does not count.
   static constexpr uint32_t kMostRows = 16;
 
   // What the nodes of a graph were built for.
@@ -40,7 +40,7 @@ class KeptGraphs {
   bool Has(size_t place, const Key& key) const { return graphs_[place].key == key; }
   // Whether the team runs the graphs of places [0, places), all of this key.
   bool AreForTeam(size_t places, const Key& key) const;
-  // Room to build another graph of the place.
+  // Room to build another graph of the place, which may not run until Add().
   GraphRoom& Begin(size_t place);
   // The graph that was built there may run from now on. kNoMemory. REQUIRES: it is placed.
   Status Add(size_t place, const Key& key);

@@ -152,7 +152,7 @@ void LayerRun::WorkOn(int thread, int n_threads) {
 }
 
 void LayerRun::RunTasks(int thread) {
-  const TeamShare share(&s_.parts.team.time(), thread);
+  const ScopedTeamTime timed(&s_.parts.team.time(), thread);
   Spinner idle;
   while (!ShallEnd()) {
     if (thread == 0) Pump();

@@ -119,7 +119,7 @@ class AttentionMixer final : public Mixer {
   uint64_t thread_bytes() const override { return tiled_ ? tiled_->thread_bytes() : 0; }
 
  private:
-  // Of queries times keys; where queries are scaled, of their scores nothing more.
+  // The factor of query times key. With form.scale_query it multiplies queries, and scores have 1.
   float QueryScale() const {
     if (spec_.scale != 0.0F) return spec_.scale;
     return 1.0F / std::sqrt(static_cast<float>(spec_.head_dim_k));
