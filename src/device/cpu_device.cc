@@ -92,23 +92,13 @@ CpuDevice::CpuDevice(BackendPtr backend, CpuTraits traits, uint32_t threads)
           reinterpret_cast<ggml_backend_set_abort_callback_t>(ggml_backend_reg_get_proc_address(
               ggml_backend_dev_backend_reg(handle()), "ggml_backend_set_abort_callback"))) {}
 
-template <class Work>
-auto CpuDevice::Watching(StopSignal& stop, Work&& work) {
-  if (set_abort_callback_ == nullptr) return work();
+Status CpuDevice::Compute(ggml_cgraph* graph, StopSignal& stop) {
+  if (set_abort_callback_ == nullptr) return Compute(graph);
   const auto look = [](void* signal) { return static_cast<StopSignal*>(signal)->is_requested(); };
   set_abort_callback_(backend(), look, &stop);
-  auto done = work();
+  Status done = Compute(graph);
   set_abort_callback_(backend(), nullptr, nullptr);
   return done;
-}
-
-Status CpuDevice::Compute(ggml_cgraph* graph, StopSignal& stop) {
-  return Watching(stop, [&] { return Compute(graph); });
-}
-
-Result<PlanPtr> CpuDevice::Plan(ggml_cgraph* graph, StopSignal* stop) {
-  const auto plan = [&] { return PlanGraph(backend(), graph); };
-  return stop != nullptr ? Watching(*stop, plan) : plan();
 }
 
 std::string CpuDevice::description() const {

@@ -62,9 +62,8 @@ class CpuDevice {
   Status Compute(ggml_cgraph* graph) { return ComputeOn(backend(), graph); }
   // Looks at `stop` between nodes, where the plug-in can; kInterrupted, and results are undefined.
   Status Compute(ggml_cgraph* graph, StopSignal& stop);
-  // For ComputePlan(), as many times as wanted, to the same effect as Compute(). `stop` may be
-  // null, and must outlive the plan. kNoMemory.
-  Result<PlanPtr> Plan(ggml_cgraph* graph, StopSignal* stop = nullptr);
+  // For ComputePlan(), as many times as wanted, to the same effect as Compute(). kNoMemory.
+  Result<PlanPtr> Plan(ggml_cgraph* graph) { return PlanGraph(backend(), graph); }
 
   // Buffer types that store matrices in another layout and multiply them faster; may be empty.
   std::vector<ggml_backend_buffer_type_t> repacking_buffer_types() const;
@@ -74,9 +73,6 @@ class CpuDevice {
 
  private:
   CpuDevice(BackendPtr backend, CpuTraits traits, uint32_t threads);
-  // Has the backend look at `stop` between nodes while `work` runs.
-  template <class Work>
-  auto Watching(StopSignal& stop, Work&& work);
 
   BackendPtr backend_;
   CpuTraits traits_;

@@ -28,6 +28,7 @@ constexpr size_t kNormArgument = 1 + kMostWeights;
 // take to wait for each other.
 constexpr int64_t kFewRows = 4;
 constexpr size_t kFewBytes = size_t{32} * 1024;
+static_assert(kFewBytes + InputNorm::kMostValues * sizeof(float) < kProductStackBytes);
 
 // A tensor of bytes begins where ggml likes it to.
 std::byte* Aligned(const ggml_tensor* bytes) {

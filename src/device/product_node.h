@@ -9,11 +9,15 @@
 
 #include <ggml.h>
 
+#include <cstdint>
 #include <span>
 
 #include "device/row_kernel.h"
 
 namespace moestro {
+
+// Of each thread's stack, at most.
+inline constexpr uint64_t kProductStackBytes = uint64_t{100} * 1024;
 
 // weight^T x: weight [n_in, n_out], x F32 [n_in, rows] -> [n_out, rows].
 ggml_tensor* MultiplyNode(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x);

@@ -43,7 +43,11 @@ void Team::Call::Enter(int thread, int threads) {
 void Team::Call::HoldOthers(int threads) {
   n_threads = threads;
   is_held = true;
-  Invoke(body, 0, threads);
+  try {
+    body(0, threads);
+  } catch (...) {
+    thrown = std::current_exception();
+  }
   is_held = false;
   is_over = true;
   jobs.Add(1);
@@ -67,6 +71,7 @@ Status Team::HoldFor(const Callback& body) {
   call.jobs.Store(0);
   const Status done = ComputePlan(plan_);
   call.body = {};
+  if (call.thrown) std::rethrow_exception(std::exchange(call.thrown, nullptr));
   return done;
 }
 

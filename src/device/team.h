@@ -12,6 +12,7 @@
 #include <ggml-cpp.h>
 
 #include <atomic>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -46,7 +47,7 @@ class Team {
 
   // Runs `body` on the caller and holds all threads together meanwhile: between two calls of Run()
   // in it they wait for the next one. Other graphs of ggml run on one thread in it. Within another
-  // Hold() this only runs `body`. Errors as of Run().
+  // Hold() this only runs `body`. What `body` throws is thrown again.
   template <class Body>
   Status Hold(Body&& body) {
     if (call_->is_held || threads() == 1) {
@@ -81,6 +82,7 @@ class Team {
     bool is_held = false;
     int n_threads = 0;          // while they are held
     bool is_over = false;       // read after a change of `jobs`
+    std::exception_ptr thrown;  // by the body
     alignas(64) WaitWord jobs;  // counts calls of Run() while threads are held, and the end
     alignas(64) WaitWord done;  // threads beside the caller that have returned from the current job
     std::mutex mutex;

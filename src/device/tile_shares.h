@@ -23,6 +23,7 @@ class TileShares {
   // REQUIRES: n_threads is at most that of the constructor.
   template <class Work>
   void Each(int64_t tiles, int thread, int n_threads, Work&& work) {
+    const Leaving leaving{*this, n_threads};
     for (int i = 0; i < n_threads; ++i) {
       const int owner = (thread + i) % n_threads;
       const int64_t begin = tiles * owner / n_threads;
@@ -37,10 +38,6 @@ class TileShares {
         work(at, std::min(at + piece, end));
       }
     }
-    // The last thread leaves everything as it was.
-    if (left_.fetch_add(1, std::memory_order_acq_rel) + 1 < n_threads) return;
-    for (Claimed& its : claimed_) its.tiles.store(0, std::memory_order_relaxed);
-    left_.store(0, std::memory_order_release);
   }
 
  private:
@@ -49,6 +46,16 @@ class TileShares {
 
   struct alignas(64) Claimed {
     std::atomic<int64_t> tiles{0};
+  };
+  // The last thread leaves everything as it was, also after an exception of its work.
+  struct Leaving {
+    TileShares& shares;
+    int n_threads;
+    ~Leaving() {
+      if (shares.left_.fetch_add(1, std::memory_order_acq_rel) + 1 < n_threads) return;
+      for (Claimed& its : shares.claimed_) its.tiles.store(0, std::memory_order_relaxed);
+      shares.left_.store(0, std::memory_order_release);
+    }
   };
   std::vector<Claimed> claimed_;  // [thread]
   std::atomic<int> left_{0};      // threads that have finished

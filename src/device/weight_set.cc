@@ -220,10 +220,8 @@ Status WeightSet::LayOut(size_t i) {
 
 const RowProduct* RowProductOf(const ggml_tensor* weight) {
   if (weight->view_src != nullptr) weight = weight->view_src;
-  // ggml's own layouts have something else there. Memory of ours is no buffer of ggml's.
-  const bool is_ours =
-      weight->buffer == nullptr || IsPlain(ggml_backend_buffer_get_type(weight->buffer));
-  if (!is_ours) return nullptr;
+  // ggml's own layouts have something else there; they say that their memory is not the host's.
+  if (weight->buffer == nullptr || !ggml_backend_buffer_is_host(weight->buffer)) return nullptr;
   return static_cast<const RowProduct*>(weight->extra);
 }
 

@@ -35,7 +35,7 @@ Result<RunReport> MakeReport(Engine& engine, std::span<Sequence* const> sequence
   const EngineFacts& facts = engine.facts();
   const EngineLearned learned = engine.learned();
   RunReport report{.stats = stats,
-                   .n_layer = facts.id.shape.n_layer,
+                   .n_layer = facts.n_layer,
                    .predictions = {learned.predictions.begin(), learned.predictions.end()},
                    .probes = {},
                    .memory = facts.memory,
@@ -62,12 +62,11 @@ Result<RunReport> MakeReport(Engine& engine, std::span<Sequence* const> sequence
 
 std::optional<SerialPart> SerialPartOf(const RunReport& report) {
   const PhaseStats& decode = report.stats.decode;
-  if (decode.serial_seconds <= 0.0 || report.n_layer == 0 || !report.memory.devices.empty())
-    return {};
+  if (decode.serial_steps == 0 || report.n_layer == 0 || !report.memory.devices.empty()) return {};
   const uint64_t rows = std::max<uint64_t>(report.probes.rows_per_step, 1);
   const double steps = static_cast<double>(decode.tokens) / static_cast<double>(rows);
   if (steps <= 0.0) return {};
-  return SerialPart{.seconds = decode.serial_seconds / steps,
+  return SerialPart{.seconds = decode.serial_seconds / static_cast<double>(decode.serial_steps),
                     .bytes = static_cast<double>(decode.touched_bytes) / steps,
                     .n_layer = report.n_layer};
 }

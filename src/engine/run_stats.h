@@ -23,9 +23,10 @@ struct PhaseStats : ExpertCounts {
   uint64_t tokens = 0;
   double seconds = 0.0;
   double wait_seconds = 0.0;  // the compute threads had no work and waited for bytes
-  // That more threads would not shorten: all of a layer's time but shared products, attention and
-  // experts, and waits for bytes. 0: not known.
+  // That more threads would not shorten: all of the layers' time but shared products, attention and
+  // experts, and waits for bytes; of steps whose graphs the engine runs itself.
   double serial_seconds = 0.0;
+  uint64_t serial_steps = 0;
   // Bytes of weights, keys and values that the steps had to read from memory. Each weight, of
   // experts too, counts once for all rows of a step. Of the embedding, the rows' own part counts.
   uint64_t touched_bytes = 0;
@@ -52,6 +53,7 @@ struct PhaseStats : ExpertCounts {
                       .metric = "read_wait_seconds_total",
                       .meaning = "Time in which there was nothing to do but wait for bytes."});
     visit(&P::serial_seconds, CounterText{.json = "decode_serial_seconds"});
+    visit(&P::serial_steps, CounterText{.json = "decode_serial_steps"});
     visit(&P::touched_bytes, CounterText{});
     visit(&P::losses, CounterText{});
   }

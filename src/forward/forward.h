@@ -64,9 +64,14 @@ class Forward {
   // For the last little step: the K experts of each row, [layer][row][K] in router order. The row
   // used the first of them.
   std::span<const std::vector<ExpertId>> widened() const { return router_.widened(); }
-  // Seconds since creation that more threads would not shorten: all of a layer's time but shared
-  // products, attention and experts, and waits for bytes.
-  double serial_seconds() const { return serial_seconds_; }
+  // Since creation, in steps whose graphs the team runs: seconds that more threads would not
+  // shorten, all of the layers' time but shared products, attention and experts, and waits for
+  // bytes.
+  struct Serial {
+    double seconds = 0.0;
+    uint64_t steps = 0;
+  };
+  const Serial& serial() const { return serial_; }
   // Layers whose rows stayed on the first device, since creation.
   uint64_t layers_there() const { return experts_.layers_there(); }
 
@@ -81,13 +86,15 @@ class Forward {
     size_t prompt_rows = 0;
     uint32_t look_ahead = 0;
   };
+  bool IsForTeam(const StepInput& step) const;
+  Status RunHeld(const StepInput& step);
   Status RunLayers(const StepInput& step);
   Status RunExperts(LayerId layer, const StepInput& step, LeaseStream& read_ahead);
 
   Parts parts_;
   RowRouter router_;
   ExpertStage experts_;
-  double serial_seconds_ = 0.0;
+  Serial serial_;
 };
 
 }  // namespace moestro

@@ -43,18 +43,26 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
       std::max(step.decodes ? parts_.planner.look_ahead() : 0, parts_.watchers.look_ahead);
   experts_.BeginStep();
   TRY_STATUS(parts_.graph.SetRows(rows));  // embeddings -> hidden
-  // Threads stay together where no graph of ggml needs them; other steps may run in an interlude.
-  const TeamTime& team_time = parts_.team.time();
-  const double serial_before = parts_.clock() - team_time.seconds();
-  Status ran;
-  if (hooks.interlude.is_due || !parts_.graph.IsForTeam(rows.size(), step.look_ahead)) {
-    ran = RunLayers(step);
-  } else {
-    TRY_STATUS(parts_.team.Hold([&] { ran = RunLayers(step); }));
-  }
-  TRY_STATUS(ran);
-  serial_seconds_ += parts_.clock() - team_time.seconds() - serial_before;
+  TRY_STATUS(IsForTeam(step) ? RunHeld(step) : RunLayers(step));
   return parts_.graph.Finish();  // a device may still compute
+}
+
+// Threads stay together where no graph of ggml needs them; other steps may run in an interlude, and
+// drivers of devices may have threads of their own.
+bool Forward::IsForTeam(const StepInput& step) const {
+  return parts_.devices == nullptr && !step.hooks.interlude.is_due &&
+         parts_.graph.IsForTeam(step.rows.size(), step.look_ahead);
+}
+
+Status Forward::RunHeld(const StepInput& step) {
+  const TeamTime& team_time = parts_.team.time();
+  const double before = parts_.clock() - team_time.seconds();
+  Status ran;
+  TRY_STATUS(parts_.team.Hold([&] { ran = RunLayers(step); }));
+  TRY_STATUS(ran);
+  serial_.seconds += std::max(parts_.clock() - team_time.seconds() - before, 0.0);
+  ++serial_.steps;
+  return {};
 }
 
 Status Forward::RunLayers(const StepInput& step) {

@@ -241,7 +241,8 @@ Status HostedEngine::Parts::Decide() {
                                     .layer_begins = [this] { return LookAtFiles(); }},
                  model->hooks());
   counter.emplace(
-      *residency, *protocol, [this] { return server->wait_seconds(); }, [] { return 0.0; });
+      *residency, *protocol, [this] { return server->wait_seconds(); },
+      [] { return std::pair(0.0, uint64_t{0}); });
   return {};
 }
 

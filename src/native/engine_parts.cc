@@ -169,6 +169,7 @@ EngineFacts NativeEngine::Running::FindFacts() const {
   return {.engine = "native",
           .id = model.id,
           .arch_name = model.spec.arch_name,
+          .n_layer = model.spec.n_layer(),
           .n_vocab = model.spec.n_vocab,
           .n_ctx_train = model.spec.n_ctx_train,
           .n_ctx = opened->plan.n_ctx,

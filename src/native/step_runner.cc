@@ -30,7 +30,9 @@ StepRunner::StepRunner(const Parts& parts)
       counter_(
           parts.residency, parts.prefetch.protocol(),
           [&experts = parts.experts] { return experts.wait_seconds(); },
-          [&forward = parts.forward] { return forward.serial_seconds(); }),
+          [&forward = parts.forward] {
+            return std::pair(forward.serial().seconds, forward.serial().steps);
+          }),
       look_ahead_share_(parts.dense.look_ahead_share()) {}
 
 Status StepRunner::Check(const Batch& batch) const {

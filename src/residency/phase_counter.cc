@@ -43,7 +43,9 @@ void PhaseCounter::End(const Begun& begun) const {
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun.start;
   phase.seconds += took.count();
   phase.wait_seconds += waited_() - begun.waited;
-  phase.serial_seconds += serial_() - begun.serial;
+  const auto [serial_seconds, serial_steps] = serial_();
+  phase.serial_seconds += serial_seconds - begun.serial.first;
+  phase.serial_steps += serial_steps - begun.serial.second;
   phase.touched_bytes += did.asked_bytes + dense_bytes_ - begun.dense_bytes;
   phase.losses += protocol_.losses() - begun.lost;
 }

@@ -19,10 +19,11 @@ namespace moestro {
 class PhaseCounter {
  public:
   using Seconds = std::function<double()>;
+  using Serial = std::function<std::pair<double, uint64_t>()>;
   // Both must outlive this. `waited`: seconds for which the engine has waited for reads so far;
-  // `serial`: PhaseStats::serial_seconds, since creation.
+  // `serial`: PhaseStats::serial_seconds and serial_steps, since creation.
   PhaseCounter(const Residency& residency, const LayerProtocol& protocol, Seconds waited,
-               Seconds serial)
+               Serial serial)
       : residency_(residency),
         protocol_(protocol),
         waited_(std::move(waited)),
@@ -44,7 +45,7 @@ class PhaseCounter {
     LossCounts lost;
     uint64_t dense_bytes = 0;
     double waited = 0.0;
-    double serial = 0.0;
+    std::pair<double, uint64_t> serial;
     std::chrono::steady_clock::time_point start;
   };
   Begun Begin(PhaseStats& phase) const;
@@ -53,7 +54,7 @@ class PhaseCounter {
   const Residency& residency_;
   const LayerProtocol& protocol_;
   const Seconds waited_;
-  const Seconds serial_;
+  const Serial serial_;
   uint64_t dense_bytes_ = 0;   // bytes read by all passes so far
   Begun* counting_ = nullptr;  // the innermost phase under way
 };

@@ -25,15 +25,15 @@ Status GraphRunner::Reserve() {
 }
 
 uint64_t GraphRunner::bytes() const {
-  return arena_.buffer_bytes() + (kept_ ? parts_.places * node_bytes_ : 0);
+  return arena_.buffer_bytes() + (kept_ ? KeptGraphs::kGraphs * parts_.places * node_bytes_ : 0);
 }
 
-// A larger graph has moved the values of all others.
+// A larger graph moves the values of all others, or loses them if memory does not suffice.
 Status GraphRunner::Place() {
-  TRY_STATUS(arena_.Place());
-  if (kept_ && arena_.buffer_bytes() != placed_bytes_) kept_->Drop();
-  placed_bytes_ = arena_.buffer_bytes();
-  return {};
+  Status placed = arena_.Place();
+  if (kept_ && (!placed || arena_.buffer_bytes() != placed_bytes_)) kept_->Drop();
+  placed_bytes_ = placed ? arena_.buffer_bytes() : 0;
+  return placed;
 }
 
 // A plug-in without an abort callback completes the graph after a stop; attention then was left

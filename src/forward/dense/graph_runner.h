@@ -55,9 +55,9 @@ class GraphRunner {
       arena_.Begin(&kept_->Begin(place));
       build();
       TRY_STATUS(Place());
-      TRY_STATUS(kept_->Add(place, key));
+      kept_->Add(place, key);
     }
-    TRY_STATUS(kept_->Run(place));
+    TRY_STATUS(kept_->Run(place, key));
     return Interrupted();
   }
   // Whether the team runs the graphs of places [0, places), all of this key (Team::Hold()).

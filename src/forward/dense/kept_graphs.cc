@@ -2,9 +2,9 @@
 #include "forward/dense/kept_graphs.h"
 
 #include <algorithm>
-#include <span>
+#include <ranges>
 
-#include "device/backend_calls.h"
+#include "base/check.h"
 
 namespace moestro {
 namespace {
@@ -18,20 +18,26 @@ bool IsView(const ggml_tensor* node) {
 }  // namespace
 
 KeptGraphs::KeptGraphs(Team& team, StopSignal* stop, size_t places, size_t max_nodes)
-    : team_(&team), stop_(stop), max_nodes_(max_nodes), graphs_(places) {}
+    : team_(&team), stop_(stop), max_nodes_(max_nodes), places_(places) {}
+
+const KeptGraphs::Kept* KeptGraphs::Find(size_t place, const Key& key) const {
+  const auto* found = std::ranges::find(places_[place], key, &Kept::key);
+  return found != places_[place].end() ? found : nullptr;
+}
 
 bool KeptGraphs::AreForTeam(size_t places, const Key& key) const {
-  return std::ranges::all_of(std::span(graphs_).first(places), [&](const Kept& kept) {
-    return kept.key == key && !kept.nodes.empty();
+  return std::ranges::all_of(std::views::iota(size_t{0}, places), [&](size_t place) {
+    const Kept* kept = Find(place, key);
+    return kept != nullptr && !kept->nodes.empty();
   });
 }
 
 GraphRoom& KeptGraphs::Begin(size_t place) {
-  Kept& kept = graphs_[place];
-  kept.key.reset();
-  kept.plan.reset();
-  if (!kept.room) kept.room.emplace(max_nodes_);
-  return *kept.room;
+  begun_ = std::ranges::min_element(places_[place], {},
+                                    [](const Kept& kept) { return kept.key ? kept.last_run : 0; });
+  begun_->key.reset();
+  if (!begun_->room) begun_->room.emplace(max_nodes_);
+  return *begun_->room;
 }
 
 std::vector<KeptGraphs::Node> KeptGraphs::NodesOf(ggml_cgraph* graph) const {
@@ -46,23 +52,26 @@ std::vector<KeptGraphs::Node> KeptGraphs::NodesOf(ggml_cgraph* graph) const {
   return nodes;
 }
 
-Status KeptGraphs::Add(size_t place, const Key& key) {
-  Kept& kept = graphs_[place];
-  kept.nodes = NodesOf(kept.room->graph());
-  if (kept.nodes.empty()) {
-    TRY(kept.plan, team_->device().Plan(kept.room->graph(), stop_));
-  }
-  kept.key = key;
-  return {};
+void KeptGraphs::Add(size_t place, const Key& key) {
+  CHECK(begun_ >= places_[place].begin() && begun_ < places_[place].end());
+  begun_->nodes = NodesOf(begun_->room->graph());
+  begun_->key = key;
 }
 
-Status KeptGraphs::Run(size_t place) {
-  const Kept& kept = graphs_[place];
-  if (kept.nodes.empty()) return ComputePlan(kept.plan);
+Status KeptGraphs::Run(size_t place, const Key& key) {
+  Kept& kept = *std::ranges::find(places_[place], key, &Kept::key);
+  kept.last_run = ++runs_;
+  if (!kept.nodes.empty()) return RunOnTeam(kept.nodes);
+  CpuDevice& cpu = team_->device();
+  return stop_ != nullptr ? cpu.Compute(kept.room->graph(), *stop_)
+                          : cpu.Compute(kept.room->graph());
+}
+
+Status KeptGraphs::RunOnTeam(const std::vector<Node>& nodes) {
   arrived_.Store(0);
-  return team_->Run([&](int thread, int n_threads) {
+  const auto work = [&](int thread, int n_threads) {
     uint32_t expected = 0;  // threads at the barriers so far
-    for (const Node& node : kept.nodes) {
+    for (const Node& node : nodes) {
       if (expected > 0) {
         arrived_.Add(1);
         arrived_.WaitUntil([expected](uint32_t arrived) { return arrived >= expected; });
@@ -75,11 +84,22 @@ Status KeptGraphs::Run(size_t place) {
         call.work(node.result, 0, 1, call.userdata);
       }
     }
+  };
+  return team_->Run([&](int thread, int n_threads) {
+    try {
+      work(thread, n_threads);
+    } catch (...) {
+      // The others do not wait for this thread at any barrier.
+      arrived_.Add(static_cast<uint32_t>(nodes.size()) * static_cast<uint32_t>(n_threads));
+      throw;
+    }
   });
 }
 
 void KeptGraphs::Drop() {
-  for (Kept& kept : graphs_) kept.key.reset();
+  for (Place& place : places_) {
+    for (Kept& kept : place) kept.key.reset();
+  }
 }
 
 }  // namespace moestro

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Graphs of few rows on the CPU that stay built: a decode step runs the same nodes for every token,
-// with other values. Each place has one graph, the last that was built for it. A graph of nodes of
+// with other values. Each place has the last kGraphs that were built for it. A graph of nodes of
 // ours alone is run by the team, node after node, with barriers that make no system call; ggml runs
 // the others.
 //
 // Thread rule: the engine thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -25,6 +26,8 @@ class KeptGraphs {
  public:
   // Prompts have more rows, and take so long that building a graph does not count.
   static constexpr uint32_t kMostRows = 16;
+  // Of a place: steps with and without look-ahead take turns, or drafts and their checks.
+  static constexpr size_t kGraphs = 2;
 
   // What the nodes of a graph were built for.
   struct Key {
@@ -37,15 +40,15 @@ class KeptGraphs {
   // max_nodes: of the largest graph. `team` and `stop` must outlive this; stop may be null.
   KeptGraphs(Team& team, StopSignal* stop, size_t places, size_t max_nodes);
 
-  bool Has(size_t place, const Key& key) const { return graphs_[place].key == key; }
+  bool Has(size_t place, const Key& key) const { return Find(place, key) != nullptr; }
   // Whether the team runs the graphs of places [0, places), all of this key.
   bool AreForTeam(size_t places, const Key& key) const;
   // Room to build another graph of the place, which may not run until Add().
   GraphRoom& Begin(size_t place);
-  // The graph that was built there may run from now on. kNoMemory. REQUIRES: it is placed.
-  Status Add(size_t place, const Key& key);
-  // kInterrupted; the results are undefined then. REQUIRES: Has(place, ...).
-  Status Run(size_t place);
+  // The graph that was built in the room of Begin() may run from now on. REQUIRES: it is placed.
+  void Add(size_t place, const Key& key);
+  // kInterrupted, kNoMemory; the results are undefined then. REQUIRES: Has(place, key).
+  Status Run(size_t place, const Key& key);
   // The memory of the graphs' values has moved: all must be built again.
   void Drop();
 
@@ -58,16 +61,21 @@ class KeptGraphs {
     std::optional<Key> key;
     std::optional<GraphRoom> room;
     std::vector<Node> nodes;  // for the team; empty: for ggml
-    PlanPtr plan;             // for ggml
+    uint64_t last_run = 0;
   };
+  using Place = std::array<Kept, kGraphs>;
+  const Kept* Find(size_t place, const Key& key) const;
   std::vector<Node> NodesOf(ggml_cgraph* graph) const;
+  Status RunOnTeam(const std::vector<Node>& nodes);
 
   Team* team_;
   StopSignal* stop_;
   CustomCalls calls_;
   WaitWord arrived_;  // threads at the barriers of a run
   size_t max_nodes_;
-  std::vector<Kept> graphs_;  // [place]
+  std::vector<Place> places_;
+  Kept* begun_ = nullptr;  // whose room Begin() has given
+  uint64_t runs_ = 0;
 };
 
 }  // namespace moestro

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <stdexcept>
 #include <vector>
 
 #include "device/backend_buffer.h"
@@ -44,7 +45,7 @@ class KeptGraphsTest : public testing::TestWithParam<uint32_t> {
     buffer_.Place(result, kWidth * sizeof(float));
     ggml_build_forward_expand(arena_.graph(), result);
     ASSERT_TRUE(arena_.Place());
-    ASSERT_TRUE(kept_.Add(place, key));
+    kept_.Add(place, key);
   }
   // `nodes` of ours, one after the other.
   void BuildTurns(size_t place, const KeptGraphs::Key& key, int nodes) {
@@ -76,9 +77,9 @@ TEST_P(KeptGraphsTest, NodesSeeWhatAllThreadsLeftInTheNodeBefore) {
     const bool is_held = run % 2 == 1;
     Status ran;
     if (is_held) {
-      ASSERT_TRUE(team_.Hold([&] { ran = kept_.Run(0); }));
+      ASSERT_TRUE(team_.Hold([&] { ran = kept_.Run(0, key); }));
     } else {
-      ran = kept_.Run(0);
+      ran = kept_.Run(0, key);
     }
     ASSERT_TRUE(ran);
     for (int64_t i = 0; i < kWidth; ++i) {
@@ -98,7 +99,7 @@ TEST_P(KeptGraphsTest, AGraphWithANodeOfGgmlIsRunByGgml) {
   EXPECT_TRUE(kept_.AreForTeam(1, key));
   EXPECT_FALSE(kept_.AreForTeam(2, key));
   for (int64_t i = 0; i < kWidth; ++i) in()[i] = static_cast<float>(i);
-  ASSERT_TRUE(kept_.Run(1));
+  ASSERT_TRUE(kept_.Run(1, key));
   for (int64_t i = 0; i < kWidth; ++i) {
     ASSERT_EQ(out()[i], 2.0F * static_cast<float>(kWidth - i));
   }
@@ -113,12 +114,38 @@ TEST_P(KeptGraphsTest, AGraphIsThereForItsOwnKeyUntilAllAreDropped) {
   EXPECT_FALSE(kept_.Has(0, {.rows = 2, .look_ahead = 1}));
   EXPECT_FALSE(kept_.Has(0, {.rows = 3, .look_ahead = 0}));
   EXPECT_FALSE(kept_.Has(0, {.first = 1, .rows = 3, .look_ahead = 1}));
-  kept_.Begin(0);
-  EXPECT_FALSE(kept_.Has(0, key));  // until it is added
-  BuildTurns(0, key, 1);
+  const KeptGraphs::Key other{.rows = 1};
+  BuildTurns(0, other, 1);
+  EXPECT_TRUE(kept_.Has(0, key) && kept_.Has(0, other));
+  ASSERT_TRUE(kept_.Run(0, other));
+  ASSERT_TRUE(kept_.Run(0, key));
+  kept_.Begin(0);  // takes the room of the one that has not run for longest
+  EXPECT_TRUE(kept_.Has(0, key));
+  EXPECT_FALSE(kept_.Has(0, other));
+  BuildTurns(0, other, 1);
+  EXPECT_TRUE(kept_.Has(0, key) && kept_.Has(0, other));
   kept_.Drop();
   EXPECT_FALSE(kept_.Has(0, key));
   EXPECT_FALSE(kept_.AreForTeam(1, key));
+}
+
+void Throw(ggml_tensor* /*result*/, int thread, int n_threads, void* /*userdata*/) {
+  if (thread == n_threads - 1) throw std::runtime_error("no room");
+}
+
+TEST_P(KeptGraphsTest, AThreadThatFailsKeepsNoOtherWaiting) {
+  const KeptGraphs::Key key{.rows = 1};
+  ggml_context* ctx = arena_.Begin(&kept_.Begin(0));
+  ggml_tensor* x = Input(ctx);
+  for (const auto work : {TurnAround, Throw, TurnAround, TurnAround}) {
+    x = ggml_custom_4d(ctx, GGML_TYPE_F32, kWidth, 1, 1, 1, &x, 1, work, GGML_N_TASKS_MAX, nullptr);
+  }
+  Add(0, key, x);
+  for (int run = 0; run < 3; ++run) {
+    const Status ran = kept_.Run(0, key);
+    ASSERT_FALSE(ran);
+    EXPECT_EQ(ran.error().code, Errc::kNoMemory);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, KeptGraphsTest, testing::Values(1, 2, 3));

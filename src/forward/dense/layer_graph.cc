@@ -125,7 +125,7 @@ Status LayerGraph::MakeMixers(const Parts& parts, uint32_t n_ctx, uint32_t chunk
 }
 
 uint64_t LayerGraph::thread_bytes() const {
-  uint64_t bytes = 0;
+  uint64_t bytes = kProductStackBytes;
   for (const auto& mixer : mixers_) bytes += mixer->thread_bytes();
   return bytes;
 }
