@@ -56,6 +56,7 @@ void KeptGraphs::Add(size_t place, const Key& key) {
   CHECK(begun_ >= places_[place].begin() && begun_ < places_[place].end());
   begun_->nodes = NodesOf(begun_->room->graph());
   begun_->key = key;
+  begun_->last_run = ++runs_;
 }
 
 Status KeptGraphs::Run(size_t place, const Key& key) {
