@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <ggml-cpp.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <utility>

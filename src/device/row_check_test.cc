@@ -6,7 +6,6 @@
 #include <ggml-cpp.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <functional>

@@ -9,7 +9,6 @@
 #include "core/extent.h"
 #include "decide/slots/budget.h"
 #include "engine/plan/io_depth.h"
-#include "store/read_queue.h"
 
 namespace moestro {
 namespace {

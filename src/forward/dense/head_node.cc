@@ -6,7 +6,6 @@
 #include <cstddef>
 
 #include "base/check.h"
-#include "device/backend_calls.h"
 #include "forward/dense/blocks.h"
 #include "memory/kv_cache.h"
 

@@ -7,11 +7,9 @@
 #include <cmath>
 #include <limits>
 #include <ranges>
-#include <string>
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "base/format.h"
 #include "device/backend_calls.h"
 #include "device/product_node.h"
 #include "forward/dense/blocks.h"
