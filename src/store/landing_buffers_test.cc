@@ -2,7 +2,6 @@
 // Which memory is pinned for reads, and that bytes land the same whether it is or not.
 #include "store/landing_buffers.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <map>
-#include <memory>
 #include <numeric>
 #include <random>
 

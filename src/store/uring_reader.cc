@@ -3,7 +3,6 @@
 
 #include <liburing.h>
 #include <sys/mman.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
