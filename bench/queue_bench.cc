@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 // What a read costs us beside the kernel: splitting, handing out, collecting and booking, with a
-// stub in place of the disk that has every read done at once and writes nothing.
+// disk that has every read done at once and writes nothing (empty_disk.h).
 //
 // s_per_request times the requests of a GiB is the CPU time of ours in it; what store_bench
 // measures beyond that is the kernel's.
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "empty_disk.h"
 #include "residency/residency.h"
 #include "store/read_queue.h"
 
@@ -22,27 +22,6 @@ namespace moestro {
 namespace {
 
 constexpr uint32_t kUsed = 8;  // experts of a row
-constexpr uint64_t kBlock = 4096;
-
-class DoneAtOnce final : public BlockReader {
- public:
-  uint64_t block() const override { return kBlock; }
-  bool Submit(const BlockRead& read) override {
-    done_.push_back({.tag = read.tag, .error = 0, .bytes = read.to.size()});
-    return true;
-  }
-  size_t Poll(std::span<BlockDone> out) override {
-    const size_t n = std::min(out.size(), done_.size());
-    std::copy_n(done_.begin(), n, out.begin());
-    done_.erase(done_.begin(), done_.begin() + static_cast<std::ptrdiff_t>(n));
-    return n;
-  }
-  size_t Wait(std::span<BlockDone> out) override { return Poll(out); }
-  std::string description() const override { return "stub"; }
-
- private:
-  std::vector<BlockDone> done_;
-};
 
 void Report(benchmark::State& state, double experts, uint64_t requests) {
   using benchmark::Counter;
@@ -53,9 +32,9 @@ void Report(benchmark::State& state, double experts, uint64_t requests) {
 
 // A layer's experts through the queue alone: three matrices each, `matrix` bytes.
 void Queue(benchmark::State& state, uint64_t matrix, unsigned depth) {
-  DoneAtOnce reader;
-  ReadQueue queue(reader, {"stub"}, {.max_in_flight = depth, .max_speculative = depth});
-  auto landing = HostMemory::Allocate(WindowCapacity(matrix, kBlock));
+  EmptyDisk reader;
+  ReadQueue queue(reader, {"empty"}, {.max_in_flight = depth, .max_speculative = depth});
+  auto landing = HostMemory::Allocate(WindowCapacity(matrix, reader.block()));
   if (!landing) {
     state.SkipWithError(landing.error().message.c_str());
     return;
@@ -78,8 +57,8 @@ void Queue(benchmark::State& state, uint64_t matrix, unsigned depth) {
 
 // What the engine asks between two blocks of rows when no read is done.
 void PumpForNothing(benchmark::State& state) {
-  DoneAtOnce reader;
-  ReadQueue queue(reader, {"stub"});
+  EmptyDisk reader;
+  ReadQueue queue(reader, {"empty"});
   std::vector<ExtentDone> done;
   while (state.KeepRunning()) queue.Pump(done);
 }
@@ -99,8 +78,8 @@ void Misses(benchmark::State& state, uint64_t matrix) {
       catalog.Add(ExpertLayerId{l}, ExpertId{e}, {}, slices);
     }
   }
-  DoneAtOnce reader;
-  ReadQueue queue(reader, {"stub"});
+  EmptyDisk reader;
+  ReadQueue queue(reader, {"empty"});
   const std::array<uint64_t, 1> slots{kLayers * kUsed};
   auto residency = Residency::Create(catalog, slots, {.name = "lru"}, queue);
   if (!residency) {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "decide/layer/layer_planner.h"
+#include "empty_disk.h"
 #include "forward/experts/expert_exec.h"
 
 namespace moestro {
@@ -29,27 +30,6 @@ constexpr uint32_t kEmbd = 2048;
 constexpr uint32_t kFf = 768;
 constexpr uint16_t kExperts = 8;
 constexpr double kBytesPerSecond = 20e6;
-
-// Gives back memory as it is, at once.
-class EmptyDisk final : public BlockReader {
- public:
-  uint64_t block() const override { return 4096; }
-  bool Submit(const BlockRead& read) override {
-    done_.push_back({.tag = read.tag, .error = 0, .bytes = read.to.size()});
-    return true;
-  }
-  size_t Poll(std::span<BlockDone> out) override {
-    const size_t n = std::min(out.size(), done_.size());
-    std::copy_n(done_.begin(), n, out.begin());
-    done_.erase(done_.begin(), done_.begin() + static_cast<std::ptrdiff_t>(n));
-    return n;
-  }
-  size_t Wait(std::span<BlockDone> out) override { return Poll(out); }
-  std::string description() const override { return "nothing"; }
-
- private:
-  std::vector<BlockDone> done_;
-};
 
 void SleepFor(double seconds) {
   const auto whole = static_cast<time_t>(seconds);

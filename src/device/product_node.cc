@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "core/row_tiles.h"
 #include "device/expert_kernel.h"
 #include "device/row_kernel.h"
 #include "device/weight_set.h"
@@ -18,6 +19,7 @@ namespace {
 constexpr size_t kAlignment = 64;  // of a quantised row
 // Shares of the rows of matrices are whole tiles.
 constexpr int64_t kTile = ExpertKernel::kInterleavedRows;
+static_assert(kTile == kTileRows);  // pages lie by these (native/plan/numa_plan.h)
 // Rows of activations that a call takes, so that they stay in the second-level cache, and the bytes
 // of a matrix that stay there, too, until all rows of activations have met them.
 constexpr int64_t kGroup = 64;
@@ -151,7 +153,9 @@ void MultiplyShare(const Product& p, int64_t begin, int64_t end, const ggml_tens
   }
 }
 
-int64_t TilesOf(const ggml_tensor* weight) { return (weight->ne[1] + kTile - 1) / kTile; }
+int64_t TilesOf(const ggml_tensor* weight) {
+  return static_cast<int64_t>(moestro::TilesOf(static_cast<uint32_t>(weight->ne[1])));
+}
 
 // Tiles [begin, end) of all matrices of the node, one after the other. activations:
 // [n_rows][activation_bytes].

@@ -28,8 +28,8 @@ namespace moestro {
 class NumaPart {
  public:
   // From now on, until this goes, the threads of the team take pages from all nodes in turn, and
-  // each runs on its own node if that is planned. null: there is nothing to do, and the kernel was
-  // asked for nothing. `team` must outlive this. Fails as Team::Run().
+  // each runs on its own node if that is planned. null: one node, switched off, or the process
+  // has a memory policy of its own. `team` must outlive this. Fails as Team::Run().
   static Result<std::unique_ptr<NumaPart>> Begin(std::string_view asked,
                                                  std::shared_ptr<NumaMachine> machine, Team& team);
   NumaPart(const NumaPart&) = delete;
@@ -39,7 +39,7 @@ class NumaPart {
   const NumaPlan& plan() const { return plan_; }  // as far as the kernel allowed it
 
   // Touches the pages in which one node's rows lie, each from its node; what is left is interleaved
-  // when it is touched. REQUIRES: nobody has touched or asked for that memory. Fails as
+  // when it is touched. REQUIRES: the memory is untouched and has no policy. Fails as
   // Team::Run().
   //
   // Of slots. REQUIRES: each pool came from memory in one piece.
