@@ -84,7 +84,7 @@ inline constexpr uint32_t kNoPair = ~0U;
 // Pair p is one (row, chosen expert). The pairs of an expert are neighbours, so that its results
 // lie together; pair_of maps them back to router order.
 struct LayerPlan {
-  ExpertLayerId layer;
+  ExpertLayerId layer = {};
   uint32_t n_rows = 0;
   uint32_t n_used = 0;  // K
   // Each once: those of the CPU in the order in which they are asked for, then those that are
@@ -98,22 +98,28 @@ struct LayerPlan {
   uint32_t n_replaced = 0;  // choices of the router that gave way to a resident expert
   // [row][K]: what rows of a prompt chose, oldest first, where replacement policies learn from it.
   std::vector<ExpertId> learned = {};
-  // Multiplies each weight by its expert's factor, [expert].
-  void ScaleWeights(std::span<const float> factors) {
-    std::vector<ExpertId> expert_of(row_of.size());  // [pair]
-    for (const PlannedExpert& e : experts) {
-      std::fill_n(expert_of.begin() + e.first_pair, e.n_pairs, e.key.expert);
-    }
-    for (size_t i = 0; i < weights.size(); ++i) {
-      if (pair_of[i] != kNoPair) weights[i] *= factors[expert_of[pair_of[i]].value];
-    }
-  }
-
   // Before the layer runs.
   std::vector<MovedExpert> moved_back = {};
   // With devices beside the CPU: what was predicted, and of CPU and devices what it took.
   LaneTimes predicted = {};
   LaneTimes took = {};
+
+  // An empty plan of that many rows; vectors keep their memory.
+  void Begin(ExpertLayerId of, uint32_t rows, uint32_t used) {
+    layer = of;
+    n_rows = rows;
+    n_used = used;
+    experts.clear();
+    row_of.clear();
+    pair_of.clear();
+    weights.clear();
+    skipped.clear();
+    n_replaced = 0;
+    learned.clear();
+    moved_back.clear();
+    predicted = {};
+    took = {};
+  }
 };
 
 }  // namespace moestro

@@ -40,6 +40,14 @@ struct RoutingCandidates {
             .raw = all().raw.subspan(first, per_row),
             .ranges = all().ranges.subspan(token, 1)};
   }
+  // None, of `n` for each row; the vectors keep their memory.
+  void Clear(uint32_t n) {
+    per_row = n;
+    experts.clear();
+    scores.clear();
+    raw.clear();
+    ranges.clear();
+  }
   void Append(const CandidateSpans& more) {
     experts.append_range(more.experts);
     scores.append_range(more.scores);

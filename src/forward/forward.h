@@ -94,6 +94,11 @@ class Forward {
   Parts parts_;
   RowRouter router_;
   ExpertStage experts_;
+  // Of the layer that runs; members, so that the next layer finds their memory.
+  Routing routing_;
+  RoutedAhead ahead_;
+  LayerPlan plan_;
+  LeaseStream leases_;
   Serial serial_;
 };
 

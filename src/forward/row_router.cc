@@ -6,7 +6,6 @@
 #include <span>
 #include <vector>
 
-#include "decide/layer/router.h"
 
 namespace moestro {
 namespace {
@@ -28,16 +27,16 @@ std::span<const float> WithBias(std::span<const float> logits, std::span<const f
 
 }  // namespace
 
-Routing RowRouter::Choose(ExpertLayerId layer, size_t n_rows, const LittleStep& little) {
+void RowRouter::Choose(ExpertLayerId layer, size_t n_rows, const LittleStep& little,
+                       Routing& routing) {
   const RouterSpec& router = parts_.spec.router;
   uint32_t candidates = parts_.protocol.candidates();
   if (parts_.watchers.wants_candidates) candidates = CandidatesOf(router.n_expert, router.n_used);
   if (little.is_on()) candidates = std::max(candidates, router.n_used);
   const LayerForm& form = parts_.layers[layer.value];
-  return Route(
-      RouterOf(parts_.spec, little),
-      WithBias({parts_.buffers.router(), n_rows * router.n_expert}, form.router_bias, biased_),
-      form.selection_bias, candidates);
+  const std::span<const float> logits(parts_.buffers.router(), n_rows * router.n_expert);
+  router_.Route(RouterOf(parts_.spec, little), WithBias(logits, form.router_bias, biased_),
+                form.selection_bias, candidates, routing);
 }
 
 void RowRouter::Widen(ExpertLayerId layer, Routing& routing) {
@@ -48,24 +47,24 @@ void RowRouter::Widen(ExpertLayerId layer, Routing& routing) {
   for (size_t row = 0; row < routing.n_tokens; ++row) {
     widened.append_range(routing.candidates.row(row).experts.first(k));
   }
-  if (parts_.protocol.candidates() == 0) routing.candidates = {};
+  if (parts_.protocol.candidates() == 0) routing.candidates.Clear(0);
 }
 
-RoutedAhead RowRouter::ChooseAhead(ExpertLayerId layer, size_t n_rows, uint32_t look_ahead,
-                                   const LittleStep& little) {
+void RowRouter::ChooseAhead(ExpertLayerId layer, size_t n_rows, uint32_t look_ahead,
+                            const LittleStep& little, RoutedAhead& ahead) {
   const uint32_t layers = std::min(look_ahead, parts_.spec.n_expert_layers() - 1 - layer.value);
   const RouterSpec router = RouterOf(parts_.spec, little);
   const size_t logits = n_rows * router.n_expert;  // of one layer
-  RoutedAhead ahead;
+  ahead.experts.clear();
+  ahead.weights.clear();
   for (uint32_t i = 0; i < layers; ++i) {
     const LayerForm& form = parts_.layers[layer.value + 1 + i];
-    const Routing routing = Route(
-        router, WithBias({parts_.buffers.ahead() + i * logits, logits}, form.router_bias, biased_),
-        form.selection_bias);
-    ahead.experts.append_range(routing.experts);
-    ahead.weights.append_range(routing.weights);
+    const std::span<const float> its(parts_.buffers.ahead() + i * logits, logits);
+    router_.Route(router, WithBias(its, form.router_bias, biased_), form.selection_bias, 0,
+                  of_later_);
+    ahead.experts.append_range(of_later_.experts);
+    ahead.weights.append_range(of_later_.weights);
   }
-  return ahead;
 }
 
 }  // namespace moestro

@@ -15,6 +15,7 @@
 #include "core/model_spec.h"
 #include "core/routing.h"
 #include "decide/layer/layer_protocol.h"
+#include "decide/layer/router.h"
 #include "engine/watchers.h"
 #include "forward/dense/step_buffers.h"
 #include "forward/experts/expert_exec.h"
@@ -33,12 +34,13 @@ class RowRouter {
   };
   explicit RowRouter(const Parts& parts) : parts_(parts) {}
 
-  // Chooses K experts of each row; K' in a little step.
-  Routing Choose(ExpertLayerId layer, size_t n_rows, const LittleStep& little);
+  // Chooses K experts of each row; K' in a little step. What is given to be written keeps its
+  // memory, here and below.
+  void Choose(ExpertLayerId layer, size_t n_rows, const LittleStep& little, Routing& routing);
   // The experts that the routers of the `look_ahead` layers after `layer` choose: [distance -
   // 1][row][K or K'].
-  RoutedAhead ChooseAhead(ExpertLayerId layer, size_t n_rows, uint32_t look_ahead,
-                          const LittleStep& little);
+  void ChooseAhead(ExpertLayerId layer, size_t n_rows, uint32_t look_ahead,
+                   const LittleStep& little, RoutedAhead& ahead);
   // For a little step: keeps the K best experts of each row; the routing has the first of them.
   // Drops the routing's candidates if no code chooses among them.
   void Widen(ExpertLayerId layer, Routing& routing);
@@ -48,7 +50,10 @@ class RowRouter {
  private:
   Parts parts_;
   std::vector<std::vector<ExpertId>> widened_;
-  std::vector<float> biased_;  // scratch
+  Router router_;
+  // Scratch.
+  std::vector<float> biased_;
+  Routing of_later_;
 };
 
 }  // namespace moestro

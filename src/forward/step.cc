@@ -17,6 +17,23 @@
 #include "residency/lease_stream.h"
 
 namespace moestro {
+namespace {
+
+// A layer's leases end with the layer, however that ends.
+class LayerLeases {
+ public:
+  LayerLeases(LeaseStream& leases, Residency& residency, const LayerPlan& plan) : leases_(leases) {
+    leases_.Begin(residency, plan);
+  }
+  LayerLeases(const LayerLeases&) = delete;
+  LayerLeases& operator=(const LayerLeases&) = delete;
+  ~LayerLeases() { leases_.LetAllGo(); }
+
+ private:
+  LeaseStream& leases_;
+};
+
+}  // namespace
 
 Forward::Forward(const Parts& p)
     : parts_(p),
@@ -90,28 +107,28 @@ Status Forward::RunExperts(LayerId l, const StepInput& step, LeaseStream& read_a
   const LittleStep& little = step.little;
   const ExpertLayerId layer = parts_.spec.expert_layer(l);
   const size_t n_rows = step.rows.size();
-  Routing routing = router_.Choose(layer, n_rows, little);  // experts with their weights
-  RoutedAhead ahead = router_.ChooseAhead(layer, n_rows, step.look_ahead, little);
-  if (watchers.routing) watchers.routing(layer, routing, ahead);
+  router_.Choose(layer, n_rows, little, routing_);  // experts with their weights
+  router_.ChooseAhead(layer, n_rows, step.look_ahead, little, ahead_);
+  if (watchers.routing) watchers.routing(layer, routing_, ahead_);
   if (watchers.route) {
-    watchers.route({layer, routing, step.kinds, ahead.experts, ahead.weights, little.is_on()});
+    watchers.route({layer, routing_, step.kinds, ahead_.experts, ahead_.weights, little.is_on()});
   }
-  if (little.is_on()) router_.Widen(layer, routing);
-  LayerPlan plan =
-      parts_.protocol.AfterRouting({layer, routing, step.kinds, ahead.experts, ahead.weights});
-  watchers.OverrideCopies(plan);
+  if (little.is_on()) router_.Widen(layer, routing_);
+  parts_.protocol.AfterRouting({layer, routing_, step.kinds, ahead_.experts, ahead_.weights},
+                               plan_);
+  watchers.OverrideCopies(plan_);
   const std::span<const float> scale = parts_.layers[layer.value].result_scale;
-  if (!scale.empty()) plan.ScaleWeights(scale);
-  experts_.Place(plan);                        // on the CPU or on devices
-  LeaseStream leases(parts_.residency, plan);  // present experts are pinned, absent ones start
-  leases.Advance();                            // to be read
+  if (!scale.empty()) ScaleWeights(scale, plan_);
+  experts_.Place(plan_);  // on the CPU or on devices
+  const LayerLeases held(leases_, parts_.residency, plan_);
+  leases_.Advance();  // present experts are pinned, absent ones start to be read
   const std::vector<ExpertKey> next = PlanReadAhead(
       layer, parts_.spec.n_expert_layers(), router.n_expert, router.n_used, step.prompt_rows);
   read_ahead = {parts_.residency, next, Urgency::kSpeculative};  // lets go of this layer's
   parts_.protocol.Prefetch();  // for later layers, behind this layer's own
-  TRY_STATUS(experts_.Run(l, plan, leases, read_ahead));
-  if (watchers.plan) watchers.plan(plan);
-  experts_.Show(plan);
+  TRY_STATUS(experts_.Run(l, plan_, leases_, read_ahead));
+  if (watchers.plan) watchers.plan(plan_);
+  experts_.Show(plan_);
   return {};
 }
 

@@ -5,8 +5,16 @@
 
 namespace moestro {
 
-LeaseStream::LeaseStream(Residency& residency, const LayerPlan& plan) : residency_(&residency) {
-  wanted_.reserve(plan.experts.size());
+void LeaseStream::LetAllGo() {
+  leases_.clear();
+  wanted_.clear();
+  next_ = 0;
+}
+
+void LeaseStream::Begin(Residency& residency, const LayerPlan& plan) {
+  LetAllGo();
+  residency_ = &residency;
+  urgency_ = Urgency::kDemand;
   for (const PlannedExpert& expert : plan.experts) {
     if (expert.place == Place::kDevice) break;  // they come last
     wanted_.push_back({.key = expert.key,

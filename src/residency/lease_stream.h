@@ -20,10 +20,13 @@ namespace moestro {
 class LeaseStream {
  public:
   LeaseStream() = default;  // of nothing
-  // Of a plan's experts, in its order, on demand; not of those that the device has.
-  LeaseStream(Residency& residency, const LayerPlan& plan);
+  LeaseStream(Residency& residency, const LayerPlan& plan) { Begin(residency, plan); }
   // Of experts that a prompt will use; which rows do is not known yet.
   LeaseStream(Residency& residency, std::span<const ExpertKey> keys, Urgency urgency);
+
+  // Of a plan's experts, in its order, on demand; not of those that the device has. Lets go of what
+  // it held, and keeps its memory.
+  void Begin(Residency& residency, const LayerPlan& plan);
 
   // Takes leases in order until there is no room or none is left to take.
   void Advance();
@@ -33,6 +36,8 @@ class LeaseStream {
   // Of the i-th expert; nullptr while it is not taken yet or already let go.
   const Lease* lease(size_t i) const { return leases_[i] ? &*leases_[i] : nullptr; }
   void LetGo(size_t i) { leases_[i].reset(); }
+  // It is of nothing then.
+  void LetAllGo();
 
  private:
   struct Wanted {

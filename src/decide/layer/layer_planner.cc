@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <iterator>
 
 #include "base/check.h"
 
@@ -12,46 +13,6 @@ namespace moestro {
 namespace {
 
 constexpr uint32_t kNone = ~0U;
-
-// Each expert of a routing once, with the strongest need of its rows.
-struct Needed {
-  PlannedExpert planned;
-  Need need = Need::kDrop;
-};
-
-std::vector<Needed> Gather(ExpertLayerId layer, const Routing& routing,
-                           std::span<const RowKind> kinds, const RowNeeds& needs,
-                           std::vector<uint32_t>& place_of) {
-  uint16_t highest = 0;
-  for (const ExpertId e : routing.experts) highest = std::max(highest, e.value);
-  place_of.assign(size_t{highest} + 1, kNone);
-  std::vector<Needed> experts;
-  experts.reserve(std::min(routing.experts.size(), place_of.size()));
-  for (size_t i = 0; i < routing.experts.size(); ++i) {
-    const ExpertId e = routing.experts[i];
-    uint32_t& place = place_of[e.value];
-    if (place == kNone) {
-      place = static_cast<uint32_t>(experts.size());
-      experts.push_back({.planned = {.key = {.layer = layer, .expert = e}, .use = Use::kPrefill}});
-    }
-    Needed& expert = experts[place];
-    ++expert.planned.n_pairs;
-    if (kinds[i / routing.n_used] == RowKind::kDecode) expert.planned.use = Use::kDecode;
-    expert.need = std::min(expert.need, needs.needs.empty() ? Need::kOwn : needs.needs[i]);
-  }
-  return experts;
-}
-
-// Which copy runs; false: none.
-bool ChooseCopy(const ExpertPresence& is_present, bool has_low, Needed& expert) {
-  ExpertKey& key = expert.planned.key;
-  expert.planned.is_present = is_present(key);
-  if (expert.planned.is_present || expert.need == Need::kOwn) return true;
-  if (!has_low) return false;
-  key.copy = kLowCopy;
-  expert.planned.is_present = is_present(key);
-  return expert.planned.is_present || expert.need == Need::kLow;
-}
 
 // The weights that are left grow to the row's sum.
 void Rescale(LayerPlan& plan) {
@@ -71,47 +32,100 @@ void Rescale(LayerPlan& plan) {
 
 }  // namespace
 
-LayerPlan PlanLayer(ExpertLayerId layer, const Routing& routing, std::span<const RowKind> kinds,
-                    const ExpertPresence& is_present, const RowNeeds& needs) {
-  CHECK(kinds.size() == routing.n_tokens);
-  CHECK(needs.needs.empty() || needs.needs.size() == routing.experts.size());
-  LayerPlan plan{.layer = layer,
-                 .n_rows = routing.n_tokens,
-                 .n_used = routing.n_used,
-                 .experts = {},
-                 .row_of = {},
-                 .pair_of = std::vector<uint32_t>(routing.experts.size(), kNoPair),
-                 .weights = routing.weights};
-  std::vector<uint32_t> place_of;
-  std::vector<Needed> needed = Gather(layer, routing, kinds, needs, place_of);
-  plan.experts.reserve(needed.size());
-  for (Needed& expert : needed) {
-    place_of[expert.planned.key.expert.value] = kNone;
-    if (ChooseCopy(is_present, needs.has_low, expert)) {
+void LayerPlanner::Gather(ExpertLayerId layer, const Routing& routing,
+                          std::span<const RowKind> kinds, const RowNeeds& needs) {
+  uint16_t highest = 0;
+  for (const ExpertId e : routing.experts) highest = std::max(highest, e.value);
+  place_of_.assign(size_t{highest} + 1, kNone);
+  needed_.clear();
+  for (size_t i = 0; i < routing.experts.size(); ++i) {
+    const ExpertId e = routing.experts[i];
+    uint32_t& place = place_of_[e.value];
+    if (place == kNone) {
+      place = static_cast<uint32_t>(needed_.size());
+      needed_.push_back({.planned = {.key = {.layer = layer, .expert = e}, .use = Use::kPrefill}});
+    }
+    Needed& expert = needed_[place];
+    ++expert.planned.n_pairs;
+    if (kinds[i / routing.n_used] == RowKind::kDecode) expert.planned.use = Use::kDecode;
+    expert.need = std::min(expert.need, needs.needs.empty() ? Need::kOwn : needs.needs[i]);
+  }
+}
+
+// Which copy runs; false: none.
+bool LayerPlanner::ChooseCopy(const ExpertPresence& is_present, bool has_low, Needed& expert) {
+  ExpertKey& key = expert.planned.key;
+  expert.planned.is_present = is_present(key);
+  if (expert.planned.is_present || expert.need == Need::kOwn) return true;
+  if (!has_low) return false;
+  key.copy = kLowCopy;
+  expert.planned.is_present = is_present(key);
+  return expert.planned.is_present || expert.need == Need::kLow;
+}
+
+// Present experts first, each group in order of appearance.
+void LayerPlanner::ChooseCopies(const ExpertPresence& is_present, bool has_low, LayerPlan& plan) {
+  absent_.clear();
+  for (Needed& expert : needed_) {
+    place_of_[expert.planned.key.expert.value] = kNone;
+    if (!ChooseCopy(is_present, has_low, expert)) {
+      plan.skipped.push_back({.expert = expert.planned.key.expert, .need = expert.need});
+    } else if (expert.planned.is_present) {
       plan.experts.push_back(expert.planned);
     } else {
-      plan.skipped.push_back({.expert = expert.planned.key.expert, .need = expert.need});
+      absent_.push_back(expert.planned);
     }
   }
-  std::ranges::stable_partition(plan.experts, &PlannedExpert::is_present);
-  // Pairs in the order of the experts.
+  plan.experts.append_range(absent_);
+}
+
+// Pairs in the order of the experts.
+void LayerPlanner::PairRows(const Routing& routing, LayerPlan& plan) {
   uint32_t pairs = 0;
-  std::vector<uint32_t> next(plan.experts.size());
+  next_.resize(plan.experts.size());
   for (uint32_t x = 0; x < plan.experts.size(); ++x) {
-    place_of[plan.experts[x].key.expert.value] = x;
-    plan.experts[x].first_pair = next[x] = pairs;
+    place_of_[plan.experts[x].key.expert.value] = x;
+    plan.experts[x].first_pair = next_[x] = pairs;
     pairs += plan.experts[x].n_pairs;
   }
   plan.row_of.resize(pairs);
+  plan.pair_of.assign(routing.experts.size(), kNoPair);
   for (size_t i = 0; i < routing.experts.size(); ++i) {
-    const uint32_t place = place_of[routing.experts[i].value];
+    const uint32_t place = place_of_[routing.experts[i].value];
     if (place == kNone) continue;  // skipped
-    const uint32_t pair = next[place]++;
+    const uint32_t pair = next_[place]++;
     plan.row_of[pair] = static_cast<uint32_t>(i / routing.n_used);
     plan.pair_of[i] = pair;
   }
+}
+
+void LayerPlanner::Plan(ExpertLayerId layer, const Routing& routing,
+                        std::span<const RowKind> kinds, const ExpertPresence& is_present,
+                        const RowNeeds& needs, LayerPlan& plan) {
+  CHECK(kinds.size() == routing.n_tokens);
+  CHECK(needs.needs.empty() || needs.needs.size() == routing.experts.size());
+  plan.Begin(layer, routing.n_tokens, routing.n_used);
+  plan.weights = routing.weights;
+  Gather(layer, routing, kinds, needs);
+  ChooseCopies(is_present, needs.has_low, plan);
+  PairRows(routing, plan);
   if (needs.rescales && !plan.skipped.empty()) Rescale(plan);
+}
+
+LayerPlan PlanLayer(ExpertLayerId layer, const Routing& routing, std::span<const RowKind> kinds,
+                    const ExpertPresence& is_present, const RowNeeds& needs) {
+  LayerPlan plan;
+  LayerPlanner().Plan(layer, routing, kinds, is_present, needs, plan);
   return plan;
+}
+
+void ScaleWeights(std::span<const float> factors, LayerPlan& plan) {
+  for (size_t i = 0; i < plan.weights.size(); ++i) {
+    const uint32_t pair = plan.pair_of[i];
+    if (pair == kNoPair) continue;
+    const auto after = std::ranges::upper_bound(plan.experts, pair, {}, &PlannedExpert::first_pair);
+    plan.weights[i] *= factors[std::prev(after)->key.expert.value];
+  }
 }
 
 std::vector<ExpertKey> PlanReadAhead(ExpertLayerId layer, uint32_t n_layer, uint32_t n_expert,

@@ -32,8 +32,39 @@ struct RowNeeds {
 // Experts that are present come first, so that none of the absent ones evicts them and the team has
 // work while the others arrive; otherwise in order of first appearance in the routing.
 // kinds: [n_rows].
+//
+// A planner keeps its room, and a plan that is given again keeps the memory of its vectors: calls
+// for as many rows allocate once.
+class LayerPlanner {
+ public:
+  void Plan(ExpertLayerId layer, const Routing& routing, std::span<const RowKind> kinds,
+            const ExpertPresence& is_present, const RowNeeds& needs, LayerPlan& plan);
+
+ private:
+  // Each expert of a routing once, with the strongest need of its rows.
+  struct Needed {
+    PlannedExpert planned;
+    Need need = Need::kDrop;
+  };
+  void Gather(ExpertLayerId layer, const Routing& routing, std::span<const RowKind> kinds,
+              const RowNeeds& needs);
+  void ChooseCopies(const ExpertPresence& is_present, bool has_low, LayerPlan& plan);
+  static bool ChooseCopy(const ExpertPresence& is_present, bool has_low, Needed& expert);
+  void PairRows(const Routing& routing, LayerPlan& plan);
+
+  std::vector<Needed> needed_;
+  std::vector<PlannedExpert> absent_;
+  std::vector<uint32_t> place_of_;  // [expert]
+  std::vector<uint32_t> next_;      // [planned expert]: its next pair
+};
+
+// The same once.
 LayerPlan PlanLayer(ExpertLayerId layer, const Routing& routing, std::span<const RowKind> kinds,
                     const ExpertPresence& is_present, const RowNeeds& needs = {});
+
+// Multiplies each weight of a plan by its expert's factor, [expert].
+// REQUIRES: experts in the order of their pairs, as planned.
+void ScaleWeights(std::span<const float> factors, LayerPlan& plan);
 
 // The experts of the layer after `layer` if a prompt of that many rows should read them before it
 // is routed there; empty if not. It pays only if nearly all of them will be needed.

@@ -31,13 +31,13 @@ void LayerProtocol::Foresee(std::span<const std::vector<ExpertId>> by_layer, uin
   RequestPredicted();
 }
 
-LayerPlan LayerProtocol::AfterRouting(const Routed& routed) {
+void LayerProtocol::AfterRouting(const Routed& routed, LayerPlan& plan) {
   layer_ = routed.layer.value;
   decodes_ = std::ranges::contains(routed.kinds, RowKind::kDecode);
   EndUpgrade();
   if (decodes_) is_first_prompt_ = false;
   if (decodes_) holder_.BeginLayer(routed.layer);
-  LayerPlan plan = MakePlan(routed);
+  MakePlan(routed, plan);
   if (!plan.learned.empty()) holder_.LearnPrompt(plan);
   // What was prefetched for this layer and is not needed frees its slot before the layer's own
   // requests come.
@@ -47,30 +47,28 @@ LayerPlan LayerProtocol::AfterRouting(const Routed& routed) {
     return true;
   });
   if (decodes_) Learn(routed);
-  return plan;
 }
 
-LayerPlan LayerProtocol::MakePlan(const Routed& routed) {
+void LayerProtocol::MakePlan(const Routed& routed, LayerPlan& plan) {
   const ExpertPresence is_present = [this](ExpertKey key) { return IsPresent(key); };
   const bool is_lossy =
       lossy_.choices != nullptr || (lossy_.chooser != nullptr && !lossy_.chooser->is_exact());
   if (!is_lossy) {
-    LayerPlan plan = PlanLayer(routed.layer, routed.routing, routed.kinds, is_present);
+    layer_planner_.Plan(routed.layer, routed.routing, routed.kinds, is_present, {}, plan);
     plan.learned = PromptRows(routed);
-    return plan;
+    return;
   }
   ResidentModel* choices = lossy_.choices;
   if (choices != nullptr && decodes_) choices->BeginLayer(routed.layer);
   const uint32_t replaced =
       lossy_.chooser->Prefer(routed.layer, routed.kinds, is_present, routed.routing);
-  LayerPlan plan = PlanLayer(routed.layer, routed.routing, routed.kinds, is_present,
-                             lossy_.chooser->NeedsOf(routed.layer, routed.routing, routed.kinds));
+  layer_planner_.Plan(routed.layer, routed.routing, routed.kinds, is_present,
+                      lossy_.chooser->NeedsOf(routed.layer, routed.routing, routed.kinds), plan);
   plan.n_replaced = replaced;
   plan.learned = PromptRows(routed);
   if (choices != nullptr) choices->Run(plan);
   if (lossy_.upgrades != nullptr && decodes_) upgrade_ = lossy_.upgrades->Next(plan);
   Count(plan);
-  return plan;
 }
 
 // Policies learn from prompts after a sequence has begun alone and before a token is decoded:

@@ -84,7 +84,13 @@ class LayerProtocol {
   uint32_t candidates() const {
     return lossy_.chooser != nullptr ? lossy_.chooser->candidates() : 0;
   }
-  LayerPlan AfterRouting(const Routed& routed);
+  // Makes the layer's plan; one that is given again keeps its memory.
+  void AfterRouting(const Routed& routed, LayerPlan& plan);
+  LayerPlan AfterRouting(const Routed& routed) {
+    LayerPlan plan;
+    AfterRouting(routed, plan);
+    return plan;
+  }
   // REQUIRES: every expert of the plan has been asked for.
   void Prefetch();
   // Ends all prefetches: the step ended early.
@@ -94,7 +100,7 @@ class LayerProtocol {
   const LossCounts& losses() const { return losses_; }
 
  private:
-  LayerPlan MakePlan(const Routed& routed);
+  void MakePlan(const Routed& routed, LayerPlan& plan);
   std::vector<ExpertId> PromptRows(const Routed& routed) const;
   void Learn(const Routed& routed);
   void Expect(const Routed& routed);
@@ -108,6 +114,7 @@ class LayerProtocol {
   PrefetchPlanner& planner_;
   ExpertHolder& holder_;
   LossyParts lossy_;
+  LayerPlanner layer_planner_;
   std::vector<std::vector<ExpertKey>> held_;  // [layer]: prefetched and pinned
   std::optional<ExpertKey> upgrade_;          // the layer's, to be asked for
   std::optional<ExpertKey> upgrading_;  // asked for at the layer before, its slot is held until now

@@ -20,6 +20,7 @@ constexpr float kSmallestSum = 6.103515625e-5F;
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
+// The spans may be the same one.
 void Softmax(std::span<const float> logits, std::span<float> probabilities) {
   float largest = kNever;
   for (const float x : logits) largest = std::max(largest, std::isnan(x) ? largest : x);
@@ -39,104 +40,105 @@ void Sigmoid(std::span<const float> logits, std::span<float> probabilities) {
   }
 }
 
-// One token after another; the buffers are kept between them.
-class TokenRouter {
- public:
-  TokenRouter(const RouterSpec& spec, std::span<const float> selection_bias, uint32_t candidates)
-      : spec_(spec),
-        bias_(selection_bias),
-        n_candidates_(candidates),
-        probabilities_(spec.n_expert),
-        selection_(spec.n_expert),
-        group_scores_(spec.n_group),
-        order_(spec.n_expert) {}
-
-  void Route(std::span<const float> logits, std::span<ExpertId> experts, std::span<float> weights) {
-    Judge(logits);
-    if (spec_.n_group > 1) KeepBestGroups();
-    TakeLargest(selection_, order_, std::max(spec_.n_used, n_candidates_));
-    for (size_t k = 0; k < spec_.n_used; ++k) {
-      experts[k] = ExpertId{order_[k]};
-      weights[k] = probabilities_[order_[k]];
-    }
-  }
-
-  // The best experts of the row that was routed last.
-  void AddCandidates(std::span<const float> logits, RoutingCandidates& candidates) const {
-    // A logit tells experts apart that have the same probability in F32.
-    const bool by_logit = bias_.empty() && spec_.n_group == 1;
-    const std::span<const float> scores = by_logit ? logits : std::span<const float>(selection_);
-    for (uint32_t i = 0; i < n_candidates_; ++i) {
-      candidates.experts.push_back(ExpertId{order_[i]});
-      candidates.scores.push_back(scores[order_[i]]);
-      candidates.raw.push_back(probabilities_[order_[i]]);
-    }
-    const auto [low, high] = std::ranges::minmax(scores);
-    candidates.ranges.push_back(std::isfinite(high - low) ? high - low : 0.0F);
-  }
-
- private:
-  // Probabilities are the weights; selection, which a bias may shift, decides who is chosen.
-  void Judge(std::span<const float> logits) {
-    if (spec_.gating == Gating::kSoftmax) Softmax(logits, probabilities_);
-    if (spec_.gating == Gating::kSigmoid) Sigmoid(logits, probabilities_);
-    if (spec_.gating == Gating::kSoftmaxOfChosen) {
-      std::ranges::transform(logits, probabilities_.begin(),
-                             [](float x) { return std::isnan(x) ? kNever : x; });
-    }
-    selection_ = probabilities_;
-    for (size_t i = 0; i < bias_.size(); ++i) {
-      const float shifted = selection_[i] + bias_[i];
-      selection_[i] = std::isnan(shifted) ? kNever : shifted;
-    }
-  }
-
-  // A group is worth the sum of its two best experts.
-  void KeepBestGroups() {
-    const size_t size = spec_.n_expert / spec_.n_group;
-    for (size_t g = 0; g < spec_.n_group; ++g) {
-      float first = kNever;
-      float second = kNever;
-      for (size_t e = g * size; e < (g + 1) * size; ++e) {
-        second = std::max(second, std::min(first, selection_[e]));
-        first = std::max(first, selection_[e]);
-      }
-      const float score = first + second;
-      group_scores_[g] = std::isnan(score) ? kNever : score;
-    }
-    std::vector<uint16_t> groups(spec_.n_group);
-    TakeLargest(group_scores_, groups, spec_.n_group_used);
-    for (size_t i = spec_.n_group_used; i < groups.size(); ++i) {
-      std::fill_n(selection_.begin() + static_cast<ptrdiff_t>(groups[i] * size), size, kNever);
-    }
-  }
-
-  // order := indices with the `n` largest values first, largest first, ties by index.
-  static void TakeLargest(const std::vector<float>& values, std::vector<uint16_t>& order,
-                          uint32_t n) {
-    std::iota(order.begin(), order.end(), uint16_t{0});
-    const auto larger = [&](uint16_t a, uint16_t b) {
-      return values[a] != values[b] ? values[a] > values[b] : a < b;
-    };
-    std::partial_sort(order.begin(), order.begin() + n, order.end(), larger);
-  }
-
-  const RouterSpec& spec_;
-  std::span<const float> bias_;
-  uint32_t n_candidates_;
-  std::vector<float> probabilities_;
-  std::vector<float> selection_;
-  std::vector<float> group_scores_;
-  std::vector<uint16_t> order_;
-};
+// order := indices with the `n` largest values first, largest first, ties by index.
+void TakeLargest(const std::vector<float>& values, std::vector<uint16_t>& order, uint32_t n) {
+  std::iota(order.begin(), order.end(), uint16_t{0});
+  const auto larger = [&](uint16_t a, uint16_t b) {
+    return values[a] != values[b] ? values[a] > values[b] : a < b;
+  };
+  std::partial_sort(order.begin(), order.begin() + n, order.end(), larger);
+}
 
 }  // namespace
 
-void WeighChosen(const RouterSpec& spec, std::span<float> values) {
+// Probabilities are the weights; selection, which a bias may shift, decides who is chosen.
+void Router::Judge(const RouterSpec& spec, std::span<const float> logits,
+                   std::span<const float> bias) {
+  probabilities_.resize(spec.n_expert);
+  if (spec.gating == Gating::kSoftmax) Softmax(logits, probabilities_);
+  if (spec.gating == Gating::kSigmoid) Sigmoid(logits, probabilities_);
   if (spec.gating == Gating::kSoftmaxOfChosen) {
-    const std::vector<float> chosen(values.begin(), values.end());
-    Softmax(chosen, values);
+    std::ranges::transform(logits, probabilities_.begin(),
+                           [](float x) { return std::isnan(x) ? kNever : x; });
   }
+  selection_ = probabilities_;
+  for (size_t i = 0; i < bias.size(); ++i) {
+    const float shifted = selection_[i] + bias[i];
+    selection_[i] = std::isnan(shifted) ? kNever : shifted;
+  }
+}
+
+// A group is worth the sum of its two best experts.
+void Router::KeepBestGroups(const RouterSpec& spec) {
+  const size_t size = spec.n_expert / spec.n_group;
+  group_scores_.resize(spec.n_group);
+  groups_.resize(spec.n_group);
+  for (size_t g = 0; g < spec.n_group; ++g) {
+    float first = kNever;
+    float second = kNever;
+    for (size_t e = g * size; e < (g + 1) * size; ++e) {
+      second = std::max(second, std::min(first, selection_[e]));
+      first = std::max(first, selection_[e]);
+    }
+    const float score = first + second;
+    group_scores_[g] = std::isnan(score) ? kNever : score;
+  }
+  TakeLargest(group_scores_, groups_, spec.n_group_used);
+  for (size_t i = spec.n_group_used; i < groups_.size(); ++i) {
+    std::fill_n(selection_.begin() + static_cast<ptrdiff_t>(groups_[i] * size), size, kNever);
+  }
+}
+
+// order_ := the row's experts, the `best` first.
+void Router::RouteRow(const RouterSpec& spec, std::span<const float> logits,
+                      std::span<const float> bias, uint32_t best) {
+  Judge(spec, logits, bias);
+  if (spec.n_group > 1) KeepBestGroups(spec);
+  order_.resize(spec.n_expert);
+  TakeLargest(selection_, order_, best);
+}
+
+// The best experts of the row that was routed last.
+void Router::AddCandidates(std::span<const float> scores, RoutingCandidates& candidates) const {
+  for (const uint16_t e : std::span(order_).first(candidates.per_row)) {
+    candidates.experts.push_back(ExpertId{e});
+    candidates.scores.push_back(scores[e]);
+    candidates.raw.push_back(probabilities_[e]);
+  }
+  const auto [low, high] = std::ranges::minmax(scores);
+  candidates.ranges.push_back(std::isfinite(high - low) ? high - low : 0.0F);
+}
+
+void Router::Route(const RouterSpec& spec, std::span<const float> logits,
+                   std::span<const float> selection_bias, uint32_t candidates, Routing& routing) {
+  CHECK(spec.n_used > 0 && spec.n_used <= spec.n_expert);
+  CHECK(logits.size() % spec.n_expert == 0);
+  CHECK(selection_bias.empty() || selection_bias.size() == spec.n_expert);
+  CHECK(candidates == 0 || (candidates >= spec.n_used && candidates <= spec.n_expert));
+  const size_t n_tokens = logits.size() / spec.n_expert;
+  routing.n_tokens = static_cast<uint32_t>(n_tokens);
+  routing.n_used = spec.n_used;
+  routing.experts.resize(n_tokens * spec.n_used);
+  routing.weights.resize(n_tokens * spec.n_used);
+  routing.candidates.Clear(candidates);
+  for (size_t t = 0; t < n_tokens; ++t) {
+    const std::span row = logits.subspan(t * spec.n_expert, spec.n_expert);
+    RouteRow(spec, row, selection_bias, std::max(spec.n_used, candidates));
+    const size_t first = t * spec.n_used;
+    for (size_t k = 0; k < spec.n_used; ++k) {
+      routing.experts[first + k] = ExpertId{order_[k]};
+      routing.weights[first + k] = probabilities_[order_[k]];
+    }
+    WeighChosen(spec, std::span(routing.weights).subspan(first, spec.n_used));
+    if (candidates == 0) continue;
+    // A logit tells experts apart that have the same probability in F32.
+    const bool by_logit = selection_bias.empty() && spec.n_group == 1;
+    AddCandidates(by_logit ? row : std::span<const float>(selection_), routing.candidates);
+  }
+}
+
+void WeighChosen(const RouterSpec& spec, std::span<float> values) {
+  if (spec.gating == Gating::kSoftmaxOfChosen) Softmax(values, values);
   if (spec.renormalise) {
     const float sum = std::max(std::accumulate(values.begin(), values.end(), 0.0F), kSmallestSum);
     for (float& w : values) w /= sum;
@@ -148,24 +150,8 @@ void WeighChosen(const RouterSpec& spec, std::span<float> values) {
 
 Routing Route(const RouterSpec& spec, std::span<const float> logits,
               std::span<const float> selection_bias, uint32_t candidates) {
-  CHECK(spec.n_used > 0 && spec.n_used <= spec.n_expert);
-  CHECK(logits.size() % spec.n_expert == 0);
-  CHECK(selection_bias.empty() || selection_bias.size() == spec.n_expert);
-  const size_t n_tokens = logits.size() / spec.n_expert;
-  Routing routing{.n_tokens = static_cast<uint32_t>(n_tokens),
-                  .n_used = spec.n_used,
-                  .experts = std::vector<ExpertId>(n_tokens * spec.n_used),
-                  .weights = std::vector<float>(n_tokens * spec.n_used)};
-  CHECK(candidates == 0 || (candidates >= spec.n_used && candidates <= spec.n_expert));
-  routing.candidates.per_row = candidates;
-  TokenRouter router(spec, selection_bias, candidates);
-  for (size_t t = 0; t < n_tokens; ++t) {
-    const std::span weights = std::span(routing.weights).subspan(t * spec.n_used, spec.n_used);
-    const std::span row = logits.subspan(t * spec.n_expert, spec.n_expert);
-    router.Route(row, std::span(routing.experts).subspan(t * spec.n_used, spec.n_used), weights);
-    WeighChosen(spec, weights);
-    if (candidates > 0) router.AddCandidates(row, routing.candidates);
-  }
+  Routing routing;
+  Router().Route(spec, logits, selection_bias, candidates, routing);
   return routing;
 }
 

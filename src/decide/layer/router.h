@@ -5,7 +5,9 @@
 // the chosen without the bias, then optional renormalisation and scale.
 #pragma once
 
+#include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/model_spec.h"
 #include "core/routing.h"
@@ -19,6 +21,28 @@ namespace moestro {
 // `candidates`: that many of each row are kept besides, K of them the chosen; 0: none.
 Routing Route(const RouterSpec& spec, std::span<const float> logits,
               std::span<const float> selection_bias = {}, uint32_t candidates = 0);
+
+// The same for layer after layer: a router keeps its room, and a routing that is given again keeps
+// the memory of its vectors. Calls of one shape allocate once.
+class Router {
+ public:
+  void Route(const RouterSpec& spec, std::span<const float> logits,
+             std::span<const float> selection_bias, uint32_t candidates, Routing& routing);
+
+ private:
+  void RouteRow(const RouterSpec& spec, std::span<const float> logits, std::span<const float> bias,
+                uint32_t best);
+  void Judge(const RouterSpec& spec, std::span<const float> logits, std::span<const float> bias);
+  void KeepBestGroups(const RouterSpec& spec);
+  void AddCandidates(std::span<const float> scores, RoutingCandidates& candidates) const;
+
+  // Of a row.
+  std::vector<float> probabilities_;  // [expert]
+  std::vector<float> selection_;      // [expert]
+  std::vector<float> group_scores_;   // [group]
+  std::vector<uint16_t> groups_;      // best first
+  std::vector<uint16_t> order_;       // experts, best first
+};
 
 // The raw values of K chosen experts (RoutingCandidates) -> their weights, in place.
 void WeighChosen(const RouterSpec& spec, std::span<float> values);

@@ -62,11 +62,11 @@ LayerRun::LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRo
       ahead_(leases.ahead),
       devices_(std::ranges::all_of(plan.experts, is_host) ? nullptr : scratch.parts.devices),
       n_host_(static_cast<size_t>(std::ranges::count_if(plan.experts, is_host))),
-      begun_(std::chrono::steady_clock::now()),
-      is_input_used_(scratch.input_kernels.size()) {
+      begun_(std::chrono::steady_clock::now()) {
   CHECK(plan.experts.size() <= s_.jobs.size() && leases_.size() <= plan.experts.size());
   CHECK(plan.n_rows <= s_.limits.rows);
   CHECK(n_host_ == plan.experts.size() || devices_ != nullptr);
+  s_.is_input_used.assign(s_.input_kernels.size(), false);
   // Stage: reset the jobs, one per expert; the first n_host_ experts are the CPU's.
   for (size_t j = 0; j < leases_.size(); ++j) s_.jobs[j].let_go = false;
   for (size_t j = 0; j < n_host_; ++j) ResetJob(j);
@@ -95,7 +95,7 @@ void LayerRun::ResetJob(size_t j) {
     its.hidden.Reset(ShareBegin(f.n_ff, t, threads), ShareBegin(f.n_ff, t + 1, threads));
     its.down.Reset(ShareBegin(f.n_embd, t, threads), ShareBegin(f.n_embd, t + 1, threads));
   }
-  for (const uint32_t input : job.form->input) is_input_used_[input] = true;
+  for (const uint32_t input : job.form->input) s_.is_input_used[input] = true;
 }
 
 JobShare& LayerRun::share(size_t j, int thread) const {

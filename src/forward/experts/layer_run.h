@@ -84,6 +84,7 @@ struct ExpertScratch {
   std::vector<JobShare> shares;                // [job][thread]
   std::vector<std::vector<float>> up_rows;     // [thread]: one block of the up matrix's results
   std::vector<std::vector<std::byte>> groups;  // [thread]: kInterleavedRows of the widest rows
+  std::vector<bool> is_input_used;             // [input]: by an expert of the layer
   double wait_seconds = 0.0;
   ExpertExec::LaneSeconds lane_seconds;  // of the last run
 };
@@ -171,7 +172,6 @@ class LayerRun {
   DeviceSet* devices_;  // null: no expert of the plan is for devices
   size_t n_host_ = 0;   // experts of the plan that the CPU computes, its first ones
   std::chrono::steady_clock::time_point begun_;
-  std::vector<bool> is_input_used_;  // [input]
   // True if all experts were resident when the layer began, and rows are few. Every thread then
   // computes all its rows of gate and up, and then all its rows of down, at the speed of memory.
   // Else experts are computed one after the other, so that their slots become free.

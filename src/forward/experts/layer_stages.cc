@@ -21,8 +21,8 @@
 namespace moestro {
 
 void LayerRun::QuantiseInputs(int thread, int n_threads) {
-  for (uint32_t i = 0; i < is_input_used_.size(); ++i) {
-    if (!is_input_used_[i]) continue;
+  for (uint32_t i = 0; i < s_.is_input_used.size(); ++i) {
+    if (!s_.is_input_used[i]) continue;
     const ExpertKernel& kernel = s_.input_kernels[i];
     const uint32_t n_embd = s_.limits.n_embd;
     for (auto row = static_cast<uint32_t>(thread); row < plan_.n_rows;
