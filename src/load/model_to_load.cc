@@ -12,11 +12,12 @@
 
 namespace moestro {
 
-Result<ModelToLoad> ModelToLoad::Open(const std::string& path, const std::string& engine) {
+Result<ModelToLoad> ModelToLoad::Open(const std::string& path, const std::string& engine,
+                                      const OpenBytes& open) {
   if (engine != "auto" && engine != "native" && engine != "hosted") {
     return Fail(Errc::kUsage, "'{}' is no engine; write auto, native or hosted", engine);
   }
-  TRY(GgufFile gguf, GgufFile::Open(path));
+  TRY(GgufFile gguf, GgufFile::Open(path, open));
   TRY(const std::optional<std::string> arch, gguf.FindString("general.architecture"));
   const bool is_known = FindFamily(Families(), arch.value_or("")) != nullptr;
   ModelToLoad model;
@@ -26,7 +27,7 @@ Result<ModelToLoad> ModelToLoad::Open(const std::string& path, const std::string
     TRY_STATUS(model.ReadHosted());
     return model;
   }
-  Result<ModelFile> native = ModelFile::Open(path);
+  Result<ModelFile> native = ModelFile::Of(std::move(gguf));
   if (!native && native.error().code == Errc::kUnsupported && engine == "auto") {
     // Of a known family, with something that only libllama computes.
     LogInfo("{}: the hosted engine takes it", native.error().message);

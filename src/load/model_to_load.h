@@ -19,8 +19,10 @@ class ModelToLoad {
  public:
   // engine: "auto" (the native one for families that it knows, unless the file has something that
   // only libllama computes; else the hosted one), "native" or "hosted". kUsage: another word.
-  // Errors: those of GgufFile::Open(), and for the native engine those of ModelFile::Open().
-  static Result<ModelToLoad> Open(const std::string& path, const std::string& engine = "auto");
+  // `open`: see GgufFile::Open().
+  // Errors: those of GgufFile::Open(), and for the native engine those of ModelFile::Of().
+  static Result<ModelToLoad> Open(const std::string& path, const std::string& engine = "auto",
+                                  const OpenBytes& open = OpenFileBytes);
 
   const GgufFile& gguf() const { return native_ ? native_->gguf : *hosted_; }
   bool is_native() const { return native_.has_value(); }

@@ -6,27 +6,28 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <vector>
+#include <utility>
 
 #include "base/file_stamp.h"
 #include "base/result.h"
+#include "model/byte_source.h"
 
 namespace moestro {
 
 class FileCursor {
  public:
+  explicit FileCursor(std::unique_ptr<ByteSource> bytes) : bytes_(std::move(bytes)) {}
   // kIo if `path` is not a readable regular file.
   static Result<FileCursor> Open(const std::string& path);
-  FileCursor(FileCursor&& other) noexcept;
-  FileCursor& operator=(FileCursor&&) = delete;
-  ~FileCursor();
 
-  const std::string& path() const { return path_; }
-  uint64_t file_bytes() const { return stamp_.size; }
-  const FileStamp& stamp() const { return stamp_; }  // when the file was opened
+  const std::string& path() const { return bytes_->name(); }
+  uint64_t file_bytes() const { return stamp().size; }
+  const FileStamp& stamp() const { return bytes_->stamp(); }  // when the file was opened
   uint64_t position() const { return position_; }
 
   // The next bytes as a little-endian number. `what` names it for the error: kInvalidFile if the
@@ -45,15 +46,11 @@ class FileCursor {
   Status Skip(uint64_t bytes, std::string_view what);
 
  private:
-  FileCursor(std::string path, int fd);
   Status CheckRemaining(uint64_t bytes, std::string_view what) const;
-  Status FillWindow();
 
-  std::string path_;
-  int fd_ = -1;
-  FileStamp stamp_;
+  std::unique_ptr<ByteSource> bytes_;
   uint64_t position_ = 0;
-  std::vector<char> window_;  // file bytes from window_begin_ on
+  std::span<const char> window_;  // file bytes from window_begin_ on
   uint64_t window_begin_ = 0;
 };
 

@@ -32,6 +32,11 @@ std::string ShardSuffix(uint64_t index, uint64_t count) {
   return Format("-{:05}-of-{:05}.gguf", index + 1, count);
 }
 
+Result<GgufHeader> ReadHeader(const std::string& path, const OpenBytes& open) {
+  TRY(std::unique_ptr<ByteSource> bytes, open(path));
+  return ReadGgufHeader(std::move(bytes));
+}
+
 // Checks that a shard says of itself what its place demands.
 Status CheckShardNumbers(const std::string& path, const GgufHeader& header, uint64_t index,
                          uint64_t count) {
@@ -46,9 +51,9 @@ Status CheckShardNumbers(const std::string& path, const GgufHeader& header, uint
 
 }  // namespace
 
-Result<GgufFile> GgufFile::Open(const std::string& path) {
+Result<GgufFile> GgufFile::Open(const std::string& path, const OpenBytes& open) {
   GgufFile file;
-  TRY(GgufHeader header, ReadGgufHeader(path));
+  TRY(GgufHeader header, ReadHeader(path, open));
   uint64_t shards = 1;
   uint64_t tensors = header.tensors.size();
   if (header.metadata.contains("split.count")) {
@@ -69,7 +74,7 @@ Result<GgufFile> GgufFile::Open(const std::string& path) {
   file.metadata_ = std::move(header.metadata);
   header.metadata.clear();
   TRY_STATUS(file.AddShard(path, std::move(header)));
-  if (shards > 1) TRY_STATUS(file.OpenOtherShards(shards));
+  if (shards > 1) TRY_STATUS(file.OpenOtherShards(shards, open));
   if (file.tensors_.size() != tensors) {
     return Fail(Errc::kInvalidFile, "{}: {} tensors in {} shards, split.tensors.count says {}",
                 path, file.tensors_.size(), shards, tensors);
@@ -104,7 +109,7 @@ Status GgufFile::AddShard(const std::string& path, GgufHeader header) {
   return {};
 }
 
-Status GgufFile::OpenOtherShards(uint64_t count) {
+Status GgufFile::OpenOtherShards(uint64_t count, const OpenBytes& open) {
   const std::string first = paths_.front();
   const std::string suffix = ShardSuffix(0, count);
   if (!first.ends_with(suffix)) {
@@ -117,7 +122,7 @@ Status GgufFile::OpenOtherShards(uint64_t count) {
   const std::string prefix = first.substr(0, first.size() - suffix.size());
   for (uint64_t i = 1; i < count; ++i) {
     const std::string path = prefix + ShardSuffix(i, count);
-    auto header = ReadGgufHeader(path);
+    auto header = ReadHeader(path, open);
     if (!header && header.error().code == Errc::kIo) {
       return Fail(Errc::kIo, "shard {} of {} of {}: {}; put all shards into one folder", i + 1,
                   count, first, header.error().message);

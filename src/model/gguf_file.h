@@ -33,10 +33,10 @@ struct TensorInfo {
 
 class GgufFile {
  public:
-  // `path`: a single file or the first shard (name-00001-of-00003.gguf). Errors name the file, the
-  // value and the remedy: kIo (unreadable, missing shard), kInvalidFile (damaged), kUnsupported
-  // (GGUF v1/v2, big endian).
-  static Result<GgufFile> Open(const std::string& path);
+  // `path`: a single file or the first shard (name-00001-of-00003.gguf); `open` finds it and the
+  // other shards, here or elsewhere. Errors name the file, the value and the remedy: kIo
+  // (unreadable, missing shard), kInvalidFile (damaged), kUnsupported (GGUF v1/v2, big endian).
+  static Result<GgufFile> Open(const std::string& path, const OpenBytes& open = OpenFileBytes);
 
   GgufFile(GgufFile&&) noexcept = default;
   GgufFile& operator=(GgufFile&&) noexcept = default;
@@ -71,7 +71,7 @@ class GgufFile {
  private:
   GgufFile() = default;
   Status AddShard(const std::string& path, GgufHeader header);
-  Status OpenOtherShards(uint64_t count);
+  Status OpenOtherShards(uint64_t count, const OpenBytes& open);
 
   std::vector<std::string> paths_;
   std::vector<TensorInfo> tensors_;

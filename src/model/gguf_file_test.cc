@@ -230,6 +230,17 @@ TEST_F(SplitFileTest, FindsTensorsInEachShard) {
   EXPECT_EQ(file->FindUint("only.first").value(), 1U);
 }
 
+TEST_F(SplitFileTest, EachShardIsOpenedByTheGivenFunction) {
+  for (int i = 1; i <= 3; ++i) WriteShard(i, 3);
+  std::vector<std::string> opened;
+  const auto file = GgufFile::Open(Path(Name(1, 3)), [&opened](const std::string& path) {
+    opened.push_back(path);
+    return OpenFileBytes(path);
+  });
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_EQ(opened, file->paths());
+}
+
 TEST_F(SplitFileTest, NamesTheMissingShard) {
   WriteShard(1, 3);
   WriteShard(2, 3);

@@ -326,8 +326,9 @@ std::optional<double> MetaValue::FloatAt(uint64_t i) const {
       *this, i, [](auto element) -> std::optional<double> { return static_cast<double>(element); });
 }
 
-Result<GgufHeader> ReadGgufHeader(const std::string& path) {
-  TRY(FileCursor in, FileCursor::Open(path));
+Result<GgufHeader> ReadGgufHeader(std::unique_ptr<ByteSource> bytes) {
+  FileCursor in(std::move(bytes));
+  const std::string path = in.path();
   TRY_STATUS(CheckMagicAndVersion(in));
   TRY(const uint64_t n_tensors, in.Read<uint64_t>("the number of tensors"));
   TRY(const uint64_t n_keys, in.Read<uint64_t>("the number of metadata keys"));

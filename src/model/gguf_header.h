@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -18,6 +19,7 @@
 
 #include "base/file_stamp.h"
 #include "base/result.h"
+#include "model/byte_source.h"
 
 namespace moestro {
 
@@ -53,8 +55,8 @@ struct GgufHeader {
   FileStamp stamp;                    // when the file was opened
 };
 
-// Reads only the header's bytes. Fails with kIo, kInvalidFile (damaged, truncated, absurd) or
+// Reads only the header's bytes; `bytes` are those of one file. Fails with kIo, kInvalidFile (damaged, truncated, absurd) or
 // kUnsupported (GGUF v1/v2, big endian); messages name the file, the place and the value.
-Result<GgufHeader> ReadGgufHeader(const std::string& path);
+Result<GgufHeader> ReadGgufHeader(std::unique_ptr<ByteSource> bytes);
 
 }  // namespace moestro

@@ -11,9 +11,13 @@ namespace moestro {
 
 Result<ModelFile> ModelFile::Open(const std::string& path, std::span<const Family> families) {
   TRY(GgufFile gguf, GgufFile::Open(path));
+  return Of(std::move(gguf), families);
+}
+
+Result<ModelFile> ModelFile::Of(GgufFile&& gguf, std::span<const Family> families) {
   TRY(ModelSpec spec, ReadSpec(gguf, families));
   TRY(ModelWeights weights, ReadWeights(gguf, spec, families));
-  ModelId id{.name = std::filesystem::path(path).filename().string(),
+  ModelId id{.name = std::filesystem::path(gguf.paths().front()).filename().string(),
              .fingerprint = Fingerprint(gguf),
              .shape = {.n_layer = spec.n_expert_layers(),
                        .n_expert = spec.router.n_expert,

@@ -21,9 +21,11 @@ struct ModelFile {
   ModelId id;            // the name is the file's
   ModelWeights weights;  // points into gguf; still does when both are moved
 
-  // `path` as in GgufFile::Open(). Fails as that, ReadSpec() and ReadWeights() do.
+  // `path` as in GgufFile::Open(). Fails as that and Of() do.
   static Result<ModelFile> Open(const std::string& path,
                                 std::span<const Family> families = Families());
+  // Fails as ReadSpec() and ReadWeights() do; then `gguf` is as it was.
+  static Result<ModelFile> Of(GgufFile&& gguf, std::span<const Family> families = Families());
 };
 
 }  // namespace moestro

@@ -80,7 +80,7 @@ TEST_P(Allocations, ALayerOfAResidentModelTakesNone) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Allocations,
                          testing::Values("qwen3moe", "olmoe", "mixtral", "gpt-oss"),
-                         [](const auto& info) { return CaseName(info.param); });
+                         [](const auto& of) { return CaseName(of.param); });
 
 }  // namespace
 }  // namespace moestro

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// Where the bytes of a model's header come from: a file on this machine, or ranges of one elsewhere.
+//
+// Thread rule: one thread for each source.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/file_stamp.h"
+#include "base/result.h"
+
+namespace moestro {
+
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  // A path or an address, for errors.
+  virtual const std::string& name() const = 0;
+  // Of a file elsewhere the size alone.
+  virtual const FileStamp& stamp() const = 0;
+  // Bytes from `offset` on, at least one; they live until the next call. kIo.
+  // REQUIRES: offset < stamp().size.
+  virtual Result<std::span<const char>> BytesAt(uint64_t offset) = 0;
+};
+
+// Opens the file, or the shard, of that name.
+using OpenBytes = std::function<Result<std::unique_ptr<ByteSource>>(const std::string& name)>;
+
+// kIo if `path` is not a readable regular file.
+Result<std::unique_ptr<ByteSource>> OpenFileBytes(const std::string& path);
+
+// A file elsewhere, read forwards in ranges: the first of kFirstRange bytes, each later one twice
+// as long as the one before, up to kMostRange, so that a header of any length takes few requests.
+// Holds one range.
+class RangedBytes final : public ByteSource {
+ public:
+  static constexpr uint64_t kFirstRange = 4U << 20;
+  static constexpr uint64_t kMostRange = 64U << 20;
+
+  // Puts the file's bytes from `offset` on into `to`, all of it; kIo and what else a transfer says.
+  using Fetch = std::function<Status(uint64_t offset, std::span<char> to)>;
+
+  // A file of `size` bytes.
+  RangedBytes(std::string name, uint64_t size, Fetch fetch);
+
+  const std::string& name() const override { return name_; }
+  const FileStamp& stamp() const override { return stamp_; }
+  Result<std::span<const char>> BytesAt(uint64_t offset) override;
+  uint64_t fetched() const { return fetched_; }  // bytes so far
+
+ private:
+  std::string name_;
+  FileStamp stamp_;
+  Fetch fetch_;
+  uint64_t next_range_ = kFirstRange;
+  std::vector<char> range_;
+  uint64_t begin_ = 0;  // of range_ in the file
+  uint64_t fetched_ = 0;
+};
+
+}  // namespace moestro

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT
+#include "model/byte_source.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "model/gguf_file.h"
+#include "model/gguf_testing.h"
+#include "tests/support/temp_folder_testing.h"
+
+namespace moestro {
+namespace {
+
+struct Request {
+  uint64_t offset = 0;
+  uint64_t length = 0;
+  bool operator==(const Request&) const = default;
+};
+
+// The byte at `offset` is its lowest eight bits.
+RangedBytes Counting(uint64_t size, std::vector<Request>& requests) {
+  return {"https://hub/model.gguf", size, [&requests](uint64_t offset, std::span<char> to) {
+            requests.push_back({offset, to.size()});
+            for (size_t i = 0; i < to.size(); ++i) to[i] = static_cast<char>(offset + i);
+            return Status();
+          }};
+}
+
+TEST(RangedBytes, RangesDoubleUpToTheMost) {
+  std::vector<Request> requests;
+  RangedBytes bytes = Counting(uint64_t{1} << 40, requests);
+  uint64_t at = 0;
+  for (int i = 0; i < 7; ++i) {
+    const auto range = bytes.BytesAt(at);
+    ASSERT_TRUE(range);
+    EXPECT_EQ((*range)[0], static_cast<char>(at));
+    at += range->size();
+  }
+  std::vector<uint64_t> lengths;
+  for (const Request& request : requests) lengths.push_back(request.length / kMiB);
+  EXPECT_EQ(lengths, (std::vector<uint64_t>{4, 8, 16, 32, 64, 64, 64}));
+  EXPECT_EQ(bytes.fetched(), at);
+}
+
+TEST(RangedBytes, WhatIsThereIsNotFetchedAgain) {
+  std::vector<Request> requests;
+  RangedBytes bytes = Counting(100 * kMiB, requests);
+  ASSERT_TRUE(bytes.BytesAt(5));
+  ASSERT_TRUE(bytes.BytesAt(7));
+  EXPECT_EQ(requests.size(), 1U);
+  EXPECT_EQ(bytes.BytesAt(7)->size(), 4 * kMiB - 2);
+}
+
+// A long array of numbers is passed over: its bytes are not asked for.
+TEST(RangedBytes, AGapIsNotFetched) {
+  std::vector<Request> requests;
+  RangedBytes bytes = Counting(100 * kMiB, requests);
+  ASSERT_TRUE(bytes.BytesAt(0));
+  ASSERT_TRUE(bytes.BytesAt(50 * kMiB));
+  EXPECT_EQ(requests.back(), (Request{50 * kMiB, 8 * kMiB}));
+}
+
+TEST(RangedBytes, EndsWithTheFile) {
+  std::vector<Request> requests;
+  RangedBytes bytes = Counting(kMiB, requests);
+  EXPECT_EQ(bytes.BytesAt(kMiB - 1)->size(), 1U);
+}
+
+TEST(RangedBytes, AFailedRangeIsFetchedAgain) {
+  int calls = 0;
+  RangedBytes bytes("there", kMiB, [&calls](uint64_t, std::span<char>) -> Status {
+    if (++calls == 1) return Fail(Errc::kIo, "no network");
+    return {};
+  });
+  EXPECT_EQ(bytes.BytesAt(0).error().message, "no network");
+  EXPECT_TRUE(bytes.BytesAt(0));
+}
+
+// The same header through ranges as from the file.
+TEST(RangedBytes, AHeaderElsewhereIsTheFilesOwn) {
+  const TempFolder folder;
+  const std::string path = folder.path() / "model.gguf";
+  GgufBuilder model = SmallMoe("qwen3moe");
+  AddByteLevelVocabulary(model);
+  model.Write(path);
+  const OpenBytes open = [](const std::string& name) -> Result<std::unique_ptr<ByteSource>> {
+    TRY(std::unique_ptr<ByteSource> file, OpenFileBytes(name));
+    const uint64_t size = file->stamp().size;
+    std::shared_ptr<ByteSource> shared = std::move(file);
+    return std::make_unique<RangedBytes>(
+        name, size, [shared](uint64_t offset, std::span<char> to) -> Status {
+          while (!to.empty()) {
+            TRY(const std::span<const char> bytes, shared->BytesAt(offset));
+            const size_t n = std::min(bytes.size(), to.size());
+            std::copy_n(bytes.begin(), n, to.begin());
+            to = to.subspan(n);
+            offset += n;
+          }
+          return {};
+        });
+  };
+  const auto here = GgufFile::Open(path);
+  const auto there = GgufFile::Open(path, open);
+  ASSERT_TRUE(here);
+  ASSERT_TRUE(there) << there.error().message;
+  EXPECT_EQ(there->paths(), here->paths());
+  EXPECT_EQ(there->file_bytes(), here->file_bytes());
+  ASSERT_EQ(there->tensors().size(), here->tensors().size());
+  for (size_t i = 0; i < here->tensors().size(); ++i) {
+    EXPECT_EQ(there->tensors()[i].name, here->tensors()[i].name);
+    EXPECT_EQ(there->tensors()[i].extent, here->tensors()[i].extent);
+  }
+}
+
+}  // namespace
+}  // namespace moestro
