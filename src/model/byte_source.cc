@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/check.h"
@@ -84,12 +85,14 @@ Result<std::span<const char>> RangedBytes::BytesAt(uint64_t offset) {
   if (offset < begin_ || offset - begin_ >= range_.size()) {
     // The range before goes first: only one is in memory.
     range_ = {};
-    range_.resize(std::min(next_range_, stamp_.size - offset));
-    begin_ = offset;
-    if (Status fetched = fetch_(offset, range_); !fetched) {
-      range_ = {};
-      return std::unexpected(std::move(fetched).error());
+    const uint64_t length = std::min(next_range_, stamp_.size - offset);
+    TRY(std::string fetched, fetch_(offset, length));
+    if (fetched.size() != length) {
+      return Fail(Errc::kIo, "{}: {} bytes came instead of {} at byte {}", name_, fetched.size(),
+                  length, offset);
     }
+    range_ = std::move(fetched);
+    begin_ = offset;
     fetched_ += range_.size();
     next_range_ = std::min(2 * next_range_, kMostRange);
   }

@@ -9,7 +9,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "base/file_stamp.h"
 #include "base/result.h"
@@ -42,8 +41,8 @@ class RangedBytes final : public ByteSource {
   static constexpr uint64_t kFirstRange = 4U << 20;
   static constexpr uint64_t kMostRange = 64U << 20;
 
-  // Puts the file's bytes from `offset` on into `to`, all of it; kIo and what else a transfer says.
-  using Fetch = std::function<Status(uint64_t offset, std::span<char> to)>;
+  // Gives the file's bytes [offset, offset + length); kIo and what else a transfer says.
+  using Fetch = std::function<Result<std::string>(uint64_t offset, uint64_t length)>;
 
   // A file of `size` bytes.
   RangedBytes(std::string name, uint64_t size, Fetch fetch);
@@ -58,7 +57,7 @@ class RangedBytes final : public ByteSource {
   FileStamp stamp_;
   Fetch fetch_;
   uint64_t next_range_ = kFirstRange;
-  std::vector<char> range_;
+  std::string range_;
   uint64_t begin_ = 0;  // of range_ in the file
   uint64_t fetched_ = 0;
 };

@@ -26,10 +26,11 @@ struct Request {
 
 // The byte at `offset` is its lowest eight bits.
 RangedBytes Counting(uint64_t size, std::vector<Request>& requests) {
-  return {"https://hub/model.gguf", size, [&requests](uint64_t offset, std::span<char> to) {
-            requests.push_back({offset, to.size()});
-            for (size_t i = 0; i < to.size(); ++i) to[i] = static_cast<char>(offset + i);
-            return Status();
+  return {"https://hub/model.gguf", size, [&requests](uint64_t offset, uint64_t length) {
+            requests.push_back({offset, length});
+            std::string bytes(length, '\0');
+            for (size_t i = 0; i < length; ++i) bytes[i] = static_cast<char>(offset + i);
+            return Result<std::string>(std::move(bytes));
           }};
 }
 
@@ -75,12 +76,21 @@ TEST(RangedBytes, EndsWithTheFile) {
 
 TEST(RangedBytes, AFailedRangeIsFetchedAgain) {
   int calls = 0;
-  RangedBytes bytes("there", kMiB, [&calls](uint64_t, std::span<char>) -> Status {
+  RangedBytes bytes("there", kMiB, [&calls](uint64_t, uint64_t length) -> Result<std::string> {
     if (++calls == 1) return Fail(Errc::kIo, "no network");
-    return {};
+    return std::string(length, 'x');
   });
   EXPECT_EQ(bytes.BytesAt(0).error().message, "no network");
   EXPECT_TRUE(bytes.BytesAt(0));
+}
+
+TEST(RangedBytes, FewerBytesThanAskedForAreAnError) {
+  RangedBytes bytes("there", kMiB, [](uint64_t, uint64_t length) -> Result<std::string> {
+    return std::string(length - 1, 'x');
+  });
+  const auto range = bytes.BytesAt(0);
+  ASSERT_FALSE(range);
+  EXPECT_NE(range.error().message.find("there"), std::string::npos);
 }
 
 // The same header through ranges as from the file.
@@ -95,15 +105,13 @@ TEST(RangedBytes, AHeaderElsewhereIsTheFilesOwn) {
     const uint64_t size = file->stamp().size;
     std::shared_ptr<ByteSource> shared = std::move(file);
     return std::make_unique<RangedBytes>(
-        name, size, [shared](uint64_t offset, std::span<char> to) -> Status {
-          while (!to.empty()) {
-            TRY(const std::span<const char> bytes, shared->BytesAt(offset));
-            const size_t n = std::min(bytes.size(), to.size());
-            std::copy_n(bytes.begin(), n, to.begin());
-            to = to.subspan(n);
-            offset += n;
+        name, size, [shared](uint64_t offset, uint64_t length) -> Result<std::string> {
+          std::string all;
+          while (all.size() < length) {
+            TRY(const std::span<const char> bytes, shared->BytesAt(offset + all.size()));
+            all.append(bytes.data(), std::min<size_t>(bytes.size(), length - all.size()));
           }
-          return {};
+          return all;
         });
   };
   const auto here = GgufFile::Open(path);

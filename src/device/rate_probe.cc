@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+#include "device/rate_probe.h"
+
+#include <ggml.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <random>
+#include <span>
+
+#include "device/expert_kernel.h"
+#include "device/host_memory.h"
+
+namespace moestro {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kRowWeights = 2048;  // a multiple of every type's block
+constexpr int64_t kPatternRows = 64;   // different ones; the others repeat them
+constexpr int64_t kBlockRows = 128;    // of one call, as the engine's blocks of about 256 KiB
+constexpr int64_t kPromptTokens = 64;
+constexpr size_t kPromptBytes = size_t{4} << 20;  // of weights, which many tokens share
+constexpr double kSecondsOfType = 0.1;            // for each of the two rates
+
+std::optional<ggml_type> TypeNamed(const std::string& name) {
+  for (int i = 0; i < GGML_TYPE_COUNT; ++i) {
+    const auto type = static_cast<ggml_type>(i);
+    if (ggml_blck_size(type) > 0 && ggml_type_name(type) == name) return type;
+  }
+  return std::nullopt;
+}
+
+class RateProbe {
+ public:
+  RateProbe(Team& team, const ExpertKernel& kernel, HostMemory& memory)
+      : team_(team),
+        kernel_(kernel),
+        memory_(memory),
+        row_bytes_(ggml_row_size(kernel.weight_type, kRowWeights)),
+        rows_(static_cast<int64_t>(memory.size() / row_bytes_) / kBlockRows * kBlockRows),
+        activation_(AlignedBytes(kernel.activation_bytes(kRowWeights), kPromptTokens)) {}
+
+  Status Fill();
+  // Bytes per second of one token's products.
+  Result<double> Decode();
+  // Weights per second of many tokens' products, each token's counted.
+  Result<double> Prompt();
+
+ private:
+  static std::vector<std::byte> AlignedBytes(size_t bytes, int64_t n) {
+    return std::vector<std::byte>(bytes * static_cast<size_t>(n) + 64);
+  }
+  std::byte* activation(int64_t token) {
+    const auto begin = (reinterpret_cast<uintptr_t>(activation_.data()) + 63) / 64 * 64;
+    return reinterpret_cast<std::byte*>(begin) +
+           kernel_.activation_bytes(kRowWeights) * static_cast<size_t>(token);
+  }
+  // Seconds of the fastest pass over `n_rows` rows.
+  Result<double> FastestPass(int64_t n_rows, int64_t n_tokens);
+
+  Team& team_;
+  const ExpertKernel& kernel_;
+  HostMemory& memory_;
+  size_t row_bytes_;
+  int64_t rows_;
+  std::vector<std::byte> activation_;
+  bool is_interleaved_ = false;
+};
+
+Status RateProbe::Fill() {
+  std::mt19937 random(1);
+  std::vector<float> weights(static_cast<size_t>(kPatternRows * kRowWeights));
+  for (float& w : weights) w = static_cast<float>(random()) * 0x1p-32F - 0.5F;
+  // Importances are of no account for the speed; some types cannot do without.
+  const std::vector<float> importances(static_cast<size_t>(kRowWeights), 1.0F);
+  const size_t pattern = row_bytes_ * static_cast<size_t>(kPatternRows);
+  ggml_quantize_chunk(kernel_.weight_type, weights.data(), memory_.data(), 0, kPatternRows,
+                      kRowWeights, importances.data());
+  if (kernel_.interleave != nullptr) {
+    std::vector<std::byte> scratch(row_bytes_ * ExpertKernel::kInterleavedRows);
+    kernel_.interleave({.rows = memory_.data(), .row_bytes = row_bytes_, .n_rows = kPatternRows},
+                       scratch.data());
+    is_interleaved_ = true;
+  }
+  const size_t all = row_bytes_ * static_cast<size_t>(rows_);
+  for (size_t at = pattern; at < all; at += pattern) {
+    std::memcpy(memory_.data() + at, memory_.data(), std::min(pattern, all - at));
+  }
+  for (int64_t t = 0; t < kPromptTokens; ++t) {
+    kernel_.quantise(kernel_, weights.data() + t * kRowWeights, activation(t), kRowWeights);
+  }
+  return {};
+}
+
+Result<double> RateProbe::FastestPass(int64_t n_rows, int64_t n_tokens) {
+  std::vector<const std::byte*> activations;
+  for (int64_t t = 0; t < n_tokens; ++t) activations.push_back(activation(t));
+  const int64_t blocks = n_rows / kBlockRows;
+  auto work = [&](int thread, int n_threads) {
+    std::vector<float> results(static_cast<size_t>(kBlockRows * n_tokens));
+    std::vector<float*> out;
+    for (int64_t t = 0; t < n_tokens; ++t) out.push_back(results.data() + t * kBlockRows);
+    const size_t block_bytes = row_bytes_ * static_cast<size_t>(kBlockRows);
+    const int64_t end = blocks * (thread + 1) / n_threads;
+    for (int64_t b = blocks * thread / n_threads; b < end; ++b) {
+      const std::byte* rows = memory_.data() + static_cast<size_t>(b) * block_bytes;
+      const bool is_last = b + 1 == end;
+      kernel_.multiply(kernel_, {.rows = rows,
+                                 .row_bytes = row_bytes_,
+                                 .n_in = kRowWeights,
+                                 .n_rows = kBlockRows,
+                                 .activations = activations.data(),
+                                 .out = out.data(),
+                                 .n_tokens = n_tokens,
+                                 .next = is_last ? nullptr : rows + block_bytes,
+                                 .next_bytes = is_last ? 0 : block_bytes,
+                                 .is_interleaved = is_interleaved_});
+    }
+  };
+  double fastest = std::numeric_limits<double>::infinity();
+  const Clock::time_point start = Clock::now();
+  do {
+    const Clock::time_point begun = Clock::now();
+    TRY_STATUS(team_.Run(work));
+    fastest = std::min(fastest, std::chrono::duration<double>(Clock::now() - begun).count());
+  } while (Clock::now() - start < std::chrono::duration<double>(kSecondsOfType));
+  return std::max(fastest, 1e-9);
+}
+
+Result<double> RateProbe::Decode() {
+  TRY(const double seconds, FastestPass(rows_, 1));
+  return static_cast<double>(row_bytes_) * static_cast<double>(rows_) / seconds;
+}
+
+Result<double> RateProbe::Prompt() {
+  const auto wanted = static_cast<int64_t>(kPromptBytes / row_bytes_);
+  const int64_t threads = team_.threads();
+  const int64_t least = kBlockRows * threads;
+  const int64_t rows = std::clamp(wanted / least * least, std::min(least, rows_), rows_);
+  TRY(const double seconds, FastestPass(rows, kPromptTokens));
+  return static_cast<double>(rows / kBlockRows * kBlockRows * kRowWeights * kPromptTokens) /
+         seconds;
+}
+
+}  // namespace
+
+Result<std::vector<KernelRate>> ProbeKernelRates(Team& team,
+                                                 const std::vector<std::string>& types) {
+  TRY(HostMemory memory, HostMemory::Allocate(kRateMemory));
+  std::vector<KernelRate> rates;
+  for (const std::string& name : types) {
+    const std::optional<ggml_type> type = TypeNamed(name);
+    if (!type) return Fail(Errc::kInvalidRequest, "ggml knows no type of weights '{}'", name);
+    const Result<ExpertKernel> kernel = FindExpertKernel(*type);
+    if (!kernel) continue;
+    RateProbe probe(team, *kernel, memory);
+    TRY_STATUS(probe.Fill());
+    TRY(const double decode, probe.Decode());
+    TRY(const double prompt, probe.Prompt());
+    rates.push_back({.type = name, .decode = decode, .prompt = prompt});
+  }
+  return rates;
+}
+
+}  // namespace moestro

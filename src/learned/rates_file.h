@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+// How fast a machine is (core/machine_rates.h), as a JSON file that people can read and write for a
+// machine that they do not have; docs/plan.md describes it. And kept from start to start, in a
+// folder of the user's cache: whatever is wrong there costs a measurement and is no error.
+//
+// Thread rule: none, calls share nothing but the file system.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "core/machine_rates.h"
+
+namespace moestro {
+
+// `path` holds the old file or the whole new one. kIo, naming the file and the reason.
+Status WriteRates(const std::string& path, const MachineRates& rates);
+
+// Nothing in the file is trusted. kIo: cannot be read; kUnsupported: a newer format; kInvalidFile:
+// anything else, a value out of range or a type that comes twice, too. The message names the file.
+Result<MachineRates> ReadRates(const std::string& path);
+
+// What kept rates are good for: a processor with so many threads, and the disk of a folder.
+struct RatesKey {
+  std::string cpu = {};  // the processor's name and its threads
+  uint64_t disk = 0;     // the file system's device number
+
+  std::string text() const;
+};
+
+// Rates kept for exactly this; nullopt: there are none. `folder` may be empty: none either.
+std::optional<MachineRates> KeptRates(const std::string& folder, const RatesKey& key);
+// Keeps them, in place of older ones.
+void KeepRates(const std::string& folder, const RatesKey& key, const MachineRates& rates);
+
+}  // namespace moestro

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// How fast a model will run on a machine, before it is there: the simulator's replay of routing as
+// models are known to do it, on a machine of measured speeds. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "core/machine_rates.h"
+#include "native/plan/fit.h"
+#include "offline/forecast/model_needs.h"
+
+namespace moestro {
+
+// Tokens per second.
+struct SpeedRange {
+  double low = 0.0;
+  double high = 0.0;
+  double middle() const;  // the geometric mean
+  bool contains(double speed) const { return speed >= low && speed <= high; }
+};
+
+struct Forecast {
+  Fit fit = {};
+  SpeedRange decode = {};  // behind the first hundred tokens
+  SpeedRange prompt = {};  // of 512 tokens
+};
+
+// The ends of a range differ by no more.
+inline constexpr double kWidest = 2.0;
+// Of a family of which routing has been recorded, and where all experts are in memory.
+inline constexpr double kWidestOfKnown = 1.5;
+
+// Seconds of a decoded token with all experts in memory. kInvalidRequest, naming it: a type of
+// weights that was not measured.
+Result<double> ResidentSeconds(const ModelNeeds& needs, const MachineRates& rates);
+
+// One for each fit. As ResidentSeconds(); kInvalidRequest, too: a shape no trace can have.
+Result<std::vector<Forecast>> Predict(const ModelNeeds& needs, const MachineRates& rates,
+                                      std::span<const Fit> fits);
+
+}  // namespace moestro

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#include "offline/forecast/model_needs.h"
+
+#include <ggml.h>
+
+#include <cstddef>
+
+namespace moestro {
+namespace {
+
+void Add(UseByType& uses, ggml_type type, uint64_t bytes, uint64_t weights) {
+  WeightUse& use = uses[ggml_type_name(type)];
+  use.bytes += bytes;
+  use.weights += weights;
+}
+
+// Norms and biases are read too, but take no time beside matrices.
+void AddDense(const ModelWeights& weights, ModelNeeds& needs) {
+  for (const TensorInfo* tensor : weights.dense_tensors()) {
+    const bool is_looked_up = tensor == weights.token_embd && weights.output != weights.token_embd;
+    if (is_looked_up || tensor->ne[1] == 1) continue;
+    const auto count =
+        static_cast<uint64_t>(tensor->ne[0] * tensor->ne[1] * tensor->ne[2] * tensor->ne[3]);
+    Add(needs.dense, tensor->type, tensor->extent.length, count);
+  }
+}
+
+// The mean expert of each layer, K times.
+void AddExperts(const LayerExperts& experts, uint32_t n_used, ModelNeeds& needs) {
+  for (const ExpertMatrix& matrix : experts.matrices) {
+    const size_t n = matrix.types.size();
+    for (size_t e = 0; e < n; ++e) {
+      const auto type = matrix.types[e];
+      const uint64_t weights = uint64_t{matrix.n_in} * matrix.n_out;
+      const uint64_t bytes = ggml_row_size(type, matrix.n_in) * matrix.n_out;
+      Add(needs.experts, type, bytes * n_used / n, weights * n_used / n);
+      needs.all_experts += bytes;
+    }
+  }
+}
+
+}  // namespace
+
+ModelNeeds NeedsOf(const ModelFile& model) {
+  ModelNeeds needs{
+      .family = model.spec.arch_name, .shape = model.id.shape, .n_layer = model.spec.n_layer()};
+  AddDense(model.weights, needs);
+  for (const LayerWeights& layer : model.weights.layers) {
+    AddExperts(layer.experts, needs.shape.n_used, needs);
+  }
+  const uint64_t experts = needs.shape.experts();
+  needs.expert_bytes = experts > 0 ? needs.all_experts / experts : 0;
+  return needs;
+}
+
+}  // namespace moestro

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// What a token asks of a machine, by the model's directory alone.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "core/model_id.h"
+#include "model/model_file.h"
+
+namespace moestro {
+
+struct WeightUse {
+  uint64_t bytes = 0;
+  uint64_t weights = 0;
+};
+using UseByType = std::map<std::string, WeightUse>;  // by ggml's name
+
+struct ModelNeeds {
+  std::string family = {};  // the architecture's name
+  MoeShape shape = {};
+  uint32_t n_layer = 0;  // all layers
+  // Matrices that every token is multiplied by, shared experts and the output's included. Of the
+  // embedding a token reads one row.
+  UseByType dense = {};
+  UseByType experts = {};  // the K experts of each layer, of mean size
+  uint64_t expert_bytes = 0;  // of the mean expert
+  uint64_t all_experts = 0;   // bytes
+};
+
+// Of `model`, with the experts of its catalog.
+ModelNeeds NeedsOf(const ModelFile& model);
+
+}  // namespace moestro

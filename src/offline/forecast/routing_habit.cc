@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#include "offline/forecast/routing_habit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace moestro {
+namespace {
+
+// From 0 to below 1, the same on every machine.
+double Uniform(std::mt19937_64& random) {
+  return static_cast<double>(random() >> 11) * 0x1.0p-53;
+}
+
+// One layer's router.
+class HabitRouter {
+ public:
+  HabitRouter(const MoeShape& shape, const RoutingHabit& habit, std::mt19937_64& random)
+      : habit_(habit), n_used_(shape.n_used), by_rank_(shape.n_expert), sums_(shape.n_expert) {
+    std::iota(by_rank_.begin(), by_rank_.end(), uint16_t{0});
+    std::ranges::shuffle(by_rank_, random);
+    double sum = 0.0;
+    for (size_t rank = 0; rank < sums_.size(); ++rank) {
+      sum += std::pow(static_cast<double>(rank) + 1.0, -habit.skew);
+      sums_[rank] = sum;
+    }
+  }
+
+  // K experts, each once.
+  void Choose(std::mt19937_64& random, std::vector<ExpertId>& experts) {
+    std::vector<ExpertId> chosen;
+    for (const ExpertId e : last_) {
+      if (Uniform(random) < habit_.again) chosen.push_back(e);
+    }
+    while (chosen.size() < n_used_) {
+      const ExpertId e = Draw(random);
+      if (!std::ranges::contains(chosen, e)) chosen.push_back(e);
+    }
+    experts.append_range(chosen);
+    last_ = std::move(chosen);
+  }
+
+ private:
+  ExpertId Draw(std::mt19937_64& random) const {
+    const auto at = std::ranges::upper_bound(sums_, Uniform(random) * sums_.back());
+    const auto rank = std::min<size_t>(static_cast<size_t>(at - sums_.begin()), sums_.size() - 1);
+    return ExpertId{by_rank_[rank]};
+  }
+
+  RoutingHabit habit_;
+  uint32_t n_used_;
+  std::vector<uint16_t> by_rank_;  // experts, likeliest first
+  std::vector<double> sums_;       // of chances up to a rank
+  std::vector<ExpertId> last_;     // of the token before
+};
+
+}  // namespace
+
+const RoutingHabit* RecordedHabitOf(std::string_view family) {
+  return family == "olmoe" ? &kRecordedRouting : nullptr;
+}
+
+Result<Trace> TraceOf(const MoeShape& shape, const RoutingHabit& habit, uint32_t tokens,
+                      uint64_t seed) {
+  TRY(Trace trace, Trace::Create({.model = {.shape = shape}}));
+  std::mt19937_64 random(seed);
+  std::vector<HabitRouter> layers;
+  for (uint32_t l = 0; l < shape.n_layer; ++l) layers.emplace_back(shape, habit, random);
+  trace.Reserve(tokens);
+  std::vector<ExpertId> experts;
+  for (uint32_t t = 0; t < tokens; ++t) {
+    experts.clear();
+    for (HabitRouter& layer : layers) layer.Choose(random, experts);
+    TRY_STATUS(trace.Add({.starts_sequence = t == 0, .experts = experts}));
+  }
+  return trace;
+}
+
+}  // namespace moestro

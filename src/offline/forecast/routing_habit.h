@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// Routing as models are known to do it, for a model that has not run yet. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/result.h"
+#include "core/model_id.h"
+#include "trace/trace.h"
+
+namespace moestro {
+
+struct RoutingHabit {
+  // Some experts are chosen more often: the n-th best of a layer (n + 1)^-skew times as often as
+  // the best.
+  double skew = 0.0;
+  // The chance that an expert of a token is the next token's, too, beyond what skew does.
+  double again = 0.0;
+};
+
+// Every expert as likely as any other: no model caches worse.
+inline constexpr RoutingHabit kEvenRouting{};
+// As the recorded routing of OLMoE-1B-7B caches (docs/plan.md has the comparison). Models with more
+// experts to choose from cache better.
+inline constexpr RoutingHabit kRecordedRouting{.skew = 0.55, .again = 0.22};
+
+// The habit of a family of which routing has been recorded; nullptr: none has.
+const RoutingHabit* RecordedHabitOf(std::string_view family);
+
+// A text of `tokens` decoded ones with this habit; the same for the same seed.
+// What Trace::Create() says of the shape.
+Result<Trace> TraceOf(const MoeShape& shape, const RoutingHabit& habit, uint32_t tokens,
+                      uint64_t seed);
+
+}  // namespace moestro
