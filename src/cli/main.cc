@@ -77,6 +77,7 @@ int Main(std::span<char*> argv) {
   AddSynth(line);
   AddTrace(line);
   AddSim(line);
+  AddPlan(line);
   AddProfile(line);
   AddImatrix(line);
   AddQuantize(line);

@@ -28,6 +28,8 @@ class ModelToLoad {
   bool is_native() const { return native_.has_value(); }
   // Why the native engine does not take a file of a known family; empty: it was not asked.
   const std::string& refusal() const { return refusal_; }
+  // REQUIRES: is_native().
+  const ModelFile& native() const { return *native_; }
   // REQUIRES: is_native() for TakeNative(), !is_native() for TakeHosted().
   ModelFile TakeNative() && { return *std::move(native_); }
   GgufFile TakeHosted() && { return *std::move(hosted_); }

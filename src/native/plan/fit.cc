@@ -35,20 +35,32 @@ FixedMemory EstimateFixed(const ModelSpec& spec, uint64_t dense_bytes, uint32_t 
           .process = kProcessEstimate};
 }
 
-std::vector<Fit> WhatFits(const ExpertCatalog& catalog, uint32_t n_used, const FixedMemory& fixed,
-                          uint64_t block) {
-  BudgetRequest request{.dense = fixed.dense,
+std::optional<Fit> FitIn(uint64_t ram, const ExpertCatalog& catalog, uint32_t n_used,
+                         const FixedMemory& fixed, uint64_t block) {
+  BudgetRequest request{.budget = ram,
+                        .dense = fixed.dense,
                         .kv = fixed.kv,
                         .work = fixed.work,
                         .process = fixed.process,
                         .classes = {}};
   uint64_t experts = 0;
-  uint64_t everything = fixed.dense + fixed.kv + fixed.work + fixed.process;
-  uint64_t smallest = everything;
   for (const PoolShape& pool : catalog.pools) {
     request.classes.push_back(
         {.slot_bytes = pool.slot_bytes(block), .experts = pool.experts, .minimum = n_used});
     experts += pool.experts;
+  }
+  const auto split = SplitBudget(request);
+  if (!split) return std::nullopt;
+  return Fit{.ram = ram,
+             .slots = std::accumulate(split->slots.begin(), split->slots.end(), uint64_t{0}),
+             .experts = experts};
+}
+
+std::vector<Fit> WhatFits(const ExpertCatalog& catalog, uint32_t n_used, const FixedMemory& fixed,
+                          uint64_t block) {
+  uint64_t everything = fixed.dense + fixed.kv + fixed.work + fixed.process;
+  uint64_t smallest = everything;
+  for (const PoolShape& pool : catalog.pools) {
     everything += pool.slot_bytes(block) * pool.experts;
     smallest += pool.slot_bytes(block) * n_used;
   }
@@ -63,11 +75,8 @@ std::vector<Fit> WhatFits(const ExpertCatalog& catalog, uint32_t n_used, const F
 
   std::vector<Fit> fits;
   for (const uint64_t budget : budgets) {
-    request.budget = budget;
-    const auto split = SplitBudget(request);
-    if (!split) continue;
-    const uint64_t slots = std::accumulate(split->slots.begin(), split->slots.end(), uint64_t{0});
-    fits.push_back({.ram = budget, .slots = slots, .experts = experts});
+    const std::optional<Fit> fit = FitIn(budget, catalog, n_used, fixed, block);
+    if (fit) fits.push_back(*fit);
   }
   return fits;
 }

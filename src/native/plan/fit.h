@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/expert_catalog.h"
@@ -44,8 +45,12 @@ struct DeviceFit {
 std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const ModelSpec& spec,
                                         const FixedMemory& fixed, uint32_t chunk);
 
+// What a budget of `ram` holds; nullopt: it is too small. `block`: the granularity of reads.
+std::optional<Fit> FitIn(uint64_t ram, const ExpertCatalog& catalog, uint32_t n_used,
+                         const FixedMemory& fixed, uint64_t block);
+
 // One entry for the smallest budget that works, then for each usual size of memory, up to a size
-// that holds everything. `block`: the granularity of reads.
+// that holds everything.
 std::vector<Fit> WhatFits(const ExpertCatalog& catalog, uint32_t n_used, const FixedMemory& fixed,
                           uint64_t block);
 

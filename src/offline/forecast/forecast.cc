@@ -24,6 +24,7 @@ constexpr double kReadBeside = 1.05;
 
 constexpr uint32_t kTokens = 224;
 constexpr uint32_t kUncounted = 112;  // that fill the slots
+constexpr uint64_t kMostChoices = 16384;  // of a token
 constexpr uint64_t kSeed = 1;
 constexpr double kPromptRows = 512.0;
 // What a prediction is off by where routing plays no part.
@@ -65,6 +66,10 @@ class Forecaster {
   Forecaster(const ModelNeeds& needs, const MachineRates& rates) : needs_(needs), rates_(rates) {}
 
   Status Prepare() {
+    if (uint64_t{needs_.shape.n_layer} * needs_.shape.n_used > kMostChoices) {
+      return Fail(Errc::kUnsupported, "a token chooses {} experts in each of {} layers, which is "
+                  "more than any known model", needs_.shape.n_used, needs_.shape.n_layer);
+    }
     TRY(const double experts,
         SecondsOf(needs_.experts, rates_, &KernelRate::decode, &WeightUse::bytes));
     TRY(resident_, ResidentSeconds(needs_, rates_));

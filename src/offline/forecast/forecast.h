@@ -38,7 +38,8 @@ inline constexpr double kWidestOfKnown = 1.5;
 // weights that was not measured.
 Result<double> ResidentSeconds(const ModelNeeds& needs, const MachineRates& rates);
 
-// One for each fit. As ResidentSeconds(); kInvalidRequest, too: a shape no trace can have.
+// One for each fit. As ResidentSeconds(); kInvalidRequest and kUnsupported, too: a shape that no
+// model has.
 Result<std::vector<Forecast>> Predict(const ModelNeeds& needs, const MachineRates& rates,
                                       std::span<const Fit> fits);
 

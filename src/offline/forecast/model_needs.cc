@@ -4,6 +4,7 @@
 #include <ggml.h>
 
 #include <cstddef>
+#include <string_view>
 
 namespace moestro {
 namespace {
@@ -14,14 +15,16 @@ void Add(UseByType& uses, ggml_type type, uint64_t bytes, uint64_t weights) {
   use.weights += weights;
 }
 
+uint64_t WeightsOf(const TensorInfo& tensor) {
+  return static_cast<uint64_t>(tensor.ne[0] * tensor.ne[1] * tensor.ne[2] * tensor.ne[3]);
+}
+
 // Norms and biases are read too, but take no time beside matrices.
 void AddDense(const ModelWeights& weights, ModelNeeds& needs) {
   for (const TensorInfo* tensor : weights.dense_tensors()) {
     const bool is_looked_up = tensor == weights.token_embd && weights.output != weights.token_embd;
     if (is_looked_up || tensor->ne[1] == 1) continue;
-    const auto count =
-        static_cast<uint64_t>(tensor->ne[0] * tensor->ne[1] * tensor->ne[2] * tensor->ne[3]);
-    Add(needs.dense, tensor->type, tensor->extent.length, count);
+    Add(needs.dense, tensor->type, tensor->extent.length, WeightsOf(*tensor));
   }
 }
 
@@ -39,7 +42,31 @@ void AddExperts(const LayerExperts& experts, uint32_t n_used, ModelNeeds& needs)
   }
 }
 
+void SetMeanExpert(ModelNeeds& needs) {
+  const uint64_t experts = needs.shape.experts();
+  needs.expert_bytes = experts > 0 ? needs.all_experts / experts : 0;
+}
+
 }  // namespace
+
+ModelNeeds NeedsByName(const GgufFile& file, const std::string& family, const MoeShape& shape) {
+  constexpr std::string_view kExperts = "_exps";
+  constexpr std::string_view kEmbedding = "token_embd.weight";
+  ModelNeeds needs{.family = family, .shape = shape, .n_layer = shape.n_layer};
+  const bool is_tied = file.Find("output.weight") == nullptr;
+  for (const TensorInfo& tensor : file.tensors()) {
+    if (tensor.ne[1] == 1 || (tensor.name == kEmbedding && !is_tied)) continue;
+    if (!tensor.name.contains(kExperts)) {
+      Add(needs.dense, tensor.type, tensor.extent.length, WeightsOf(tensor));
+      continue;
+    }
+    needs.all_experts += tensor.extent.length;
+    Add(needs.experts, tensor.type, tensor.extent.length * shape.n_used / shape.n_expert,
+        WeightsOf(tensor) * shape.n_used / shape.n_expert);
+  }
+  SetMeanExpert(needs);
+  return needs;
+}
 
 ModelNeeds NeedsOf(const ModelFile& model) {
   ModelNeeds needs{
@@ -48,8 +75,7 @@ ModelNeeds NeedsOf(const ModelFile& model) {
   for (const LayerWeights& layer : model.weights.layers) {
     AddExperts(layer.experts, needs.shape.n_used, needs);
   }
-  const uint64_t experts = needs.shape.experts();
-  needs.expert_bytes = experts > 0 ? needs.all_experts / experts : 0;
+  SetMeanExpert(needs);
   return needs;
 }
 

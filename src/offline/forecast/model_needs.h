@@ -29,7 +29,8 @@ struct ModelNeeds {
   uint64_t all_experts = 0;   // bytes
 };
 
-// Of `model`, with the experts of its catalog.
 ModelNeeds NeedsOf(const ModelFile& model);
+// Of a model that only libllama knows, by the names of tensors.
+ModelNeeds NeedsByName(const GgufFile& file, const std::string& family, const MoeShape& shape);
 
 }  // namespace moestro

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT
+#include "cli/plan_report.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/format.h"
+
+namespace moestro {
+namespace {
+
+constexpr double kGiga = 1e9;
+
+// "12 to 18", "14.2 to 16.9".
+std::string SpeedText(const SpeedRange& speed) {
+  const auto text = [](double x) { return x < 10.0 ? Format("{:.1f}", x) : Format("{:.0f}", x); };
+  return Format("{} to {}", text(speed.low), text(speed.high));
+}
+
+std::string MachineText(const PlanReport& r) {
+  return Format("machine    {}; {} of memory, disk {:.1f} GB/s ({})\n", r.machine.cpu,
+                FormatBytes(r.machine.memory), r.machine.disk / kGiga, r.measured);
+}
+
+std::string ModelText(const PlanReport& r) {
+  const PlannedModel& p = r.planned;
+  std::string text = Format("model      {}, {} in {} file{}\n", p.title, FormatBytes(p.file_bytes),
+                            p.n_files, p.n_files == 1 ? "" : "s");
+  text += p.engine == "native"
+              ? std::string("engine     native\n")
+              : Format("engine     hosted: libllama's forward pass on experts within the budget{}\n",
+                       p.refusal.empty() ? "" : " (" + p.refusal + ")");
+  return text;
+}
+
+// What the budget goes to.
+std::string BudgetText(const PlanReport& r) {
+  const uint64_t least = r.forecasts.empty() ? 0 : r.forecasts.front().fit.ram;
+  if (!r.chosen) {
+    return Format("fits       no: the smallest budget that works is {}\n", FormatBytes(least));
+  }
+  const Fit& fit = r.chosen->fit;
+  const FixedMemory& fixed = r.planned.fixed;
+  std::string text = Format("fits       yes, from {}\n", FormatBytes(least));
+  text += Format("{}  --ram {}: {:.0f} % of the experts in memory{}\n",
+                 r.is_recommended ? "recommended" : "asked for  ", FormatBytes(fit.ram),
+                 100.0 * fit.share(),
+                 fit.slots < fit.experts ? ", the others read from the disk when needed" : "");
+  text += Format("           {} always there, {} for {} tokens of context, {} to work with\n",
+                 FormatBytes(fixed.dense), FormatBytes(fixed.kv), r.planned.ctx,
+                 FormatBytes(fixed.work + fixed.process));
+  text += Format("speed      {} tok/s decoded, {} tok/s of a prompt\n",
+                 SpeedText(r.chosen->decode), SpeedText(r.chosen->prompt));
+  return text;
+}
+
+std::string RoutingText(const PlanReport& r) {
+  if (r.is_routing_known) {
+    return Format("routing    as it was recorded of {}\n", r.planned.needs.family);
+  }
+  return Format(
+      "routing    none of {} has been recorded: from even routing to that of a recorded model\n",
+      r.planned.needs.family);
+}
+
+std::string DiskText(const PlanReport& r) {
+  if (r.to_fetch == 0) return Format("disk       the model is here, in {}\n", r.folder);
+  std::string text =
+      Format("disk       {} to fetch into {}", FormatBytes(r.to_fetch), r.folder);
+  if (r.free_bytes) {
+    text += Format(", {} free", FormatBytes(*r.free_bytes));
+    if (*r.free_bytes < r.to_fetch) {
+      text += Format(": {} too little", FormatBytes(r.to_fetch - *r.free_bytes));
+    }
+  }
+  return text + "\n";
+}
+
+std::string TableText(const PlanReport& r) {
+  std::string text = "\n--ram (about)   experts in memory   decode tok/s   prompt tok/s\n";
+  for (const Forecast& f : r.forecasts) {
+    text += Format("  {:>10}          {:5.1f} %        {:>12}   {:>12}{}\n", FormatBytes(f.fit.ram),
+                   100.0 * f.fit.share(), SpeedText(f.decode), SpeedText(f.prompt),
+                   f.fit.ram > r.machine.memory ? "   more than this machine has" : "");
+  }
+  return text;
+}
+
+std::string ChoicesText(const PlanReport& r) {
+  if (r.choices.empty()) return {};
+  std::string text = "\nfiles, the best first   size         decode tok/s in that memory\n";
+  for (const PlannedChoice& choice : r.choices) {
+    text += Format("{} {:<22} {:>10}   {:>12}\n", choice.is_planned ? "*" : " ", choice.label,
+                   FormatBytes(choice.bytes),
+                   choice.decode ? SpeedText(*choice.decode) : "does not fit");
+  }
+  return text;
+}
+
+Json SpeedAsJson(const SpeedRange& speed) {
+  Json json = Json::Object();
+  json.Set("low", speed.low).Set("high", speed.high).Set("middle", speed.middle());
+  return json;
+}
+
+Json ForecastAsJson(const Forecast& f) {
+  Json json = Json::Object();
+  json.Set("ram", f.fit.ram)
+      .Set("slots", f.fit.slots)
+      .Set("experts", f.fit.experts)
+      .Set("expert_share", f.fit.share())
+      .Set("decode_tps", SpeedAsJson(f.decode))
+      .Set("prompt_tps", SpeedAsJson(f.prompt));
+  return json;
+}
+
+Json ChoicesAsJson(const PlanReport& r) {
+  Json choices = Json::Array();
+  for (const PlannedChoice& choice : r.choices) {
+    Json json = Json::Object();
+    json.Set("label", choice.label)
+        .Set("bytes", choice.bytes)
+        .Set("is_planned", choice.is_planned)
+        .Set("decode_tps", choice.decode ? SpeedAsJson(*choice.decode) : Json());
+    choices.Push(std::move(json));
+  }
+  return choices;
+}
+
+}  // namespace
+
+std::string PlanText(const PlanReport& report) {
+  return ModelText(report) + MachineText(report) + BudgetText(report) + RoutingText(report) +
+         DiskText(report) + TableText(report) + ChoicesText(report);
+}
+
+Json PlanAsJson(const PlanReport& r) {
+  Json table = Json::Array();
+  for (const Forecast& f : r.forecasts) table.Push(ForecastAsJson(f));
+  Json machine = Json::Object();
+  machine.Set("cpu", r.machine.cpu)
+      .Set("threads", r.machine.threads)
+      .Set("memory", r.machine.memory)
+      .Set("disk_bytes_per_second", r.machine.disk)
+      .Set("measured", r.measured);
+  const PlannedModel& p = r.planned;
+  Json json = Json::Object();
+  json.Set("model", r.model)
+      .Set("title", p.title)
+      .Set("architecture", p.needs.family)
+      .Set("engine", p.engine)
+      .Set("files", p.n_files)
+      .Set("file_bytes", p.file_bytes)
+      .Set("ctx", p.ctx)
+      .Set("dense_bytes", p.fixed.dense)
+      .Set("kv_bytes", p.fixed.kv)
+      .Set("work_bytes", p.fixed.work + p.fixed.process)
+      .Set("expert_bytes", p.needs.all_experts)
+      .Set("fits", r.chosen.has_value())
+      .Set("smallest", r.forecasts.empty() ? Json() : Json(r.forecasts.front().fit.ram))
+      .Set("is_recommended", r.is_recommended)
+      .Set("chosen", r.chosen ? ForecastAsJson(*r.chosen) : Json())
+      .Set("recorded_routing", r.is_routing_known)
+      .Set("folder", r.folder)
+      .Set("bytes_to_fetch", r.to_fetch)
+      .Set("free_bytes", r.free_bytes ? Json(*r.free_bytes) : Json())
+      .Set("machine", std::move(machine))
+      .Set("budgets", std::move(table))
+      .Set("choices", ChoicesAsJson(r));
+  return json;
+}
+
+}  // namespace moestro

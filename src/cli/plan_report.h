@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+// What `moestro plan` says, for people and as JSON.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "core/machine_rates.h"
+#include "offline/forecast/forecast.h"
+#include "offline/forecast/planned_model.h"
+
+namespace moestro {
+
+// Another file of the same repository, by what is read of the planned one: its speeds are scaled.
+struct PlannedChoice {
+  std::string label = {};  // "Q4_K_M"
+  uint64_t bytes = 0;
+  bool is_planned = false;  // the one that the rest of the plan is about
+  std::optional<SpeedRange> decode = {};  // in the recommended budget; nullopt: it does not fit
+};
+
+struct PlanReport {
+  std::string model = {};   // as it was given
+  std::string folder = {};  // where it is, or would be put
+  uint64_t to_fetch = 0;    // bytes; 0: it is here
+  std::optional<uint64_t> free_bytes = {};  // of that disk
+  PlannedModel planned = {};
+  MachineRates machine = {};
+  std::string measured = {};  // where the machine's speeds are from
+  bool is_routing_known = false;
+  std::vector<Forecast> forecasts = {};   // rising budgets
+  std::optional<Forecast> chosen = {};    // of --ram, or what is recommended; nullopt: none fits
+  bool is_recommended = false;            // it is not --ram's
+  std::vector<PlannedChoice> choices = {};  // the best first; empty: there is one file
+};
+
+std::string PlanText(const PlanReport& report);
+Json PlanAsJson(const PlanReport& report);
+
+}  // namespace moestro

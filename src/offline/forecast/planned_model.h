@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// A model whose directory has been read and nothing else: what it needs of memory and of a machine.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "core/expert_catalog.h"
+#include "core/kv_type.h"
+#include "load/model_to_load.h"
+#include "native/plan/fit.h"
+#include "offline/forecast/model_needs.h"
+
+namespace moestro {
+
+struct ContextWish {
+  uint32_t ctx = 4096;  // tokens; capped at the model's
+  uint32_t chunk = 0;   // 0: plan/prompt_chunk.h
+  KvType kv_type = KvType::kF16;
+};
+
+struct PlannedModel {
+  std::string title = {};    // name and architecture
+  std::string engine = {};   // "native", "hosted"
+  std::string refusal = {};  // why a known family's file is hosted; empty: it is not
+  size_t n_files = 1;
+  uint64_t file_bytes = 0;
+  uint32_t ctx = 0;
+  ModelNeeds needs = {};
+  ExpertCatalog catalog = {};  // of a hosted model only its pool
+  FixedMemory fixed = {};
+
+  // Reads no more of the file. kInvalidRequest: the type of keys and values does not fit the model.
+  // kUnsupported: a hosted model without experts.
+  static Result<PlannedModel> Of(const ModelToLoad& model, const ContextWish& wish);
+
+  std::vector<Fit> fits() const;
+  std::optional<Fit> fit_in(uint64_t ram) const;
+};
+
+}  // namespace moestro

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+#include "offline/forecast/routing_habit.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace moestro {
+namespace {
+
+constexpr MoeShape kShape{.n_layer = 4, .n_expert = 64, .n_used = 8};
+
+// Of the experts of a token, the share that the token before had, too.
+double ShareAgain(const Trace& trace) {
+  uint64_t again = 0;
+  uint64_t all = 0;
+  for (size_t t = 1; t < trace.tokens(); ++t) {
+    for (uint32_t l = 0; l < kShape.n_layer; ++l) {
+      for (const ExpertId e : trace.experts(t, l)) {
+        again += std::ranges::contains(trace.experts(t - 1, l), e);
+        ++all;
+      }
+    }
+  }
+  return static_cast<double>(again) / static_cast<double>(all);
+}
+
+TEST(RoutingHabit, EvenRoutingChoosesAnyExpert) {
+  const auto trace = TraceOf(kShape, kEvenRouting, 400, 1);
+  ASSERT_TRUE(trace) << trace.error().message;
+  EXPECT_NEAR(ShareAgain(*trace), 8.0 / 64.0, 0.01);
+  std::vector<uint64_t> uses(kShape.n_expert);
+  for (size_t t = 0; t < trace->tokens(); ++t) {
+    for (const ExpertId e : trace->experts(t, 0)) ++uses[e.value];
+  }
+  EXPECT_GT(std::ranges::min(uses), 25U);  // 50 each
+  EXPECT_LT(std::ranges::max(uses), 80U);
+}
+
+TEST(RoutingHabit, RecordedRoutingComesBack) {
+  const auto trace = TraceOf(kShape, kRecordedRouting, 400, 1);
+  ASSERT_TRUE(trace) << trace.error().message;
+  EXPECT_GT(ShareAgain(*trace), 2.0 * 8.0 / 64.0);
+}
+
+TEST(RoutingHabit, TheSameForTheSameSeed) {
+  const auto of = [](uint64_t seed) { return *TraceOf(kShape, kRecordedRouting, 20, seed); };
+  EXPECT_EQ(of(3), of(3));
+  EXPECT_NE(of(3), of(4));
+}
+
+TEST(RoutingHabit, AllExpertsOfALayerMayBeUsed) {
+  const auto trace = TraceOf({.n_layer = 1, .n_expert = 8, .n_used = 8}, kRecordedRouting, 5, 1);
+  ASSERT_TRUE(trace) << trace.error().message;
+  EXPECT_EQ(trace->tokens(), 5U);
+}
+
+TEST(RoutingHabit, AnImpossibleShapeIsAnError) {
+  EXPECT_FALSE(TraceOf({.n_layer = 1, .n_expert = 4, .n_used = 5}, kEvenRouting, 5, 1));
+}
+
+}  // namespace
+}  // namespace moestro
