@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/cache_folder.h"
 #include "base/format.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -20,6 +21,7 @@
 #include "cli/features.h"
 #include "cli/flags.h"
 #include "cli/output.h"
+#include "cli/planned_line.h"
 #include "cli/recording.h"
 #include "cli/report.h"
 #include "cli/terminal_session.h"
@@ -78,6 +80,7 @@ struct Measured {
   std::string arch;
   uint32_t chunk = 0;
   std::optional<Forecast> forecast = {};
+  std::optional<PlannedSpeed> planned = {};
 };
 
 // As if a user wrote the prompt meanwhile.
@@ -241,6 +244,7 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   run.logits_hash = rows.hash();
   TRY(run.report, MakeReport(*engine, rows.sequences(), true, disk));
   run.report.stats.prefill = prefill;
+  run.planned = FindPlanned(CacheFolder(), options.common.engine.threads, *engine, run.report);
   if (run.report.stats.decode.bytes_read > 0) {
     TRY(run.report.together, ProbeTogether(*engine, rows));
   }
@@ -256,6 +260,7 @@ Json ToJson(const BenchOptions& options, const Measured& run) {
   Json object = Json::Object();
   object.Set("model", options.model).Set("architecture", run.arch);
   AddReport(object, run.report);
+  if (run.planned) AddPlanned(object, *run.planned);
   object.Set("threads", options.common.engine.threads)
       .Set("ctx", options.common.engine.ctx)
       .Set("chunk", run.chunk)
@@ -344,6 +349,7 @@ Status Run(BenchOptions& options) {
     options.common.engine.planned = {};  // is the same again
     runs.push_back(ToJson(options, run));
     summary = SummaryText(run.report);
+    if (run.planned) summary += PlannedText(*run.planned, run.report);
     if (run.forecast) summary += ForecastText(*run.forecast, run.report.stats.decode);
     LogInfo("run {} of {}: {}", i + 1, options.runs, runs.back().Dump());
   }

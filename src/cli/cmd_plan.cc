@@ -7,6 +7,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/cache_folder.h"
@@ -17,11 +18,12 @@
 #include "cli/output.h"
 #include "cli/plan_report.h"
 #include "cli/report.h"
+#include "learned/kept_plan.h"
 #include "learned/rates_file.h"
 #include "load/model_to_load.h"
-#include "offline/forecast/forecast.h"
-#include "offline/forecast/planned_model.h"
-#include "offline/forecast/routing_habit.h"
+#include "offline/speed/predict_speed.h"
+#include "offline/speed/planned_model.h"
+#include "offline/speed/routing_habit.h"
 
 namespace moestro {
 namespace {
@@ -48,6 +50,7 @@ Result<PlanReport> MakePlan(const PlanOptions& options) {
   PlanReport report{.model = options.model};
   {
     TRY(const ModelToLoad model, ModelToLoad::Open(options.model, engine.engine));
+    report.fingerprint = model.id().fingerprint;
     TRY(report.planned,
         PlannedModel::Of(model,
                          {.ctx = engine.ctx, .chunk = engine.chunk, .kv_type = engine.kv_type}));
@@ -55,27 +58,39 @@ Result<PlanReport> MakePlan(const PlanOptions& options) {
   std::error_code unknown;
   const std::filesystem::path whole = std::filesystem::absolute(options.model, unknown);
   report.folder = whole.parent_path().string();
-  TRY(MachineSpeeds speeds,
+  TRY(MachineSpeeds machine,
       FindSpeeds({.file = options.machine,
                   .is_measured = options.measures,
                   .threads = engine.threads,
                   .disk = {.folder = report.folder, .file = options.model},
                   .kept_in = CacheFolder()},
                  report.planned.needs));
-  report.machine = std::move(speeds.rates);
-  report.measured = std::move(speeds.from);
+  report.machine = std::move(machine.rates);
+  report.measured = std::move(machine.from);
   report.is_routing_known = RecordedHabitOf(report.planned.needs.family) != nullptr;
   const std::vector<Fit> fits = report.planned.fits();
-  TRY(report.forecasts, Predict(report.planned.needs, report.machine, fits));
+  TRY(report.speeds, PredictSpeeds(report.planned.needs, report.machine, fits));
   report.is_recommended = engine.ram_bytes == 0;
   const uint64_t ram =
       report.is_recommended ? Recommended(report.machine, fits) : engine.ram_bytes;
   if (const std::optional<Fit> fit = report.planned.fit_in(ram)) {
-    TRY(std::vector<Forecast> forecasts,
-        Predict(report.planned.needs, report.machine, {&*fit, 1}));
-    report.chosen = forecasts.front();
+    TRY(const std::vector<BudgetSpeed> speeds,
+        PredictSpeeds(report.planned.needs, report.machine, {&*fit, 1}));
+    report.chosen = speeds.front();
   }
   return report;
+}
+
+// For the runs that follow here.
+void Keep(const PlanReport& report) {
+  std::vector<PlannedSpeed> points;
+  for (const BudgetSpeed& speed : report.speeds) {
+    if (!points.empty() && speed.fit.share() <= points.back().share) continue;
+    points.push_back({.share = speed.fit.share(),
+                      .low = speed.decode.low,
+                      .high = speed.decode.high});
+  }
+  KeepPlan(CacheFolder(), report.fingerprint, report.machine.threads, points);
 }
 
 Status Run(const PlanOptions& options) {
@@ -84,6 +99,7 @@ Status Run(const PlanOptions& options) {
   if (!options.machine_out.empty()) {
     TRY_STATUS(WriteRates(options.machine_out, report.machine));
   }
+  if (options.machine.empty()) Keep(report);
   if (options.common.json) return output.Write(PlanAsJson(report).Dump() + "\n");
   return output.Write(PlanText(report));
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cache_folder.h"
 #include "base/format.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -25,6 +26,7 @@
 #include "cli/one_step_kl_report.h"
 #include "cli/output.h"
 #include "cli/plan_log.h"
+#include "cli/planned_line.h"
 #include "cli/report.h"
 #include "cli/sampling_flags.h"
 #include "cli/terminal_session.h"
@@ -162,6 +164,10 @@ Status Converse(const RunOptions& options, const std::optional<std::string>& pro
 Status PrintSummary(const RunOptions& options, Session& session, const OneStepKl& checked) {
   TRY(const RunReport report, MakeReport(session.engine(), session.sequence(), false));
   std::string summary = SummaryText(report);
+  if (const auto planned = FindPlanned(CacheFolder(), options.common.engine.threads,
+                                       session.engine(), report)) {
+    summary += PlannedText(*planned, report);
+  }
   if (const auto wish = options.common.quality.kl) {
     const EngineOptions& engine = options.common.engine;
     summary += DescribeOneStepKl(checked, *wish, engine.is_exact());

@@ -8,7 +8,7 @@
 #include "base/result.h"
 #include "core/machine_rates.h"
 #include "native/machine_probe.h"
-#include "offline/forecast/model_needs.h"
+#include "offline/speed/model_needs.h"
 
 namespace moestro {
 

@@ -36,7 +36,7 @@ std::string ModelText(const PlanReport& r) {
 
 // What the budget goes to.
 std::string BudgetText(const PlanReport& r) {
-  const uint64_t least = r.forecasts.empty() ? 0 : r.forecasts.front().fit.ram;
+  const uint64_t least = r.speeds.empty() ? 0 : r.speeds.front().fit.ram;
   if (!r.chosen) {
     return Format("fits       no: the smallest budget that works is {}\n", FormatBytes(least));
   }
@@ -79,7 +79,7 @@ std::string DiskText(const PlanReport& r) {
 
 std::string TableText(const PlanReport& r) {
   std::string text = "\n--ram (about)   experts in memory   decode tok/s   prompt tok/s\n";
-  for (const Forecast& f : r.forecasts) {
+  for (const BudgetSpeed& f : r.speeds) {
     text += Format("  {:>10}          {:5.1f} %        {:>12}   {:>12}{}\n", FormatBytes(f.fit.ram),
                    100.0 * f.fit.share(), SpeedText(f.decode), SpeedText(f.prompt),
                    f.fit.ram > r.machine.memory ? "   more than this machine has" : "");
@@ -104,7 +104,7 @@ Json SpeedAsJson(const SpeedRange& speed) {
   return json;
 }
 
-Json ForecastAsJson(const Forecast& f) {
+Json BudgetAsJson(const BudgetSpeed& f) {
   Json json = Json::Object();
   json.Set("ram", f.fit.ram)
       .Set("slots", f.fit.slots)
@@ -137,7 +137,7 @@ std::string PlanText(const PlanReport& report) {
 
 Json PlanAsJson(const PlanReport& r) {
   Json table = Json::Array();
-  for (const Forecast& f : r.forecasts) table.Push(ForecastAsJson(f));
+  for (const BudgetSpeed& f : r.speeds) table.Push(BudgetAsJson(f));
   Json machine = Json::Object();
   machine.Set("cpu", r.machine.cpu)
       .Set("threads", r.machine.threads)
@@ -158,9 +158,9 @@ Json PlanAsJson(const PlanReport& r) {
       .Set("work_bytes", p.fixed.work + p.fixed.process)
       .Set("expert_bytes", p.needs.all_experts)
       .Set("fits", r.chosen.has_value())
-      .Set("smallest", r.forecasts.empty() ? Json() : Json(r.forecasts.front().fit.ram))
+      .Set("smallest", r.speeds.empty() ? Json() : Json(r.speeds.front().fit.ram))
       .Set("is_recommended", r.is_recommended)
-      .Set("chosen", r.chosen ? ForecastAsJson(*r.chosen) : Json())
+      .Set("chosen", r.chosen ? BudgetAsJson(*r.chosen) : Json())
       .Set("recorded_routing", r.is_routing_known)
       .Set("folder", r.folder)
       .Set("bytes_to_fetch", r.to_fetch)

@@ -9,8 +9,8 @@
 
 #include "base/json.h"
 #include "core/machine_rates.h"
-#include "offline/forecast/forecast.h"
-#include "offline/forecast/planned_model.h"
+#include "offline/speed/predict_speed.h"
+#include "offline/speed/planned_model.h"
 
 namespace moestro {
 
@@ -27,12 +27,13 @@ struct PlanReport {
   std::string folder = {};  // where it is, or would be put
   uint64_t to_fetch = 0;    // bytes; 0: it is here
   std::optional<uint64_t> free_bytes = {};  // of that disk
+  uint64_t fingerprint = 0;
   PlannedModel planned = {};
   MachineRates machine = {};
   std::string measured = {};  // where the machine's speeds are from
   bool is_routing_known = false;
-  std::vector<Forecast> forecasts = {};   // rising budgets
-  std::optional<Forecast> chosen = {};    // of --ram, or what is recommended; nullopt: none fits
+  std::vector<BudgetSpeed> speeds = {};   // rising budgets
+  std::optional<BudgetSpeed> chosen = {};    // of --ram, or what is recommended; nullopt: none fits
   bool is_recommended = false;            // it is not --ram's
   std::vector<PlannedChoice> choices = {};  // the best first; empty: there is one file
 };

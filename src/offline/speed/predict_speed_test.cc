@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "offline/forecast/forecast.h"
+#include "offline/speed/predict_speed.h"
 
 #include <gtest/gtest.h>
 
@@ -40,34 +40,34 @@ Fit FitOf(double share) {
           .experts = all};
 }
 
-std::vector<Forecast> PredictAll(const ModelNeeds& needs, const MachineRates& rates) {
+std::vector<BudgetSpeed> PredictAll(const ModelNeeds& needs, const MachineRates& rates) {
   const std::vector<Fit> fits{FitOf(0.1), FitOf(0.3), FitOf(0.6), FitOf(1.0)};
-  auto forecasts = Predict(needs, rates, fits);
-  EXPECT_TRUE(forecasts) << forecasts.error().message;
-  return forecasts ? *std::move(forecasts) : std::vector<Forecast>();
+  auto speeds = PredictSpeeds(needs, rates, fits);
+  EXPECT_TRUE(speeds) << speeds.error().message;
+  return speeds ? *std::move(speeds) : std::vector<BudgetSpeed>();
 }
 
-TEST(Forecast, MoreMemoryIsFaster) {
-  const std::vector<Forecast> forecasts = PredictAll(Needs(), Rates());
-  ASSERT_EQ(forecasts.size(), 4U);
-  for (size_t i = 1; i < forecasts.size(); ++i) {
-    EXPECT_GT(forecasts[i].decode.low, forecasts[i - 1].decode.low);
-    EXPECT_GE(forecasts[i].prompt.low, forecasts[i - 1].prompt.low);
+TEST(PredictSpeed, MoreMemoryIsFaster) {
+  const std::vector<BudgetSpeed> speeds = PredictAll(Needs(), Rates());
+  ASSERT_EQ(speeds.size(), 4U);
+  for (size_t i = 1; i < speeds.size(); ++i) {
+    EXPECT_GT(speeds[i].decode.low, speeds[i - 1].decode.low);
+    EXPECT_GE(speeds[i].prompt.low, speeds[i - 1].prompt.low);
   }
 }
 
-TEST(Forecast, EndsOfARangeAreNotFarApart) {
-  for (const Forecast& f : PredictAll(Needs(), Rates())) {
+TEST(PredictSpeed, EndsOfARangeAreNotFarApart) {
+  for (const BudgetSpeed& f : PredictAll(Needs(), Rates())) {
     EXPECT_LE(f.decode.high, f.decode.low * kWidest * 1.0001);
     EXPECT_GT(f.decode.high, f.decode.low);
   }
-  for (const Forecast& f : PredictAll(Needs("olmoe"), Rates())) {
+  for (const BudgetSpeed& f : PredictAll(Needs("olmoe"), Rates())) {
     EXPECT_LE(f.decode.high, f.decode.low * kWidestOfKnown * 1.0001);
   }
 }
 
 // All in memory, a token takes what its weights and the layers take.
-TEST(Forecast, ResidentByTheKernelsAlone) {
+TEST(PredictSpeed, ResidentByTheKernelsAlone) {
   const auto seconds = ResidentSeconds(Needs(), Rates());
   ASSERT_TRUE(seconds);
   const ModelNeeds needs = Needs();
@@ -78,8 +78,8 @@ TEST(Forecast, ResidentByTheKernelsAlone) {
 }
 
 // No faster than the disk brings what even routing misses, nor slower than if nothing was kept.
-TEST(Forecast, BoundByTheDisk) {
-  const Forecast least = PredictAll(Needs(), Rates()).front();
+TEST(PredictSpeed, BoundByTheDisk) {
+  const BudgetSpeed least = PredictAll(Needs(), Rates()).front();
   const auto token = static_cast<double>(Needs().experts.at("q4_0").bytes);
   EXPECT_GT(least.decode.low, 0.5 * 2e9 / token);
   EXPECT_LT(least.decode.low, 2e9 / (token * 0.6));
@@ -88,21 +88,21 @@ TEST(Forecast, BoundByTheDisk) {
   EXPECT_GT(PredictAll(Needs(), fast).front().decode.low, 2.0 * least.decode.low);
 }
 
-TEST(Forecast, WhatIsNotKnownIsNamed) {
+TEST(PredictSpeed, WhatIsNotKnownIsNamed) {
   MachineRates rates = Rates();
   rates.kernels.front().type = "q8_0";
-  const auto forecasts = Predict(Needs(), rates, {});
-  ASSERT_FALSE(forecasts);
-  EXPECT_NE(forecasts.error().message.find("q4_0"), std::string::npos);
+  const auto speeds = PredictSpeeds(Needs(), rates, {});
+  ASSERT_FALSE(speeds);
+  EXPECT_NE(speeds.error().message.find("q4_0"), std::string::npos);
   rates = Rates();
   rates.disk = 0.0;
-  EXPECT_FALSE(Predict(Needs(), rates, {}));
+  EXPECT_FALSE(PredictSpeeds(Needs(), rates, {}));
 }
 
-TEST(Forecast, AShapeOfNoModelIsRefused) {
+TEST(PredictSpeed, AShapeOfNoModelIsRefused) {
   ModelNeeds needs = Needs();
   needs.shape = {.n_layer = 4096, .n_expert = 4096, .n_used = 4096};
-  EXPECT_FALSE(Predict(needs, Rates(), {}));
+  EXPECT_FALSE(PredictSpeeds(needs, Rates(), {}));
 }
 
 }  // namespace

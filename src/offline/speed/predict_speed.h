@@ -11,7 +11,7 @@
 #include "base/result.h"
 #include "core/machine_rates.h"
 #include "native/plan/fit.h"
-#include "offline/forecast/model_needs.h"
+#include "offline/speed/model_needs.h"
 
 namespace moestro {
 
@@ -23,7 +23,7 @@ struct SpeedRange {
   bool contains(double speed) const { return speed >= low && speed <= high; }
 };
 
-struct Forecast {
+struct BudgetSpeed {
   Fit fit = {};
   SpeedRange decode = {};  // behind the first hundred tokens
   SpeedRange prompt = {};  // of 512 tokens
@@ -40,7 +40,7 @@ Result<double> ResidentSeconds(const ModelNeeds& needs, const MachineRates& rate
 
 // One for each fit. As ResidentSeconds(); kInvalidRequest and kUnsupported, too: a shape that no
 // model has.
-Result<std::vector<Forecast>> Predict(const ModelNeeds& needs, const MachineRates& rates,
+Result<std::vector<BudgetSpeed>> PredictSpeeds(const ModelNeeds& needs, const MachineRates& rates,
                                       std::span<const Fit> fits);
 
 }  // namespace moestro

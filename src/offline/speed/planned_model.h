@@ -12,7 +12,7 @@
 #include "core/kv_type.h"
 #include "load/model_to_load.h"
 #include "native/plan/fit.h"
-#include "offline/forecast/model_needs.h"
+#include "offline/speed/model_needs.h"
 
 namespace moestro {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "offline/forecast/planned_model.h"
+#include "offline/speed/planned_model.h"
 
 #include <algorithm>
 

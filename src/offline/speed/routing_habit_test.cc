@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "offline/forecast/routing_habit.h"
+#include "offline/speed/routing_habit.h"
 
 #include <gtest/gtest.h>
 

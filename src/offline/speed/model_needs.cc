@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "offline/forecast/model_needs.h"
+#include "offline/speed/model_needs.h"
 
 #include <ggml.h>
 

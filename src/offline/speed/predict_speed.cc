@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "offline/forecast/forecast.h"
+#include "offline/speed/predict_speed.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "core/machine_costs.h"
-#include "offline/forecast/routing_habit.h"
+#include "offline/speed/routing_habit.h"
 #include "sim/replay.h"
 
 namespace moestro {
@@ -61,9 +61,9 @@ SpeedRange Around(double speed, double factor) {
   return {.low = speed / factor, .high = speed * factor};
 }
 
-class Forecaster {
+class SpeedModel {
  public:
-  Forecaster(const ModelNeeds& needs, const MachineRates& rates) : needs_(needs), rates_(rates) {}
+  SpeedModel(const ModelNeeds& needs, const MachineRates& rates) : needs_(needs), rates_(rates) {}
 
   Status Prepare() {
     if (uint64_t{needs_.shape.n_layer} * needs_.shape.n_used > kMostChoices) {
@@ -134,17 +134,17 @@ Result<double> ResidentSeconds(const ModelNeeds& needs, const MachineRates& rate
   return dense + experts + needs.n_layer * kLayerSeconds;
 }
 
-Result<std::vector<Forecast>> Predict(const ModelNeeds& needs, const MachineRates& rates,
+Result<std::vector<BudgetSpeed>> PredictSpeeds(const ModelNeeds& needs, const MachineRates& rates,
                                       std::span<const Fit> fits) {
   if (!(rates.disk > 0.0)) return Fail(Errc::kInvalidRequest, "the speed of the disk is not known");
-  Forecaster forecaster(needs, rates);
-  TRY_STATUS(forecaster.Prepare());
-  std::vector<Forecast> forecasts;
+  SpeedModel model(needs, rates);
+  TRY_STATUS(model.Prepare());
+  std::vector<BudgetSpeed> speeds;
   for (const Fit& fit : fits) {
-    TRY(const SpeedRange decode, forecaster.Decode(fit));
-    forecasts.push_back({.fit = fit, .decode = decode, .prompt = forecaster.Prompt(fit)});
+    TRY(const SpeedRange decode, model.Decode(fit));
+    speeds.push_back({.fit = fit, .decode = decode, .prompt = model.Prompt(fit)});
   }
-  return forecasts;
+  return speeds;
 }
 
 }  // namespace moestro

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#include "cli/planned_line.h"
+
+#include "base/format.h"
+#include "engine/engine_options.h"
+
+namespace moestro {
+
+std::optional<PlannedSpeed> FindPlanned(const std::string& folder, uint32_t threads,
+                                        const Engine& engine, const RunReport& report) {
+  constexpr uint64_t kFewestTokens = 48;  // fewer tell of the start
+  const PhaseStats& decode = report.stats.decode;
+  const MemoryPlan& memory = report.memory;
+  const bool is_plain = memory.devices.empty() && memory.n_low_slots == 0 &&
+                        report.probes.rows_per_step == 1 && decode.losses.missing == 0;
+  if (!is_plain || decode.tokens < kFewestTokens || memory.n_experts == 0) return std::nullopt;
+  const double share =
+      static_cast<double>(memory.n_slots) / static_cast<double>(memory.n_experts);
+  return SpeedAt(KeptPlan(folder, engine.facts().id.fingerprint, ResolveThreads(threads)), share);
+}
+
+std::string PlannedText(const PlannedSpeed& planned, const RunReport& report) {
+  const double came = report.stats.decode.tokens_per_second();
+  const char* const where = came < planned.low    ? "less than planned"
+                            : came > planned.high ? "more than planned"
+                                                  : "as planned";
+  return Format("planned  {:.1f} to {:.1f} tok/s in decode; {:.1f} came, {}\n", planned.low,
+                planned.high, came, where);
+}
+
+void AddPlanned(Json& object, const PlannedSpeed& planned) {
+  object.Set("planned_low_tps", planned.low).Set("planned_high_tps", planned.high);
+}
+
+}  // namespace moestro

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// What `moestro plan` predicted, beside what came of it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/json.h"
+#include "engine/engine.h"
+#include "engine/run_report.h"
+#include "learned/kept_plan.h"
+
+namespace moestro {
+
+// nullopt: nothing was predicted for the engine's model, threads and share of experts, or too few
+// tokens were decoded, or the run is of a kind that no plan is about: several rows in a step, a
+// device, fewer experts than the router chose.
+std::optional<PlannedSpeed> FindPlanned(const std::string& folder, uint32_t threads,
+                                        const Engine& engine, const RunReport& report);
+// One line with its newline.
+std::string PlannedText(const PlannedSpeed& planned, const RunReport& report);
+// "planned_low_tps" and "planned_high_tps".
+void AddPlanned(Json& object, const PlannedSpeed& planned);
+
+}  // namespace moestro
