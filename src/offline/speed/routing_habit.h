@@ -23,7 +23,7 @@ struct RoutingHabit {
 inline constexpr RoutingHabit kEvenRouting{};
 // As the recorded routing of OLMoE-1B-7B caches (docs/plan.md has the comparison). Models with more
 // experts to choose from cache better.
-inline constexpr RoutingHabit kRecordedRouting{.skew = 0.55, .again = 0.22};
+inline constexpr RoutingHabit kRecordedRouting{.skew = 1.15, .again = 0.2};
 
 // The habit of a family of which routing has been recorded; nullptr: none has.
 const RoutingHabit* RecordedHabitOf(std::string_view family);
