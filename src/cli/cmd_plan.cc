@@ -21,8 +21,8 @@
 #include "learned/kept_plan.h"
 #include "learned/rates_file.h"
 #include "load/model_to_load.h"
-#include "offline/speed/predict_speed.h"
 #include "offline/speed/planned_model.h"
+#include "offline/speed/predict_speed.h"
 #include "offline/speed/routing_habit.h"
 
 namespace moestro {
@@ -58,21 +58,19 @@ Result<PlanReport> MakePlan(const PlanOptions& options) {
   std::error_code unknown;
   const std::filesystem::path whole = std::filesystem::absolute(options.model, unknown);
   report.folder = whole.parent_path().string();
-  TRY(MachineSpeeds machine,
-      FindSpeeds({.file = options.machine,
-                  .is_measured = options.measures,
-                  .threads = engine.threads,
-                  .disk = {.folder = report.folder, .file = options.model},
-                  .kept_in = CacheFolder()},
-                 report.planned.needs));
+  TRY(MachineSpeeds machine, FindSpeeds({.file = options.machine,
+                                         .is_measured = options.measures,
+                                         .threads = engine.threads,
+                                         .disk = {.folder = report.folder, .file = options.model},
+                                         .kept_in = CacheFolder()},
+                                        report.planned.needs));
   report.machine = std::move(machine.rates);
   report.measured = std::move(machine.from);
   report.is_routing_known = RecordedHabitOf(report.planned.needs.family) != nullptr;
   const std::vector<Fit> fits = report.planned.fits();
   TRY(report.speeds, PredictSpeeds(report.planned.needs, report.machine, fits));
   report.is_recommended = engine.ram_bytes == 0;
-  const uint64_t ram =
-      report.is_recommended ? Recommended(report.machine, fits) : engine.ram_bytes;
+  const uint64_t ram = report.is_recommended ? Recommended(report.machine, fits) : engine.ram_bytes;
   if (const std::optional<Fit> fit = report.planned.fit_in(ram)) {
     TRY(const std::vector<BudgetSpeed> speeds,
         PredictSpeeds(report.planned.needs, report.machine, {&*fit, 1}));
@@ -86,9 +84,8 @@ void Keep(const PlanReport& report) {
   std::vector<PlannedSpeed> points;
   for (const BudgetSpeed& speed : report.speeds) {
     if (!points.empty() && speed.fit.share() <= points.back().share) continue;
-    points.push_back({.share = speed.fit.share(),
-                      .low = speed.decode.low,
-                      .high = speed.decode.high});
+    points.push_back(
+        {.share = speed.fit.share(), .low = speed.decode.low, .high = speed.decode.high});
   }
   KeepPlan(CacheFolder(), report.fingerprint, report.machine.threads, points);
 }

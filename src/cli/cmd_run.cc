@@ -164,8 +164,8 @@ Status Converse(const RunOptions& options, const std::optional<std::string>& pro
 Status PrintSummary(const RunOptions& options, Session& session, const OneStepKl& checked) {
   TRY(const RunReport report, MakeReport(session.engine(), session.sequence(), false));
   std::string summary = SummaryText(report);
-  if (const auto planned = FindPlanned(CacheFolder(), options.common.engine.threads,
-                                       session.engine(), report)) {
+  if (const auto planned =
+          FindPlanned(CacheFolder(), options.common.engine.threads, session.engine(), report)) {
     summary += PlannedText(*planned, report);
   }
   if (const auto wish = options.common.quality.kl) {

@@ -27,10 +27,11 @@ std::string ModelText(const PlanReport& r) {
   const PlannedModel& p = r.planned;
   std::string text = Format("model      {}, {} in {} file{}\n", p.title, FormatBytes(p.file_bytes),
                             p.n_files, p.n_files == 1 ? "" : "s");
-  text += p.engine == "native"
-              ? std::string("engine     native\n")
-              : Format("engine     hosted: libllama's forward pass on experts within the budget{}\n",
-                       p.refusal.empty() ? "" : " (" + p.refusal + ")");
+  text +=
+      p.engine == "native"
+          ? std::string("engine     native\n")
+          : Format("engine     hosted: libllama's forward pass on experts within the budget{}\n",
+                   p.refusal.empty() ? "" : " (" + p.refusal + ")");
   return text;
 }
 
@@ -50,8 +51,8 @@ std::string BudgetText(const PlanReport& r) {
   text += Format("           {} always there, {} for {} tokens of context, {} to work with\n",
                  FormatBytes(fixed.dense), FormatBytes(fixed.kv), r.planned.ctx,
                  FormatBytes(fixed.work + fixed.process));
-  text += Format("speed      {} tok/s decoded, {} tok/s of a prompt\n",
-                 SpeedText(r.chosen->decode), SpeedText(r.chosen->prompt));
+  text += Format("speed      {} tok/s decoded, {} tok/s of a prompt\n", SpeedText(r.chosen->decode),
+                 SpeedText(r.chosen->prompt));
   return text;
 }
 
@@ -66,8 +67,7 @@ std::string RoutingText(const PlanReport& r) {
 
 std::string DiskText(const PlanReport& r) {
   if (r.to_fetch == 0) return Format("disk       the model is here, in {}\n", r.folder);
-  std::string text =
-      Format("disk       {} to fetch into {}", FormatBytes(r.to_fetch), r.folder);
+  std::string text = Format("disk       {} to fetch into {}", FormatBytes(r.to_fetch), r.folder);
   if (r.free_bytes) {
     text += Format(", {} free", FormatBytes(*r.free_bytes));
     if (*r.free_bytes < r.to_fetch) {

@@ -9,8 +9,8 @@
 
 #include "base/json.h"
 #include "core/machine_rates.h"
-#include "offline/speed/predict_speed.h"
 #include "offline/speed/planned_model.h"
+#include "offline/speed/predict_speed.h"
 
 namespace moestro {
 
@@ -18,23 +18,23 @@ namespace moestro {
 struct PlannedChoice {
   std::string label = {};  // "Q4_K_M"
   uint64_t bytes = 0;
-  bool is_planned = false;  // the one that the rest of the plan is about
+  bool is_planned = false;                // the one that the rest of the plan is about
   std::optional<SpeedRange> decode = {};  // in the recommended budget; nullopt: it does not fit
 };
 
 struct PlanReport {
-  std::string model = {};   // as it was given
-  std::string folder = {};  // where it is, or would be put
-  uint64_t to_fetch = 0;    // bytes; 0: it is here
+  std::string model = {};                   // as it was given
+  std::string folder = {};                  // where it is, or would be put
+  uint64_t to_fetch = 0;                    // bytes; 0: it is here
   std::optional<uint64_t> free_bytes = {};  // of that disk
   uint64_t fingerprint = 0;
   PlannedModel planned = {};
   MachineRates machine = {};
   std::string measured = {};  // where the machine's speeds are from
   bool is_routing_known = false;
-  std::vector<BudgetSpeed> speeds = {};   // rising budgets
-  std::optional<BudgetSpeed> chosen = {};    // of --ram, or what is recommended; nullopt: none fits
-  bool is_recommended = false;            // it is not --ram's
+  std::vector<BudgetSpeed> speeds = {};     // rising budgets
+  std::optional<BudgetSpeed> chosen = {};   // of --ram, or what is recommended; nullopt: none fits
+  bool is_recommended = false;              // it is not --ram's
   std::vector<PlannedChoice> choices = {};  // the best first; empty: there is one file
 };
 

@@ -14,8 +14,7 @@ std::optional<PlannedSpeed> FindPlanned(const std::string& folder, uint32_t thre
   const bool is_plain = memory.devices.empty() && memory.n_low_slots == 0 &&
                         report.probes.rows_per_step == 1 && decode.losses.missing == 0;
   if (!is_plain || decode.tokens < kFewestTokens || memory.n_experts == 0) return std::nullopt;
-  const double share =
-      static_cast<double>(memory.n_slots) / static_cast<double>(memory.n_experts);
+  const double share = static_cast<double>(memory.n_slots) / static_cast<double>(memory.n_experts);
   return SpeedAt(KeptPlan(folder, engine.facts().id.fingerprint, ResolveThreads(threads)), share);
 }
 

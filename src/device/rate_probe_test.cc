@@ -27,10 +27,11 @@ class RateProbeTest : public testing::Test {
   std::optional<Team> team_;
 };
 
-// A prompt shares what is read of weights: more of them are multiplied per second than decode reads.
+// A prompt shares what is read of weights: more of them are multiplied per second than decode
+// reads.
 TEST_F(RateProbeTest, EveryTypeHasBothRates) {
-  const std::vector<std::string> types{"f32", "f16", "bf16", "q8_0", "q4_0", "q4_K", "q6_K",
-                                       "iq4_xs", "iq3_xxs", "iq2_xs", "mxfp4"};
+  const std::vector<std::string> types{"f32",  "f16",    "bf16",    "q8_0",   "q4_0", "q4_K",
+                                       "q6_K", "iq4_xs", "iq3_xxs", "iq2_xs", "mxfp4"};
   const auto rates = ProbeKernelRates(*team_, types);
   ASSERT_TRUE(rates) << rates.error().message;
   ASSERT_EQ(rates->size(), types.size());

@@ -57,12 +57,12 @@ std::optional<PlannedSpeed> SpeedAt(std::span<const PlannedSpeed> points, double
   const PlannedSpeed& before = *std::prev(after);
   const double way = (share - before.share) / (after->share - before.share);
   return PlannedSpeed{.share = share,
-                       .low = Between(before.low, after->low, way),
-                       .high = Between(before.high, after->high, way)};
+                      .low = Between(before.low, after->low, way),
+                      .high = Between(before.high, after->high, way)};
 }
 
 void KeepPlan(const std::string& folder, uint64_t fingerprint, uint32_t threads,
-                  std::span<const PlannedSpeed> points) {
+              std::span<const PlannedSpeed> points) {
   if (folder.empty()) return;
   MakePrivateFolder(folder);  // where that fails, so does the writing below
   Json list = Json::Array();
@@ -78,7 +78,7 @@ void KeepPlan(const std::string& folder, uint64_t fingerprint, uint32_t threads,
 }
 
 std::vector<PlannedSpeed> KeptPlan(const std::string& folder, uint64_t fingerprint,
-                                        uint32_t threads) {
+                                   uint32_t threads) {
   if (folder.empty()) return {};
   const std::string path = PlanPath(folder, fingerprint, threads);
   std::error_code ignored;

@@ -29,9 +29,9 @@ std::optional<PlannedSpeed> SpeedAt(std::span<const PlannedSpeed> points, double
 // Keeps them for the model of that fingerprint and a number of compute threads, in place of older
 // ones. `folder` may be empty: nothing is kept.
 void KeepPlan(const std::string& folder, uint64_t fingerprint, uint32_t threads,
-                  std::span<const PlannedSpeed> points);
+              std::span<const PlannedSpeed> points);
 // Empty: none are kept.
 std::vector<PlannedSpeed> KeptPlan(const std::string& folder, uint64_t fingerprint,
-                                        uint32_t threads);
+                                   uint32_t threads);
 
 }  // namespace moestro

@@ -14,8 +14,8 @@ namespace moestro {
 namespace {
 
 const std::vector<PlannedSpeed> kPoints{{.share = 0.25, .low = 4.0, .high = 6.0},
-                                         {.share = 0.75, .low = 16.0, .high = 24.0},
-                                         {.share = 1.0, .low = 20.0, .high = 26.0}};
+                                        {.share = 0.75, .low = 16.0, .high = 24.0},
+                                        {.share = 1.0, .low = 20.0, .high = 26.0}};
 
 TEST(KeptPlan, SpeedsBetweenPoints) {
   EXPECT_FALSE(SpeedAt({}, 0.5));
@@ -48,8 +48,8 @@ TEST(KeptPlan, ADamagedFileIsAsNone) {
         "[{\"share\":2,\"low\":1,\"high\":2}]"}) {
     KeepPlan(kept, 7, 2, kPoints);
     for (const auto& entry : std::filesystem::directory_iterator(kept)) {
-      std::ofstream(entry.path())
-          << R"({"format":"moestro plan","version":1,"points":)" << points << "}";
+      std::ofstream(entry.path()) << R"({"format":"moestro plan","version":1,"points":)" << points
+                                  << "}";
     }
     EXPECT_TRUE(KeptPlan(kept, 7, 2).empty()) << points;
   }

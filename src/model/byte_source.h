@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Where the bytes of a model's header come from: a file on this machine, or ranges of one elsewhere.
+// Where the bytes of a model's header come from: a file on this machine, or ranges of one
+// elsewhere.
 //
 // Thread rule: one thread for each source.
 #pragma once

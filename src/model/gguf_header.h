@@ -55,8 +55,9 @@ struct GgufHeader {
   FileStamp stamp;                    // when the file was opened
 };
 
-// Reads only the header's bytes; `bytes` are those of one file. Fails with kIo, kInvalidFile (damaged, truncated, absurd) or
-// kUnsupported (GGUF v1/v2, big endian); messages name the file, the place and the value.
+// Reads only the header's bytes; `bytes` are those of one file. Fails with kIo, kInvalidFile
+// (damaged, truncated, absurd) or kUnsupported (GGUF v1/v2, big endian); messages name the file,
+// the place and the value.
 Result<GgufHeader> ReadGgufHeader(std::unique_ptr<ByteSource> bytes);
 
 }  // namespace moestro

@@ -24,7 +24,7 @@ namespace moestro {
 namespace {
 
 constexpr uint64_t kFileBytes = 256 * kMiB;
-constexpr uint64_t kLeastFile = 64 * kMiB;      // a smaller one may lie in some cache of the disk
+constexpr uint64_t kLeastFile = 64 * kMiB;       // a smaller one may lie in some cache of the disk
 constexpr uint64_t kRegionBytes = 3 * kMiB / 4;  // as an expert's matrices are
 constexpr uint64_t kMostRead = 128 * kMiB;       // with one number of reads at a time
 constexpr double kMostSeconds = 0.3;             // the same
@@ -53,12 +53,11 @@ Status MeasureDisk(const std::string& path, MachineRates& rates) {
   }
   std::vector<DepthSpeed> speeds;
   for (const uint32_t depth : kIoDepths) {
-    TRY(const BandwidthProbe probe,
-        ProbeBandwidth(*reader, regions,
-                       {.reads = {.max_in_flight = depth},
-                        .total = kMostRead,
-                        .most_seconds = kMostSeconds,
-                        .seed = depth}));
+    TRY(const BandwidthProbe probe, ProbeBandwidth(*reader, regions,
+                                                   {.reads = {.max_in_flight = depth},
+                                                    .total = kMostRead,
+                                                    .most_seconds = kMostSeconds,
+                                                    .seed = depth}));
     speeds.push_back({.depth = depth, .bytes_per_second = probe.bytes_per_second});
   }
   rates.io_depth = FewestThatFill(speeds);

@@ -80,7 +80,8 @@ TEST_P(Allocations, ALayerOfAResidentModelTakesNone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Allocations,
-                         testing::Values("qwen3moe", "olmoe", "llama", "gpt-oss", "qwen2moe", "bailingmoe2"),
+                         testing::Values("qwen3moe", "olmoe", "llama", "gpt-oss", "qwen2moe",
+                                         "bailingmoe2"),
                          [](const auto& of) { return CaseName(of.param); });
 
 }  // namespace

@@ -99,9 +99,8 @@ void LayerPlanner::PairRows(const Routing& routing, LayerPlan& plan) {
   }
 }
 
-void LayerPlanner::Plan(ExpertLayerId layer, const Routing& routing,
-                        std::span<const RowKind> kinds, const ExpertPresence& is_present,
-                        const RowNeeds& needs, LayerPlan& plan) {
+void LayerPlanner::Plan(ExpertLayerId layer, const Routing& routing, std::span<const RowKind> kinds,
+                        const ExpertPresence& is_present, const RowNeeds& needs, LayerPlan& plan) {
   CHECK(kinds.size() == routing.n_tokens);
   CHECK(needs.needs.empty() || needs.needs.size() == routing.experts.size());
   plan.Begin(layer, routing.n_tokens, routing.n_used);

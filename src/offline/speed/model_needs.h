@@ -24,7 +24,7 @@ struct ModelNeeds {
   // Matrices that every token is multiplied by, shared experts and the output's included. Of the
   // embedding a token reads one row.
   UseByType dense = {};
-  UseByType experts = {};  // the K experts of each layer, of mean size
+  UseByType experts = {};     // the K experts of each layer, of mean size
   uint64_t expert_bytes = 0;  // of the mean expert
   uint64_t all_experts = 0;   // bytes
 };

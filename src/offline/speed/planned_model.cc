@@ -43,9 +43,8 @@ Status ReadHosted(const ModelToLoad& model, const ContextWish& wish, PlannedMode
                 model.id().name);
   }
   const uint64_t part = planned.needs.expert_bytes / kMatrices;
-  planned.catalog.pools = {
-      {.slice_bytes = {part, part, planned.needs.expert_bytes - 2 * part},
-       .experts = uint64_t{shape.n_layer} * shape.n_expert}};
+  planned.catalog.pools = {{.slice_bytes = {part, part, planned.needs.expert_bytes - 2 * part},
+                            .experts = uint64_t{shape.n_layer} * shape.n_expert}};
   TRY(const uint64_t position, model.PositionBytes(wish.kv_type));
   uint64_t dense = 0;
   for (const TensorInfo& tensor : model.gguf().tensors()) dense += tensor.extent.length;

@@ -23,7 +23,7 @@ constexpr double kComputeBeside = 1.15;
 constexpr double kReadBeside = 1.05;
 
 constexpr uint32_t kTokens = 224;
-constexpr uint32_t kUncounted = 112;  // that fill the slots
+constexpr uint32_t kUncounted = 112;      // that fill the slots
 constexpr uint64_t kMostChoices = 16384;  // of a token
 constexpr uint64_t kSeed = 1;
 constexpr double kPromptRows = 512.0;
@@ -31,8 +31,8 @@ constexpr double kPromptRows = 512.0;
 constexpr double kMargin = 1.15;
 
 // `rate` of a KernelRate, `use` of a WeightUse.
-Result<double> SecondsOf(const UseByType& uses, const MachineRates& rates, double KernelRate::*rate,
-                         uint64_t WeightUse::*use) {
+Result<double> SecondsOf(const UseByType& uses, const MachineRates& rates,
+                         double KernelRate::* rate, uint64_t WeightUse::* use) {
   double seconds = 0.0;
   for (const auto& [type, its] : uses) {
     const KernelRate* kernel = rates.Find(type);
@@ -67,8 +67,10 @@ class SpeedModel {
 
   Status Prepare() {
     if (uint64_t{needs_.shape.n_layer} * needs_.shape.n_used > kMostChoices) {
-      return Fail(Errc::kUnsupported, "a token chooses {} experts in each of {} layers, which is "
-                  "more than any known model", needs_.shape.n_used, needs_.shape.n_layer);
+      return Fail(Errc::kUnsupported,
+                  "a token chooses {} experts in each of {} layers, which is "
+                  "more than any known model",
+                  needs_.shape.n_used, needs_.shape.n_layer);
     }
     TRY(const double experts,
         SecondsOf(needs_.experts, rates_, &KernelRate::decode, &WeightUse::bytes));
@@ -91,8 +93,7 @@ class SpeedModel {
     const RoutingHabit* const known = RecordedHabitOf(needs_.family);
     is_known_ = known != nullptr;
     TRY(even_, TraceOf(needs_.shape, kEvenRouting, kTokens, kSeed));
-    TRY(recorded_,
-        TraceOf(needs_.shape, is_known_ ? *known : kRecordedRouting, kTokens, kSeed));
+    TRY(recorded_, TraceOf(needs_.shape, is_known_ ? *known : kRecordedRouting, kTokens, kSeed));
     return {};
   }
 
@@ -135,7 +136,7 @@ Result<double> ResidentSeconds(const ModelNeeds& needs, const MachineRates& rate
 }
 
 Result<std::vector<BudgetSpeed>> PredictSpeeds(const ModelNeeds& needs, const MachineRates& rates,
-                                      std::span<const Fit> fits) {
+                                               std::span<const Fit> fits) {
   if (!(rates.disk > 0.0)) return Fail(Errc::kInvalidRequest, "the speed of the disk is not known");
   SpeedModel model(needs, rates);
   TRY_STATUS(model.Prepare());

@@ -41,6 +41,6 @@ Result<double> ResidentSeconds(const ModelNeeds& needs, const MachineRates& rate
 // One for each fit. As ResidentSeconds(); kInvalidRequest and kUnsupported, too: a shape that no
 // model has.
 Result<std::vector<BudgetSpeed>> PredictSpeeds(const ModelNeeds& needs, const MachineRates& rates,
-                                      std::span<const Fit> fits);
+                                               std::span<const Fit> fits);
 
 }  // namespace moestro

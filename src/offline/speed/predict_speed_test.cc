@@ -36,7 +36,8 @@ MachineRates Rates() {
 
 Fit FitOf(double share) {
   const uint64_t all = Needs().shape.experts();
-  return {.ram = kGiB, .slots = static_cast<uint64_t>(share * static_cast<double>(all)),
+  return {.ram = kGiB,
+          .slots = static_cast<uint64_t>(share * static_cast<double>(all)),
           .experts = all};
 }
 

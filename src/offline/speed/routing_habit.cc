@@ -14,9 +14,7 @@ namespace moestro {
 namespace {
 
 // From 0 to below 1, the same on every machine.
-double Uniform(std::mt19937_64& random) {
-  return static_cast<double>(random() >> 11) * 0x1.0p-53;
-}
+double Uniform(std::mt19937_64& random) { return static_cast<double>(random() >> 11) * 0x1.0p-53; }
 
 // One layer's router.
 class HabitRouter {
