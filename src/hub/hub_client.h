@@ -32,7 +32,7 @@ struct HubListing {
 
 // Where a file's bytes are at this moment. Addresses expire.
 struct FilePlace {
-  std::string address;      // the last one, behind all redirects
+  std::string address;      // the last one, behind the hub's own redirects
   std::string commit = {};  // that the hub named; empty: it named none
   std::string etag = {};    // that the hub names the content by, without quotes; empty: none
   uint64_t size = 0;        // bytes
@@ -77,6 +77,7 @@ class HubClient {
   struct Question {
     std::string address;
     bool is_head = false;
+    bool stays_on_server = false;  // a redirect to another one is the answer
     std::optional<ByteRange> range = {};
     size_t most_bytes = 0;  // a longer body is an error
     std::string what = {};  // for messages: "owner/repo"
