@@ -139,7 +139,7 @@ bool EndsAs(const HubModel& model, const std::string& asked) {
   return ("/" + name).contains("/" + asked + "/");
 }
 
-std::vector<HubModel> Matching(const std::vector<HubModel>& models, const std::string& asked) {
+std::vector<HubModel> WithQuantisation(std::span<const HubModel> models, const std::string& asked) {
   std::vector<HubModel> found;
   std::ranges::copy_if(models, std::back_inserter(found),
                        [&](const HubModel& model) { return Upper(model.quantisation) == asked; });
@@ -155,13 +155,10 @@ Result<HubModel> Whole(HubModel model, const std::string& repo) {
               model.n_parts, Printable(model.name), model.files.size());
 }
 
-Result<HubModel> ByFile(std::vector<HubModel> models, const ModelName& name) {
+std::unexpected<Error> NoSuchFile(const std::vector<HubModel>& models, const ModelName& name) {
   std::vector<std::string> paths;
-  for (HubModel& model : models) {
-    for (const HubFile& file : model.files) {
-      if (file.path == name.file) return Whole(std::move(model), name.repo);
-      paths.push_back(file.path);
-    }
+  for (const HubModel& model : models) {
+    for (const HubFile& file : model.files) paths.push_back(file.path);
   }
   std::string nearest;
   for (const std::string& path : NearestWords(name.file, paths, 3)) {
@@ -230,30 +227,44 @@ std::vector<HubModel> ModelsIn(std::span<const HubFile> files) {
   return models;
 }
 
+std::vector<HubModel> MatchingModels(std::span<const HubModel> models, const ModelName& name) {
+  std::vector<HubModel> found;
+  if (!name.file.empty()) {
+    std::ranges::copy_if(models, std::back_inserter(found), [&](const HubModel& model) {
+      return std::ranges::contains(model.files, name.file, &HubFile::path);
+    });
+    return found;
+  }
+  if (!name.quantisation.empty()) return WithQuantisation(models, Upper(name.quantisation));
+  found = WithQuantisation(models, std::string(kUsual));
+  if (found.empty() && models.size() == 1) found.push_back(models.front());
+  return found;
+}
+
+Error SeveralMatch(std::span<const HubModel> found, const ModelName& name) {
+  std::string all;
+  for (const HubModel& model : found) {
+    if (!all.empty()) all += ", ";
+    all += Format("hf:{}/{}", name.repo, Printable(model.files.front().path, 200));
+  }
+  return {Errc::kInvalidRequest,
+          Format("several files of {} are {}; write which: {}", name.repo,
+                 name.quantisation.empty() ? kUsual : Printable(name.quantisation), all)};
+}
+
 Result<HubModel> ChooseModel(std::span<const HubFile> files, const ModelName& name) {
-  std::vector<HubModel> models = ModelsIn(files);
+  const std::vector<HubModel> models = ModelsIn(files);
   if (models.empty()) {
     return Fail(Errc::kInvalidRequest,
                 "{} has no GGUF file; models that this program runs are in repositories whose name "
                 "mostly ends in -GGUF",
                 name.repo);
   }
-  if (!name.file.empty()) return ByFile(std::move(models), name);
-  const bool is_asked = !name.quantisation.empty();
-  std::vector<HubModel> found =
-      Matching(models, is_asked ? Upper(name.quantisation) : std::string(kUsual));
-  if (found.empty() && !is_asked && models.size() == 1) found = models;
+  std::vector<HubModel> found = MatchingModels(models, name);
+  if (found.size() > 1) return std::unexpected(SeveralMatch(found, name));
   if (found.size() == 1) return Whole(std::move(found.front()), name.repo);
-  if (found.size() > 1) {
-    std::string both;
-    for (const HubModel& model : found) {
-      if (!both.empty()) both += ", ";
-      both += Format("hf:{}/{}", name.repo, Printable(model.files.front().path, 200));
-    }
-    return Fail(Errc::kInvalidRequest, "several files of {} are {}; write which: {}", name.repo,
-                is_asked ? Printable(name.quantisation) : kUsual, both);
-  }
-  if (is_asked) return NotThere(models, name);
+  if (!name.file.empty()) return NoSuchFile(models, name);
+  if (!name.quantisation.empty()) return NotThere(models, name);
   return Fail(Errc::kInvalidRequest, "{} has no {}; write {}:QUANTISATION with one of: {}",
               name.repo, kUsual, name.repo, ListText(models));
 }

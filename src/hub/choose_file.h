@@ -45,6 +45,11 @@ std::vector<HubModel> ModelsIn(std::span<const HubFile> files);
 // split model is missing.
 Result<HubModel> ChooseModel(std::span<const HubFile> files, const ModelName& name);
 
+// The models that `name` means among `models`, without a word on what is missing of them.
+std::vector<HubModel> MatchingModels(std::span<const HubModel> models, const ModelName& name);
+// That several of them are what `name` means. REQUIRES: found is not empty.
+Error SeveralMatch(std::span<const HubModel> found, const ModelName& name);
+
 // "Q8_0 (32.4 GiB), Q4_K_M (18.6 GiB)".
 std::string ListText(std::span<const HubModel> models);
 

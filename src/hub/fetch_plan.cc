@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "hub/hub_reply.h"
 #include "hub/retry.h"
 
@@ -71,12 +72,16 @@ HeadVerdict FetchPlan::OnHead(uint64_t number, const WebHead& head) {
   return IsPassing(head.status) ? HeadVerdict::kTryAgain : HeadVerdict::kRefused;
 }
 
-bool FetchPlan::Arrived(uint64_t number, uint64_t bytes) {
+uint64_t FetchPlan::room(uint64_t number) const {
+  const Asked& asked = asked_.at(number);
+  return asked.is_taken ? asked.range.end - asked.at : 0;
+}
+
+void FetchPlan::Arrived(uint64_t number, uint64_t bytes) {
+  CHECK(bytes <= room(number));
   Asked& asked = asked_.at(number);
-  if (!asked.is_taken || bytes > asked.range.end - asked.at) return false;
   done_.Add({.begin = asked.at, .end = asked.at + bytes});
   asked.at += bytes;
-  return true;
 }
 
 void FetchPlan::Ended(uint64_t number) { asked_.erase(number); }

@@ -2,8 +2,8 @@
 // Decides what to ask next for a file and what to make of a reply's head. Pure: no clock, no
 // connection.
 //
-// The first request goes alone. Only once a server has shown that it gives parts of the very content
-// that is wanted, several are asked at once.
+// The first request goes alone. Only once a server has shown that it gives parts of the very
+// content that is wanted, several are asked at once.
 #pragma once
 
 #include <cstdint>
@@ -45,15 +45,16 @@ class FetchPlan {
   };
   std::optional<Request> Next();
 
-  // The head of the reply to a request that is under way. After kTake and kTakeWhole the bytes go to
-  // position() on. After kStartAgain nothing is there or under way any more: its caller cancels all
-  // requests. The other verdicts leave the request to Ended().
+  // The head of the reply to a request that is under way. After kTake and kTakeWhole the bytes go
+  // to position() on. After kStartAgain nothing is there or under way any more: its caller cancels
+  // all requests. The other verdicts leave the request to Ended().
   HeadVerdict OnHead(uint64_t number, const WebHead& head);
   // Where the next byte of a request belongs.
   uint64_t position(uint64_t number) const { return asked_.at(number).at; }
-  // Bytes of a request have been written. False: the reply is longer than it may be, and none
-  // counted.
-  bool Arrived(uint64_t number, uint64_t bytes);
+  // Bytes that its reply may still bring.
+  uint64_t room(uint64_t number) const;
+  // Bytes of a request have been written. REQUIRES: bytes <= room(number).
+  void Arrived(uint64_t number, uint64_t bytes);
   // The request is over, whatever came of it; what is missing of it is asked for again.
   void Ended(uint64_t number);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What is known of a file that is not whole yet, as the text of its state file (docs/pull.md). Pure.
+// What is known of a file that is not whole yet, as the text of its state file (docs/pull.md).
+// Pure.
 #pragma once
 
 #include <cstdint>

@@ -50,14 +50,15 @@ Error Interrupted() { return {Errc::kInterrupted, "stopped"}; }
 
 Result<HubClient> HubClient::Create(HubSettings settings, StopSignal& stop, WebOptions options,
                                     RetryPolicy retry) {
-  TRY(auto transfers, WebTransfers::Create(std::move(options)));
-  return HubClient(std::move(settings), stop, retry, std::move(transfers));
+  TRY(auto transfers, WebTransfers::Create(options));
+  return HubClient(std::move(settings), stop, std::move(options), retry, std::move(transfers));
 }
 
-HubClient::HubClient(HubSettings settings, StopSignal& stop, RetryPolicy retry,
+HubClient::HubClient(HubSettings settings, StopSignal& stop, WebOptions options, RetryPolicy retry,
                      std::unique_ptr<WebTransfers> transfers)
     : settings_(std::move(settings)),
       stop_(&stop),
+      web_options_(std::move(options)),
       retry_(retry),
       transfers_(std::move(transfers)) {}
 HubClient::HubClient(HubClient&&) noexcept = default;
@@ -177,7 +178,11 @@ Result<HubClient::Answer> HubClient::Ask(const Question& question) {
     const bool is_ok = answer.fault == WebFault::kNone || answer.fault == WebFault::kStopped;
     const bool leads_away = question.stays_on_server && IsRedirect(status);
     if (is_ok && (status == 200 || status == 206 || leads_away)) return answer;
-    const bool may_pass = is_ok ? IsPassing(status) : answer.fault != WebFault::kNotSecure;
+    if (status > 0) has_reached_ = true;
+    // Without a network there is none a second later either.
+    const bool may_pass = is_ok ? IsPassing(status)
+                                : answer.fault == WebFault::kCut ||
+                                      (answer.fault == WebFault::kNoServer && has_reached_);
     const auto wait = may_pass ? retries.AfterFailure(answer.retry_after) : std::nullopt;
     if (!wait) return std::unexpected(Refused(question, answer));
     TRY_STATUS(Wait(*wait));

@@ -47,6 +47,9 @@ class HubClient {
   ~HubClient();
 
   const HubSettings& settings() const { return settings_; }
+  const WebOptions& web_options() const { return web_options_; }
+  const RetryPolicy& retry() const { return retry_; }
+  StopSignal& stop() const { return *stop_; }
 
   // kInvalidRequest: no such repository or revision, or a token is needed, with the hub's own
   // words. kIo: no network, a server that fails or does not speak the hub's language. kInterrupted.
@@ -63,7 +66,7 @@ class HubClient {
   Result<std::vector<std::byte>> Read(const std::string& address, uint64_t offset, uint64_t length);
 
  private:
-  HubClient(HubSettings settings, StopSignal& stop, RetryPolicy retry,
+  HubClient(HubSettings settings, StopSignal& stop, WebOptions options, RetryPolicy retry,
             std::unique_ptr<WebTransfers> transfers);
 
   struct Answer {
@@ -91,7 +94,9 @@ class HubClient {
 
   HubSettings settings_;
   StopSignal* stop_;
+  WebOptions web_options_;
   RetryPolicy retry_;
+  bool has_reached_ = false;  // some server has answered: there is a network
   std::unique_ptr<WebTransfers> transfers_;
   std::string read_address_;  // what Read() was asked for last, and where that led to
   std::string read_place_;

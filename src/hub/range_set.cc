@@ -9,7 +9,8 @@ void RangeSet::Add(ByteRange range) {
   if (range.begin >= range.end) return;
   // Those that touch the new one.
   const auto first = std::ranges::lower_bound(ranges_, range.begin, {}, &ByteRange::end);
-  const auto last = std::ranges::upper_bound(first, ranges_.end(), range.end, {}, &ByteRange::begin);
+  const auto last =
+      std::ranges::upper_bound(first, ranges_.end(), range.end, {}, &ByteRange::begin);
   if (first != last) {
     range.begin = std::min(range.begin, first->begin);
     range.end = std::max(range.end, std::prev(last)->end);
