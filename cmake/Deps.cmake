@@ -3,6 +3,8 @@
 find_package(Threads REQUIRED)
 find_package(ggml 0.27 REQUIRED)
 find_package(llama 0.7 REQUIRED)
+find_package(CURL 8 REQUIRED)
+find_package(OpenSSL 3 REQUIRED COMPONENTS Crypto)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib>=0.41)
 pkg_check_modules(uring REQUIRED IMPORTED_TARGET liburing>=2.3)

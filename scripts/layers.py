@@ -23,6 +23,8 @@ FOREIGN = [
     (r"(spdlog|fmt)/.*", "spdlog"),
     (r"CLI/.*", "cli11"),
     (r"httplib\.h", "httplib"),
+    (r"curl/.*", "curl"),
+    (r"openssl/.*", "openssl"),
     (r"cuda.*|hip/.*|vulkan/.*", "device toolkits"),
 ]
 

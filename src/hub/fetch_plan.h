@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// Decides what to ask next for a file and what to make of a reply's head. Pure: no clock, no
+// connection.
+//
+// The first request goes alone. Only once a server has shown that it gives parts of the very
+// content that is wanted, several are asked at once.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "hub/range_set.h"
+#include "hub/web_head.h"
+
+namespace moestro {
+
+enum class HeadVerdict : uint8_t {
+  kTake,          // the bytes that were asked for follow
+  kTakeWhole,     // the whole file follows from its beginning: this server gives no parts
+  kStartAgain,    // what is there belongs to another content: it counts for nothing
+  kResolveAgain,  // the address is no longer good
+  kTryAgain,      // the server has no time
+  kOtherSize,     // the file is not as large as the hub says
+  kRefused,       // it will not be otherwise
+};
+
+class FetchPlan {
+ public:
+  struct Options {
+    uint64_t range_bytes = uint64_t{32} << 20;  // of one request
+    size_t most_requests = 6;                   // at once
+    int most_restarts = 3;                      // after kStartAgain
+  };
+  // `content_etag`: of the server that the bytes in `done` came from.
+  FetchPlan(uint64_t size, RangeSet done, std::string content_etag, Options options);
+
+  // A request that shall be made now: the lowest bytes that are neither there nor asked for. The
+  // number names it from now on. nullopt: nothing to ask for at the moment.
+  struct Request {
+    uint64_t number = 0;
+    ByteRange range;
+    std::string if_range = {};  // empty: none
+  };
+  std::optional<Request> Next();
+
+  // The head of the reply to a request that is under way. After kTake and kTakeWhole the bytes go
+  // to position() on. After kStartAgain nothing is there or under way any more: its caller cancels
+  // all requests. The other verdicts leave the request to Ended().
+  HeadVerdict OnHead(uint64_t number, const WebHead& head);
+  // Where the next byte of a request belongs.
+  uint64_t position(uint64_t number) const { return asked_.at(number).at; }
+  // Bytes that its reply may still bring.
+  uint64_t room(uint64_t number) const;
+  // Bytes of a request have been written. REQUIRES: bytes <= room(number).
+  void Arrived(uint64_t number, uint64_t bytes);
+  // The request is over, whatever came of it; what is missing of it is asked for again.
+  void Ended(uint64_t number);
+
+  bool is_complete() const { return done_.bytes() == size_; }
+  bool has_failed() const { return restarts_ > options_.most_restarts; }
+  const RangeSet& done() const { return done_; }
+  const std::string& content_etag() const { return content_etag_; }
+  size_t asked() const { return asked_.size(); }
+
+ private:
+  struct Asked {
+    ByteRange range;
+    uint64_t at = 0;
+    bool is_taken = false;  // a head let its bytes in
+  };
+  HeadVerdict StartAgain();
+
+  uint64_t size_;
+  RangeSet done_;
+  std::string content_etag_;
+  Options options_;
+  std::map<uint64_t, Asked> asked_;
+  uint64_t next_number_ = 1;
+  bool is_proven_ = false;  // this server gives parts of this content
+  int restarts_ = 0;
+};
+
+}  // namespace moestro

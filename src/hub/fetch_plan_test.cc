@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+#include "hub/fetch_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/format.h"
+
+namespace moestro {
+namespace {
+
+WebHead Part(uint64_t begin, uint64_t end, uint64_t whole, const std::string& etag = "\"e\"") {
+  return {.status = 206,
+          .headers = {{"content-range", Format("bytes {}-{}/{}", begin, end - 1, whole)},
+                      {"etag", etag}}};
+}
+
+WebHead Whole(const std::string& length, const std::string& etag = "\"e\"") {
+  return {.status = 200, .headers = {{"content-length", length}, {"etag", etag}}};
+}
+
+FetchPlan Plan(uint64_t size, RangeSet done = {}, std::string etag = {}) {
+  return {size, std::move(done), std::move(etag), {.range_bytes = 10, .most_requests = 3}};
+}
+
+// Takes all bytes of a request.
+void Complete(FetchPlan& plan, const FetchPlan::Request& request, uint64_t size) {
+  ASSERT_EQ(plan.OnHead(request.number, Part(request.range.begin, request.range.end, size)),
+            HeadVerdict::kTake);
+  plan.Arrived(request.number, request.range.size());
+  plan.Ended(request.number);
+}
+
+TEST(FetchPlanTest, TheFirstRequestGoesAlone) {
+  FetchPlan plan = Plan(35);
+  const auto first = plan.Next();
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->range, (ByteRange{0, 10}));
+  EXPECT_EQ(first->if_range, "");
+  EXPECT_FALSE(plan.Next());
+  EXPECT_EQ(plan.OnHead(first->number, Part(0, 10, 35)), HeadVerdict::kTake);
+  const auto second = plan.Next();
+  const auto third = plan.Next();
+  ASSERT_TRUE(second && third);
+  EXPECT_EQ(second->range, (ByteRange{10, 20}));
+  EXPECT_EQ(second->if_range, "\"e\"");
+  EXPECT_EQ(third->range, (ByteRange{20, 30}));
+  EXPECT_FALSE(plan.Next()) << "three at once";
+}
+
+TEST(FetchPlanTest, ACutRequestIsAskedForAgainFromWhereItBroke) {
+  FetchPlan plan = Plan(35);
+  const auto first = *plan.Next();
+  plan.OnHead(first.number, Part(0, 10, 35));
+  const auto second = *plan.Next();
+  plan.Arrived(first.number, 4);
+  plan.Ended(first.number);
+  EXPECT_EQ(plan.Next()->range, (ByteRange{4, 10}));
+  EXPECT_EQ(plan.position(second.number), 10);
+}
+
+TEST(FetchPlanTest, GoesOnInGaps) {
+  RangeSet done;
+  done.Add({0, 5});
+  done.Add({8, 30});
+  FetchPlan plan = Plan(35, done, "\"e\"");
+  const auto first = *plan.Next();
+  EXPECT_EQ(first.range, (ByteRange{5, 8}));
+  EXPECT_EQ(first.if_range, "\"e\"");
+  Complete(plan, first, 35);
+  const auto second = *plan.Next();
+  EXPECT_EQ(second.range, (ByteRange{30, 35}));
+  EXPECT_FALSE(plan.is_complete());
+  Complete(plan, second, 35);
+  EXPECT_TRUE(plan.is_complete());
+  EXPECT_FALSE(plan.Next());
+}
+
+// If-Range did not hold: what is there belongs to another content.
+TEST(FetchPlanTest, AWholeFileInsteadOfAPartStartsAgain) {
+  RangeSet done;
+  done.Add({0, 5});
+  FetchPlan plan = Plan(35, done, "\"old\"");
+  const auto first = *plan.Next();
+  EXPECT_EQ(plan.OnHead(first.number, Whole("35", "\"new\"")), HeadVerdict::kStartAgain);
+  EXPECT_TRUE(plan.done().ranges().empty());
+  EXPECT_EQ(plan.asked(), 0);
+  const auto again = *plan.Next();
+  EXPECT_EQ(again.range, (ByteRange{0, 10}));
+  EXPECT_EQ(again.if_range, "");
+}
+
+TEST(FetchPlanTest, AnotherContentInAPartStartsAgain) {
+  RangeSet done;
+  done.Add({0, 5});
+  FetchPlan plan = Plan(35, done, "\"old\"");
+  EXPECT_EQ(plan.OnHead(plan.Next()->number, Part(5, 15, 35, "\"new\"")), HeadVerdict::kStartAgain);
+}
+
+TEST(FetchPlanTest, AServerWithoutPartsGivesTheWholeFile) {
+  FetchPlan plan = Plan(35);
+  const auto first = *plan.Next();
+  EXPECT_EQ(plan.OnHead(first.number, Whole("35")), HeadVerdict::kTakeWhole);
+  EXPECT_FALSE(plan.Next());
+  EXPECT_EQ(plan.room(first.number), 35);
+  plan.Arrived(first.number, 35);
+  plan.Ended(first.number);
+  EXPECT_TRUE(plan.is_complete());
+}
+
+TEST(FetchPlanTest, StartingAgainHasAnEnd) {
+  FetchPlan plan = Plan(35);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_FALSE(plan.has_failed());
+    const auto first = *plan.Next();
+    plan.OnHead(first.number, Part(0, 10, 35, "\"a\""));
+    plan.Arrived(first.number, 10);
+    EXPECT_EQ(plan.OnHead(plan.Next()->number, Whole("35")), HeadVerdict::kStartAgain);
+  }
+  EXPECT_TRUE(plan.has_failed());
+}
+
+TEST(FetchPlanTest, HeadsThatDoNotFit) {
+  const auto verdict = [](const WebHead& head) {
+    FetchPlan plan = Plan(35);
+    return plan.OnHead(plan.Next()->number, head);
+  };
+  EXPECT_EQ(verdict(Part(0, 10, 36)), HeadVerdict::kOtherSize);
+  EXPECT_EQ(verdict(Whole("36")), HeadVerdict::kOtherSize);
+  EXPECT_EQ(verdict({.status = 416}), HeadVerdict::kOtherSize);
+  EXPECT_EQ(verdict(Part(1, 10, 35)), HeadVerdict::kTryAgain);
+  EXPECT_EQ(verdict(Part(0, 11, 35)), HeadVerdict::kTryAgain);
+  EXPECT_EQ(verdict({.status = 206}), HeadVerdict::kTryAgain);
+  for (const int status : {401, 403, 404, 410, 302}) {
+    EXPECT_EQ(verdict({.status = status}), HeadVerdict::kResolveAgain) << status;
+  }
+  for (const int status : {429, 500, 503}) {
+    EXPECT_EQ(verdict({.status = status}), HeadVerdict::kTryAgain) << status;
+  }
+  EXPECT_EQ(verdict({.status = 400}), HeadVerdict::kRefused);
+}
+
+TEST(FetchPlanTest, ALongerReplyHasNoRoom) {
+  FetchPlan plan = Plan(35);
+  const auto first = *plan.Next();
+  EXPECT_EQ(plan.room(first.number), 0) << "no head let it in";
+  plan.OnHead(first.number, Part(0, 10, 35));
+  plan.Arrived(first.number, 8);
+  EXPECT_EQ(plan.room(first.number), 2);
+}
+
+// A weak name says nothing of single bytes.
+TEST(FetchPlanTest, AWeakEtagIsNotSentBack) {
+  FetchPlan plan = Plan(35);
+  plan.OnHead(plan.Next()->number, Part(0, 10, 35, "W/\"e\""));
+  EXPECT_EQ(plan.Next()->if_range, "");
+}
+
+TEST(FetchPlanTest, AnEmptyFileIsThere) {
+  FetchPlan plan = Plan(0);
+  EXPECT_TRUE(plan.is_complete());
+  EXPECT_FALSE(plan.Next());
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT
+#include "hub/file_fetch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/format.h"
+#include "base/printable.h"
+
+namespace moestro {
+namespace {
+
+constexpr double kTurnSeconds = 0.05;           // at most, so that a stop is seen
+constexpr uint64_t kHashPiece = 4 * kMiB;       // between two looks at the connections
+constexpr uint64_t kProgressBytes = 64 * kKiB;  // after which failures are counted anew
+
+double SteadySeconds() {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(since).count();
+}
+
+bool IsTaken(const std::optional<HeadVerdict>& verdict) {
+  return verdict == HeadVerdict::kTake || verdict == HeadVerdict::kTakeWhole;
+}
+
+HashKind KindOf(const std::string& etag) {
+  constexpr size_t kGitDigits = 40;
+  return etag.size() == kGitDigits ? HashKind::kGitBlob : HashKind::kSha256;
+}
+
+}  // namespace
+
+FileFetch::FileFetch(HubClient& client, const HubLayout& layout, FetchState wanted,
+                     FetchOptions options, Watcher watcher)
+    : client_(client),
+      layout_(layout),
+      wanted_(std::move(wanted)),
+      options_(options),
+      watcher_(std::move(watcher)) {}
+
+Status FileFetch::Run() {
+  TRY_STATUS(Begin());
+  Status status;
+  while (status && !(plan_->is_complete() && !is_behind())) {
+    if (client_.stop().is_requested())
+      status = Fail(Errc::kInterrupted, "stopped");
+    else
+      status = Turn();
+  }
+  for (const auto& [id, running] : running_) transfers_->Cancel(id);
+  if (status) return Finish();
+  // What came is of use next time. A disk that is full may not have room for these words, either:
+  // then those before them count.
+  const Status saved = Save();
+  if (!saved && status.error().code == Errc::kInterrupted) return saved;
+  return status;
+}
+
+Status FileFetch::Begin() {
+  TRY(transfers_, WebTransfers::Create(client_.web_options()));
+  TRY(PartFile part, PartFile::Open(layout_, wanted_));
+  part_.emplace(std::move(part));
+  plan_.emplace(wanted_.size, part_->state().done, part_->state().content_etag, options_.ranges);
+  hash_.emplace(KindOf(wanted_.etag), wanted_.size);
+  retries_.emplace(client_.retry());
+  saved_at_ = SteadySeconds();
+  return {};
+}
+
+Status FileFetch::Turn() {
+  TRY_STATUS(AskForMore());
+  // Behind with the hash nobody waits for the network; without a request there is nothing to wait
+  // for but time.
+  const std::vector<WebEnd> ends = transfers_->Wait(is_behind() ? 0.0 : kTurnSeconds);
+  if (!fault_) return std::move(fault_);
+  if (must_start_again_) {
+    TRY_STATUS(StartAgain());
+  } else {
+    for (const WebEnd& end : ends) TRY_STATUS(OnEnd(end));
+  }
+  TRY_STATUS(HashSome(kHashPiece));
+  if (unsaved_ > 0 &&
+      (unsaved_ >= options_.save_bytes || SteadySeconds() - saved_at_ >= options_.save_seconds)) {
+    TRY_STATUS(Save());
+  }
+  if (watcher_) watcher_({.there = plan_->done().bytes(), .checked = checked_});
+  return {};
+}
+
+Status FileFetch::Resolve() {
+  const std::string address = client_.AddressOf(wanted_.repo, wanted_.commit, wanted_.file);
+  TRY(const FilePlace place, client_.Find(address));
+  if (place.size != wanted_.size) return OtherSize(FormatBytes(place.size));
+  if (!place.etag.empty() && place.etag.size() == wanted_.etag.size() &&
+      place.etag != wanted_.etag) {
+    return Fail(Errc::kInvalidFile,
+                "the hub lists {} as {} and sends it as {}; try again, it may be changing",
+                Printable(wanted_.file), wanted_.etag, Printable(place.etag));
+  }
+  address_ = place.address;
+  return {};
+}
+
+Status FileFetch::AskForMore() {
+  while (SteadySeconds() >= not_before_) {
+    if (plan_->is_complete()) return {};
+    if (address_.empty()) TRY_STATUS(Resolve());
+    const auto request = plan_->Next();
+    if (!request) return {};
+    const uint64_t number = request->number;
+    const auto slot = std::make_shared<uint64_t>(0);  // the transfer's number, once it is known
+    const bool has_token = MayHaveToken(client_.settings(), address_);
+    TRY(const uint64_t id,
+        transfers_->Start({.address = address_,
+                           .range = request->range,
+                           .if_range = request->if_range,
+                           .token = has_token ? client_.settings().token : ""},
+                          {.on_head =
+                               [this, slot, number](const WebHead& head) {
+                                 if (must_start_again_) return false;
+                                 const HeadVerdict verdict = plan_->OnHead(number, head);
+                                 running_[*slot].verdict = verdict;
+                                 must_start_again_ = verdict == HeadVerdict::kStartAgain;
+                                 return IsTaken(verdict);
+                               },
+                           .on_body =
+                               [this, number](std::span<const std::byte> bytes) {
+                                 if (must_start_again_) return false;
+                                 Take(number, bytes);
+                                 return fault_.has_value();
+                               }}));
+    *slot = id;
+    running_[id] = {.number = number};
+  }
+  return {};
+}
+
+void FileFetch::Take(uint64_t number, std::span<const std::byte> bytes) {
+  if (bytes.size() > plan_->room(number)) {
+    fault_ = OtherSize("more");
+    return;
+  }
+  fault_ = part_->Write(bytes, plan_->position(number));
+  if (!fault_) return;
+  plan_->Arrived(number, bytes.size());
+  arrived_ += bytes.size();
+  unsaved_ += bytes.size();
+}
+
+Status FileFetch::StartAgain() {
+  for (const auto& [id, running] : running_) transfers_->Cancel(id);
+  running_.clear();
+  must_start_again_ = false;
+  checked_ = 0;
+  unsaved_ = 0;
+  hash_.emplace(KindOf(wanted_.etag), wanted_.size);
+  address_.clear();
+  if (plan_->has_failed()) {
+    return Fail(Errc::kIo, "the server sends another {} at each try", Printable(wanted_.file));
+  }
+  return part_->Clear();
+}
+
+Status FileFetch::OnEnd(const WebEnd& end) {
+  const auto found = running_.find(end.id);
+  if (found == running_.end()) return {};
+  const Running running = found->second;
+  running_.erase(found);
+  plan_->Ended(running.number);
+  if (end.fault == WebFault::kNotSecure) {
+    return Fail(Errc::kIo, "the server of {} is not who it says: {}", Printable(wanted_.file),
+                Printable(end.why));
+  }
+  if (end.fault == WebFault::kCut || end.fault == WebFault::kNoServer) {
+    address_.clear();
+    return OnFailure(end, end.why);
+  }
+  const std::string status = Format("status {}", end.head.status);
+  switch (running.verdict.value_or(HeadVerdict::kTryAgain)) {
+    case HeadVerdict::kTake:
+    case HeadVerdict::kTakeWhole:
+      retries_->Progressed();
+      return {};
+    case HeadVerdict::kOtherSize:
+      return OtherSize(status);
+    case HeadVerdict::kRefused:
+      return Fail(Errc::kIo, "the server does not give {}: {}", Printable(wanted_.file), status);
+    case HeadVerdict::kResolveAgain:
+      address_.clear();
+      break;
+    case HeadVerdict::kTryAgain:
+    case HeadVerdict::kStartAgain:
+      break;
+  }
+  return OnFailure(end, status);
+}
+
+Status FileFetch::OnFailure(const WebEnd& end, const std::string& why) {
+  if (arrived_ >= std::min(kProgressBytes, options_.ranges.range_bytes)) retries_->Progressed();
+  arrived_ = 0;
+  const double now = SteadySeconds();
+  // All connections break at once when the network goes: that is one failure.
+  if (now < not_before_ && !end.retry_after) return {};
+  const auto wait = retries_->AfterFailure(end.retry_after);
+  if (wait) {
+    not_before_ = std::max(not_before_, now + *wait);
+    return {};
+  }
+  return Fail(Errc::kIo, "{} does not come: {}{}; what came is kept, pull again to go on",
+              Printable(wanted_.file), Printable(why),
+              end.retry_after ? Format(", try again in {:.0f} seconds", *end.retry_after) : "");
+}
+
+bool FileFetch::is_behind() const { return checked_ < plan_->done().FirstMissing(0); }
+
+Status FileFetch::HashSome(uint64_t most_bytes) {
+  const uint64_t end = std::min(plan_->done().FirstMissing(0), checked_ + most_bytes);
+  std::vector<std::byte> buffer(std::min(end - std::min(checked_, end), kMiB));
+  while (checked_ < end) {
+    const auto piece = std::span(buffer).first(std::min<uint64_t>(buffer.size(), end - checked_));
+    TRY_STATUS(part_->Read(piece, checked_));
+    hash_->Add(piece);
+    checked_ += piece.size();
+  }
+  return {};
+}
+
+Status FileFetch::Save() {
+  unsaved_ = 0;
+  saved_at_ = SteadySeconds();
+  return part_->Save(plan_->done(), plan_->content_etag());
+}
+
+Status FileFetch::Finish() {
+  const std::string hash = hash_->Finish();
+  if (hash == wanted_.etag) return part_->Publish();
+  part_->Delete();
+  return Fail(Errc::kInvalidFile,
+              "what came for {} has the hash {} and not {}; it is deleted, pull again",
+              Printable(wanted_.file), hash, wanted_.etag);
+}
+
+std::unexpected<Error> FileFetch::OtherSize(const std::string& said) const {
+  return Fail(Errc::kInvalidFile, "{} has {} by the hub, and its server has another size ({})",
+              Printable(wanted_.file), FormatBytes(wanted_.size), said);
+}
+
+}  // namespace moestro

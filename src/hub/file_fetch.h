@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// Fetches one file of a repository into the cache: several parts at once, each at its place,
+// checked as they come, and named only when all of it is right.
+//
+// One thread. Whoever runs it holds the content's lock.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "hub/content_hash.h"
+#include "hub/fetch_plan.h"
+#include "hub/hub_client.h"
+#include "hub/hub_layout.h"
+#include "hub/part_file.h"
+#include "hub/retry.h"
+#include "hub/web_transfers.h"
+
+namespace moestro {
+
+struct FetchOptions {
+  FetchPlan::Options ranges = {};
+  double save_seconds = 5.0;                  // at most between two writings of the state
+  uint64_t save_bytes = uint64_t{256} << 20;  // that come between two of them
+};
+
+struct FetchProgress {
+  uint64_t there = 0;    // bytes
+  uint64_t checked = 0;  // bytes of these, from the beginning, that the hash has seen
+};
+
+class FileFetch {
+ public:
+  using Watcher = std::function<void(const FetchProgress&)>;
+
+  // `client` and `layout` must outlive this. wanted: without ranges and the content's ETag.
+  FileFetch(HubClient& client, const HubLayout& layout, FetchState wanted, FetchOptions options,
+            Watcher watcher);
+
+  // Afterwards the blob is there, or a part of it and its state. kInterrupted: asked to stop.
+  // kInvalidFile: what came is not what the hub names; it is deleted. kIo, kInvalidRequest: as
+  // HubClient, a full disk, a file of another size.
+  Status Run();
+
+ private:
+  // A request under way.
+  struct Running {
+    uint64_t number = 0;  // the plan's
+    std::optional<HeadVerdict> verdict = {};
+  };
+
+  Status Begin();
+  Status Turn();     // once around: ask, receive, check, save
+  Status Resolve();  // finds the address anew
+  Status AskForMore();
+  Status OnEnd(const WebEnd& end);
+  Status OnFailure(const WebEnd& end, const std::string& why);
+  void Take(uint64_t number, std::span<const std::byte> bytes);
+  Status StartAgain();
+  Status HashSome(uint64_t most_bytes);
+  Status Save();
+  Status Finish();
+  bool is_behind() const;  // there are bytes that the hash has not seen
+  std::unexpected<Error> OtherSize(const std::string& said) const;
+
+  HubClient& client_;
+  const HubLayout& layout_;
+  FetchState wanted_;
+  FetchOptions options_;
+  Watcher watcher_;
+
+  std::unique_ptr<WebTransfers> transfers_;
+  std::optional<PartFile> part_;
+  std::optional<FetchPlan> plan_;
+  std::optional<ContentHash> hash_;
+  std::optional<Retries> retries_;
+  std::map<uint64_t, Running> running_;  // by the number of the transfer
+  std::string address_;                  // empty: to be found
+  Status fault_ = {};                    // in a receiver
+  bool must_start_again_ = false;
+  uint64_t checked_ = 0;
+  uint64_t arrived_ = 0;     // bytes since the last failure
+  uint64_t unsaved_ = 0;     // bytes since the state was written
+  double saved_at_ = 0.0;    // seconds of the steady clock
+  double not_before_ = 0.0;  // no request until then
+};
+
+}  // namespace moestro

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT
+#include "hub/hub_cache.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "base/output_file.h"
+#include "base/printable.h"
+#include "hub/fetch_state.h"
+#include "hub/hub_reply.h"
+
+namespace moestro {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMostEntries = 50'000;  // of a folder that are looked at
+
+// Paths below `folder`, relative to it, of what is no folder. Follows no links to folders.
+std::vector<std::string> PathsBelow(const std::string& folder) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  fs::recursive_directory_iterator at(folder, fs::directory_options::skip_permission_denied, error);
+  for (; !error && at != fs::recursive_directory_iterator() && paths.size() < kMostEntries;
+       at.increment(error)) {
+    std::error_code ignored;
+    if (at->is_symlink(ignored) || !at->is_directory(ignored)) {
+      paths.push_back(at->path().string().substr(folder.size() + 1));
+    }
+  }
+  return paths;
+}
+
+std::vector<std::string> NamesIn(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::directory_iterator at(folder, error);
+  for (; !error && at != fs::directory_iterator() && names.size() < kMostEntries;
+       at.increment(error)) {
+    names.push_back(at->path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+// Empty: it cannot be read or is longer.
+std::string ReadSmall(const std::string& path, size_t most_bytes) {
+  struct stat info{};
+  if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode) ||
+      static_cast<uint64_t>(info.st_size) > most_bytes) {
+    return {};
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text(static_cast<size_t>(info.st_size), '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  return text;
+}
+
+Status MakeFolder(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (!error) return {};
+  return Fail(Errc::kIo,
+              "cannot make the folder {}: {}; name a folder that can be written in HF_HUB_CACHE",
+              folder, error.message());
+}
+
+std::vector<HubModel> WholeModels(const std::vector<HubFile>& files) {
+  std::vector<HubModel> models = ModelsIn(files);
+  std::erase_if(models, [](const HubModel& model) { return !model.is_complete(); });
+  return models;
+}
+
+}  // namespace
+
+std::string CachedModel::name() const {
+  ModelName name{.kind = ModelNameKind::kHub, .repo = repo, .revision = revision};
+  if (model.quantisation.empty())
+    name.file = model.files.front().path;
+  else
+    name.quantisation = model.quantisation;
+  return TextOf(name);
+}
+
+std::optional<std::string> HubCache::CommitOf(const std::string& repo,
+                                              const std::string& revision) const {
+  if (IsCommit(revision)) return revision;
+  constexpr size_t kMostBytes = 100;
+  std::string commit = ReadSmall(layout_.Ref(repo, revision), kMostBytes);
+  while (!commit.empty() && (commit.back() == '\n' || commit.back() == ' ')) commit.pop_back();
+  return IsCommit(commit) ? std::optional(std::move(commit)) : std::nullopt;
+}
+
+std::vector<std::string> HubCache::SnapshotsOf(const std::string& repo) const {
+  std::vector<std::pair<int64_t, std::string>> by_time;
+  for (std::string& commit : NamesIn(layout_.Snapshots(repo))) {
+    struct stat info{};
+    if (!IsCommit(commit) || stat(layout_.Snapshot(repo, commit).c_str(), &info) != 0) continue;
+    by_time.emplace_back(-info.st_mtime, std::move(commit));
+  }
+  std::ranges::sort(by_time);
+  std::vector<std::string> commits;
+  for (auto& [time, commit] : by_time) commits.push_back(std::move(commit));
+  return commits;
+}
+
+std::vector<HubFile> HubCache::FilesOf(const std::string& repo, const std::string& commit) const {
+  const std::string folder = layout_.Snapshot(repo, commit);
+  std::vector<HubFile> files;
+  for (std::string& path : PathsBelow(folder)) {
+    struct stat info{};
+    const std::string whole = folder + "/" + path;
+    if (stat(whole.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
+    std::error_code ignored;
+    std::string blob = fs::read_symlink(whole, ignored).filename().string();
+    HubFile file{.path = std::move(path), .size = static_cast<uint64_t>(info.st_size)};
+    if (blob.size() == 64 && IsBlobName(blob)) file.sha256 = std::move(blob);
+    files.push_back(std::move(file));
+  }
+  std::ranges::sort(files, {}, &HubFile::path);
+  return files;
+}
+
+std::vector<std::string> HubCache::RevisionsOf(const std::string& repo,
+                                               const std::string& commit) const {
+  std::vector<std::string> revisions;
+  for (std::string& revision : PathsBelow(layout_.RepoFolder(repo) + "/refs")) {
+    if (IsRevision(revision) && CommitOf(repo, revision) == commit) {
+      revisions.push_back(std::move(revision));
+    }
+  }
+  std::ranges::sort(revisions, {}, [](const std::string& revision) {
+    return std::pair(revision != "main", revision);
+  });
+  return revisions;
+}
+
+Result<std::optional<CachedModel>> HubCache::Find(const ModelName& name) const {
+  std::vector<std::string> commits;
+  if (const auto commit = CommitOf(name.repo, name.revision)) commits.push_back(*commit);
+  if (name.revision == "main")
+    std::ranges::move(SnapshotsOf(name.repo), std::back_inserter(commits));
+  for (const std::string& commit : commits) {
+    const std::vector<HubModel> found =
+        MatchingModels(WholeModels(FilesOf(name.repo, commit)), name);
+    if (found.empty()) continue;
+    if (found.size() > 1) return std::unexpected(SeveralMatch(found, name));
+    const auto revisions = RevisionsOf(name.repo, commit);
+    return CachedModel{
+        .repo = name.repo,
+        .commit = commit,
+        .revision = revisions.empty() ? commit : revisions.front(),
+        .model = found.front(),
+        .path = layout_.Snapshot(name.repo, commit) + "/" + found.front().files.front().path};
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> HubCache::Repos() const {
+  std::vector<std::string> repos;
+  for (const std::string& folder : NamesIn(layout_.cache())) {
+    if (auto repo = HubLayout::RepoOf(folder)) repos.push_back(*std::move(repo));
+  }
+  return repos;
+}
+
+std::vector<CachedModel> HubCache::Models() const {
+  std::vector<CachedModel> models;
+  for (const std::string& repo : Repos()) {
+    for (const std::string& commit : SnapshotsOf(repo)) {
+      const auto revisions = RevisionsOf(repo, commit);
+      for (HubModel& model : WholeModels(FilesOf(repo, commit))) {
+        std::string path = layout_.Snapshot(repo, commit) + "/" + model.files.front().path;
+        models.push_back({.repo = repo,
+                          .commit = commit,
+                          .revision = revisions.empty() ? commit : revisions.front(),
+                          .model = std::move(model),
+                          .path = std::move(path)});
+      }
+    }
+  }
+  return models;
+}
+
+std::vector<CachedPart> HubCache::PartsOf(const std::string& repo) const {
+  std::vector<CachedPart> parts;
+  for (const std::string& name : NamesIn(layout_.BlobFolder(repo))) {
+    if (!name.ends_with(HubLayout::kPartSuffix)) continue;
+    const std::string etag = name.substr(0, name.size() - HubLayout::kPartSuffix.size());
+    struct stat info{};
+    if (!IsBlobName(etag) || stat(layout_.Part(repo, etag).c_str(), &info) != 0) continue;
+    constexpr uint64_t kBlock = 512;  // the unit of st_blocks
+    CachedPart part{.repo = repo, .file = {}, .etag = etag};
+    part.disk_bytes = static_cast<uint64_t>(info.st_blocks) * kBlock;
+    const auto state = ParseState(ReadSmall(layout_.State(repo, etag), kMostStateBytes));
+    if (state && state->repo == repo && state->etag == etag) {
+      part.file = state->file;
+      part.size = state->size;
+      part.there = state->done.bytes();
+    }
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+std::vector<CachedPart> HubCache::Parts() const {
+  std::vector<CachedPart> parts;
+  for (const std::string& repo : Repos()) {
+    std::ranges::move(PartsOf(repo), std::back_inserter(parts));
+  }
+  return parts;
+}
+
+bool HubCache::HasBlob(const std::string& repo, const std::string& etag, uint64_t size) const {
+  struct stat info{};
+  return stat(layout_.Blob(repo, etag).c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
+         static_cast<uint64_t>(info.st_size) == size;
+}
+
+Status HubCache::MakeFolders(const std::string& repo) const {
+  TRY_STATUS(MakeFolder(layout_.BlobFolder(repo)));
+  return MakeFolder(layout_.LockFolder(repo));
+}
+
+Status HubCache::Link(const std::string& repo, const std::string& commit, const std::string& path,
+                      const std::string& etag) const {
+  const std::string link = layout_.Snapshot(repo, commit) + "/" + path;
+  const std::string target = HubLayout::LinkTarget(path, etag);
+  TRY_STATUS(MakeFolder(fs::path(link).parent_path().string()));
+  std::error_code error;
+  if (fs::read_symlink(link, error) == target) return {};
+  // Aside and renamed: a reader sees the link before or this one.
+  const std::string aside = link + ".moestro-link";
+  fs::remove(aside, error);
+  fs::create_symlink(target, aside, error);
+  if (!error) fs::rename(aside, link, error);
+  if (!error) return {};
+  return Fail(Errc::kIo, "cannot make the link {}: {}", Printable(link, 400), error.message());
+}
+
+Status HubCache::WriteRef(const std::string& repo, const std::string& revision,
+                          const std::string& commit) const {
+  if (IsCommit(revision) || CommitOf(repo, revision) == commit) return {};
+  const std::string path = layout_.Ref(repo, revision);
+  TRY_STATUS(MakeFolder(fs::path(path).parent_path().string()));
+  TRY(OutputFile file, OutputFile::Create(path));
+  TRY_STATUS(file.Write(std::as_bytes(std::span(commit))));
+  TRY_STATUS(file.Publish());
+  file.Keep();
+  return {};
+}
+
+Result<uint64_t> FreeBytesAt(const std::string& folder) {
+  fs::path there = fs::path(folder) / "x";
+  std::error_code ignored;
+  while (there.has_relative_path() && !fs::exists(there.parent_path(), ignored)) {
+    if (there.parent_path().empty()) break;
+    there = there.parent_path();
+  }
+  return FreeBytesFor(there.string());
+}
+
+}  // namespace moestro

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// The cache of models that tools of the hub share: what is there, and making it known to the
+// others. Asks no server.
+//
+// Other programs change the cache meanwhile; what vanishes between two looks is as if never there.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "hub/choose_file.h"
+#include "hub/hub_layout.h"
+#include "hub/model_name.h"
+
+namespace moestro {
+
+// A model of which all files are there.
+struct CachedModel {
+  std::string repo;
+  std::string commit;
+  std::string revision;  // that names the commit: "main" if it does, else another one or the commit
+  HubModel model;
+  std::string path;  // of its first file
+
+  // As it can be typed: "owner/repo:Q4_K_M".
+  std::string name() const;
+};
+
+// A file of which a part is there.
+struct CachedPart {
+  std::string repo;
+  std::string file;
+  std::string etag;
+  uint64_t size = 0;        // bytes of the whole
+  uint64_t there = 0;       // bytes that have come
+  uint64_t disk_bytes = 0;  // that it takes
+};
+
+class HubCache {
+ public:
+  // The folder need not exist.
+  explicit HubCache(std::string folder) : layout_(std::move(folder)) {}
+
+  const HubLayout& layout() const { return layout_; }
+
+  // A model that `name` means; nullopt: none is there as a whole. The newest snapshot stands in
+  // where the branch's has none of it. REQUIRES: name.kind is kHub.
+  // kInvalidRequest: several are.
+  Result<std::optional<CachedModel>> Find(const ModelName& name) const;
+  // All models and parts, by name.
+  std::vector<CachedModel> Models() const;
+  std::vector<CachedPart> Parts() const;
+  std::vector<CachedPart> PartsOf(const std::string& repo) const;
+
+  // A content that is there with so many bytes.
+  bool HasBlob(const std::string& repo, const std::string& etag, uint64_t size) const;
+  // The folders of a repository and of its locks. kIo: names the folder and what to do.
+  Status MakeFolders(const std::string& repo) const;
+  // Makes `path` of a snapshot a link to a content. kIo.
+  Status Link(const std::string& repo, const std::string& commit, const std::string& path,
+              const std::string& etag) const;
+  // Says which commit a branch or tag names. A commit needs no such words. kIo.
+  Status WriteRef(const std::string& repo, const std::string& revision,
+                  const std::string& commit) const;
+
+  // Files of a snapshot whose content is there; their links' names as hashes.
+  std::vector<HubFile> FilesOf(const std::string& repo, const std::string& commit) const;
+  // The commits of all snapshots, the newest first.
+  std::vector<std::string> SnapshotsOf(const std::string& repo) const;
+  // The commit that a revision names here; nullopt: none.
+  std::optional<std::string> CommitOf(const std::string& repo, const std::string& revision) const;
+  // All repositories, by name.
+  std::vector<std::string> Repos() const;
+  // Branches and tags that name the commit, "main" first.
+  std::vector<std::string> RevisionsOf(const std::string& repo, const std::string& commit) const;
+
+ private:
+  HubLayout layout_;
+};
+
+// Bytes free where a folder is or will be. kIo.
+Result<uint64_t> FreeBytesAt(const std::string& folder);
+
+}  // namespace moestro

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// What a hub's replies say. Pure; nothing that a server sends is believed unseen.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "hub/choose_file.h"
+#include "hub/web_head.h"
+
+namespace moestro {
+
+// Limits of what is taken: a repository of the hub has some thousand files, a page a thousand.
+inline constexpr size_t kMostReplyBytes = size_t{8} << 20;
+inline constexpr size_t kMostPages = 50;
+
+// The commit of api/models/<repo>/revision/<revision>. kIo: not the hub's language.
+Result<std::string> ParseCommit(std::string_view body);
+// Files of a page of api/models/<repo>/tree/<commit>. Folders are passed over, and files whose path
+// is not safe, whose size is no size, or that are too many. kIo: not the hub's language.
+Result<std::vector<HubFile>> ParseTree(std::string_view body);
+// The address that a Link header calls the next one; empty: there is none.
+std::string NextPage(std::string_view link);
+
+// An ETag without "W/" and quotes.
+std::string PlainEtag(std::string_view etag);
+// An ETag that If-Range may carry, as it was written; empty: a weak one or none.
+std::string StrongEtag(const WebHead& head);
+// A name of a blob in the cache: letters, digits, '-' and '_', at least 16 of them.
+bool IsBlobName(std::string_view name);
+
+// "bytes 0-99/1000".
+struct ContentRange {
+  ByteRange range;
+  uint64_t whole = 0;  // bytes
+};
+std::optional<ContentRange> ParseContentRange(std::string_view text);
+// Decimal digits alone; nullopt: anything else or beyond 2^63 - 1.
+std::optional<uint64_t> ParseSize(std::string_view text);
+std::optional<uint64_t> SizeHeader(const WebHead& head, const std::string& name);
+
+}  // namespace moestro

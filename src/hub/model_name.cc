@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT
+#include "hub/model_name.h"
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+#include <vector>
+
+#include "base/printable.h"
+#include "base/utf8.h"
+#include "hub/address.h"
+
+namespace moestro {
+namespace {
+
+constexpr std::string_view kHubPrefix = "hf:";
+constexpr size_t kMostNameBytes = 96;  // the hub's limit for owner and repository together
+constexpr size_t kMostPathBytes = 1024;
+constexpr size_t kMostPartBytes = 200;  // of a path; file systems allow 255, and we add suffixes
+constexpr std::string_view kPublicHosts[] = {"https://huggingface.co", "https://hf.co"};
+
+bool IsLetterOrDigit(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
+
+bool IsWord(std::string_view text, std::string_view others, size_t most) {
+  return !text.empty() && text.size() <= most && std::ranges::all_of(text, [&](char c) {
+    return IsLetterOrDigit(c) || others.contains(c);
+  });
+}
+
+bool EndsInGguf(std::string_view text) {
+  constexpr std::string_view kSuffix = ".gguf";
+  if (text.size() <= kSuffix.size()) return false;
+  return std::ranges::equal(text.substr(text.size() - kSuffix.size()), kSuffix,
+                            [](unsigned char a, char b) { return std::tolower(a) == b; });
+}
+
+std::vector<std::string_view> Split(std::string_view text, char at) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(at, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+// Takes what follows the last `mark` off `text`, if there is one.
+std::optional<std::string> TakeBehind(std::string_view& text, char mark) {
+  const size_t at = text.rfind(mark);
+  if (at == std::string_view::npos) return std::nullopt;
+  std::string behind(text.substr(at + 1));
+  text = text.substr(0, at);
+  return behind;
+}
+
+bool IsQuantisation(std::string_view text) { return IsWord(text, "._-", 64); }
+
+// owner/repo[:quantisation][@revision] or owner/repo/file.gguf[@revision], either mark first.
+std::optional<ModelName> HubName(std::string_view text) {
+  ModelName name{.kind = ModelNameKind::kHub};
+  // "owner/repo:Q4@main" or "owner/repo@main:Q4": the marks are none of a repository's letters.
+  const bool quantisation_last =
+      text.rfind(':') != std::string_view::npos && text.rfind(':') > text.rfind('@') + 1;
+  for (const char mark : quantisation_last ? std::string_view(":@") : std::string_view("@:")) {
+    const auto behind = TakeBehind(text, mark);
+    if (!behind) continue;
+    if (mark == '@') {
+      if (!IsRevision(*behind)) return std::nullopt;
+      name.revision = *behind;
+    } else {
+      if (!IsQuantisation(*behind)) return std::nullopt;
+      name.quantisation = *behind;
+    }
+  }
+  const size_t owner_end = text.find('/');
+  if (owner_end == std::string_view::npos) return std::nullopt;
+  const size_t repo_end = std::min(text.find('/', owner_end + 1), text.size());
+  name.repo = text.substr(0, repo_end);
+  if (!IsRepoName(name.repo)) return std::nullopt;
+  if (repo_end == text.size()) return name;
+  name.file = text.substr(repo_end + 1);
+  if (!IsSafePath(name.file) || !EndsInGguf(name.file) || !name.quantisation.empty()) {
+    return std::nullopt;
+  }
+  return name;
+}
+
+std::optional<std::string> PercentDecoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      out += text[i];
+      continue;
+    }
+    const auto digit = [&](size_t at) -> int {
+      if (at >= text.size() || std::isxdigit(static_cast<unsigned char>(text[at])) == 0) return -1;
+      const char c = static_cast<char>(std::tolower(static_cast<unsigned char>(text[at])));
+      return c <= '9' ? c - '0' : c - 'a' + 10;
+    };
+    if (digit(i + 1) < 0 || digit(i + 2) < 0) return std::nullopt;
+    out += static_cast<char>(digit(i + 1) * 16 + digit(i + 2));
+    i += 2;
+  }
+  return out;
+}
+
+// What a browser shows for a repository or one of its files. `path` is what follows the host.
+std::optional<ModelName> NameOfPage(std::string_view path) {
+  const std::vector<std::string_view> parts = Split(path, '/');
+  if (parts.size() < 2) return std::nullopt;
+  ModelName name{.kind = ModelNameKind::kHub};
+  name.repo = std::string(parts[0]) + "/" + std::string(parts[1]);
+  if (!IsRepoName(name.repo)) return std::nullopt;
+  if (parts.size() == 2) return name;
+  const bool is_file = parts[2] == "resolve" || parts[2] == "blob" || parts[2] == "raw";
+  if (parts.size() < 4 || (!is_file && parts[2] != "tree")) return std::nullopt;
+  const auto revision = PercentDecoded(parts[3]);
+  if (!revision || !IsRevision(*revision)) return std::nullopt;
+  name.revision = *revision;
+  if (!is_file) return name;
+  const size_t before = parts[0].size() + parts[1].size() + parts[2].size() + parts[3].size() + 4;
+  if (path.size() <= before) return std::nullopt;
+  const auto file = PercentDecoded(path.substr(before));
+  if (!file || !IsSafePath(*file) || !EndsInGguf(*file)) return std::nullopt;
+  name.file = *file;
+  return name;
+}
+
+Result<ModelName> NameOfAddress(const std::string& text, const std::string& endpoint) {
+  const auto origin = OriginOf(text);
+  const bool is_clean = std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });
+  if (!origin || !is_clean) {
+    return Fail(Errc::kUsage, "'{}' is no address of a model; write https://HOST/PATH.gguf",
+                Printable(text));
+  }
+  std::string_view plain = text;
+  plain = plain.substr(0, plain.find_first_of("?#"));
+  while (plain.ends_with('/')) plain.remove_suffix(1);
+  const bool is_endpoint = OriginOf(endpoint) == origin;
+  const bool is_hub = plain.starts_with(endpoint + "/");
+  const bool is_public = std::ranges::find(kPublicHosts, *origin) != std::end(kPublicHosts);
+  if (is_hub || is_public) {
+    const size_t host_end = is_hub ? endpoint.size() : plain.find('/', plain.find("://") + 3);
+    if (auto name =
+            host_end < plain.size() ? NameOfPage(plain.substr(host_end + 1)) : std::nullopt) {
+      return *name;
+    }
+    return Fail(Errc::kUsage,
+                "'{}' names no repository and no GGUF file of one; write owner/repo:QUANTISATION",
+                Printable(text));
+  }
+  if (IsPlainHttp(text) && !is_endpoint && !IsLoopback(text)) {
+    return Fail(Errc::kUsage,
+                "'{}' is not encrypted, so what comes can be anything; write https://",
+                Printable(text));
+  }
+  if (!EndsInGguf(plain)) {
+    return Fail(Errc::kUsage, "'{}' does not end in .gguf, so it is no model", Printable(text));
+  }
+  return ModelName{.kind = ModelNameKind::kAddress, .address = text};
+}
+
+}  // namespace
+
+bool IsRepoName(std::string_view repo) {
+  const std::vector<std::string_view> parts = Split(repo, '/');
+  if (parts.size() != 2 || repo.size() > kMostNameBytes + 1) return false;
+  return std::ranges::all_of(parts, [](std::string_view part) {
+    return IsWord(part, "._-", kMostNameBytes) && !part.contains("--") && !part.contains("..") &&
+           part.front() != '-' && part.front() != '.' && part.back() != '-' && part.back() != '.';
+  });
+}
+
+bool IsSafePath(std::string_view path) {
+  if (path.empty() || path.size() > kMostPathBytes || FindInvalidUtf8(path) != path.size()) {
+    return false;
+  }
+  const auto is_control = [](unsigned char c) { return c < ' ' || c == 0x7f || c == '\\'; };
+  if (std::ranges::any_of(path, is_control)) return false;
+  return std::ranges::none_of(Split(path, '/'), [](std::string_view part) {
+    return part.empty() || part == "." || part == ".." || part.size() > kMostPartBytes;
+  });
+}
+
+bool IsRevision(std::string_view revision) {
+  return IsWord(revision, "._-/", 200) && IsSafePath(revision);
+}
+
+bool IsCommit(std::string_view text) {
+  return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+Result<ModelName> ParseModelName(const std::string& text, const std::string& endpoint,
+                                 const PathExists& exists) {
+  if (exists(text)) return ModelName{.kind = ModelNameKind::kPath, .path = text};
+  if (text.starts_with(kHubPrefix)) {
+    if (auto name = HubName(std::string_view(text).substr(kHubPrefix.size()))) return *name;
+    return Fail(Errc::kUsage,
+                "'{}' names no model; write hf:owner/repo, hf:owner/repo:QUANTISATION or "
+                "hf:owner/repo/FILE.gguf, with @REVISION behind it if you like",
+                Printable(text));
+  }
+  if (text.contains("://")) return NameOfAddress(text, endpoint);
+  const auto name = EndsInGguf(text) ? std::nullopt : HubName(text);
+  if (name && name->file.empty()) return *name;
+  return ModelName{.kind = ModelNameKind::kPath, .path = text};
+}
+
+std::string TextOf(const ModelName& name) {
+  if (name.kind == ModelNameKind::kPath) return name.path;
+  if (name.kind == ModelNameKind::kAddress) return name.address;
+  std::string text = name.file.empty() ? name.repo : "hf:" + name.repo + "/" + name.file;
+  if (!name.quantisation.empty()) text += ":" + name.quantisation;
+  if (name.revision != "main") text += "@" + name.revision;
+  return text;
+}
+
+}  // namespace moestro

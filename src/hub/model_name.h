@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// What people type for a model, as a value. Pure: whether a path exists is asked of the caller.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace moestro {
+
+enum class ModelNameKind : uint8_t {
+  kPath,     // a file of this machine, which may be missing
+  kHub,      // of a repository of the hub
+  kAddress,  // a GGUF anywhere else
+};
+
+struct ModelName {
+  ModelNameKind kind = ModelNameKind::kPath;
+  std::string path = {};          // kPath: as it was typed
+  std::string repo = {};          // kHub: "owner/repo"
+  std::string revision = "main";  // kHub: a branch, a tag or a commit
+  std::string quantisation = {};  // kHub: as it was typed; empty: none was
+  std::string file = {};          // kHub: a path in the repository; empty: chosen by quantisation
+  std::string address = {};       // kAddress
+
+  bool operator==(const ModelName&) const = default;
+};
+
+using PathExists = std::function<bool(const std::string& path)>;
+
+// An existing path wins. Then, in this order:
+//   hf:owner/repo[:quantisation][@revision], hf:owner/repo/folder/file.gguf[@revision]
+//   https://HOST/owner/repo[/resolve|blob|tree/revision[/file.gguf]] of the hub (`endpoint` or the
+//     public one); any other https address of a .gguf file; http only for the endpoint and for this
+//     machine
+//   owner/repo[:quantisation][@revision], unless it ends in .gguf
+// Anything else is a path.
+// kUsage: hf: or an address that names nothing.
+Result<ModelName> ParseModelName(const std::string& text, const std::string& endpoint,
+                                 const PathExists& exists);
+
+// As it can be typed: "owner/repo:Q4_K_M", "hf:owner/repo/file.gguf@v2", a path, an address.
+std::string TextOf(const ModelName& name);
+
+// "owner/repo", as the hub allows it: letters, digits, '.', '_' and '-' with none of "--", "..",
+// nor at an end '.' or '-'. So no two names share a folder of the cache.
+bool IsRepoName(std::string_view repo);
+// A relative path that stays below where it begins and has no control characters: what a server
+// says becomes a file's name.
+bool IsSafePath(std::string_view path);
+// A branch, tag or commit that is a safe path, as refs/<revision> in the cache.
+bool IsRevision(std::string_view revision);
+// 40 hexadecimal digits in lower case.
+bool IsCommit(std::string_view text);
+
+}  // namespace moestro

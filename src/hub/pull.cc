@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+#include "hub/pull.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/format.h"
+#include "base/printable.h"
+#include "hub/fetch_state.h"
+#include "hub/file_lock.h"
+
+namespace moestro {
+namespace {
+
+constexpr auto kLookAgain = std::chrono::milliseconds(50);  // whether a lock is free
+
+// Waits while another process has it.
+Result<FileLock> Lock(HubClient& client, const HubCache& cache, const std::string& repo,
+                      const HubFile& file, const PullWatcher& watcher) {
+  const std::string path = cache.layout().Lock(repo, BlobNameOf(file));
+  bool has_said = false;
+  while (true) {
+    TRY(auto lock, FileLock::Try(path));
+    if (lock) return *std::move(lock);
+    if (!has_said && watcher.say) {
+      watcher.say(Format("another process fetches {}; waiting for it", Printable(file.path)));
+    }
+    has_said = true;
+    if (client.stop().is_requested()) return Fail(Errc::kInterrupted, "stopped");
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
+}  // namespace
+
+const std::string& BlobNameOf(const HubFile& file) {
+  return file.sha256.empty() ? file.git_id : file.sha256;
+}
+
+Result<PullPlan> PlanPull(HubClient& client, const HubCache& cache, const ModelName& name) {
+  const HubLayout& layout = cache.layout();
+  if (layout.cache().empty()) {
+    return Fail(Errc::kIo, "no place for models is known; set HF_HUB_CACHE to a folder, or HOME");
+  }
+  TRY(HubListing listing, client.Files(name.repo, name.revision));
+  PullPlan plan{.name = name, .commit = listing.commit};
+  TRY(plan.model, ChooseModel(listing.files, name));
+  const std::vector<CachedPart> parts = cache.PartsOf(name.repo);
+  for (const HubFile& file : plan.model.files) {
+    const std::string& blob = BlobNameOf(file);
+    if (blob.empty()) {
+      return Fail(Errc::kIo, "the hub names no hash of {}, so nobody could check what comes",
+                  Printable(file.path));
+    }
+    if (cache.HasBlob(name.repo, blob, file.size)) continue;
+    const auto part = std::ranges::find(parts, blob, &CachedPart::etag);
+    const uint64_t there = part != parts.end() ? part->disk_bytes : 0;
+    const uint64_t missing = file.size - std::min(file.size, there);
+    plan.missing_bytes += std::min(missing, UINT64_MAX - plan.missing_bytes);
+  }
+  plan.path = layout.Snapshot(name.repo, plan.commit) + "/" + plan.model.files.front().path;
+  TRY(plan.free_bytes, FreeBytesAt(layout.cache()));
+  return plan;
+}
+
+Status CheckRoom(const PullPlan& plan, const HubCache& cache) {
+  if (plan.missing_bytes <= plan.free_bytes) return {};
+  return Fail(Errc::kNoMemory,
+              "{} needs {} more in {}, and {} are free there; make room, 'moestro list' says what "
+              "models take, or name another folder in HF_HUB_CACHE",
+              TextOf(plan.name), FormatBytes(plan.missing_bytes), cache.layout().cache(),
+              FormatBytes(plan.free_bytes));
+}
+
+Status Pull(HubClient& client, const HubCache& cache, const PullPlan& plan,
+            const FetchOptions& options, const PullWatcher& watcher) {
+  const std::string& repo = plan.name.repo;
+  TRY_STATUS(CheckRoom(plan, cache));
+  TRY_STATUS(cache.MakeFolders(repo));
+  uint64_t before = 0;  // bytes of the files that are whole
+  for (const HubFile& file : plan.model.files) {
+    const std::string& blob = BlobNameOf(file);
+    TRY(const FileLock lock, Lock(client, cache, repo, file, watcher));
+    const auto watch = [&](const FetchProgress& progress) {
+      if (!watcher.progress) return;
+      watcher.progress({.file = file.path,
+                        .there = before + progress.there,
+                        .checked = progress.checked,
+                        .total = plan.model.bytes(),
+                        .file_bytes = file.size,
+                        .is_checking = progress.there == file.size});
+    };
+    if (!cache.HasBlob(repo, blob, file.size)) {  // by another process meanwhile
+      FileFetch fetch(
+          client, cache.layout(),
+          {.repo = repo, .commit = plan.commit, .file = file.path, .etag = blob, .size = file.size},
+          options, watch);
+      TRY_STATUS(fetch.Run());
+    }
+    before += file.size;
+  }
+  // Known only now: others find a model whole or not at all.
+  for (const HubFile& file : plan.model.files) {
+    TRY_STATUS(cache.Link(repo, plan.commit, file.path, BlobNameOf(file)));
+  }
+  return cache.WriteRef(repo, plan.name.revision, plan.commit);
+}
+
+}  // namespace moestro

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+// Brings a model of the hub into the cache.
+//
+// One thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "hub/choose_file.h"
+#include "hub/file_fetch.h"
+#include "hub/hub_cache.h"
+#include "hub/hub_client.h"
+#include "hub/model_name.h"
+
+namespace moestro {
+
+// What a name means today, and what of it is missing here.
+struct PullPlan {
+  ModelName name;
+  std::string commit;
+  HubModel model;
+  uint64_t missing_bytes = 0;
+  uint64_t free_bytes = 0;  // on the cache's disk
+  std::string path;         // of the model's first file, once it is there
+};
+
+struct PullProgress {
+  std::string file;      // that comes at the moment
+  uint64_t there = 0;    // bytes of the whole model
+  uint64_t checked = 0;  // of the file, by the hash
+  uint64_t total = 0;    // bytes of the whole model
+  uint64_t file_bytes = 0;
+  bool is_checking = false;  // all of the file has come
+};
+
+struct PullWatcher {
+  std::function<void(const PullProgress&)> progress = {};
+  std::function<void(std::string_view)> say = {};  // a sentence: why nothing happens
+};
+
+// Asks the hub. REQUIRES: name.kind is kHub. Errors of HubClient::Files() and ChooseModel(); kIo:
+// no variable names a cache, a file without a hash.
+Result<PullPlan> PlanPull(HubClient& client, const HubCache& cache, const ModelName& name);
+
+// kNoMemory: the disk has not as many bytes free as are missing.
+Status CheckRoom(const PullPlan& plan, const HubCache& cache);
+
+// Fetches what is missing and makes it known. Waits while another process fetches the same. Errors
+// of CheckRoom() and FileFetch::Run(); what came before an error stays.
+Status Pull(HubClient& client, const HubCache& cache, const PullPlan& plan,
+            const FetchOptions& options, const PullWatcher& watcher);
+
+// The name of a file's content in the cache; empty: the hub names none.
+const std::string& BlobNameOf(const HubFile& file);
+
+}  // namespace moestro

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// Which bytes of a file are there. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "hub/web_head.h"
+
+namespace moestro {
+
+class RangeSet {
+ public:
+  // Overlaps and neighbours become one. An empty range adds nothing.
+  void Add(ByteRange range);
+  void Clear() { ranges_.clear(); }
+
+  // The first byte at or above `from` that is not there.
+  uint64_t FirstMissing(uint64_t from = 0) const;
+  // Bytes from FirstMissing(from) on that are not there, up to `end`; nullopt: all are.
+  std::optional<ByteRange> FirstGap(uint64_t from, uint64_t end) const;
+  uint64_t bytes() const;
+  // Sorted, apart from each other.
+  const std::vector<ByteRange>& ranges() const { return ranges_; }
+
+  bool operator==(const RangeSet&) const = default;
+
+ private:
+  std::vector<ByteRange> ranges_;
+};
+
+}  // namespace moestro

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// When a request that failed is worth another try, and how long to wait before it. Pure.
+#pragma once
+
+#include <optional>
+
+namespace moestro {
+
+struct RetryPolicy {
+  int most_tries = 6;            // without progress between them
+  double first_wait = 1.0;       // seconds; each further one is twice as long
+  double longest_wait = 30.0;    // seconds
+  double longest_asked = 330.0;  // seconds that a server may ask for; the hub counts in 5 minutes
+};
+
+// Counts failures in a row.
+class Retries {
+ public:
+  explicit Retries(const RetryPolicy& policy) : policy_(policy) {}
+
+  // Seconds to wait before the next try; nullopt: this was the last. `asked`: Retry-After, seconds.
+  std::optional<double> AfterFailure(std::optional<double> asked);
+  void Progressed() { failures_ = 0; }
+  int failures() const { return failures_; }
+
+ private:
+  RetryPolicy policy_;
+  int failures_ = 0;
+};
+
+// A status that passes: too many requests, a server that is overloaded or restarts.
+constexpr bool IsPassing(int status) {
+  return status == 408 || status == 425 || status == 429 || (status >= 500 && status != 501);
+}
+
+}  // namespace moestro
