@@ -66,6 +66,24 @@ Result<PlannedModel> PlannedModel::Of(const ModelToLoad& model, const ContextWis
   return planned;
 }
 
+PlannedModel PlannedModel::Scaled(double times) const {
+  const auto scale = [times](uint64_t& bytes) {
+    bytes = static_cast<uint64_t>(static_cast<double>(bytes) * times);
+  };
+  PlannedModel scaled = *this;
+  scale(scaled.file_bytes);
+  scale(scaled.fixed.dense);
+  scale(scaled.needs.expert_bytes);
+  scale(scaled.needs.all_experts);
+  for (UseByType* uses : {&scaled.needs.dense, &scaled.needs.experts}) {
+    for (auto& [type, use] : *uses) scale(use.bytes);
+  }
+  for (PoolShape& pool : scaled.catalog.pools) {
+    for (uint64_t& bytes : pool.slice_bytes) scale(bytes);
+  }
+  return scaled;
+}
+
 std::vector<Fit> PlannedModel::fits() const {
   return WhatFits(catalog, needs.shape.n_used, fixed, kPlannedBlock);
 }

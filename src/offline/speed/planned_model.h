@@ -37,6 +37,8 @@ struct PlannedModel {
   // kUnsupported: a hosted model without experts.
   static Result<PlannedModel> Of(const ModelToLoad& model, const ContextWish& wish);
 
+  // A model of the same weights whose files are so many times as large.
+  PlannedModel Scaled(double times) const;
   std::vector<Fit> fits() const;
   std::optional<Fit> fit_in(uint64_t ram) const;
 };

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// The model that a plan is about: a file here, or one elsewhere of which only the directory is
+// fetched.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/stop_signal.h"
+#include "hub/choose_file.h"
+#include "hub/hub_settings.h"
+#include "load/model_to_load.h"
+
+namespace moestro {
+
+struct PlanSubject {
+  ModelToLoad model;
+  std::string file = {};    // the model's first file here; empty: it is not here
+  std::string folder = {};  // where it is, or would be; this may be a folder to be made
+  uint64_t to_fetch = 0;    // bytes; 0: it is here
+  std::optional<uint64_t> free_bytes = {};  // of the folder's disk; nullopt: it is here
+  std::vector<HubModel> choices = {};       // all models of the repository, the best first
+  std::string label = {};                   // of the one that is meant
+};
+
+// `text`: what people type for a model (hub/model_name.h). `engine`: as ModelToLoad::Open() has it.
+// Errors of ParseModelName(), ModelToLoad::Open(), HubClient and ChooseModel(); kIo, too: it is not
+// here, and no request may leave this machine.
+Result<PlanSubject> FindSubject(const std::string& text, const std::string& engine,
+                                const HubSettings& settings, StopSignal& stop);
+
+// The folder, or the nearest one above it that is there.
+std::string NearestFolder(const std::string& folder);
+
+}  // namespace moestro
