@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+// `moestro plan` from outside: files here and elsewhere, what is fetched of them, what is said.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/json.h"
+#include "core/machine_rates.h"
+#include "learned/rates_file.h"
+#include "tests/cli/program_testing.h"
+#include "tests/support/hub_server_testing.h"
+#include "tests/support/temp_folder_testing.h"
+#include "tests/support/tiny_model_testing.h"
+
+namespace moestro {
+namespace {
+
+using testing::Finished;
+using testing::Program;
+
+constexpr const char* kCommit = "0123456789abcdef0123456789abcdef01234567";
+
+std::string Content(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+class PlanTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    machine_ = folder_.path() / "machine.json";
+    ASSERT_TRUE(WriteRates(machine_, {.cpu = "a box",
+                                      .threads = 2,
+                                      .memory = kGiB,
+                                      .disk = 2e9,
+                                      .kernels = {{.type = "q8_0", .decode = 1e9, .prompt = 1e9},
+                                                  {.type = "q4_0", .decode = 1e9, .prompt = 1e9},
+                                                  {.type = "f32", .decode = 1e9, .prompt = 1e9},
+                                                  {.type = "f16", .decode = 1e9, .prompt = 1e9}}}));
+    model_ = WriteTinyModel(folder_.path(), {.arch = "qwen3moe", .layers = 4, .experts = 16});
+  }
+  Finished Run(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), "plan");
+    return Program(folder_.path(), {.arguments = std::move(arguments)}).Wait();
+  }
+  // Of a plan with --json.
+  std::optional<Json> Plan(std::vector<std::string> arguments) const {
+    arguments.push_back("--json");
+    const Finished run = Run(std::move(arguments));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    auto json = Json::Parse(run.out);
+    EXPECT_TRUE(json) << run.out;
+    return json ? std::optional(*std::move(json)) : std::nullopt;
+  }
+  static std::string Dump(const Json& json, const char* key) {
+    const auto value = json.Find(key);
+    return value ? value->Dump() : "none";
+  }
+
+  TempFolder folder_;
+  std::string machine_;
+  std::string model_;
+};
+
+TEST_F(PlanTest, MoreMemoryIsFasterAndRangesAreNarrow) {
+  const auto plan = Plan({model_, "--machine", machine_});
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(Dump(*plan, "engine"), "\"native\"");
+  EXPECT_EQ(Dump(*plan, "fits"), "true");
+  EXPECT_EQ(Dump(*plan, "bytes_to_fetch"), "0");
+  const auto budgets = plan->Find("budgets");
+  ASSERT_TRUE(budgets);
+  ASSERT_GE(budgets->size(), 2U);
+  double before = 0.0;
+  for (size_t i = 0; i < budgets->size(); ++i) {
+    const auto decode = budgets->At(i)->Find("decode_tps");
+    const double low = *decode->Find("low")->number();
+    const double high = *decode->Find("high")->number();
+    EXPECT_GE(low, before);
+    EXPECT_LE(high, 2.001 * low);
+    before = low;
+  }
+}
+
+TEST_F(PlanTest, ABudgetThatIsTooSmallDoesNotFit) {
+  const auto plan = Plan({model_, "--machine", machine_, "--ram", "20M"});
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(Dump(*plan, "fits"), "false");
+  const Finished run = Run({model_, "--machine", machine_, "--ram", "20M"});
+  EXPECT_NE(run.out.find("the smallest budget that works is"), std::string::npos) << run.out;
+}
+
+TEST_F(PlanTest, AMachineWithoutATypeIsAnError) {
+  ASSERT_TRUE(WriteRates(machine_, {.cpu = "a box",
+                                    .threads = 2,
+                                    .memory = kGiB,
+                                    .disk = 2e9,
+                                    .kernels = {{.type = "f32", .decode = 1e9, .prompt = 1e9}}}));
+  const Finished run = Run({model_, "--machine", machine_});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_NE(run.err.find("q8_0"), std::string::npos) << run.err;
+}
+
+// What is measured once is kept, and the run afterwards says what came of the plan.
+TEST_F(PlanTest, ThisMachineIsMeasuredOnceAndARunSaysWhatCame) {
+  const auto first = Plan({model_});
+  const auto second = Plan({model_});
+  ASSERT_TRUE(first && second);
+  EXPECT_NE(first->Find("machine")->Dump().find("measured now"), std::string::npos);
+  EXPECT_NE(second->Find("machine")->Dump().find("earlier"), std::string::npos);
+  EXPECT_EQ(Dump(*first, "budgets"), Dump(*second, "budgets"));
+  const Finished run =
+      Program(folder_.path(), {.arguments = {"bench", model_, "-p", "4", "-n", "64", "--preload"}})
+          .Wait();
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_NE(run.err.find("planned  "), std::string::npos) << run.err;
+}
+
+// A repository of two files, one of them in two parts.
+class PlanHubTest : public PlanTest {
+ protected:
+  void SetUp() override {
+    PlanTest::SetUp();
+    setenv("HF_ENDPOINT", hub_.endpoint().c_str(), 1);
+    setenv("HF_HUB_CACHE", (folder_.path() / "hub").c_str(), 1);
+    hub_.Add("owner/Tiny-GGUF", kCommit, "Tiny-Q8_0.gguf", Content(model_));
+    const std::string folder = folder_.path() / "split";
+    std::filesystem::create_directories(folder);
+    const std::string split = WriteTinyModel(
+        folder,
+        {.arch = "qwen3moe", .type = "Q4_0", .layers = 4, .experts = 16, .shards = 2});
+    for (const char* name : {"-00001-of-00002.gguf", "-00002-of-00002.gguf"}) {
+      const std::string first = split.substr(0, split.find("-00001-of-"));
+      split_bytes_ += Content(first + name).size();
+      hub_.Add("owner/Tiny-GGUF", kCommit, std::string("Tiny-Q4_0") + name, Content(first + name));
+    }
+  }
+  void TearDown() override {
+    unsetenv("HF_ENDPOINT");
+    unsetenv("HF_HUB_CACHE");
+  }
+
+  HubServer hub_;
+  size_t split_bytes_ = 0;
+};
+
+TEST_F(PlanHubTest, AsIfTheFileWereHere) {
+  const auto there = Plan({"owner/Tiny-GGUF:q8_0", "--machine", machine_});
+  const auto here = Plan({model_, "--machine", machine_});
+  ASSERT_TRUE(there && here);
+  EXPECT_EQ(Dump(*there, "budgets"), Dump(*here, "budgets"));
+  EXPECT_EQ(Dump(*there, "bytes_to_fetch"), std::to_string(Content(model_).size()));
+  EXPECT_EQ(there->Find("choices")->size(), 2U);
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "hub"));
+}
+
+TEST_F(PlanHubTest, OfASplitFileEachPartsDirectory) {
+  const auto plan = Plan({"hf:owner/Tiny-GGUF:Q4_0", "--machine", machine_});
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(Dump(*plan, "files"), "2");
+  EXPECT_EQ(Dump(*plan, "bytes_to_fetch"), std::to_string(split_bytes_));
+}
+
+TEST_F(PlanHubTest, WhatIsNotThereIsNamed) {
+  const Finished run = Run({"owner/Tiny-GGUF:Q5_0", "--machine", machine_});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_NE(run.err.find("Q4_0"), std::string::npos) << run.err;
+  const Finished asks = Run({"owner/Tiny-GGUF", "--machine", machine_});
+  EXPECT_EQ(asks.exit_code, 1);
+  EXPECT_NE(asks.err.find("Q8_0"), std::string::npos) << asks.err;
+}
+
+TEST_F(PlanHubTest, OfflineNothingIsAsked) {
+  hub_.Forget();
+  const Finished run = Run({"owner/Tiny-GGUF:Q8_0", "--machine", machine_, "--offline"});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_NE(run.err.find("offline"), std::string::npos) << run.err;
+  EXPECT_TRUE(hub_.asked().empty());
+}
+
+// A directory that lies about a length ends in a sentence, as from a file.
+TEST_F(PlanHubTest, ADamagedDirectoryIsAnError) {
+  std::string bytes = Content(model_);
+  bytes.replace(24, 8, "\xff\xff\xff\xff\xff\xff\xff\x7f");
+  hub_.Add("owner/Bad-GGUF", kCommit, "Bad-Q8_0.gguf", bytes);
+  const Finished run = Run({"owner/Bad-GGUF:Q8_0", "--machine", machine_});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_NE(run.err.find("Bad-Q8_0.gguf"), std::string::npos) << run.err;
+}
+
+}  // namespace
+}  // namespace moestro
