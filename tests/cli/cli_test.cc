@@ -89,8 +89,11 @@ TEST_F(CliTest, HelpAndVersionAreNoErrors) {
 }
 
 TEST_F(CliTest, UsageMistakesGiveTwo) {
-  ExpectError({}, 2, "subcommand");
-  ExpectError({"dance"}, 2, "subcommand");
+  ExpectError({}, 2, "commands are run");
+  ExpectError({"dance"}, 2, "commands are run");
+  ExpectError({"rnu"}, 2, "'moestro run'");
+  ExpectError({"model.gguf"}, 2, "moestro run model.gguf");
+  ExpectError({"run", "--promt", "x"}, 2, "--prompt");
   ExpectError({"run", "--dance"}, 2, "--dance");
   ExpectError({"run", "--ram", "lots"}, 2, "'lots'");
   ExpectError({"run", "--cache", "150%"}, 2, "150%");
