@@ -73,6 +73,7 @@ int Main(std::span<char*> argv) {
   AddBench(line);
   AddInspect(line);
   AddDevices(line);
+  AddDoctor(line);
   AddEval(line);
   AddLogits(line);
   AddSynth(line);
