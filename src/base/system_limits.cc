@@ -147,6 +147,14 @@ uint64_t AvailableMemory(const std::string& root) {
   return room;
 }
 
+uint64_t MemoryUntilSlowed(const std::string& root) {
+  uint64_t room = kUnlimited;
+  for (const std::string& folder : GroupsOf(root, "memory").v2) {
+    room = std::min(room, RoomIn(folder, "memory.high", "memory.current"));
+  }
+  return room;
+}
+
 double ProcessorQuota(const std::string& root) {
   double quota = kNoQuota;
   const Groups groups = GroupsOf(root, "cpu");

@@ -14,6 +14,10 @@ namespace moestro {
 // memory is not included.
 uint64_t AvailableMemory(const std::string& root = "");
 
+// Bytes this process may still take before a cgroup (v2) slows it down on purpose (memory.high);
+// the largest value: none does.
+uint64_t MemoryUntilSlowed(const std::string& root = "");
+
 // Processors' worth of time that cgroups grant: the smallest quota on the way up.
 inline constexpr double kNoQuota = std::numeric_limits<double>::infinity();
 double ProcessorQuota(const std::string& root = "");

@@ -58,6 +58,16 @@ TEST_F(SystemLimits, TheSmallestMemoryLimitOnTheWayUpCounts) {
   EXPECT_EQ(AvailableMemory(root()), 0U);
 }
 
+TEST_F(SystemLimits, AGroupMaySlowItsProcessesDownBeforeItsLimit) {
+  EXPECT_EQ(MemoryUntilSlowed(root()), UINT64_MAX);
+  Put("proc/self/cgroup", "0::/group/job\n");
+  PutMemoryV2("group/job", "max", 1 * kGiB);
+  Put("sys/fs/cgroup/group/job/memory.high", "max\n");
+  EXPECT_EQ(MemoryUntilSlowed(root()), UINT64_MAX);
+  Put("sys/fs/cgroup/group/job/memory.high", std::to_string(3 * kGiB));
+  EXPECT_EQ(MemoryUntilSlowed(root()), 2 * kGiB);
+}
+
 TEST_F(SystemLimits, PageCacheThatTheKernelDropsIsNotInUse) {
   Put("proc/self/cgroup", "4:memory:/job\n3:cpuset:/\n0::/\n");
   Put("sys/fs/cgroup/memory/job/memory.limit_in_bytes", std::to_string(4 * kGiB));

@@ -9,6 +9,7 @@ class CommandLine;
 
 void AddBench(CommandLine& line);     // prefill and decode speed, and how close to the bound it is
 void AddDevices(CommandLine& line);   // the devices that can compute, and their speed
+void AddDoctor(CommandLine& line);    // what is slow or wrong on this machine
 void AddEval(CommandLine& line);      // perplexity, and the difference from the exact run
 void AddFit(CommandLine& line);       // a width for each expert, fitted to a tolerance
 void AddImatrix(CommandLine& line);   // measures which weights of the experts matter

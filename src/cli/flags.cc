@@ -6,8 +6,11 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <sstream>
 #include <utility>
+
+#include "cli/usage_advice.h"
 
 namespace moestro {
 namespace {
@@ -16,8 +19,58 @@ void ThrowUnlessOk(const std::string& names, const Status& status) {
   if (!status) throw CLI::ValidationError(names, status.error().message);
 }
 
+std::vector<std::string> CommandNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return names;
+}
+
+std::vector<std::string> LongNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+// The first argument that looks like a flag and that `app` does not know. CLI11 complains of a
+// required flag that is missing first, which may be the one that was mistyped.
+std::optional<std::string> UnknownFlagOf(const CLI::App& app) {
+  const std::vector<std::string> unknown = app.remaining();
+  const auto flag = std::ranges::find_if(
+      unknown, [](const std::string& text) { return text.size() > 1 && text.starts_with('-'); });
+  return flag == unknown.end() ? std::nullopt : std::optional(*flag);
+}
+
+// What is said about names that do not exist; empty: that is not what is wrong.
+std::string UnknownNameMessage(const CLI::App& app, const std::string& command_for_files) {
+  if (app.get_subcommands().empty()) {
+    const std::vector<std::string> unknown = app.remaining();
+    const std::vector<std::string> names = CommandNames(app);
+    return UnknownCommand(
+        unknown.empty() ? "" : unknown.front(),
+        {.program = app.get_name(), .names = names, .for_files = command_for_files});
+  }
+  if (const auto flag = UnknownFlagOf(app)) {
+    return UnknownFlag(*flag, app.get_name(), LongNames(app));
+  }
+  for (const CLI::App* command : app.get_subcommands()) {
+    if (const auto flag = UnknownFlagOf(*command)) {
+      const std::string name = Format("{} {}", app.get_name(), command->get_name());
+      return UnknownFlag(*flag, name, LongNames(*command));
+    }
+  }
+  return "";
+}
+
 // A sentence without what follows the first line, and with where to look.
-std::string UsageMessage(const CLI::App& app, const CLI::ParseError& error) {
+std::string UsageMessage(const CLI::App& app, const CLI::ParseError& error,
+                         const std::string& command_for_files) {
+  const auto code = static_cast<CLI::ExitCodes>(error.get_exit_code());
+  if (code == CLI::ExitCodes::RequiredError || code == CLI::ExitCodes::ExtrasError) {
+    const std::string unknown = UnknownNameMessage(app, command_for_files);
+    if (!unknown.empty()) return unknown;
+  }
   const std::string message = error.what();
   std::string command = app.get_name();
   for (const CLI::App* used : app.get_subcommands()) command += " " + used->get_name();
@@ -133,7 +186,9 @@ Result<std::function<int()>> CommandLine::Parse(std::vector<std::string> argumen
   try {
     app_->parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) return Fail(Errc::kUsage, "{}", UsageMessage(*app_, error));
+    if (error.get_exit_code() != 0) {
+      return Fail(Errc::kUsage, "{}", UsageMessage(*app_, error, command_for_files_));
+    }
     std::ostringstream text;  // --help, --version
     app_->exit(error, text, text);
     return [text = text.str()] { return std::fputs(text.c_str(), stdout) < 0 ? 1 : 0; };

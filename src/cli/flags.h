@@ -81,10 +81,13 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
 
   void Footer(const std::string& text);
+  // The command that a user wants who names a model and no command.
+  void NameCommandForFiles(const std::string& name) { command_for_files_ = name; }
   // `run` returns the exit code.
   Flags AddCommand(const std::string& name, const std::string& help, std::function<int()> run);
   // The action of the arguments: a command, or printing the help or the version. kUsage: a message
-  // that names the flag, the value and the command with the right --help.
+  // that names the flag, the value and the command with the right --help; what does not exist is
+  // answered with the nearest that does (cli/usage_advice.h).
   Result<std::function<int()>> Parse(std::vector<std::string> arguments);
   // The first long name of each flag of a command: "--prompt". Without --help and arguments that
   // have no dashes. REQUIRES: the command exists.
@@ -92,6 +95,7 @@ class CommandLine {
 
  private:
   std::unique_ptr<CLI::App> app_;
+  std::string command_for_files_;
   std::function<int()> chosen_;
 };
 

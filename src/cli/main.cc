@@ -67,11 +67,13 @@ int Main(std::span<char*> argv) {
   CommandLine line("moestro", "Runs Mixture-of-Experts models that do not fit into memory.",
                    "moestro " MOESTRO_VERSION);
   line.Footer("'moestro run' alone tells a story; 'moestro COMMAND --help' explains a command.");
+  line.NameCommandForFiles("run");
   AddRun(line);
   AddServe(line);
   AddBench(line);
   AddInspect(line);
   AddDevices(line);
+  AddDoctor(line);
   AddEval(line);
   AddLogits(line);
   AddSynth(line);

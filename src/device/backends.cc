@@ -5,6 +5,7 @@
 #include <ggml-backend.h>
 #include <ggml.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cstdio>
@@ -42,20 +43,25 @@ int ScoreOf(const fs::path& plug_in) {
 
 }  // namespace
 
+std::string PlugInFolder() { return MOESTRO_GGML_BACKENDS; }
+
+std::vector<CpuVariant> ListCpuVariants() {
+  std::vector<CpuVariant> variants;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(PlugInFolder(), ignored)) {
+    if (!entry.path().filename().string().starts_with("libggml-cpu-")) continue;
+    variants.push_back({.path = entry.path().string(), .score = ScoreOf(entry.path())});
+  }
+  std::ranges::sort(variants, {}, &CpuVariant::path);
+  return variants;
+}
+
 void LoadCpuBackend() {
   BeQuiet();
   if (has_cpu()) return;
-  fs::path best;
-  int most = 0;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(MOESTRO_GGML_BACKENDS, ignored)) {
-    if (!entry.path().filename().string().starts_with("libggml-cpu-")) continue;
-    const int worth = ScoreOf(entry.path());
-    if (worth <= most) continue;
-    most = worth;
-    best = entry.path();
-  }
-  if (!best.empty()) LoadPlugIn(best);
+  const std::vector<CpuVariant> variants = ListCpuVariants();
+  const auto best = std::ranges::max_element(variants, {}, &CpuVariant::score);
+  if (best != variants.end() && best->score > 0) LoadPlugIn(best->path);
   if (!has_cpu()) LoadAllPlugIns();
 }
 

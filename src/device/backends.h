@@ -6,7 +6,19 @@
 // Thread rule: one thread at a time.
 #pragma once
 
+#include <string>
+#include <vector>
+
 namespace moestro {
+
+struct CpuVariant {
+  std::string path;  // of the plug-in
+  int score = 0;     // what it is worth on this machine, by its own account; 0: nothing
+};
+// ggml's plug-ins for the CPU, one for each level of instruction sets, by name.
+std::vector<CpuVariant> ListCpuVariants();
+// Where ggml's plug-ins were at build time.
+std::string PlugInFolder();
 
 // The CPU's plug-in that is best on this machine, if no CPU backend is loaded. Where ggml's
 // plug-ins are not where they were at build time, all that ggml finds.

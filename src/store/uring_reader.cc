@@ -239,6 +239,11 @@ bool UringReader::Finish(const io_uring_cqe& cqe, BlockDone& done) {
 
 }  // namespace
 
+int TryUring() {
+  constexpr unsigned kEntries = 8;
+  return Ring().Open(kEntries);
+}
+
 Result<std::unique_ptr<BlockReader>> OpenUringReader(const std::vector<std::string>& paths,
                                                      unsigned queue_depth) {
   const unsigned depth = std::clamp(queue_depth, 1U, 4096U);

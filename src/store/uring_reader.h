@@ -23,4 +23,7 @@ namespace moestro {
 Result<std::unique_ptr<BlockReader>> OpenUringReader(const std::vector<std::string>& paths,
                                                      unsigned queue_depth);
 
+// 0, or the errno value with which the kernel refuses a small ring to this process.
+int TryUring();
+
 }  // namespace moestro

@@ -77,8 +77,8 @@ double Number(JsonView object, std::string_view key) {
 double Number(const Json& object, std::string_view key) { return Number(object.view(), key); }
 
 TEST_F(CliTest, HelpAndVersionAreNoErrors) {
-  for (const char* command : {"run", "bench", "eval", "inspect", "logits", "sim", "synth", "trace",
-                              "quantize", "imatrix"}) {
+  for (const char* command : {"run", "bench", "doctor", "eval", "inspect", "logits", "sim", "synth",
+                              "trace", "quantize", "imatrix"}) {
     const Finished run = Run({command, "--help"});
     EXPECT_EQ(run.exit_code, 0) << command;
     EXPECT_NE(run.out.find("--help"), std::string::npos) << command;
@@ -89,8 +89,11 @@ TEST_F(CliTest, HelpAndVersionAreNoErrors) {
 }
 
 TEST_F(CliTest, UsageMistakesGiveTwo) {
-  ExpectError({}, 2, "subcommand");
-  ExpectError({"dance"}, 2, "subcommand");
+  ExpectError({}, 2, "commands are run");
+  ExpectError({"dance"}, 2, "commands are run");
+  ExpectError({"rnu"}, 2, "'moestro run'");
+  ExpectError({"model.gguf"}, 2, "moestro run model.gguf");
+  ExpectError({"run", "--promt", "x"}, 2, "--prompt");
   ExpectError({"run", "--dance"}, 2, "--dance");
   ExpectError({"run", "--ram", "lots"}, 2, "'lots'");
   ExpectError({"run", "--cache", "150%"}, 2, "150%");
@@ -104,6 +107,22 @@ TEST_F(CliTest, UsageMistakesGiveTwo) {
   ExpectError({"bench", kDemo, "-p", "0", "-n", "0"}, 2, "-p 0");
   ExpectError({"logits", kDemo}, 2, "--tokens");
   ExpectError({"logits", kDemo, "--tokens", "1,,2"}, 2, "1,,2");
+}
+
+TEST_F(CliTest, TheDoctorLooksAtThisMachineAndAModel) {
+  const Json json = ParseOne(Run({"doctor", kDemo, "--json"}));
+  const auto findings = json.Find("findings");
+  ASSERT_TRUE(findings);
+  EXPECT_GT(findings->size(), 10U);
+  const Finished text = Run({"doctor"});
+  EXPECT_EQ(text.exit_code, 0) << text.out;
+  EXPECT_EQ(text.err, "");
+  EXPECT_NE(text.out.find("io_uring"), std::string::npos) << text.out;
+  const Finished bad = Run({"doctor", folder_ / "none.gguf"});
+  EXPECT_EQ(bad.exit_code, 1);
+  EXPECT_NE(bad.out.find("none.gguf"), std::string::npos) << bad.out;
+  EXPECT_NE(bad.out.find("bad   model"), std::string::npos) << bad.out;
+  ExpectError({"doctor", "--user", "root"}, 2, "MODEL");
 }
 
 TEST_F(CliTest, BadFilesAreNamedByEachCommand) {

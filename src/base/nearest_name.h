@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// The name that somebody meant who mistyped it. Pure.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace moestro {
+
+// How many single bytes have to be inserted, left out, exchanged or swapped with their neighbour to
+// make `b` of `a`, none of them twice (optimal string alignment). std::nullopt: more than `most`,
+// which is known after at most (a.size() + 1) * (2 * most + 1) comparisons.
+std::optional<size_t> EditDistance(std::string_view a, std::string_view b, size_t most);
+
+// The nearest of `names`, the first of several: at most a third of its bytes differ, or `typed` is
+// its beginning, three bytes or more. Dashes in front of both count for nothing. std::nullopt: none
+// is near. The work is bounded by the lengths of the names, however long `typed` is.
+std::optional<std::string> NearestName(std::string_view typed, std::span<const std::string> names);
+
+}  // namespace moestro

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+#include "cli/usage_advice.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+#include <optional>
+
+#include "base/format.h"
+#include "base/nearest_name.h"
+#include "base/printable.h"
+
+namespace moestro {
+namespace {
+
+std::string Listed(std::span<const std::string> names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+// Paths, addresses and names of repositories have a slash.
+bool LooksLikeModel(std::string_view typed) {
+  constexpr std::string_view kEnding = ".gguf";
+  if (typed.contains('/')) return true;
+  if (typed.size() <= kEnding.size()) return false;
+  return std::ranges::equal(typed.substr(typed.size() - kEnding.size()), kEnding,
+                            [](unsigned char a, char b) { return std::tolower(a) == b; });
+}
+
+}  // namespace
+
+std::string UnknownCommand(std::string_view typed, const KnownCommands& known) {
+  const std::string all =
+      Format("commands are {} (see {} --help)", Listed(known.names), known.program);
+  if (typed.empty()) return "a command is missing: " + all;
+  if (typed.starts_with('-')) {
+    return Format("a command must come before '{}': {}", Printable(typed), all);
+  }
+  if (const auto nearest = NearestName(typed, known.names)) {
+    return Format("'{}' is no command; did you mean '{} {}'? (see {} --help)", Printable(typed),
+                  known.program, *nearest, known.program);
+  }
+  if (!known.for_files.empty() && LooksLikeModel(typed)) {
+    return Format("'{}' is no command; to start a model: {} {} {}", Printable(typed), known.program,
+                  known.for_files, Printable(typed, 4096));
+  }
+  return Format("'{}' is no command; {}", Printable(typed), all);
+}
+
+std::string UnknownFlag(std::string_view typed, std::string_view command,
+                        std::span<const std::string> flags) {
+  const std::string_view name = typed.substr(0, typed.find('='));
+  const std::optional<std::string> nearest = NearestName(name, flags);
+  const std::string hint = nearest ? Format("; did you mean {}?", *nearest) : "";
+  return Format("{} has no flag '{}'{} (see {} --help)", command, Printable(name), hint, command);
+}
+
+}  // namespace moestro

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// What to say about a command or a flag that does not exist. Pure; each is one line for
+// Errc::kUsage. What was typed appears cut and without control characters.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace moestro {
+
+struct KnownCommands {
+  std::string program;
+  std::span<const std::string> names;
+  std::string for_files;  // the command for somebody who typed a model instead; empty: none
+};
+
+// `typed` stands where a command should; empty: nothing does.
+std::string UnknownCommand(std::string_view typed, const KnownCommands& known);
+
+// `command` is what --help comes after, "moestro run"; `flags` are its long names, "--prompt".
+// A value after "=" is not part of the name.
+std::string UnknownFlag(std::string_view typed, std::string_view command,
+                        std::span<const std::string> flags);
+
+}  // namespace moestro

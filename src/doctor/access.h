@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// Who may read a file, by the bits and lists of everything on the way to it. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "doctor/system_facts.h"
+
+namespace moestro {
+
+// What the kernel keeps as "system.posix_acl_access". nullopt: it is none.
+std::optional<AccessList> ParseAccessList(std::string_view bytes);
+
+// 4 read, 2 write, 1 search: what `user` may do with the file or folder, as the kernel decides it.
+uint8_t BitsFor(const UserFacts& user, const PathStep& step);
+
+struct AccessGap {
+  std::string path;
+  bool is_folder = true;
+  std::string bits;  // that are missing: "x", "r", "rx"
+};
+
+// Where `user` is stopped on the way.
+std::vector<AccessGap> FindGaps(const UserFacts& user, const std::vector<PathStep>& steps);
+
+// As a word of a shell's command line.
+std::string ShellWord(std::string_view text);
+
+}  // namespace moestro

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT
+// Processors: how many, how fast, and what keeps threads from them. Pure.
+#pragma once
+
+#include "doctor/finding.h"
+#include "doctor/system_facts.h"
+
+namespace moestro {
+
+// "processors", "governor", "memory nodes", "threads".
+void AddProcessorFindings(const SystemFacts& facts, Findings& findings);
+
+}  // namespace moestro

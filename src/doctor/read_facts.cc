@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT
+#include "doctor/read_facts.h"
+
+#include <grp.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/cache_folder.h"
+#include "base/system_limits.h"
+#include "device/numa_topology.h"
+#include "doctor/small_file.h"
+
+namespace moestro {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
+// Of a folder of the system's; one that has more is not a system's.
+constexpr size_t kMostEntries = 4096;
+
+std::vector<std::string> NamesIn(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (names.size() == kMostEntries) break;
+    names.push_back(entry->path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+// The rest of the line that begins with `field`.
+std::string LineOf(std::string_view text, std::string_view field) {
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    if (!line.starts_with(field)) continue;
+    const size_t begin = std::min(line.find_first_not_of(" \t", field.size()), line.size());
+    return std::string(line.substr(begin));
+  }
+  return "";
+}
+
+uint32_t CountOf(std::string_view list) {
+  const auto numbers = ParseCpuList(list);
+  return numbers ? static_cast<uint32_t>(numbers->size()) : 0;
+}
+
+ProcessorFacts ReadProcessors(const std::string& root, const std::string& allowed) {
+  const std::string cpus = root + "/sys/devices/system/cpu/";
+  ProcessorFacts facts{.online = CountOf(ReadSmallFile(cpus + "online").value_or("")),
+                       .allowed = CountOf(allowed),
+                       .quota = ProcessorQuota(root)};
+  for (const std::string& name : NamesIn(cpus)) {
+    const std::string folder = cpus + name + "/cpufreq/";
+    if (!name.starts_with("cpu") || !facts.governor.empty()) continue;
+    facts.governor = ReadWord(folder + "scaling_governor");
+    facts.governor_driver = ReadWord(folder + "scaling_driver");
+    facts.energy_preference = ReadWord(folder + "energy_performance_preference");
+  }
+  const std::string flags =
+      LineOf(ReadSmallFile(root + "/proc/cpuinfo").value_or(""), "flags") + " ";
+  facts.has_avx2 = flags.contains(" avx2 ");
+  return facts;
+}
+
+// Of "always [madvise] never" what is in brackets.
+std::string Chosen(std::string_view line) {
+  const size_t begin = line.find('[');
+  const size_t end = line.find(']');
+  if (begin == std::string_view::npos || end == std::string_view::npos || end < begin) return "";
+  return std::string(line.substr(begin + 1, end - begin - 1));
+}
+
+std::optional<uint64_t> LockableIn(const std::string& limits) {
+  constexpr std::string_view kField = "Max locked memory";
+  if (LineOf(limits, kField).starts_with("unlimited")) return kNoLimit;
+  return FieldOf(limits, kField);
+}
+
+MemoryFacts ReadMemory(const std::string& root) {
+  const std::string table = ReadSmallFile(root + "/proc/meminfo").value_or("");
+  const auto kib = [&](std::string_view field) {
+    const uint64_t value = FieldOf(table, field).value_or(0);
+    return value > kNoLimit / kKiB ? 0 : value * kKiB;
+  };
+  MemoryFacts facts{.machine = kib("MemTotal:"),
+                    .machine_free = kib("MemAvailable:"),
+                    .here_free = AvailableMemory(root),
+                    .until_slowed = MemoryUntilSlowed(root),
+                    .swap_total = kib("SwapTotal:"),
+                    .swap_free = kib("SwapFree:")};
+  const uint64_t pages = FieldOf(table, "HugePages_Free:").value_or(0);
+  const uint64_t page = kib("Hugepagesize:");
+  if (page > 0 && pages <= facts.machine / page) facts.reserved_free = pages * page;
+  facts.transparent_pages = Chosen(ReadWord(root + "/sys/kernel/mm/transparent_hugepage/enabled"));
+  facts.lockable = LockableIn(ReadSmallFile(root + "/proc/self/limits").value_or(""));
+  return facts;
+}
+
+SandboxFacts ReadSandbox(const std::string& root, const std::string& status) {
+  SandboxFacts facts{.container = ReadWord(root + "/run/systemd/container"),
+                     .has_filter = FieldOf(status, "Seccomp:").value_or(0) == 2,
+                     .is_root = ::geteuid() == 0};
+  std::error_code ignored;
+  if (facts.container.empty() && fs::exists(root + "/.dockerenv", ignored)) {
+    facts.container = "docker";
+  }
+  if (facts.container.empty() && fs::exists(root + "/run/.containerenv", ignored)) {
+    facts.container = "podman";
+  }
+  return facts;
+}
+
+std::string GroupName(uint32_t id) {
+  group entry = {};
+  group* found = nullptr;
+  std::array<char, 4096> memory{};
+  ::getgrgid_r(id, &entry, memory.data(), memory.size(), &found);
+  return found != nullptr ? found->gr_name : "";
+}
+
+std::vector<DeviceNodeFacts> ReadNodes(const std::string& root) {
+  std::vector<std::string> paths;
+  for (const std::string& name : NamesIn(root + "/dev/dri")) {
+    if (name.starts_with("renderD")) paths.push_back("/dev/dri/" + name);
+  }
+  for (const char* path : {"/dev/nvidia0", "/dev/kfd", "/dev/dxg"}) paths.emplace_back(path);
+  std::vector<DeviceNodeFacts> nodes;
+  for (const std::string& path : paths) {
+    struct stat info = {};
+    if (::stat((root + path).c_str(), &info) != 0) continue;
+    nodes.push_back({.path = path,
+                     .is_usable = ::access((root + path).c_str(), R_OK | W_OK) == 0,
+                     .group = GroupName(info.st_gid)});
+  }
+  return nodes;
+}
+
+// Makers whose GPUs a driver of the system can use; servers and virtual machines have others that
+// only show a picture.
+bool IsForComputing(std::string_view vendor) {
+  return vendor == "0x10de" || vendor == "0x1002" || vendor == "0x8086";
+}
+
+void ReadGraphics(const std::string& root, GraphicsFacts& facts) {
+  facts.nodes = ReadNodes(root);
+  const std::string pci = root + "/sys/bus/pci/devices/";
+  for (const std::string& address : NamesIn(pci)) {
+    std::error_code ignored;
+    const std::string folder = pci + address;
+    const bool is_display = ReadWord(folder + "/class").starts_with("0x03");
+    if (!is_display || !IsForComputing(ReadWord(folder + "/vendor"))) continue;
+    if (!fs::exists(folder + "/driver", ignored)) facts.driverless.push_back(address);
+  }
+  for (const char* folder : {"/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"}) {
+    for (const std::string& name : NamesIn(root + folder)) {
+      const bool is_software = name.starts_with("lvp_");
+      if (name.ends_with(".json") && !is_software) ++facts.vulkan_drivers;
+    }
+  }
+}
+
+std::map<std::string, std::string> ReadEnvironment() {
+  std::map<std::string, std::string> found;
+  for (const char* name : {"GOMP_SPINCOUNT", "MOESTRO_STARTED_AGAIN", "GOMP_CPU_AFFINITY",
+                           "OMP_PLACES", "OMP_PROC_BIND", "OMP_THREAD_LIMIT", "OMP_DYNAMIC"}) {
+    if (const char* value = std::getenv(name); value != nullptr) found[name] = value;
+  }
+  return found;
+}
+
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+// Where models from a hub are kept, by the hub's own rules.
+std::string HubFolder() {
+  if (const std::string folder = Variable("HF_HUB_CACHE"); !folder.empty()) return folder;
+  if (const std::string folder = Variable("HF_HOME"); !folder.empty()) return folder + "/hub";
+  const std::string ours = CacheFolder();
+  if (ours.empty()) return "";
+  return (fs::path(ours).parent_path() / "huggingface/hub").string();
+}
+
+FolderFacts ReadFolder(std::string purpose, const std::string& path, uint64_t wanted) {
+  FolderFacts facts{.purpose = std::move(purpose), .path = path, .wanted = wanted};
+  if (path.empty()) return facts;
+  // The folder itself may not exist yet.
+  std::error_code error;
+  fs::path there = fs::absolute(path, error);
+  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
+  struct statvfs room = {};
+  if (::statvfs(there.c_str(), &room) == 0) {
+    facts.available = uint64_t{room.f_bavail} * room.f_frsize;
+  }
+  facts.is_writable = ::access(there.c_str(), W_OK | X_OK) == 0;
+  return facts;
+}
+
+}  // namespace
+
+void ReadSystemFacts(const std::string& root, SystemFacts& facts) {
+  const std::string status = ReadSmallFile(root + "/proc/self/status").value_or("");
+  const std::string allowed = LineOf(status, "Cpus_allowed_list:");
+  facts.processor = ReadProcessors(root, allowed);
+  facts.memory = ReadMemory(root);
+  facts.sandbox = ReadSandbox(root, status);
+  facts.numa = ReadNumaTopology(root, ParseCpuList(allowed).value_or(std::vector<uint32_t>()));
+  facts.environment = ReadEnvironment();
+  const std::string off = ReadWord(root + "/proc/sys/kernel/io_uring_disabled");
+  if (off.size() == 1 && off[0] >= '0' && off[0] <= '2') facts.ring.switched_off = off[0] - '0';
+  ReadGraphics(root, facts.graphics);
+}
+
+void ReadFolderFacts(SystemFacts& facts) {
+  facts.folders.push_back(ReadFolder("what is kept between starts", CacheFolder(), kGiB));
+  facts.folders.push_back(ReadFolder("models from a hub", HubFolder(), 10 * kGiB));
+}
+
+}  // namespace moestro

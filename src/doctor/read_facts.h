@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+// Gathers what /proc, /sys, /dev and the environment tell. Missing, huge and senseless files leave
+// facts empty; nothing here fails. The folder is held in small files and is read once.
+//
+// Thread rule: one thread, which asks for the environment.
+#pragma once
+
+#include <string>
+
+#include "doctor/system_facts.h"
+
+namespace moestro {
+
+// `root` stands before /proc, /sys, /dev, /run, /etc and /usr: a folder of files made up, for
+// tests. Facts that libraries know (`ring`, `ggml`, devices in `graphics`) are left as they are.
+void ReadSystemFacts(const std::string& root, SystemFacts& facts);
+
+// Folders that grow while models are used, and what is left on their disks.
+void ReadFolderFacts(SystemFacts& facts);
+
+}  // namespace moestro

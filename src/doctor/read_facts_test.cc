@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT
+#include "doctor/read_facts.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+
+#include "base/bytes.h"
+#include "doctor/diagnose.h"
+#include "tests/support/temp_folder_testing.h"
+
+namespace moestro {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A machine made of files.
+class ReadFacts : public ::testing::Test {
+ protected:
+  void Put(const std::string& name, const std::string& text) {
+    const fs::path path = folder_.path() / name;
+    fs::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::binary) << text;
+  }
+  SystemFacts Read() const {
+    SystemFacts facts;
+    ReadSystemFacts(folder_.path().string(), facts);
+    return facts;
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(ReadFacts, NothingThereIsNothingKnown) {
+  const SystemFacts facts = Read();
+  EXPECT_EQ(facts.processor.online, 0U);
+  EXPECT_EQ(facts.memory.machine, 0U);
+  EXPECT_EQ(facts.memory.lockable, std::nullopt);
+  EXPECT_TRUE(facts.graphics.nodes.empty());
+  EXPECT_LT(WorstOf(Diagnose(facts)), Verdict::kBad);
+}
+
+TEST_F(ReadFacts, Processors) {
+  Put("sys/devices/system/cpu/online", "0-7\n");
+  Put("proc/self/status", "Name:\tx\nSeccomp:\t2\nCpus_allowed_list:\t0-3\n");
+  Put("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n");
+  Put("sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "intel_pstate\n");
+  Put("sys/devices/system/cpu/cpu0/cpufreq/energy_performance_preference", "power\n");
+  Put("proc/cpuinfo", "processor: 0\nflags\t\t: fpu avx avx2\n");
+  Put("proc/self/cgroup", "0::/job\n");
+  Put("sys/fs/cgroup/job/cpu.max", "150000 100000\n");
+  const SystemFacts facts = Read();
+  EXPECT_EQ(facts.processor.online, 8U);
+  EXPECT_EQ(facts.processor.allowed, 4U);
+  EXPECT_DOUBLE_EQ(facts.processor.quota, 1.5);
+  EXPECT_EQ(facts.processor.governor, "powersave");
+  EXPECT_EQ(facts.processor.governor_driver, "intel_pstate");
+  EXPECT_EQ(facts.processor.energy_preference, "power");
+  EXPECT_TRUE(facts.processor.has_avx2);
+  EXPECT_TRUE(facts.sandbox.has_filter);
+}
+
+TEST_F(ReadFacts, Memory) {
+  Put("proc/meminfo",
+      "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\nSwapTotal: 2097152 kB\nSwapFree: 1048576 "
+      "kB\nHugePages_Free: 512\nHugepagesize: 2048 kB\n");
+  Put("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
+  Put("proc/self/limits", "Limit  Soft\nMax locked memory         8388608    8388608   bytes\n");
+  Put("proc/self/cgroup", "0::/job\n");
+  Put("sys/fs/cgroup/job/memory.max", std::to_string(4 * kGiB));
+  Put("sys/fs/cgroup/job/memory.high", std::to_string(2 * kGiB));
+  Put("sys/fs/cgroup/job/memory.current", std::to_string(kGiB));
+  const MemoryFacts memory = Read().memory;
+  EXPECT_EQ(memory.machine, 16 * kGiB);
+  EXPECT_EQ(memory.machine_free, 8 * kGiB);
+  EXPECT_EQ(memory.here_free, 3 * kGiB);
+  EXPECT_EQ(memory.until_slowed, 1 * kGiB);
+  EXPECT_EQ(memory.swap_total, 2 * kGiB);
+  EXPECT_EQ(memory.swap_free, 1 * kGiB);
+  EXPECT_EQ(memory.reserved_free, 1 * kGiB);
+  EXPECT_EQ(memory.transparent_pages, "never");
+  EXPECT_EQ(memory.lockable, 8 * kMiB);
+  Put("proc/self/limits", "Max locked memory         unlimited  unlimited bytes\n");
+  EXPECT_EQ(Read().memory.lockable, UINT64_MAX);
+}
+
+TEST_F(ReadFacts, OldGroupsLimitMemoryToo) {
+  Put("proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n");
+  Put("proc/self/cgroup", "4:memory:/job\n");
+  Put("sys/fs/cgroup/memory/job/memory.limit_in_bytes", std::to_string(4 * kGiB));
+  Put("sys/fs/cgroup/memory/job/memory.usage_in_bytes", std::to_string(kGiB));
+  EXPECT_EQ(Read().memory.here_free, 3 * kGiB);
+}
+
+TEST_F(ReadFacts, Containers) {
+  EXPECT_EQ(Read().sandbox.container, "");
+  Put("run/.containerenv", "");
+  EXPECT_EQ(Read().sandbox.container, "podman");
+  Put(".dockerenv", "");
+  EXPECT_EQ(Read().sandbox.container, "docker");
+  Put("run/systemd/container", "lxc\n");
+  EXPECT_EQ(Read().sandbox.container, "lxc");
+  Put("proc/sys/kernel/io_uring_disabled", "2\n");
+  EXPECT_EQ(Read().ring.switched_off, 2);
+  Put("proc/sys/kernel/io_uring_disabled", "many\n");
+  EXPECT_EQ(Read().ring.switched_off, std::nullopt);
+}
+
+TEST_F(ReadFacts, Graphics) {
+  Put("dev/dri/renderD128", "");
+  Put("dev/dri/card0", "");
+  Put("dev/kfd", "");
+  const std::string pci = "sys/bus/pci/devices/";
+  Put(pci + "0000:01:00.0/class", "0x030000\n");
+  Put(pci + "0000:01:00.0/vendor", "0x1002\n");
+  Put(pci + "0000:02:00.0/class", "0x030200\n");
+  Put(pci + "0000:02:00.0/vendor", "0x10de\n");
+  Put(pci + "0000:02:00.0/driver/x", "");
+  Put(pci + "0000:03:00.0/class", "0x030000\n");  // of a virtual machine
+  Put(pci + "0000:03:00.0/vendor", "0x1234\n");
+  Put(pci + "0000:04:00.0/class", "0x020000\n");
+  Put(pci + "0000:04:00.0/vendor", "0x8086\n");
+  Put("usr/share/vulkan/icd.d/lvp_icd.json", "{}");
+  Put("usr/share/vulkan/icd.d/radeon_icd.json", "{}");
+  Put("etc/vulkan/icd.d/nvidia_icd.json", "{}");
+  Put("etc/vulkan/icd.d/README", "");
+  const GraphicsFacts facts = Read().graphics;
+  ASSERT_EQ(facts.nodes.size(), 2U);
+  EXPECT_EQ(facts.nodes[0].path, "/dev/dri/renderD128");
+  EXPECT_TRUE(facts.nodes[0].is_usable);
+  EXPECT_EQ(facts.nodes[1].path, "/dev/kfd");
+  EXPECT_EQ(facts.driverless, std::vector<std::string>{"0000:01:00.0"});
+  EXPECT_EQ(facts.vulkan_drivers, 2U);
+}
+
+// Whatever lies where the kernel's files should.
+TEST_F(ReadFacts, HugeAndBinaryFilesAreNothing) {
+  const std::vector<std::string> names = {"proc/self/status",
+                                          "proc/self/limits",
+                                          "proc/self/cgroup",
+                                          "proc/meminfo",
+                                          "proc/cpuinfo",
+                                          "sys/devices/system/cpu/online",
+                                          "sys/devices/system/node/online",
+                                          "sys/devices/system/node/has_memory",
+                                          "sys/kernel/mm/transparent_hugepage/enabled",
+                                          "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+                                          "proc/sys/kernel/io_uring_disabled",
+                                          "run/systemd/container",
+                                          "sys/bus/pci/devices/x/class"};
+  std::mt19937 random(11);
+  for (int round = 0; round < 8; ++round) {
+    for (const std::string& name : names) {
+      std::string bytes(random() % 200'000, '9');
+      if (round % 2 == 0) {
+        for (char& c : bytes) c = static_cast<char>(random());
+      }
+      if (name == "proc/meminfo") bytes = "MemTotal: " + bytes + "\nHugePages_Free: 999999999999";
+      Put(name, bytes);
+    }
+    const SystemFacts facts = Read();
+    EXPECT_LE(facts.memory.reserved_free, facts.memory.machine);
+    EXPECT_LT(WorstOf(Diagnose(facts)), Verdict::kBad);
+  }
+}
+
+TEST_F(ReadFacts, FoldersInPlaceOfFilesAreNothing) {
+  for (const char* name : {"proc/self/status", "proc/meminfo", "proc/self/cgroup",
+                           "sys/devices/system/cpu/online", "run/systemd/container"}) {
+    fs::create_directories(folder_.path() / name);
+  }
+  EXPECT_EQ(Read().memory.machine, 0U);
+}
+
+TEST(ReadFactsOfThisMachine, AreThere) {
+  SystemFacts facts;
+  ReadSystemFacts("", facts);
+  ReadFolderFacts(facts);
+  EXPECT_GT(facts.processor.online, 0U);
+  EXPECT_GT(facts.processor.allowed, 0U);
+  EXPECT_GT(facts.memory.machine, 0U);
+  EXPECT_EQ(facts.folders.size(), 2U);
+}
+
+}  // namespace
+}  // namespace moestro

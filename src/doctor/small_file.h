@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// Files of /proc and /sys, which may be missing, endless, binary or no files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace moestro {
+
+// The beginning of a regular file, at most `most` bytes. Waits for no pipe. nullopt: it cannot be
+// read.
+std::optional<std::string> ReadSmallFile(const std::string& path, size_t most = 64 * 1024);
+
+// Its first line without blanks around it, if that is short and printable; else empty.
+std::string ReadWord(const std::string& path);
+
+// The number behind `field` in a text of "Field: 123" lines; nullopt: there is none, or it is no
+// number of 64 bits.
+std::optional<uint64_t> FieldOf(std::string_view text, std::string_view field);
+
+}  // namespace moestro

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+// What is known of a machine, of this process's limits and of a model's place: plain values that
+// Diagnose() judges. What could not be read is empty, and nothing is said about it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/device_info.h"
+#include "core/numa_topology.h"
+
+namespace moestro {
+
+enum class RingState : uint8_t { kWorks, kForbidden, kMissing, kFails };
+
+struct RingFacts {
+  RingState state = RingState::kWorks;
+  std::string error = {};                // errno's text; empty: it works
+  std::optional<int> switched_off = {};  // the kernel's io_uring_disabled: 0, 1, 2
+};
+
+struct ProcessorFacts {
+  uint32_t online = 0;                                     // CPUs of the machine; 0: not known
+  uint32_t allowed = 0;                                    // on which this process may run
+  double quota = std::numeric_limits<double>::infinity();  // processors' worth of time
+  std::string governor = {};                               // of the first CPU that has one
+  std::string governor_driver = {};                        // "intel_pstate"
+  std::string energy_preference = {};                      // "balance_power"
+  bool has_avx2 = false;
+};
+
+struct MemoryFacts {
+  uint64_t machine = 0;  // bytes; 0: not known
+  uint64_t machine_free = 0;
+  uint64_t here_free = 0;  // within all cgroups
+  // Until a cgroup slows its processes down (memory.high); largest value: never.
+  uint64_t until_slowed = std::numeric_limits<uint64_t>::max();
+  uint64_t swap_total = 0;
+  uint64_t swap_free = 0;
+  uint64_t reserved_free = 0;             // bytes of reserved huge pages that nobody uses
+  std::string transparent_pages = {};     // "always", "madvise", "never"
+  std::optional<uint64_t> lockable = {};  // bytes; largest value: no limit
+};
+
+struct SandboxFacts {
+  std::string container = {};  // "docker"; empty: none is known
+  bool has_filter = false;     // seccomp
+  bool is_root = false;
+};
+
+struct CpuVariantFacts {
+  std::string name = {};  // "haswell"
+  int score = 0;          // 0: not for this machine
+};
+
+struct LibraryFacts {
+  std::string name = {};     // "ggml"
+  std::string built = {};    // the version at build time
+  std::string running = {};  // empty: not known
+};
+
+struct GgmlFacts {
+  std::vector<LibraryFacts> libraries = {};
+  std::string plug_in_folder = {};
+  std::vector<CpuVariantFacts> variants = {};
+  bool has_cpu = true;  // some CPU backend is loaded
+};
+
+// A node below /dev that a GPU's driver offers.
+struct DeviceNodeFacts {
+  std::string path = {};
+  bool is_usable = true;  // by this process, for reading and writing
+  std::string group = {};
+};
+
+struct GraphicsFacts {
+  std::vector<DeviceInfo> devices = {};  // that ggml found, the CPU among them
+  std::vector<DeviceNodeFacts> nodes = {};
+  std::vector<std::string> driverless = {};  // PCI addresses of GPUs without a driver
+  uint32_t vulkan_drivers = 0;               // manifests
+  bool has_vulkan_plug_in = false;
+};
+
+// Who asks for files.
+struct UserFacts {
+  std::string name = {};
+  uint32_t id = 0;
+  std::vector<uint32_t> groups = {};
+  bool is_known = true;  // false: judged as somebody without groups
+};
+
+struct AccessEntry {
+  uint32_t id = 0;
+  uint8_t bits = 0;  // 4 read, 2 write, 1 search or execute
+};
+
+// Access control beyond the nine bits (POSIX ACLs).
+struct AccessList {
+  std::vector<AccessEntry> users = {};
+  std::vector<AccessEntry> groups = {};
+  uint8_t owning_group = 0;
+  uint8_t mask = 7;
+};
+
+// One part of the way to a file.
+struct PathStep {
+  std::string path = {};
+  uint32_t owner = 0;
+  uint32_t group = 0;
+  uint32_t mode = 0;  // the last nine bits
+  std::optional<AccessList> list = {};
+  bool is_folder = true;
+  bool is_target = false;  // it must be readable, too; others only be passed
+};
+
+enum class DirectReads : uint8_t { kUnknown, kTaken, kRefused };
+
+struct DiskFacts {
+  std::string name = {};  // "nvme0n1"; empty: not known
+  std::optional<bool> is_rotational = {};
+};
+
+struct ModelFacts {
+  std::string path = {};
+  std::string error = {};  // it cannot be opened; empty: it can, or nobody tried
+  DirectReads direct = DirectReads::kUnknown;
+  std::string file_system = {};  // "ext4"; empty: not known
+  std::string mount = {};        // where it is mounted
+  std::string mount_options = {};
+  DiskFacts disk = {};
+  std::vector<PathStep> steps = {};  // from "/" on, then the files
+  UserFacts user = {};
+};
+
+struct FolderFacts {
+  std::string purpose = {};                // "what is kept between starts"
+  std::string path = {};                   // empty: there is no place for it
+  std::optional<uint64_t> available = {};  // bytes
+  bool is_writable = true;
+  uint64_t wanted = 0;  // bytes below which it is too full
+};
+
+struct SystemFacts {
+  RingFacts ring = {};
+  ProcessorFacts processor = {};
+  MemoryFacts memory = {};
+  SandboxFacts sandbox = {};
+  NumaTopology numa = {};
+  std::map<std::string, std::string> environment = {};  // of the variables that matter
+  GgmlFacts ggml = {};
+  GraphicsFacts graphics = {};
+  std::vector<FolderFacts> folders = {};
+  std::optional<ModelFacts> model = {};
+};
+
+}  // namespace moestro
