@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 
 namespace moestro {
@@ -13,6 +14,10 @@ namespace moestro {
 // kernel can drop, within the limit of every cgroup (v1 and v2) on the way up. Its own resident
 // memory is not included.
 uint64_t AvailableMemory(const std::string& root = "");
+
+// What this process and its whole control group may take at most: the smallest limit on the way up;
+// nullopt: there is none.
+std::optional<uint64_t> MemoryLimit(const std::string& root = "");
 
 // Processors' worth of time that cgroups grant: the smallest quota on the way up.
 inline constexpr double kNoQuota = std::numeric_limits<double>::infinity();
