@@ -77,13 +77,17 @@ std::string UsageMessage(const CLI::App& app, const CLI::ParseError& error,
   return Format("{} (see {} --help)", message.substr(0, message.find('\n')), command);
 }
 
-// "UINT:INT in [1 - 64]" is what CLI11 calls a value whose name nobody gave.
+// "UINT:INT in [1 - 64]" is what CLI11 calls a value and its limits; a name may have a colon, too.
 void DescribeValue(const CLI::Option& option, FlagText& text) {
   if (option.get_items_expected_max() == 0) return;
   const std::string type = option.get_type_name();
-  const size_t colon = type.find(':');
-  text.value = type.substr(0, colon);
-  if (colon != std::string::npos) text.limits = type.substr(colon + 1);
+  size_t end = type.size();
+  for (const char* limits :
+       {":{", ":INT in", ":UINT in", ":FLOAT in", ":POSITIVE", ":NONNEGATIVE"}) {
+    end = std::min(end, type.find(limits));
+  }
+  text.value = type.substr(0, end);
+  if (end < type.size()) text.limits = type.substr(end + 1);
   if (text.value == "UINT" || text.value == "INT") text.value = "N";
   if (text.value == "FLOAT") text.value = "X";
 }

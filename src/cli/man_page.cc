@@ -60,7 +60,7 @@ std::string Filled(std::string_view text) {
     const std::string_view word = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     if (word.empty()) continue;
-    if (line.size() + word.size() >= kLineWidth) flush();
+    if (Roff(line).size() + Roff(word).size() >= kLineWidth) flush();
     line += (line.empty() ? "" : " ") + std::string(word);
   }
   flush();
@@ -99,6 +99,17 @@ std::string Listed(const std::vector<std::string>& names) {
   return out;
 }
 
+// "INT in [1 - 64]" in words.
+std::string LimitsOf(const FlagText& flag) {
+  const size_t begin = flag.limits.find(" in [");
+  const size_t dash = flag.limits.find(" - ");
+  if (begin == std::string::npos || dash == std::string::npos) return flag.limits;
+  const size_t low = begin + 5;
+  const size_t end = flag.limits.find(']', dash);
+  return Format("from {} to {}", flag.limits.substr(low, dash - low),
+                flag.limits.substr(dash + 3, end - dash - 3));
+}
+
 std::string Item(const FlagText& flag) {
   std::string out = ".TP\n" + NamesOf(flag) + "\n";
   const std::vector<std::string> lines = LinesOf(flag.help);
@@ -107,7 +118,7 @@ std::string Item(const FlagText& flag) {
   std::string more;
   const auto add = [&](const std::string& text) { more += (more.empty() ? "" : "; ") + text; };
   if (flag.is_required) add("required");
-  if (!flag.limits.empty()) add(flag.limits);
+  if (!flag.limits.empty()) add(LimitsOf(flag));
   if (!flag.usual.empty()) add("default: " + flag.usual);
   if (!flag.needs.empty()) add("needs " + Listed(flag.needs));
   if (!flag.excludes.empty()) add("not with " + Listed(flag.excludes));
@@ -121,7 +132,8 @@ std::string Options(const CommandText& command) {
   }
   std::string out;
   for (const std::string& group : groups) {
-    std::string heading = group;
+    // CLI11's name for flags of no group.
+    std::string heading = Upper(group) == "OPTIONS" ? "General" : group;
     std::ranges::replace(heading, '"', '\'');
     out += Format(".SS \"{}\"\n", Roff(heading));
     for (const FlagText& flag : command.flags) {

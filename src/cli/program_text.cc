@@ -20,7 +20,7 @@ std::vector<std::string> Split(std::string_view text, char separator) {
 
 // A word that is meant as it stands; FILE and N are names of values.
 bool IsLiteral(std::string_view word) {
-  return std::ranges::all_of(word, [](unsigned char c) {
+  return !word.empty() && std::ranges::all_of(word, [](unsigned char c) {
     return std::islower(c) || std::isdigit(c) || c == '_' || c == '-';
   });
 }
@@ -70,7 +70,7 @@ bool TakesFolder(const FlagText& flag) { return flag.value.contains("DIR"); }
 
 std::string ShortHelp(const FlagText& flag) {
   const std::string line = flag.help.substr(0, flag.help.find('\n'));
-  size_t end = std::min({line.find("; "), line.find(" ("), line.find(": "), line.size()});
+  size_t end = std::min({line.find("; "), line.find(" ("), line.size()});
   constexpr size_t kMost = 72;
   if (end > kMost) end = std::min(line.rfind(' ', kMost), kMost);
   return line.substr(0, end);
