@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include "base/format.h"
 #include "cli/commands.h"
@@ -33,26 +34,25 @@ class ConfigurationTest : public testing::Test {
     return folder_ / name;
   }
   // The message of a command line with files, the first counting most; empty: it can run.
-  static std::string Error(const std::vector<std::string>& arguments,
-                           const std::vector<std::string>& files) {
-    const auto line = MakeCommandLine("1.0");
-    const auto action = ParseConfigured(*line, arguments, files);
+  std::string Error(const std::vector<std::string>& arguments,
+                    const std::vector<std::string>& files) const {
+    const auto action = ParseConfigured(*line_, arguments, files);
     return action ? "" : action.error().message;
   }
   // A value that no flag of its kind takes; empty: any text is a value.
-  static std::string BadValueOf(const FlagText& flag) {
+  std::string BadValueOf(const FlagText& flag) const {
     for (const std::string bad : {"no such value", "\x01"}) {
-      const auto line = MakeCommandLine("1.0");
-      if (!line->Parse({"serve", Format("--{}={}", flag.name(), bad)})) return bad;
+      if (!line_->Parse({"serve", Format("--{}={}", flag.name(), bad)})) return bad;
     }
     return "";
   }
 
   fs::path folder_;
+  std::unique_ptr<CommandLine> line_ = MakeCommandLine("1.0");
 };
 
 TEST_F(ConfigurationTest, ABadValueOfAnyFlagNamesItsFileAndLine) {
-  const ProgramText program = MakeCommandLine("1.0")->Describe();
+  const ProgramText program = line_->Describe();
   size_t tried = 0;
   for (const FlagText& flag : FindCommand(program, "serve")->flags) {
     if (!flag.positional.empty() || flag.has_name("--help")) continue;
@@ -68,7 +68,7 @@ TEST_F(ConfigurationTest, ABadValueOfAnyFlagNamesItsFileAndLine) {
 }
 
 TEST_F(ConfigurationTest, EveryFlagOfServeCanBeAVariable) {
-  const ProgramText program = MakeCommandLine("1.0")->Describe();
+  const ProgramText program = line_->Describe();
   for (const FlagText& flag : FindCommand(program, "serve")->flags) {
     if (flag.has_name("--help")) continue;
     std::string variable = "MOESTRO_";

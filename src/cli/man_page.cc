@@ -69,7 +69,7 @@ std::string Filled(std::string_view text) {
 
 std::string Title(const std::string& name, const ProgramText& program, const std::string& date) {
   return Format(
-      ".\\\" Made from the program's own table of flags.\n"
+      ".\\\" Made from the table of flags.\n"
       ".TH {} 1 \"{}\" \"{} {}\" \"User Commands\"\n",
       Roff(Upper(name)), date, program.name, program.version);
 }

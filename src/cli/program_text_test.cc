@@ -67,11 +67,14 @@ TEST(ProgramText, IsWhatTheFlagsWereDeclaredWith) {
 }
 
 TEST(ProgramText, ChoicesAreTheValuesThatHelpSpellsOut) {
-  const CommandText& serve = *FindCommand(Program(), "serve");
+  const ProgramText program = Program();
+  const CommandText& serve = *FindCommand(program, "serve");
   EXPECT_EQ(ChoicesOf(Find(serve, "--kv-type")), (Strings{"f16", "q8_0", "f32"}));
   EXPECT_EQ(ChoicesOf(Find(serve, "--chunk")), Strings{"auto"});
   EXPECT_TRUE(std::ranges::contains(ChoicesOf(Find(serve, "--policy")), "lru"));
-  EXPECT_EQ(ChoicesOf(Find(*FindCommand(Program(), "synth"), "--layout")).size(), 0U);
+  const std::string fish =
+      "complete -c moestro -n '__fish_seen_subcommand_from serve' -l dense -x -a";
+  EXPECT_TRUE(FishCompletion(program).contains(fish + " 'auto cpu'"));
   EXPECT_TRUE(ChoicesOf(Find(serve, "--ram")).empty());
   EXPECT_TRUE(TakesFile(Find(serve, "--api-key-file")));
   EXPECT_TRUE(TakesFolder(Find(serve, "--slot-save-path")));

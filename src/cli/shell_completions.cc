@@ -106,7 +106,7 @@ std::string BashCompletion(const ProgramText& program) {
     if (!values.empty()) cases += "      case $before in\n" + values + "      esac\n";
     cases += Format("      _moestro_words '{}'\n      ;;\n", Joined(names, " "));
   }
-  return Format(R"(# bash completion for {0}. Made from the program's own table of flags.
+  return Format(R"(# bash completion for {0}. Made from the table of flags.
 # shellcheck shell=bash
 
 _moestro_words() {{
@@ -150,7 +150,7 @@ std::string ZshCompletion(const ProgramText& program) {
     cases += "      && return\n      ;;\n";
   }
   return Format(R"(#compdef {0}
-# zsh completion for {0}. Made from the program's own table of flags.
+# zsh completion for {0}. Made from the table of flags.
 
 _moestro() {{
   local -a commands
@@ -173,7 +173,7 @@ _moestro "$@"
 
 std::string FishCompletion(const ProgramText& program) {
   std::string out = Format(
-      "# fish completion for {0}. Made from the program's own table of flags.\n", program.name);
+      "# fish completion for {0}. Made from the table of flags.\n", program.name);
   for (const CommandText& command : program.commands) {
     out += Format("complete -c {} -n __fish_use_subcommand -f -a {} -d {}\n", program.name,
                   command.name, Quoted(command.help));
