@@ -155,6 +155,21 @@ uint64_t MemoryUntilSlowed(const std::string& root) {
   return room;
 }
 
+std::optional<uint64_t> MemoryLimit(const std::string& root) {
+  // v1 writes a number near 2^63 for "none".
+  constexpr double kNoLimit = 9e18;
+  double least = kNoLimit;
+  const Groups groups = GroupsOf(root, "memory");
+  for (const std::string& folder : groups.v1) {
+    least = std::min(least, NumberIn(folder + "/memory.limit_in_bytes").value_or(kNoLimit));
+  }
+  for (const std::string& folder : groups.v2) {
+    least = std::min(least, NumberIn(folder + "/memory.max").value_or(kNoLimit));
+  }
+  if (least >= kNoLimit) return std::nullopt;
+  return static_cast<uint64_t>(least);
+}
+
 double ProcessorQuota(const std::string& root) {
   double quota = kNoQuota;
   const Groups groups = GroupsOf(root, "cpu");

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 
 namespace moestro {
@@ -17,6 +18,10 @@ uint64_t AvailableMemory(const std::string& root = "");
 // Bytes this process may still take before a cgroup (v2) slows it down on purpose (memory.high);
 // the largest value: none does.
 uint64_t MemoryUntilSlowed(const std::string& root = "");
+
+// What this process and its whole control group may take at most: the smallest limit on the way up;
+// nullopt: there is none.
+std::optional<uint64_t> MemoryLimit(const std::string& root = "");
 
 // Processors' worth of time that cgroups grant: the smallest quota on the way up.
 inline constexpr double kNoQuota = std::numeric_limits<double>::infinity();

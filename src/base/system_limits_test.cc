@@ -47,6 +47,20 @@ TEST_F(SystemLimits, WhatTheProcessTookIsInItsStatus) {
   EXPECT_EQ(PeakResidentMemory(root()), 2 * kMiB);
 }
 
+TEST_F(SystemLimits, ALimitIsWhatTheGroupMayTakeHoweverMuchIsTaken) {
+  EXPECT_EQ(MemoryLimit(root()), std::nullopt);
+  Put("proc/self/cgroup", "0::/group/job\n");
+  PutMemoryV2("group/job", "max", 100);
+  EXPECT_EQ(MemoryLimit(root()), std::nullopt);
+  PutMemoryV2("group", std::to_string(4 * kGiB), 1 * kGiB);
+  EXPECT_EQ(MemoryLimit(root()), 4 * kGiB);
+  Put("proc/self/cgroup", "4:memory:/old\n0::/group/job\n");
+  Put("sys/fs/cgroup/memory/old/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(MemoryLimit(root()), 4 * kGiB);
+  Put("sys/fs/cgroup/memory/old/memory.limit_in_bytes", std::to_string(2 * kGiB) + "\n");
+  EXPECT_EQ(MemoryLimit(root()), 2 * kGiB);
+}
+
 TEST_F(SystemLimits, TheSmallestMemoryLimitOnTheWayUpCounts) {
   Put("proc/self/cgroup", "0::/group/job\n");
   PutMemoryV2("group/job", "max", 100);

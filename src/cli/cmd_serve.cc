@@ -11,8 +11,10 @@
 #include "base/cache_folder.h"
 #include "base/log.h"
 #include "base/output_file.h"
+#include "base/system_limits.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
+#include "cli/configuration.h"
 #include "cli/demo_model.h"
 #include "cli/features.h"
 #include "cli/flags.h"
@@ -44,11 +46,22 @@ Result<uint64_t> DiskSpace(const ServeOptions& options) {
   return free ? std::min(*free / 10, kMostOnDisk) : 0;
 }
 
+// A budget beyond what the service manager or a container grants would end in the middle of a text.
+Status CheckGranted(uint64_t ram) {
+  const std::optional<uint64_t> limit = MemoryLimit();
+  if (!limit || ram <= *limit) return {};
+  return Fail(Errc::kUsage,
+              "--ram {} is more than the {} that this process's control group may take: give less, "
+              "leave --ram out, or raise the limit (a unit's MemoryMax, a container's memory)",
+              FormatBytes(ram), FormatBytes(*limit));
+}
+
 Status Run(ServeOptions& options) {
   ServerOptions& server = options.server;
   server.engine = options.common.engine;
   server.has_ctx = options.ctx->is_given();
   TRY_STATUS(CheckTogether(FeaturesOf(server.engine)));
+  TRY_STATUS(CheckGranted(server.engine.ram_bytes));
   // A limit on the size of files is then like a full disk: a prefix is not kept.
   signal(SIGXFSZ, SIG_IGN);
   if (server.model.empty()) {
@@ -95,7 +108,8 @@ void AddServe(CommandLine& line) {
   serve.Footer(
       "Without MODEL a small story model that is part of the program. Point a client at\n"
       "http://127.0.0.1:8080/v1, with any key; a page to look at is at http://127.0.0.1:8080.\n"
-      "Example: moestro serve model.gguf --ram 6G");
+      "Example: moestro serve model.gguf --ram 6G\n" +
+      std::string(kSettingsHelp));
   serve.Add("MODEL", server.model, "GGUF file (of a split model the first)");
   serve.Group("Server");
   serve.Add("--host", server.host, "address to listen on").ShowDefault();

@@ -119,9 +119,9 @@ void AddShapeFlags(Flags command, Overrides& own) {
 void AddSynth(CommandLine& line) {
   const auto flags = std::make_shared<SynthFlags>();
   SynthOptions& options = flags->options;
-  Flags command = line.AddCommand(
-      "synth", "Write a GGUF of a real model's shape with synthetic weights, to measure a machine.",
-      [flags] { return ExitCode(Run(*flags)); });
+  Flags command =
+      line.AddCommand("synth", "write a GGUF of a real model's shape, to measure a machine",
+                      [flags] { return ExitCode(Run(*flags)); });
   command.Add("--shape", flags->shape, "model whose sizes to take; see --list").Type("NAME");
   command.Add("--type", options.type, "weight type; see --list").Type("TYPE").ShowDefault();
   command.Add("-o,--output", options.path, "file to write").Type("FILE");

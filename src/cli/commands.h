@@ -3,15 +3,22 @@
 // cmd_<name>.cc.
 #pragma once
 
+#include <memory>
+#include <string>
+
 namespace moestro {
 
 class CommandLine;
+
+// All of them, as 'moestro --help' lists them. "0.1.0" is a version.
+std::unique_ptr<CommandLine> MakeCommandLine(const std::string& version);
 
 void AddBench(CommandLine& line);     // prefill and decode speed, and how close to the bound it is
 void AddDevices(CommandLine& line);   // the devices that can compute, and their speed
 void AddDoctor(CommandLine& line);    // what is slow or wrong on this machine
 void AddEval(CommandLine& line);      // perplexity, and the difference from the exact run
 void AddFit(CommandLine& line);       // a width for each expert, fitted to a tolerance
+void AddHealth(CommandLine& line);    // whether a server is ready
 void AddImatrix(CommandLine& line);   // measures which weights of the experts matter
 void AddInspect(CommandLine& line);   // what a model holds and what fits in memory
 void AddLogits(CommandLine& line);    // logits after some tokens, as JSON

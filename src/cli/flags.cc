@@ -77,6 +77,60 @@ std::string UsageMessage(const CLI::App& app, const CLI::ParseError& error,
   return Format("{} (see {} --help)", message.substr(0, message.find('\n')), command);
 }
 
+// "UINT:INT in [1 - 64]" is what CLI11 calls a value and its limits; a name may have a colon, too.
+void DescribeValue(const CLI::Option& option, FlagText& text) {
+  if (option.get_items_expected_max() == 0) return;
+  const std::string type = option.get_type_name();
+  size_t end = type.size();
+  for (const char* limits :
+       {":{", ":INT in", ":UINT in", ":FLOAT in", ":POSITIVE", ":NONNEGATIVE"}) {
+    end = std::min(end, type.find(limits));
+  }
+  text.value = type.substr(0, end);
+  if (end < type.size()) text.limits = type.substr(end + 1);
+  if (text.value == "UINT" || text.value == "INT") text.value = "N";
+  if (text.value == "FLOAT") text.value = "X";
+}
+
+FlagText DescribeFlag(const CLI::Option& option) {
+  FlagText text{.help = option.get_description(),
+                .group = option.get_group(),
+                .usual = option.get_default_str(),
+                .is_required = option.get_required()};
+  if (option.get_positional()) text.positional = option.get_name();
+  for (const std::string& name : option.get_snames()) text.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) {
+    const bool turns_off =
+        std::ranges::find(option.get_fnames(), name) != option.get_fnames().end();
+    (turns_off ? text.off_names : text.names).push_back("--" + name);
+  }
+  DescribeValue(option, text);
+  if (!text.positional.empty()) text.value = text.positional;
+  return text;
+}
+
+CommandText DescribeCommand(const CLI::App& command) {
+  CommandText text{.name = command.get_name(),
+                   .help = command.get_description(),
+                   .footer = command.get_footer(),
+                   .flags = {}};
+  const std::vector<const CLI::Option*> options = command.get_options();
+  for (const CLI::Option* option : options) text.flags.push_back(DescribeFlag(*option));
+  const auto name_of = [&](const CLI::Option* wanted) {
+    const auto at = std::ranges::find(options, wanted) - options.begin();
+    return text.flags[static_cast<size_t>(at)].name();
+  };
+  for (size_t i = 0; i < options.size(); ++i) {
+    for (const CLI::Option* o : options[i]->get_needs()) text.flags[i].needs.push_back(name_of(o));
+    for (const CLI::Option* o : options[i]->get_excludes()) {
+      text.flags[i].excludes.push_back(name_of(o));
+    }
+    std::ranges::sort(text.flags[i].needs);  // CLI11 has them by address
+    std::ranges::sort(text.flags[i].excludes);
+  }
+  return text;
+}
+
 }  // namespace
 
 Flag Flag::Required() const { return Flag(option_->required()); }
@@ -179,6 +233,20 @@ std::vector<std::string> CommandLine::FlagNames(const std::string& command) cons
     names.push_back("--" + option->get_lnames().front());
   }
   return names;
+}
+
+ProgramText CommandLine::Describe() const {
+  ProgramText text{.name = app_->get_name(),
+                   .version = app_->version(),
+                   .summary = app_->get_description(),
+                   .footer = app_->get_footer(),
+                   .commands = {}};
+  // "moestro 0.1.0"
+  text.version.erase(0, text.version.rfind(' ') + 1);
+  for (const CLI::App* command : app_->get_subcommands({})) {
+    text.commands.push_back(DescribeCommand(*command));
+  }
+  return text;
 }
 
 Result<std::function<int()>> CommandLine::Parse(std::vector<std::string> arguments) {

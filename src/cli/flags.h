@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/program_text.h"
 
 namespace CLI {
 class App;
@@ -92,6 +93,8 @@ class CommandLine {
   // The first long name of each flag of a command: "--prompt". Without --help and arguments that
   // have no dashes. REQUIRES: the command exists.
   std::vector<std::string> FlagNames(const std::string& command) const;
+  // All of it, --help among the flags.
+  ProgramText Describe() const;
 
  private:
   std::unique_ptr<CLI::App> app_;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@
 
 #include "base/caught.h"
 #include "cli/commands.h"
+#include "cli/configuration.h"
 #include "cli/flags.h"
 #include "cli/report.h"
 
@@ -64,27 +66,8 @@ std::vector<std::string> Arguments(std::span<char*> argv) {
 }
 
 int Main(std::span<char*> argv) {
-  CommandLine line("moestro", "Runs Mixture-of-Experts models that do not fit into memory.",
-                   "moestro " MOESTRO_VERSION);
-  line.Footer("'moestro run' alone tells a story; 'moestro COMMAND --help' explains a command.");
-  line.NameCommandForFiles("run");
-  AddRun(line);
-  AddServe(line);
-  AddBench(line);
-  AddInspect(line);
-  AddDevices(line);
-  AddDoctor(line);
-  AddEval(line);
-  AddLogits(line);
-  AddSynth(line);
-  AddTrace(line);
-  AddSim(line);
-  AddPlan(line);
-  AddProfile(line);
-  AddImatrix(line);
-  AddQuantize(line);
-  AddFit(line);
-  const auto action = line.Parse(Arguments(argv));
+  const std::unique_ptr<CommandLine> line = MakeCommandLine(MOESTRO_VERSION);
+  const auto action = ParseConfigured(*line, Arguments(argv));
   return action ? (*action)() : ExitCode(std::unexpected(action.error()));
 }
 

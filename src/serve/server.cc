@@ -42,6 +42,7 @@
 #include "serve/request_lines.h"
 #include "serve/routes.h"
 #include "serve/scheduler.h"
+#include "serve/service_notice.h"
 #include "text/conversation.h"
 
 namespace moestro {
@@ -298,6 +299,8 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
   TRY_STATUS(CheckSavedTextsFolder(options.saved_texts_folder));
   StopSignals::Block();
   ReturnLargeBlocksAtOnce();  // requests' bodies
+  ServiceNotice notice(ServiceNotice::AddressOfEnvironment());
+  notice.Send(Format("STATUS=reads the header of {}", options.model));
   TRY(ModelToLoad file, ModelToLoad::Open(options.model, options.engine.engine));
   TRY(const Vocab vocab, Vocab::Load(file.gguf()));
   if (!vocab.has_text()) {
@@ -326,8 +329,13 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
                           .refuse = Routes::Refuse,
                           .headers = [&](const HttpRequest& r) { return routes.HeadersFor(r); },
                           .ended = ended}));
-  listens(AddressOf(options.host, http->port()));
-  StopSignals signals(options.drain_seconds, [&] { routes.SetDraining(); });
+  const std::string address = AddressOf(options.host, http->port());
+  listens(address);
+  notice.Send(Format("READY=1\nSTATUS=reads {}; /health says 503 until it answers", options.model));
+  StopSignals signals(options.drain_seconds, [&] {
+    notice.Send("STOPPING=1\nSTATUS=ends the answers under way");
+    routes.SetDraining();
+  });
 
   ServedModel card = MakeCard(options, file);
   AddFormat(chat_template, vocab, format, card);
@@ -358,6 +366,7 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
                          .keeps_states = engine->facts().has_states,
                          .request_seconds = options.request_seconds};
   routes.SetReady(model);
+  notice.Send(Format("STATUS=serves {} on {}", card.id, address));
   signals.SetScheduler(&scheduler);
   Status ran = scheduler.Run();
   signals.SetScheduler(nullptr);

@@ -63,6 +63,7 @@ Program::Program(const std::filesystem::path& folder, const Start& start) {
     // memory.
     if (!shaders.empty()) setenv("MESA_SHADER_CACHE_DIR", shaders.c_str(), 0);
     setenv("XDG_CACHE_HOME", folder.c_str(), 1);
+    setenv("XDG_CONFIG_HOME", folder.c_str(), 1);
     execv(argv[0], argv.data());
     _exit(127);
   }

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+# A package for Debian: 'make deb'. Its versions of libraries are those of the machine that builds.
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME moestro)
+set(CPACK_PACKAGE_VENDOR Moestro)
+set(CPACK_PACKAGE_CONTACT "Moestro maintainers <maintainers@moestro.invalid>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "runs Mixture-of-Experts models that do not fit into memory")
+set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
+"The dense part of a model stays in memory, its experts are read from the GGUF
+file when they are asked for, with what the disk and the processor can do.
+.
+'moestro run' writes text or holds a conversation, 'moestro serve' answers
+clients of OpenAI, Anthropic and Ollama over HTTP, and a systemd service runs
+it once a model is named. A small model for a first try is part of the program.")
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
+set(CPACK_STRIP_FILES ON)
+# The settings lie outside the prefix.
+set(CPACK_SET_DESTDIR ON)
+set(CPACK_INSTALL_PREFIX /usr)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+
+# moestro_same_release(<package>, <out>): dependencies that keep its upstream version. libggml's
+# interface between its own libraries changes in every release under one soname.
+function(moestro_same_release package out)
+  execute_process(COMMAND dpkg-query -W -f "\${Version}" ${package}
+                  OUTPUT_VARIABLE version ERROR_QUIET RESULT_VARIABLE failed)
+  if(failed OR NOT version MATCHES "^([0-9]+:)?([0-9.]*\\.)?([0-9]+)")
+    set(${out} "" PARENT_SCOPE)
+    return()
+  endif()
+  set(beginning "${CMAKE_MATCH_1}${CMAKE_MATCH_2}")
+  math(EXPR next "${CMAKE_MATCH_3} + 1")
+  set(${out} "${package} (>= ${beginning}${CMAKE_MATCH_3}), ${package} (<< ${beginning}${next}~)"
+      PARENT_SCOPE)
+endfunction()
+
+moestro_same_release(libggml0 ggml_release)
+moestro_same_release(libllama0 llama_release)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+if(ggml_release AND llama_release)
+  set(CPACK_DEBIAN_PACKAGE_DEPENDS "${ggml_release}, ${llama_release}")
+endif()
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libggml0-backend-vulkan")
+
+set(debian ${PROJECT_SOURCE_DIR}/packaging/debian)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA
+    "${debian}/conffiles;${debian}/postinst;${debian}/prerm;${debian}/postrm")
+# Runs on the folder that becomes the package.
+set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/PackageFolder.cmake)
+set(CPACK_MOESTRO_DEBIAN ${debian})
+include(CPack)

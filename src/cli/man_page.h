@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+// Man pages in roff's man macros, from what the program says about itself. Pure.
+#pragma once
+
+#include <string>
+
+#include "cli/program_text.h"
+
+namespace moestro {
+
+// moestro(1): the commands, and what all of them share. `date` is written as it stands.
+std::string ProgramManPage(const ProgramText& program, const std::string& date);
+// moestro-COMMAND(1): the flags of one.
+std::string CommandManPage(const ProgramText& program, const CommandText& command,
+                           const std::string& date);
+
+}  // namespace moestro

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+// The commands and flags of the program as plain values: what man pages, completions and settings
+// are made from. CommandLine::Describe() gives them, so that they say what the program takes.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moestro {
+
+struct FlagText {
+  std::vector<std::string> names = {};      // with their dashes: "-c", "--ctx", "--ctx-size"
+  std::vector<std::string> off_names = {};  // that turn a switch off: "--no-perf"
+  std::string positional = {};              // "MODEL"; then there are no names
+  std::string value = {};                   // the name of the value; empty: a switch
+  std::string limits = {};                  // "INT in [1 - 64]", "{a,b}"; empty: any value
+  std::string help = {};                // several lines: "NAME: what it is" each, after the first
+  std::string group = {};               // the heading
+  std::string usual = {};               // the default; empty: none is shown
+  std::vector<std::string> needs = {};  // other flags of the command, by name()
+  std::vector<std::string> excludes = {};
+  bool is_required = false;
+
+  bool is_switch() const { return positional.empty() && value.empty(); }
+  // What settings call it: the first long name without dashes, or the argument's in small letters.
+  std::string name() const;
+  bool has_name(std::string_view name) const;  // one of all, with its dashes
+};
+
+struct CommandText {
+  std::string name;
+  std::string help;
+  std::string footer;
+  std::vector<FlagText> flags;  // in the order of the help, --help among them
+};
+
+struct ProgramText {
+  std::string name;
+  std::string version;  // "0.1.0"
+  std::string summary;
+  std::string footer;
+  std::vector<CommandText> commands;
+};
+
+// nullptr: there is none.
+const CommandText* FindCommand(const ProgramText& program, std::string_view name);
+
+// What a value may be, for completions: the alternatives that help or limits spell out.
+std::vector<std::string> ChoicesOf(const FlagText& flag);
+bool TakesFile(const FlagText& flag);
+bool TakesFolder(const FlagText& flag);
+
+// The first line of help, cut where its first sentence or part ends.
+std::string ShortHelp(const FlagText& flag);
+
+}  // namespace moestro

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// Flags that are set elsewhere than on the command line: in files of "name = value" lines and in
+// variables of the environment. Which of them count is decided here, purely; who reads files and
+// variables is cli/configuration.h.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/program_text.h"
+
+namespace moestro {
+
+struct FlagSetting {
+  std::string name;    // of a flag, without dashes: "cache-ram"; or "model"
+  std::string value;   // never empty
+  std::string origin;  // "MOESTRO_CACHE_RAM", "/etc/moestro/moestro.conf:7"
+};
+
+inline constexpr size_t kLargestSettingsFile = 256 * 1024;
+inline constexpr size_t kLongestSettingsLine = 4096;
+
+// The settings of a file for the flags of `command`. kUsage, with `path` and the line: no
+// "name = value", a name that the command does not have (the nearest is named), one that comes
+// twice, no value, a line that is too long, bytes that are no text.
+Result<std::vector<FlagSetting>> ParseSettings(std::string_view text, const std::string& path,
+                                               const CommandText& command);
+
+// Those of the environment: MOESTRO_CACHE_RAM for --cache-ram. An empty variable sets nothing.
+std::vector<FlagSetting> SettingsOf(
+    std::span<const std::pair<std::string, std::string>> environment, const CommandText& command);
+// Variables that look like a mistyped one, each with the name that was probably meant.
+std::vector<std::pair<std::string, std::string>> MistypedVariables(
+    std::span<const std::pair<std::string, std::string>> environment, const CommandText& command);
+
+struct ChosenSettings {
+  std::vector<std::string> arguments;  // those given, with the settings that count in front
+  std::vector<FlagSetting> used;
+};
+// `given` are the arguments after the command's name; `sources` go from the one that counts most to
+// the one that counts least. A setting gives way to the same flag before it, and to one that
+// excludes it; what needs a setting that gave way goes with it. Settings of flags that the command
+// does not have are left out. kUsage: a switch that is neither on nor off.
+Result<ChosenSettings> ChooseSettings(const CommandText& command,
+                                      std::span<const std::string> given,
+                                      std::span<const std::vector<FlagSetting>> sources);
+
+// The origin of the setting whose flag `message` complains of; empty: of none.
+std::string OriginOf(std::string_view message, std::span<const FlagSetting> used);
+
+}  // namespace moestro

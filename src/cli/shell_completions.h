@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+// Completions of commands, flags and values for shells, from what the program says about itself.
+// Pure.
+#pragma once
+
+#include <string>
+
+#include "cli/program_text.h"
+
+namespace moestro {
+
+std::string BashCompletion(const ProgramText& program);  // works without bash-completion
+std::string ZshCompletion(const ProgramText& program);   // for a file _moestro in $fpath
+std::string FishCompletion(const ProgramText& program);
+
+}  // namespace moestro

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+#include "serve/health_check.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "serve/http_server.h"
+#include "tests/support/socket_client_testing.h"
+
+namespace moestro {
+namespace {
+
+std::unique_ptr<HttpServer> Listen(std::atomic<int>& status) {
+  auto server = HttpServer::Listen(
+      {.port = 0}, {.admit = [](const HttpRequest&) { return std::optional<HttpReply>(); },
+                    .answer =
+                        [&](HttpRequest& request) {
+                          HttpReply reply{.status = status};
+                          if (request.path != "/health") reply.status = 404;
+                          return reply;
+                        },
+                    .refuse = [](const RequestRecord&, int, std::string_view) { return ""; }});
+  EXPECT_TRUE(server);
+  return *std::move(server);
+}
+
+TEST(HealthCheck, TellsReadyFromNotReadyAndFromNobody) {
+  std::atomic<int> status = 503;
+  const auto server = Listen(status);
+  const Status loads = CheckHealth("127.0.0.1", server->port(), 10.0);
+  ASSERT_FALSE(loads);
+  EXPECT_TRUE(loads.error().message.contains("not ready")) << loads.error().message;
+  status = 200;
+  for (const char* host : {"127.0.0.1", "0.0.0.0", "localhost"}) {
+    EXPECT_TRUE(CheckHealth(host, server->port(), 10.0)) << host;
+  }
+  const Status nobody = CheckHealth("127.0.0.1", SocketClient::FreePort(), 10.0);
+  ASSERT_FALSE(nobody);
+  EXPECT_TRUE(nobody.error().message.contains("no server answers")) << nobody.error().message;
+  EXPECT_FALSE(CheckHealth("no host\x01", 80, 10.0));
+}
+
+TEST(HealthCheck, AServerThatTakesAndSaysNothingIsGivenUp) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof(address);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+  ASSERT_EQ(listen(fd, 1), 0);
+  const Status silent = CheckHealth("127.0.0.1", ntohs(address.sin_port), 0.05);
+  close(fd);
+  ASSERT_FALSE(silent);
+  EXPECT_TRUE(silent.error().message.contains("timed out")) << silent.error().message;
+}
+
+}  // namespace
+}  // namespace moestro

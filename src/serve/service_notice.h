@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+// Tells the service manager that started this process what it does: the datagrams of sd_notify(3),
+// which are text. Without a manager nothing is sent.
+//
+// Thread rule: Send() from any thread.
+#pragma once
+
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace moestro {
+
+class ServiceNotice {
+ public:
+  // `address` is NOTIFY_SOCKET's value: a path, or a name behind '@' that is no file. Empty: there
+  // is no manager.
+  explicit ServiceNotice(std::string address) : address_(std::move(address)) {}
+  static std::string AddressOfEnvironment();
+
+  // "READY=1\nSTATUS=...". Waits for a second at most. What cannot be sent is said once in the log:
+  // a server works without being watched.
+  void Send(std::string_view text);
+
+ private:
+  std::mutex mutex_;
+  std::string address_;
+};
+
+}  // namespace moestro

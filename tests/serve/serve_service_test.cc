@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+// The server as a service: settings from files and variables, what it tells a service manager, and
+// who asks for its health.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tests/serve/serve_testing.h"
+#include "tests/support/notice_socket_testing.h"
+
+namespace moestro::testing {
+namespace {
+
+// Set for the programs that are started while it lives.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) {
+    setenv(name, value.c_str(), 1);
+  }
+  ~Variable() { unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+class ServeServiceTest : public ServeTest {
+ protected:
+  std::string WriteSettings(const std::string& text) const {
+    std::filesystem::create_directories(folder_.File("moestro"));
+    const std::string path = folder_.File("moestro/moestro.conf");
+    std::ofstream(path) << text;
+    return path;
+  }
+  Finished Run(std::vector<std::string> arguments) const {
+    return Program(folder_.path(), {.arguments = std::move(arguments)}).Wait();
+  }
+};
+
+TEST_F(ServeServiceTest, ItIsReadyForItsManagerWhenItListensAndSaysWhatItDoes) {
+  for (const std::string& address : {folder_.File("notify"), Format("@moestro/{}", getpid())}) {
+    const NoticeSocket manager(address);
+    ASSERT_TRUE(manager.is_open());
+    const Variable socket("NOTIFY_SOCKET", address);
+    Serve();
+    EXPECT_TRUE(manager.Receive().starts_with("STATUS=reads the header of "));
+    EXPECT_TRUE(manager.Receive().starts_with("READY=1\nSTATUS=reads "));
+    EXPECT_TRUE(manager.Receive().starts_with("STATUS=serves demo on http://127.0.0.1:"));
+    const Finished finished = End();
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    EXPECT_TRUE(manager.Receive().starts_with("STOPPING=1\n"));
+  }
+}
+
+TEST_F(ServeServiceTest, AStopWhileItLoadsEndsItInOrder) {
+  const NoticeSocket manager(folder_.File("notify"));
+  const Variable socket("NOTIFY_SOCKET", folder_.File("notify"));
+  Program program(folder_.path(), {.arguments = {"serve", "--port", "0"}});
+  while (!manager.Receive().starts_with("READY=1")) {
+  }
+  program.Interrupt();
+  EXPECT_EQ(program.Wait().exit_code, 0);
+}
+
+TEST_F(ServeServiceTest, ANotifySocketThatIsNoneEndsNothing) {
+  const Variable socket("NOTIFY_SOCKET", "/no/such/socket");
+  Serve();
+  const Finished finished = End();
+  EXPECT_EQ(finished.exit_code, 0);
+  EXPECT_TRUE(finished.err.contains("NOTIFY_SOCKET=/no/such/socket")) << finished.err;
+}
+
+TEST_F(ServeServiceTest, SettingsGoBeneathVariablesAndFlags) {
+  WriteSettings("alias = of-the-file\nqueue = 3\nlog-requests = on\n");
+  const Variable queue("MOESTRO_ALIAS", "of-the-variable");
+  Serve({"--queue", "5"});
+  EXPECT_TRUE(Ask(port_, Get("/v1/models")).contains(R"("id":"of-the-variable")"));
+  const Finished finished = End();
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_TRUE(finished.err.contains(R"("route":"/models")")) << finished.err;
+}
+
+TEST_F(ServeServiceTest, AMistakeInSettingsIsAUsageErrorThatNamesTheLine) {
+  const std::string path = WriteSettings("alias = a\nrma = 6G\n");
+  const Finished unknown = RunToEnd({});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_EQ(unknown.err,
+            "moestro: " + path + ":2: there is no setting 'rma'; did you mean 'ram'?\n");
+  WriteSettings("ram = lots\n");
+  const Finished bad = RunToEnd({});
+  EXPECT_EQ(bad.exit_code, 2);
+  EXPECT_TRUE(bad.err.starts_with("moestro: " + path + ":1: --ram: 'lots'")) << bad.err;
+}
+
+TEST_F(ServeServiceTest, HealthAsksWhereTheSettingsSayTheServerIs) {
+  EXPECT_EQ(Run({"health", "--port", std::to_string(SocketClient::FreePort())}).exit_code, 1);
+  Serve();
+  WriteSettings(Format("port = {}\nhost = 127.0.0.1\n", port_));
+  const Finished ready = Run({"health"});
+  EXPECT_EQ(ready.exit_code, 0) << ready.err;
+  EXPECT_EQ(ready.out, "ready\n");
+  EXPECT_EQ(End().exit_code, 0);
+  const Finished gone = Run({"health"});
+  EXPECT_EQ(gone.exit_code, 1);
+  EXPECT_TRUE(gone.err.contains(std::to_string(port_))) << gone.err;
+}
+
+}  // namespace
+}  // namespace moestro::testing
