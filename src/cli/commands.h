@@ -13,9 +13,12 @@ void AddEval(CommandLine& line);      // perplexity, and the difference from the
 void AddFit(CommandLine& line);       // a width for each expert, fitted to a tolerance
 void AddImatrix(CommandLine& line);   // measures which weights of the experts matter
 void AddInspect(CommandLine& line);   // what a model holds and what fits in memory
+void AddList(CommandLine& line);      // the models that are here
 void AddLogits(CommandLine& line);    // logits after some tokens, as JSON
 void AddProfile(CommandLine& line);   // learns which experts follow which
+void AddPull(CommandLine& line);      // fetches a model by its name
 void AddQuantize(CommandLine& line);  // writes the experts at a lower type
+void AddRemove(CommandLine& line);    // removes a model from the cache
 void AddRun(CommandLine& line);       // text or a conversation
 void AddServe(CommandLine& line);     // a server for OpenAI's and Anthropic's clients
 void AddSim(CommandLine& line);       // replays a trace against policies and cache sizes

@@ -71,6 +71,9 @@ int Main(std::span<char*> argv) {
   AddServe(line);
   AddBench(line);
   AddInspect(line);
+  AddPull(line);
+  AddList(line);
+  AddRemove(line);
   AddDevices(line);
   AddEval(line);
   AddLogits(line);

@@ -166,7 +166,7 @@ TEST_F(HubClientTest, ForeignAndHugeRepliesAreErrors) {
     return listing ? "" : listing.error().message;
   };
   EXPECT_TRUE(message({.body = "<html>log in to the network"}).contains("hub's language"));
-  EXPECT_TRUE(message({.body = std::string(9'000'000, ' ')}).contains("more than 8.0 MiB"));
+  EXPECT_TRUE(message({.body = std::string(9'000'000, ' ')}).contains("more than 4.0 MiB"));
   EXPECT_TRUE(message({.status = 302, .headers = {{"Location", "/api/models/o/r"}}})
                   .contains("from address to address"));
   EXPECT_TRUE(message({.status = 302, .headers = {{"Location", "file:///etc/passwd"}}})

@@ -13,7 +13,7 @@
 namespace moestro {
 namespace {
 
-constexpr size_t kMostValues = 400'000;  // of JSON in a reply
+constexpr size_t kMostValues = 200'000;  // of JSON in a reply
 
 bool IsHex(std::string_view text, size_t digits) {
   return text.size() == digits &&

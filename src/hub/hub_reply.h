@@ -16,7 +16,7 @@
 namespace moestro {
 
 // Limits of what is taken: a repository of the hub has some thousand files, a page a thousand.
-inline constexpr size_t kMostReplyBytes = size_t{8} << 20;
+inline constexpr size_t kMostReplyBytes = size_t{4} << 20;
 inline constexpr size_t kMostPages = 50;
 
 // The commit of api/models/<repo>/revision/<revision>. kIo: not the hub's language.

@@ -61,6 +61,7 @@ std::optional<HubServer::Asked> ReadRequest(int fd, std::string& unread) {
 }
 
 bool SendAnswer(int fd, const HubServer::Asked& asked, const HubServer::Answer& answer) {
+  if (answer.stays_silent) return true;
   std::string head = Format("HTTP/1.1 {} Said\r\n", answer.status);
   for (const auto& [name, value] : answer.headers) head += Format("{}: {}\r\n", name, value);
   if (answer.is_of_no_length)
@@ -79,6 +80,14 @@ HubServer::Answer NoSuch(const std::string& code) {
 }
 
 }  // namespace
+
+size_t HubServer::Asked::range_bytes() const {
+  const std::string text = range();
+  const size_t equals = text.find('=');
+  const size_t dash = text.find('-');
+  if (equals == std::string::npos || dash == std::string::npos) return 0;
+  return std::stoul(text.substr(dash + 1)) + 1 - std::stoul(text.substr(equals + 1));
+}
 
 HubServer::HubServer() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   // Requests go to this machine and not to a proxy that its environment names.
@@ -165,6 +174,11 @@ void HubServer::ListFilesPerPage(size_t files) {
   page_ = files;
 }
 
+void HubServer::NameCopies(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  copies_ = name;
+}
+
 std::string HubServer::endpoint() const { return Format("http://127.0.0.1:{}", port_); }
 std::string HubServer::contents() const { return Format("http://localhost:{}", port_); }
 
@@ -198,7 +212,7 @@ HubServer::Answer HubServer::AnswerTo(const Asked& asked) const {
     for (const auto& [repo, commits] : repos_) {
       for (const auto& [commit, files] : commits) {
         for (const File& file : files) {
-          if (file.etag == sha) return Part(asked, file.content, "\"content-" + sha + "\"");
+          if (file.etag == sha) return Part(asked, file.content, "\"" + copies_ + sha + "\"");
         }
       }
     }
