@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/format.h"
@@ -32,10 +33,21 @@ bool AskYes(const std::string& question) {
   return answer == "y" || answer == "Y" || answer == "yes";
 }
 
-std::unexpected<Error> NotHere(const ModelName& name) {
+// "; nearest there: o/r:Q8_0" of what the cache has; empty: nothing like it.
+std::string NearestIn(const HubCache& cache, const ModelName& name) {
+  std::vector<std::string> names;
+  for (const CachedModel& model : cache.Models()) names.push_back(model.name());
+  std::string nearest;
+  for (const std::string& near : NearestWords(TextOf(name), names, 3)) {
+    nearest += (nearest.empty() ? "; nearest there: " : ", ") + Printable(near);
+  }
+  return nearest;
+}
+
+std::unexpected<Error> NotHere(const ModelName& name, const HubCache& cache) {
   return Fail(Errc::kInvalidRequest,
-              "{} is no file and not in the cache of models; fetch it with: moestro pull {}",
-              Printable(TextOf(name)), Printable(TextOf(name)));
+              "{} is no file and not in the cache of models{}; fetch it with: moestro pull {}",
+              Printable(TextOf(name)), NearestIn(cache, name), Printable(TextOf(name)));
 }
 
 Result<std::string> FetchModel(const ModelName& name, const HubSettings& settings,
@@ -49,7 +61,7 @@ Result<std::string> FetchModel(const ModelName& name, const HubSettings& setting
   if (may_fetch) {
     std::fprintf(stderr, "moestro: fetches %s\n", text.c_str());
   } else if (!AskYes("moestro: fetch " + text + "?")) {
-    return NotHere(name);
+    return NotHere(name, cache);
   }
   ProgressBar bar(ProgressBar::Stderr());
   const PullWatcher watcher{.progress =
@@ -122,10 +134,10 @@ Result<std::string> FindNamedModel(const std::string& text, const NamedModelOpti
   if (found) return found->path;
   if (settings.is_offline) {
     return Fail(Errc::kInvalidRequest,
-                "{} is no file and not in the cache of models, and offline no hub is asked",
-                Printable(TextOf(name)));
+                "{} is no file and not in the cache of models, and offline no hub is asked{}",
+                Printable(TextOf(name)), NearestIn(cache, name));
   }
-  if (!options.may_fetch && !IsTerminal()) return NotHere(name);
+  if (!options.may_fetch && !IsTerminal()) return NotHere(name, cache);
   return FetchModel(name, settings, cache, options.may_fetch);
 }
 

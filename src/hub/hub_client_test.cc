@@ -113,6 +113,8 @@ TEST_F(HubClientTest, ErrorsSayWhatToDo) {
     return listing ? "" : listing.error().message;
   };
   EXPECT_TRUE(message("o/none", "main").contains("no repository o/none"));
+  EXPECT_TRUE(message("o/rr", "main").contains("nearest: o/r")) << message("o/rr", "main");
+  EXPECT_TRUE(message("p/r", "main").contains("nearest: o/r")) << message("p/r", "main");
   EXPECT_TRUE(message("o/r", "v9").contains("no such revision"));
   server_.RequireToken("hf_x");
   EXPECT_TRUE(message("o/r", "main").contains("gated")) << message("o/r", "main");

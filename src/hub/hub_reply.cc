@@ -63,6 +63,18 @@ Result<std::vector<HubFile>> ParseTree(std::string_view body) {
   return files;
 }
 
+std::vector<std::string> ParseRepoNames(std::string_view body) {
+  std::vector<std::string> names;
+  const auto json = Json::Parse(body, kMostValues);
+  for (size_t i = 0; json && i < json->size(); ++i) {
+    const auto entry = json->At(i);
+    const auto id = entry ? entry->Find("id") : std::nullopt;
+    std::string name = id ? id->text().value_or("") : "";
+    if (IsRepoName(name)) names.push_back(std::move(name));
+  }
+  return names;
+}
+
 std::string NextPage(std::string_view link) {
   // <address>; rel="next", <address>; rel="last"
   while (true) {

@@ -232,7 +232,6 @@ TEST_F(PullTest, PartsAreListedAndRemoved) {
 
 TEST_F(PullTest, TwoPullsAtOnceFetchOnce) {
   std::string said;
-  const auto other = FileLock::Try(folder_.File("unrelated.lock"));
   ASSERT_TRUE(cache_.MakeFolders("o/r"));
   auto lock = FileLock::Try(cache_.layout().Lock("o/r", Sha256Of(large_)));
   ASSERT_TRUE(lock && *lock);

@@ -221,6 +221,8 @@ HubServer::Answer HubServer::AnswerTo(const Asked& asked) const {
   if (!token_.empty() && asked.Header("authorization") != "Bearer " + token_) {
     return {.status = 401, .headers = {{"X-Error-Code", "GatedRepo"}}, .body = "{}"};
   }
+  constexpr std::string_view kSearch = "/api/models?";
+  if (target.starts_with(kSearch)) return Search(target.substr(kSearch.size()));
   constexpr std::string_view kApi = "/api/models/";
   const bool is_api = target.starts_with(kApi);
   const size_t owner = is_api ? kApi.size() : 1;
@@ -237,6 +239,21 @@ HubServer::Answer HubServer::AnswerTo(const Asked& asked) const {
     return small;
   }
   return answer;
+}
+
+HubServer::Answer HubServer::Search(const std::string& query) const {
+  const bool by_owner = query.contains("author=");
+  const std::string word = query.substr(query.rfind('=') + 1);
+  Json names = Json::Array();
+  for (const auto& [repo, commits] : repos_) {
+    const size_t slash = repo.find('/');
+    const bool matches = by_owner ? repo.substr(0, slash) == word : repo.substr(slash + 1) == word;
+    if (!matches) continue;
+    Json entry = Json::Object();
+    entry.Set("id", repo);
+    names.Push(std::move(entry));
+  }
+  return {.body = names.Dump()};
 }
 
 HubServer::Answer HubServer::Api(const std::string& repo, const std::string& rest) const {

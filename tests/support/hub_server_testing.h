@@ -77,6 +77,7 @@ class HubServer {
   void Accept();
   void Serve(int fd);
   Answer AnswerTo(const Asked& asked) const;
+  Answer Search(const std::string& query) const;
   Answer Api(const std::string& repo, const std::string& rest) const;
   Answer Resolve(const std::string& repo, const std::string& rest) const;
   Answer Part(const Asked& asked, const std::string& content, const std::string& etag) const;
