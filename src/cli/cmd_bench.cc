@@ -20,6 +20,7 @@
 #include "cli/common_flags.h"
 #include "cli/features.h"
 #include "cli/flags.h"
+#include "cli/named_model.h"
 #include "cli/output.h"
 #include "cli/planned_line.h"
 #include "cli/recording.h"
@@ -45,6 +46,7 @@ constexpr uint32_t kDecodeProbes = 4;  // of memory, before and between a decode
 struct BenchOptions {
   CommonOptions common;
   std::string model;
+  NamedModelOptions named;
   uint32_t prefill = 128;
   uint32_t decode = 48;
   uint32_t depth = 0;
@@ -338,6 +340,7 @@ Status Run(BenchOptions& options) {
     options.common.engine.ctx = static_cast<uint32_t>(
         std::clamp<uint64_t>(options.positions(), options.common.engine.ctx, most));
   }
+  TRY(options.model, FindNamedModel(options.model, options.named));
   TRY_STATUS(ApplyQuality(options.common.quality, options.model, options.common.engine));
   TRY_STATUS(CheckUsage(options));
   ProgressBar bar(ProgressBar::Stderr());
@@ -397,7 +400,8 @@ void AddBench(CommandLine& line) {
       "the\nprocessor of this machine would allow for the same work; percent_of_limit with what "
       "its disk\nand memory would allow perfect kernels and a policy that knows the future.\n"
       "Example: moestro bench model.gguf --ram 6G -p 128 -n 48 --json");
-  bench.Add("MODEL", options->model, "GGUF file").Required();
+  bench.Add("MODEL", options->model, "GGUF file or owner/repo:QUANT").Required();
+  AddNamedModelFlags(bench, options->named);
   bench.Add("-p,--n-prompt", options->prefill, "tokens to prefill").Type("N").ShowDefault();
   bench.Add("-n,--n-gen", options->decode, "tokens to decode").Type("N").ShowDefault();
   bench

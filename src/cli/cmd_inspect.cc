@@ -18,6 +18,7 @@
 #include "cli/common_flags.h"
 #include "cli/flags.h"
 #include "cli/hosted_inspection.h"
+#include "cli/named_model.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "core/expert_catalog.h"
@@ -36,6 +37,7 @@ namespace {
 struct InspectOptions {
   CommonOptions common;
   std::string model;
+  NamedModelOptions named;
 };
 
 struct TypeUse {
@@ -345,7 +347,8 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
   return object;
 }
 
-Status Run(const InspectOptions& options) {
+Status Run(InspectOptions& options) {
+  TRY(options.model, FindNamedModel(options.model, options.named));
   Output output(STDOUT_FILENO);
   TRY(const ModelToLoad model, ModelToLoad::Open(options.model, options.common.engine.engine));
   if (!model.is_native()) return InspectHosted(model, options.common, output);
@@ -363,7 +366,8 @@ void AddInspect(CommandLine& line) {
   inspect.Footer(
       "Reads the file's directory only. --json gives the same facts as one object. Example: "
       "moestro inspect model.gguf --ctx 8192");
-  inspect.Add("MODEL", options->model, "GGUF file").Required();
+  inspect.Add("MODEL", options->model, "GGUF file or owner/repo:QUANT").Required();
+  AddNamedModelFlags(inspect, options->named);
   AddCommonFlags(inspect, options->common);
 }
 

@@ -23,6 +23,7 @@
 #include "cli/demo_model.h"
 #include "cli/features.h"
 #include "cli/flags.h"
+#include "cli/named_model.h"
 #include "cli/one_step_kl_report.h"
 #include "cli/output.h"
 #include "cli/plan_log.h"
@@ -44,6 +45,7 @@ struct RunOptions {
   CommonOptions common;
   SamplingOptions sampling;
   std::string model;  // empty: the demo model
+  NamedModelOptions named;
   std::optional<std::string> prompt;
   std::optional<std::string> file;
   std::optional<std::string> system;
@@ -245,9 +247,11 @@ Status Run(RunOptions& options) {
   if (options.escapes) {
     for (std::string& stop : options.stops) stop = ProcessEscapes(stop);
   }
-  std::string path = options.model;
+  std::string path;
   if (options.is_demo()) {
     TRY(path, DemoModelPath());
+  } else {
+    TRY(path, FindNamedModel(options.model, options.named));
   }
   TRY_STATUS(ApplyQuality(options.common.quality, path, options.common.engine));
   if (options.common.quality.kl) options.common.engine.check_every = kCheckEvery;
@@ -342,7 +346,8 @@ void AddRun(CommandLine& line) {
       "Without MODEL a small story model that is part of the program. Without a prompt on a "
       "terminal: "
       "a conversation.\nExample: moestro run model.gguf --ram 6G -p \"Once upon a time\" -n 200");
-  run.Add("MODEL", options->model, "GGUF file (of a split model the first)");
+  run.Add("MODEL", options->model, "GGUF file (of a split model the first) or owner/repo:QUANT");
+  AddNamedModelFlags(run, options->named);
   AddPromptFlags(run, *options);
   AddSamplingFlags(run, options->sampling);
   AddCommonFlags(run, options->common);

@@ -18,6 +18,7 @@
 #include "cli/demo_model.h"
 #include "cli/features.h"
 #include "cli/flags.h"
+#include "cli/named_model.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "serve/access.h"
@@ -31,6 +32,7 @@ constexpr uint64_t kMostOnDisk = 16 * kGiB;
 struct ServeOptions {
   CommonOptions common;
   ServerOptions server;
+  NamedModelOptions named;
   std::string cache_disk;
   std::optional<Flag> ctx;
 };
@@ -67,6 +69,8 @@ Status Run(ServeOptions& options) {
   if (server.model.empty()) {
     TRY(server.model, DemoModelPath());
     if (server.alias.empty()) server.alias = "demo";
+  } else {
+    TRY(server.model, FindNamedModel(server.model, options.named));
   }
   server.cache_folder = CacheFolder();
   TRY(server.cache_disk, DiskSpace(options));
@@ -110,7 +114,8 @@ void AddServe(CommandLine& line) {
       "http://127.0.0.1:8080/v1, with any key; a page to look at is at http://127.0.0.1:8080.\n"
       "Example: moestro serve model.gguf --ram 6G\n" +
       std::string(kSettingsHelp));
-  serve.Add("MODEL", server.model, "GGUF file (of a split model the first)");
+  serve.Add("MODEL", server.model, "GGUF file (of a split model the first) or owner/repo:QUANT");
+  AddNamedModelFlags(serve, options->named);
   serve.Group("Server");
   serve.Add("--host", server.host, "address to listen on").ShowDefault();
   serve.Add("--port", server.port, "port to listen on; 0: any free one")

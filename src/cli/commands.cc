@@ -25,6 +25,9 @@ std::unique_ptr<CommandLine> MakeCommandLine(const std::string& version) {
   AddTrace(line);
   AddSim(line);
   AddPlan(line);
+  AddPull(line);
+  AddList(line);
+  AddRemove(line);
   AddProfile(line);
   AddImatrix(line);
   AddQuantize(line);

@@ -21,10 +21,13 @@ void AddFit(CommandLine& line);       // a width for each expert, fitted to a to
 void AddHealth(CommandLine& line);    // whether a server is ready
 void AddImatrix(CommandLine& line);   // measures which weights of the experts matter
 void AddInspect(CommandLine& line);   // what a model holds and what fits in memory
+void AddList(CommandLine& line);      // the models that are here
 void AddLogits(CommandLine& line);    // logits after some tokens, as JSON
 void AddPlan(CommandLine& line);      // whether a model fits, and how fast it will be
 void AddProfile(CommandLine& line);   // learns which experts follow which
+void AddPull(CommandLine& line);      // fetches a model by its name
 void AddQuantize(CommandLine& line);  // writes the experts at a lower type
+void AddRemove(CommandLine& line);    // removes a model from the cache
 void AddRun(CommandLine& line);       // text or a conversation
 void AddServe(CommandLine& line);     // a server for OpenAI's and Anthropic's clients
 void AddSim(CommandLine& line);       // replays a trace against policies and cache sizes

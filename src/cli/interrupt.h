@@ -6,6 +6,7 @@
 namespace moestro {
 
 class Engine;
+class StopSignal;
 
 // Handles SIGINT while it lives. At most one guard exists at a time. Only the engine thread uses
 // it.
@@ -26,6 +27,17 @@ class InterruptGuard {
 
  private:
   Engine& engine_;
+};
+
+// Handles SIGINT while it lives: the first one asks for a stop, the second ends the process. Not
+// while an InterruptGuard exists.
+class StopOnInterrupt {
+ public:
+  // `stop` must outlive this.
+  explicit StopOnInterrupt(StopSignal& stop);
+  ~StopOnInterrupt();
+  StopOnInterrupt(const StopOnInterrupt&) = delete;
+  StopOnInterrupt& operator=(const StopOnInterrupt&) = delete;
 };
 
 }  // namespace moestro

@@ -100,8 +100,10 @@ Result<Removal> RemoveWhole(const HubCache& cache, const CachedModel& found) {
   for (const HubFile& file : found.model.files) {
     entries.push_back(
         EntryAt(snapshot + "/" + file.path, layout.BlobFolder(found.repo), file.size));
-    if (!IsBlobName(entries.back().blob)) continue;
-    TRY(FileLock lock, LockBlob(cache, found.repo, entries.back().blob));
+    const std::string& blob = entries.back().blob;
+    // Two parts with one content have one lock.
+    if (!IsBlobName(blob) || std::ranges::count(entries, blob, &Entry::blob) > 1) continue;
+    TRY(FileLock lock, LockBlob(cache, found.repo, blob));
     locks.push_back(std::move(lock));
   }
   Removal removal{.name = found.name()};

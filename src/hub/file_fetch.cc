@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/printable.h"
+#include "hub/address.h"
 
 namespace moestro {
 namespace {
@@ -120,7 +121,7 @@ Status FileFetch::AskForMore() {
                            .token = has_token ? client_.settings().token : ""},
                           {.on_head =
                                [this, slot, number](const WebHead& head) {
-                                 if (must_start_again_) return false;
+                                 if (must_start_again_ || !fault_) return false;
                                  const HeadVerdict verdict = plan_->OnHead(number, head);
                                  running_[*slot].verdict = verdict;
                                  must_start_again_ = verdict == HeadVerdict::kStartAgain;
@@ -128,7 +129,7 @@ Status FileFetch::AskForMore() {
                                },
                            .on_body =
                                [this, number](std::span<const std::byte> bytes) {
-                                 if (must_start_again_) return false;
+                                 if (must_start_again_ || !fault_) return false;
                                  Take(number, bytes);
                                  return fault_.has_value();
                                }}));
@@ -183,12 +184,18 @@ Status FileFetch::OnEnd(const WebEnd& end) {
     case HeadVerdict::kTake:
     case HeadVerdict::kTakeWhole:
       retries_->Progressed();
+      redirects_ = 0;
       return {};
     case HeadVerdict::kOtherSize:
       return OtherSize(status);
     case HeadVerdict::kRefused:
       return Fail(Errc::kIo, "the server does not give {}: {}", Printable(wanted_.file), status);
     case HeadVerdict::kResolveAgain:
+      if (MayFollow(end.head.redirect)) {
+        address_ = end.head.redirect;
+        ++redirects_;
+        return {};
+      }
       address_.clear();
       break;
     case HeadVerdict::kTryAgain:
@@ -198,12 +205,23 @@ Status FileFetch::OnEnd(const WebEnd& end) {
   return OnFailure(end, status);
 }
 
+// A server that answers HEAD itself may lead GET elsewhere.
+bool FileFetch::MayFollow(const std::string& redirect) const {
+  constexpr int kMostHops = 8;
+  return OriginOf(redirect) && redirects_ < kMostHops &&
+         (IsPlainHttp(address_) || !IsPlainHttp(redirect));
+}
+
 Status FileFetch::OnFailure(const WebEnd& end, const std::string& why) {
   if (arrived_ >= std::min(kProgressBytes, options_.ranges.range_bytes)) retries_->Progressed();
   arrived_ = 0;
   const double now = SteadySeconds();
-  // All connections break at once when the network goes: that is one failure.
-  if (now < not_before_ && !end.retry_after) return {};
+  // All connections break at once when the network goes, or are refused: that is one failure.
+  const double asked = end.retry_after.value_or(0.0);
+  if (now < not_before_ && asked <= client_.retry().longest_asked) {
+    not_before_ = std::max(not_before_, now + asked);
+    return {};
+  }
   const auto wait = retries_->AfterFailure(end.retry_after);
   if (wait) {
     not_before_ = std::max(not_before_, now + *wait);

@@ -25,8 +25,8 @@ namespace moestro {
 
 struct FetchOptions {
   FetchPlan::Options ranges = {};
-  double save_seconds = 5.0;                  // at most between two writings of the state
-  uint64_t save_bytes = uint64_t{256} << 20;  // that come between two of them
+  double save_seconds = 5.0;                 // at most between two writings of the state
+  uint64_t save_bytes = uint64_t{32} << 20;  // that come between two of them
 };
 
 struct FetchProgress {
@@ -60,6 +60,7 @@ class FileFetch {
   Status AskForMore();
   Status OnEnd(const WebEnd& end);
   Status OnFailure(const WebEnd& end, const std::string& why);
+  bool MayFollow(const std::string& redirect) const;
   void Take(uint64_t number, std::span<const std::byte> bytes);
   Status StartAgain();
   Status HashSome(uint64_t most_bytes);
@@ -87,6 +88,7 @@ class FileFetch {
   uint64_t arrived_ = 0;     // bytes since the last failure
   uint64_t unsaved_ = 0;     // bytes since the state was written
   double saved_at_ = 0.0;    // seconds of the steady clock
+  int redirects_ = 0;        // since bytes came
   double not_before_ = 0.0;  // no request until then
 };
 

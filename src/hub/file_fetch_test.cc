@@ -61,11 +61,7 @@ class FileFetchTest : public ::testing::Test {
   // Bytes that the contents' server was asked for.
   uint64_t BytesAsked() const {
     uint64_t sum = 0;
-    for (const Asked& asked : server_.AskedForContent()) {
-      const std::string range = asked.range();
-      const size_t dash = range.find('-');
-      sum += std::stoul(range.substr(dash + 1)) + 1 - std::stoul(range.substr(6, dash - 6));
-    }
+    for (const Asked& asked : server_.AskedForContent()) sum += asked.range_bytes();
     return sum;
   }
   void ExpectWhole() {
@@ -164,11 +160,34 @@ TEST_F(FileFetchTest, TooManyRequestsAreWaitedFor) {
 TEST_F(FileFetchTest, ExpiredAddressesAreResolvedAnew) {
   server_.OnReply([](const Asked& asked, Answer& answer, size_t n) {
     if (asked.is_for_content() && n == 5) answer = {.status = 403};
-    if (asked.is_for_content() && n == 9) answer = {.status = 401};
+    if (asked.is_for_content() && n == 15) answer = {.status = 401};
   });
   ASSERT_TRUE(Fetch());
   ExpectWhole();
   EXPECT_GE(std::ranges::count(server_.asked(), false, &Asked::is_for_content), 3);
+}
+
+TEST_F(FileFetchTest, ARefusalOfAllConnectionsIsOneFailure) {
+  server_.OnReply([](const Asked& asked, Answer& answer, size_t n) {
+    if (asked.is_for_content() && n > 0 && n < 7) {
+      answer = {.status = 429, .headers = {{"Retry-After", "1"}}};
+    }
+  });
+  const Status status = Fetch();
+  ASSERT_TRUE(status) << status.error().message;
+  ExpectWhole();
+}
+
+// A mirror that answers HEAD itself and leads GET elsewhere.
+TEST_F(FileFetchTest, ARedirectOfAPartIsFollowed) {
+  server_.OnReply([&](const Asked& asked, Answer& answer, size_t) {
+    if (asked.is_for_content() || asked.method != "HEAD") return;
+    answer.status = 200;
+    answer.headers.erase("Location");
+  });
+  const Status status = Fetch();
+  ASSERT_TRUE(status) << status.error().message;
+  ExpectWhole();
 }
 
 TEST_F(FileFetchTest, WrongBytesAreDeletedAndSaid) {
@@ -198,12 +217,7 @@ TEST_F(FileFetchTest, AnEtagThatChangesBetweenTwoTriesStartsAgain) {
   // Had the old bytes stayed, the hash would not be right.
   std::filesystem::resize_file(cache_.layout().Part("o/r", wanted_.etag), 0);
   std::filesystem::resize_file(cache_.layout().Part("o/r", wanted_.etag), content_.size());
-  server_.OnReply([&](const Asked& asked, Answer& answer, size_t) {
-    if (!asked.is_for_content()) return;
-    const bool is_old = asked.Header("if-range").contains("content-");
-    if (is_old) answer = {.body = content_};
-    answer.headers["ETag"] = "\"another\"";
-  });
+  server_.NameCopies("another-");
   const Status status = Fetch();
   ASSERT_TRUE(status) << status.error().message;
   ExpectWhole();

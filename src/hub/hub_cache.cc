@@ -102,7 +102,8 @@ std::vector<std::string> HubCache::SnapshotsOf(const std::string& repo) const {
   for (std::string& commit : NamesIn(layout_.Snapshots(repo))) {
     struct stat info{};
     if (!IsCommit(commit) || stat(layout_.Snapshot(repo, commit).c_str(), &info) != 0) continue;
-    by_time.emplace_back(-info.st_mtime, std::move(commit));
+    const int64_t modified = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+    by_time.emplace_back(-modified, std::move(commit));
   }
   std::ranges::sort(by_time);
   std::vector<std::string> commits;

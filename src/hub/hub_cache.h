@@ -32,8 +32,8 @@ struct CachedModel {
 // A file of which a part is there.
 struct CachedPart {
   std::string repo;
-  std::string file;
-  std::string etag;
+  std::string file = {};
+  std::string etag = {};
   uint64_t size = 0;        // bytes of the whole
   uint64_t there = 0;       // bytes that have come
   uint64_t disk_bytes = 0;  // that it takes

@@ -44,6 +44,12 @@ bool IsRedirect(int status) {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
+// The hub says so of repositories that one may not see, too.
+bool IsUnknown(const WebHead& head) {
+  const std::string* const code = head.Find("x-error-code");
+  return code != nullptr ? *code == "RepoNotFound" : head.status == 404;
+}
+
 Error Interrupted() { return {Errc::kInterrupted, "stopped"}; }
 
 }  // namespace
@@ -184,7 +190,10 @@ Result<HubClient::Answer> HubClient::Ask(const Question& question) {
                                 : answer.fault == WebFault::kCut ||
                                       (answer.fault == WebFault::kNoServer && has_reached_);
     const auto wait = may_pass ? retries.AfterFailure(answer.retry_after) : std::nullopt;
-    if (!wait) return std::unexpected(Refused(question, answer));
+    if (!wait) {
+      is_unknown_ = is_ok && IsUnknown(answer.head);
+      return std::unexpected(Refused(question, answer));
+    }
     TRY_STATUS(Wait(*wait));
   }
 }
@@ -219,7 +228,7 @@ Error HubClient::Refused(const Question& question, const Answer& answer) const {
   if (code != nullptr && *code == "EntryNotFound") {
     return request(Format("{} is not in the repository", what));
   }
-  if (status == 404 || (code != nullptr && *code == "RepoNotFound")) {
+  if (IsUnknown(answer.head)) {
     return request(Format("{} has no {}{}", host, what,
                           settings_.token.empty() ? ", or only for those with a token (HF_TOKEN)"
                                                   : ", or the token of HF_TOKEN may not see it"));
@@ -235,19 +244,41 @@ Error HubClient::Refused(const Question& question, const Answer& answer) const {
   return io(Format("{} answers {} with status {}", host, what, status));
 }
 
+std::string HubClient::NearestText(const std::string& repo) {
+  const size_t slash = repo.find('/');
+  for (const std::string& query : {"author=" + PercentEncoded(repo.substr(0, slash), false),
+                                   "search=" + PercentEncoded(repo.substr(slash + 1), false)}) {
+    const auto answer = Ask({.address = settings_.endpoint + "/api/models?limit=200&" + query,
+                             .most_bytes = kMostReplyBytes,
+                             .what = "names"});
+    if (!answer) return {};
+    std::string nearest;
+    for (const std::string& name : NearestWords(repo, ParseRepoNames(answer->body), 3)) {
+      nearest += (nearest.empty() ? "; nearest: " : ", ") + name;
+    }
+    if (!nearest.empty()) return nearest;
+  }
+  return {};
+}
+
 Result<HubListing> HubClient::Files(const std::string& repo, const std::string& revision) {
   const std::string base = settings_.endpoint + "/api/models/" + PercentEncoded(repo, true);
   const std::string what =
       revision == "main" ? "repository " + repo : "repository " + repo + "@" + revision;
-  TRY(const Answer about, Ask({.address = base + "/revision/" + PercentEncoded(revision, false),
-                               .most_bytes = kMostReplyBytes,
-                               .what = what}));
+  auto about = Ask({.address = base + "/revision/" + PercentEncoded(revision, false),
+                    .most_bytes = kMostReplyBytes,
+                    .what = what});
+  if (!about) {
+    Error error = std::move(about).error();
+    if (std::exchange(is_unknown_, false)) error.message += NearestText(repo);
+    return std::unexpected(std::move(error));
+  }
   HubListing listing;
   const auto told = [&](const Error& error) {
     return Error{error.code, Format("{} does not speak the hub's language for {}: {}",
                                     HostText(base), what, error.message)};
   };
-  auto commit = ParseCommit(about.body);
+  auto commit = ParseCommit(about->body);
   if (!commit) return std::unexpected(told(commit.error()));
   listing.commit = *std::move(commit);
   std::string page = base + "/tree/" + listing.commit + "?recursive=true";

@@ -91,11 +91,14 @@ class HubClient {
   Status CheckMayAsk(const std::string& address) const;
   Status Wait(double seconds) const;
   Error Refused(const Question& question, const Answer& answer) const;
+  // "; nearest: owner/repo" by the owner's other repositories and the hub's search; empty: none.
+  std::string NearestText(const std::string& repo);
 
   HubSettings settings_;
   StopSignal* stop_;
   WebOptions web_options_;
   RetryPolicy retry_;
+  bool is_unknown_ = false;   // the last refusal was of a repository that nobody knows
   bool has_reached_ = false;  // some server has answered: there is a network
   std::unique_ptr<WebTransfers> transfers_;
   std::string read_address_;  // what Read() was asked for last, and where that led to

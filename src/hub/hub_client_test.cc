@@ -113,6 +113,8 @@ TEST_F(HubClientTest, ErrorsSayWhatToDo) {
     return listing ? "" : listing.error().message;
   };
   EXPECT_TRUE(message("o/none", "main").contains("no repository o/none"));
+  EXPECT_TRUE(message("o/rr", "main").contains("nearest: o/r")) << message("o/rr", "main");
+  EXPECT_TRUE(message("p/r", "main").contains("nearest: o/r")) << message("p/r", "main");
   EXPECT_TRUE(message("o/r", "v9").contains("no such revision"));
   server_.RequireToken("hf_x");
   EXPECT_TRUE(message("o/r", "main").contains("gated")) << message("o/r", "main");
@@ -166,7 +168,7 @@ TEST_F(HubClientTest, ForeignAndHugeRepliesAreErrors) {
     return listing ? "" : listing.error().message;
   };
   EXPECT_TRUE(message({.body = "<html>log in to the network"}).contains("hub's language"));
-  EXPECT_TRUE(message({.body = std::string(9'000'000, ' ')}).contains("more than 8.0 MiB"));
+  EXPECT_TRUE(message({.body = std::string(9'000'000, ' ')}).contains("more than 4.0 MiB"));
   EXPECT_TRUE(message({.status = 302, .headers = {{"Location", "/api/models/o/r"}}})
                   .contains("from address to address"));
   EXPECT_TRUE(message({.status = 302, .headers = {{"Location", "file:///etc/passwd"}}})

@@ -13,7 +13,7 @@
 namespace moestro {
 namespace {
 
-constexpr size_t kMostValues = 400'000;  // of JSON in a reply
+constexpr size_t kMostValues = 200'000;  // of JSON in a reply
 
 bool IsHex(std::string_view text, size_t digits) {
   return text.size() == digits &&
@@ -61,6 +61,18 @@ Result<std::vector<HubFile>> ParseTree(std::string_view body) {
     if (auto file = FileOf(*json->At(i))) files.push_back(*std::move(file));
   }
   return files;
+}
+
+std::vector<std::string> ParseRepoNames(std::string_view body) {
+  std::vector<std::string> names;
+  const auto json = Json::Parse(body, kMostValues);
+  for (size_t i = 0; json && i < json->size(); ++i) {
+    const auto entry = json->At(i);
+    const auto id = entry ? entry->Find("id") : std::nullopt;
+    std::string name = id ? id->text().value_or("") : "";
+    if (IsRepoName(name)) names.push_back(std::move(name));
+  }
+  return names;
 }
 
 std::string NextPage(std::string_view link) {

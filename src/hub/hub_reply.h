@@ -16,7 +16,7 @@
 namespace moestro {
 
 // Limits of what is taken: a repository of the hub has some thousand files, a page a thousand.
-inline constexpr size_t kMostReplyBytes = size_t{8} << 20;
+inline constexpr size_t kMostReplyBytes = size_t{4} << 20;
 inline constexpr size_t kMostPages = 50;
 
 // The commit of api/models/<repo>/revision/<revision>. kIo: not the hub's language.
@@ -24,6 +24,8 @@ Result<std::string> ParseCommit(std::string_view body);
 // Files of a page of api/models/<repo>/tree/<commit>. Folders are passed over, and files whose path
 // is not safe, whose size is no size, or that are too many. kIo: not the hub's language.
 Result<std::vector<HubFile>> ParseTree(std::string_view body);
+// Names of repositories of api/models?…; what is no name is passed over. Empty: not such a list.
+std::vector<std::string> ParseRepoNames(std::string_view body);
 // The address that a Link header calls the next one; empty: there is none.
 std::string NextPage(std::string_view link);
 

@@ -62,6 +62,13 @@ TEST(HubReplyTest, DeepAndHugeRepliesAreRefused) {
   EXPECT_FALSE(ParseTree(""));
 }
 
+TEST(HubReplyTest, NamesOfRepositories) {
+  EXPECT_EQ(ParseRepoNames(R"([{"id":"o/r"},{"id":"../x"},{"id":7},7,{},{"id":"o/s"}])"),
+            (std::vector<std::string>{"o/r", "o/s"}));
+  for (const char* body : {"", "{}", "7", "null", "[[]]"})
+    EXPECT_TRUE(ParseRepoNames(body).empty());
+}
+
 TEST(HubReplyTest, TheNextPage) {
   EXPECT_EQ(NextPage(R"(<https://h/x?cursor=a>; rel="next")"), "https://h/x?cursor=a");
   EXPECT_EQ(NextPage(R"(<https://h/1>; rel="prev", <https://h/2>; rel="next")"), "https://h/2");

@@ -22,10 +22,10 @@ namespace moestro {
 struct PullPlan {
   ModelName name;
   std::string commit;
-  HubModel model;
+  HubModel model = {};
   uint64_t missing_bytes = 0;
   uint64_t free_bytes = 0;  // on the cache's disk
-  std::string path;         // of the model's first file, once it is there
+  std::string path = {};    // of the model's first file, once it is there
 };
 
 struct PullProgress {

@@ -260,6 +260,26 @@ void WriteTemplates(const std::string& folder) {
   }
 }
 
+// The first byte picks the reader: hub_fuzz.cc.
+void WriteHubTexts(const std::string& folder) {
+  const std::string commit(40, 'a');
+  const std::string sha(64, 'b');
+  std::ofstream(folder + "/tree.json")
+      << R"(0[{"type":"directory","path":"a","size":0},{"type":"file","path":"a/m-Q4_0.gguf",)"
+         R"("size":9,"oid":")" +
+             commit + R"(","lfs":{"oid":")" + sha +
+             R"(","size":99}},)"
+             R"({"type":"file","path":"m-BF16-00001-of-00002.gguf","size":1}])";
+  std::ofstream(folder + "/state.json")
+      << R"(1{"format":1,"repo":"o/r","commit":")" + commit + R"(","file":"m.gguf","etag":")" +
+             sha + R"(","size":99,"content_etag":"\"x\"","done":[[0,9],[20,99]]})";
+  std::ofstream(folder + "/name.txt") << "2hf:owner/repo:Q4_K_M@main";
+  std::ofstream(folder + "/file.txt") << "2hf:owner/repo/a/b.gguf@v1";
+  std::ofstream(folder + "/page.txt") << "2https://hub.test/o/r/blob/main/a%20b.gguf?x=1";
+  std::ofstream(folder + "/range.txt") << "3bytes 0-9/99";
+  std::ofstream(folder + "/link.txt") << "3<https://hub.test/x>; rel=\"next\"";
+}
+
 }  // namespace
 }  // namespace moestro
 
@@ -270,7 +290,7 @@ int main(int argc, char** argv) {
   }
   const std::string folder = argv[1];
   for (const char* target : {"/gguf", "/policy", "/trace", "/paths", "/beside", "/low", "/imatrix",
-                             "/api", "/answer", "/template"}) {
+                             "/api", "/answer", "/template", "/hub"}) {
     std::filesystem::create_directories(folder + target);
   }
   moestro::WriteModels(folder + "/gguf");
@@ -283,5 +303,6 @@ int main(int argc, char** argv) {
   moestro::WriteRequests(folder + "/api");
   moestro::WriteAnswers(folder + "/answer");
   moestro::WriteTemplates(folder + "/template");
+  moestro::WriteHubTexts(folder + "/hub");
   return 0;
 }

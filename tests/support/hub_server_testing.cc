@@ -61,6 +61,7 @@ std::optional<HubServer::Asked> ReadRequest(int fd, std::string& unread) {
 }
 
 bool SendAnswer(int fd, const HubServer::Asked& asked, const HubServer::Answer& answer) {
+  if (answer.stays_silent) return true;
   std::string head = Format("HTTP/1.1 {} Said\r\n", answer.status);
   for (const auto& [name, value] : answer.headers) head += Format("{}: {}\r\n", name, value);
   if (answer.is_of_no_length)
@@ -79,6 +80,14 @@ HubServer::Answer NoSuch(const std::string& code) {
 }
 
 }  // namespace
+
+size_t HubServer::Asked::range_bytes() const {
+  const std::string text = range();
+  const size_t equals = text.find('=');
+  const size_t dash = text.find('-');
+  if (equals == std::string::npos || dash == std::string::npos) return 0;
+  return std::stoul(text.substr(dash + 1)) + 1 - std::stoul(text.substr(equals + 1));
+}
 
 HubServer::HubServer() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   // Requests go to this machine and not to a proxy that its environment names.
@@ -165,6 +174,11 @@ void HubServer::ListFilesPerPage(size_t files) {
   page_ = files;
 }
 
+void HubServer::NameCopies(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  copies_ = name;
+}
+
 std::string HubServer::endpoint() const { return Format("http://127.0.0.1:{}", port_); }
 std::string HubServer::contents() const { return Format("http://localhost:{}", port_); }
 
@@ -198,7 +212,7 @@ HubServer::Answer HubServer::AnswerTo(const Asked& asked) const {
     for (const auto& [repo, commits] : repos_) {
       for (const auto& [commit, files] : commits) {
         for (const File& file : files) {
-          if (file.etag == sha) return Part(asked, file.content, "\"content-" + sha + "\"");
+          if (file.etag == sha) return Part(asked, file.content, "\"" + copies_ + sha + "\"");
         }
       }
     }
@@ -207,6 +221,8 @@ HubServer::Answer HubServer::AnswerTo(const Asked& asked) const {
   if (!token_.empty() && asked.Header("authorization") != "Bearer " + token_) {
     return {.status = 401, .headers = {{"X-Error-Code", "GatedRepo"}}, .body = "{}"};
   }
+  constexpr std::string_view kSearch = "/api/models?";
+  if (target.starts_with(kSearch)) return Search(target.substr(kSearch.size()));
   constexpr std::string_view kApi = "/api/models/";
   const bool is_api = target.starts_with(kApi);
   const size_t owner = is_api ? kApi.size() : 1;
@@ -223,6 +239,21 @@ HubServer::Answer HubServer::AnswerTo(const Asked& asked) const {
     return small;
   }
   return answer;
+}
+
+HubServer::Answer HubServer::Search(const std::string& query) const {
+  const bool by_owner = query.contains("author=");
+  const std::string word = query.substr(query.rfind('=') + 1);
+  Json names = Json::Array();
+  for (const auto& [repo, commits] : repos_) {
+    const size_t slash = repo.find('/');
+    const bool matches = by_owner ? repo.substr(0, slash) == word : repo.substr(slash + 1) == word;
+    if (!matches) continue;
+    Json entry = Json::Object();
+    entry.Set("id", repo);
+    names.Push(std::move(entry));
+  }
+  return {.body = names.Dump()};
 }
 
 HubServer::Answer HubServer::Api(const std::string& repo, const std::string& rest) const {

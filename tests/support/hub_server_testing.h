@@ -31,6 +31,7 @@ class HubServer {
     }
     bool is_for_content() const { return target.starts_with("/content/"); }
     std::string range() const { return Header("range"); }
+    size_t range_bytes() const;  // that the range asks for
   };
   struct Answer {
     int status = 200;
@@ -38,6 +39,7 @@ class HubServer {
     std::string body = {};
     size_t cut_after = SIZE_MAX;   // bytes of the body, after which the connection breaks
     bool is_of_no_length = false;  // no Content-Length: the body ends with the connection
+    bool stays_silent = false;     // nothing is sent at all
   };
   // Called for each reply, by one thread at a time. `n`: how many requests came before, of the same
   // kind (for contents or for the hub).
@@ -55,6 +57,8 @@ class HubServer {
   void OnReply(Change change);
   void RequireToken(const std::string& token);  // of every repository
   void ListFilesPerPage(size_t files);
+  // The contents' server names its copies so from now on, before their hash.
+  void NameCopies(const std::string& name);
 
   std::string endpoint() const;  // http://127.0.0.1:PORT
   std::string contents() const;  // http://localhost:PORT
@@ -73,6 +77,7 @@ class HubServer {
   void Accept();
   void Serve(int fd);
   Answer AnswerTo(const Asked& asked) const;
+  Answer Search(const std::string& query) const;
   Answer Api(const std::string& repo, const std::string& rest) const;
   Answer Resolve(const std::string& repo, const std::string& rest) const;
   Answer Part(const Asked& asked, const std::string& content, const std::string& etag) const;
@@ -84,6 +89,7 @@ class HubServer {
   std::map<std::string, std::string> heads_;                               // repo: commit of main
   std::string token_;
   size_t page_ = SIZE_MAX;
+  std::string copies_ = "content-";
   Change change_;
   std::vector<Asked> asked_;
   std::vector<int> open_;

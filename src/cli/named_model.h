@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// Models by name: what the user typed for MODEL becomes the path of a file here.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "base/stop_signal.h"
+#include "cli/flags.h"
+#include "hub/hub_cache.h"
+#include "hub/hub_client.h"
+#include "hub/hub_settings.h"
+#include "hub/model_name.h"
+#include "hub/pull.h"
+
+namespace moestro {
+
+struct NamedModelOptions {
+  bool may_fetch = false;   // --yes
+  bool is_offline = false;  // --offline
+};
+
+// --yes and --offline. `options` must outlive the parsing.
+void AddNamedModelFlags(Flags flags, NamedModelOptions& options);
+
+// A path as it is; a name's file in the cache. What is not there is fetched with --yes, or after a
+// question at a terminal. kInvalidRequest: it is not there, with the command that fetches it.
+// Other errors: those of ParseModelName(), ReadHubSettings(), HubCache::Find() and Pull().
+Result<std::string> FindNamedModel(const std::string& text, const NamedModelOptions& options);
+
+// What the environment says, less what may be asked with --offline.
+Result<HubSettings> HubSettingsOf(bool is_offline);
+// By this machine's files. kInvalidRequest: an address of no hub.
+Result<ModelName> HubNameOf(const std::string& text, const HubSettings& settings);
+
+// "fetches o/r:Q4_K_M: 18.6 GiB in 1 file, 3.0 GiB of it missing, 120.1 GiB free in FOLDER".
+std::string PullPlanText(const PullPlan& plan, const HubCache& cache);
+// Pulls; an interrupt is an error that says how to go on.
+Status PullWatched(HubClient& client, const HubCache& cache, const PullPlan& plan,
+                   const PullWatcher& watcher);
+
+}  // namespace moestro
