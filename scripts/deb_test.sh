@@ -18,32 +18,33 @@ mount -t tmpfs -o mode=755 tmpfs "$root"
 tar -C "$root" -xf "$tree" --exclude='./dev/*'
 mount -t proc proc "$root/proc"
 mount --rbind --make-rslave /dev "$root/dev"
+mkdir "$root/run/try"
 cp -L /etc/resolv.conf "$root/etc/resolv.conf"
 cp /etc/hosts "$root/etc/hosts"
-mkdir "$root/packages"
-cp "$deb" "$root/packages/moestro.deb"
+cp "$deb" "$root/run/try/moestro.deb"
 
+home=/run/try/user  # within the tree
 say() { printf 'deb-test: %s\n' "$*"; }
 die() { say "FAILED: $*" >&2; exit 1; }
 within() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "$@"; }
 # As a user who owns nothing but a folder for what he keeps.
 as_user() {
-  chroot --userspec=1234:1234 "$root" env -i PATH=/usr/bin HOME=/tmp/user "$@"
+  chroot --userspec=1234:1234 "$root" env -i PATH=/usr/bin HOME="$home" "$@"
 }
 apt() {
   within DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0 --no-install-recommends \
-    "$@" >"$root/packages/log" 2>&1 || { tail -n 20 "$root/packages/log" >&2; die "apt-get $*"; }
+    "$@" >"$root/run/try/log" 2>&1 || { tail -n 20 "$root/run/try/log" >&2; die "apt-get $*"; }
 }
 # All names in the tree that the package could have left.
 traces() {
-  (cd "$root" && find . -xdev \( -path ./packages -o -path ./tmp -o -path ./proc \) -prune -o \
+  (cd "$root" && find . -xdev \( -path ./run/try -o -path ./tmp -o -path ./proc \) -prune -o \
     -iname '*moestro*' -print | grep -v '^./var/lib/dpkg/\|^./var/log/' || true)
 }
 
 say "installs it"
 apt update
-apt install /packages/moestro.deb
-install -d -o 1234 -g 1234 "$root/tmp/user"
+apt install /run/try/moestro.deb
+install -d -o 1234 -g 1234 "$root$home"
 
 say "runs the demo model: $(within moestro --version)"
 story=$(as_user moestro run -p 'Once upon a time' -n 12 --seed 1 2>/dev/null)
@@ -52,11 +53,11 @@ story=$(as_user moestro run -p 'Once upon a time' -n 12 --seed 1 2>/dev/null)
 say "serves it to one request, as the machine's settings say"
 port=$((20000 + RANDOM % 20000))
 printf 'port = %s\nalias = demo-here\n' $port >"$root/etc/moestro/moestro.conf"
-as_user moestro serve >"$root/packages/serve.log" 2>&1 &
+as_user moestro serve >"$root/run/try/serve.log" 2>&1 &
 server=$!
 for ((i = 0; i < 600; ++i)); do
   if as_user moestro health >/dev/null 2>&1; then break; fi
-  kill -0 $server 2>/dev/null || die "the server ended: $(cat "$root/packages/serve.log")"
+  kill -0 $server 2>/dev/null || die "the server ended: $(cat "$root/run/try/serve.log")"
   sleep 0.1
 done
 body='{"prompt":"Once","max_tokens":4,"seed":1}'
@@ -81,7 +82,7 @@ echo 'model = x.gguf' >>"$root/etc/moestro/moestro.conf"
 within sh -c "$condition" || die "its condition fails with a model"
 
 say "is installed over itself and keeps settings that were changed"
-apt -o Dpkg::Options::=--force-confold install --reinstall /packages/moestro.deb
+apt -o Dpkg::Options::=--force-confold install --reinstall /run/try/moestro.deb
 grep -q demo-here "$root/etc/moestro/moestro.conf" || die "the settings were replaced"
 
 say "is removed, and purged without a trace"
@@ -98,5 +99,5 @@ left=$(traces)
 say "lintian"
 apt install lintian
 within lintian --fail-on error,warning --display-level '>=pedantic' --show-overrides \
-  --allow-root /packages/moestro.deb || die "lintian complains"
+  --allow-root /run/try/moestro.deb || die "lintian complains"
 say "done"
