@@ -27,10 +27,9 @@ home=/run/try/user  # within the tree
 say() { printf 'deb-test: %s\n' "$*"; }
 die() { say "FAILED: $*" >&2; exit 1; }
 within() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "$@"; }
-# As a user who owns nothing but a folder for what he keeps.
-as_user() {
-  chroot --userspec=1234:1234 "$root" env -i PATH=/usr/bin HOME="$home" "$@"
-}
+# As a user who owns nothing but a folder for what he keeps. Not a function: in the background that
+# would be a process between.
+as_user=(chroot --userspec=1234:1234 "$root" env -i PATH=/usr/bin HOME="$home")
 apt() {
   within DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0 --no-install-recommends \
     "$@" >"$root/run/try/log" 2>&1 || { tail -n 20 "$root/run/try/log" >&2; die "apt-get $*"; }
@@ -47,16 +46,16 @@ apt install /run/try/moestro.deb
 install -d -o 1234 -g 1234 "$root$home"
 
 say "runs the demo model: $(within moestro --version)"
-story=$(as_user moestro run -p 'Once upon a time' -n 12 --seed 1 2>/dev/null)
+story=$("${as_user[@]}" moestro run -p 'Once upon a time' -n 12 --seed 1 2>/dev/null)
 [ ${#story} -gt 30 ] || die "moestro run said: $story"
 
 say "serves it to one request, as the machine's settings say"
 port=$((20000 + RANDOM % 20000))
 printf 'port = %s\nalias = demo-here\n' $port >"$root/etc/moestro/moestro.conf"
-as_user moestro serve >"$root/run/try/serve.log" 2>&1 &
+"${as_user[@]}" moestro serve >"$root/run/try/serve.log" 2>&1 &
 server=$!
 for ((i = 0; i < 600; ++i)); do
-  if as_user moestro health >/dev/null 2>&1; then break; fi
+  if "${as_user[@]}" moestro health >/dev/null 2>&1; then break; fi
   kill -0 $server 2>/dev/null || die "the server ended: $(cat "$root/run/try/serve.log")"
   sleep 0.1
 done
