@@ -41,7 +41,7 @@ build: setup ## compile the program; leaves build/moestro
 .PHONY: install
 install: build ## program, man pages, completions, units, settings; prefix=/usr/local, DESTDIR=
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target documents
-	@DESTDIR="$(DESTDIR)" cmake --install build/$(PRESET) --prefix "$(prefix)"
+	@DESTDIR=$(if $(DESTDIR),"$$(realpath -m "$(DESTDIR)")") cmake --install build/$(PRESET) --prefix "$(prefix)"
 
 .PHONY: deb
 deb: setup-package build ## a package for Debian in build/package
