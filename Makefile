@@ -22,10 +22,14 @@ endef
 help: ## this list
 	@awk -F':.*## ' '/^[a-z%-]+:.*## /{printf "  make %-13s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
 
-.PHONY: setup setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa
+# As of GNU's standards; the settings go to DESTDIR/etc (docs/install.md).
+DESTDIR ?=
+prefix ?= /usr/local
+
+.PHONY: setup setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-package
 setup: ## install missing packages (Debian; asks for nothing, quick when nothing is missing)
 	@$(SETUP)
-setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa: setup-%:
+setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-package: setup-%:
 	@$(if $(SETUP),$(SETUP) $*)
 
 .PHONY: build
@@ -33,6 +37,28 @@ build: setup ## compile the program; leaves build/moestro
 	$(call configure,$(PRESET))
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target moestro
 	@ln -sfn $(PRESET)/moestro build/moestro
+
+.PHONY: install
+install: build ## program, man pages, completions, units, settings; prefix=/usr/local, DESTDIR=
+	@cmake --build --preset $(PRESET) -j $(JOBS) --target documents
+	@DESTDIR=$(if $(DESTDIR),"$$(realpath -m "$(DESTDIR)")") cmake --install build/$(PRESET) --prefix "$(prefix)"
+
+.PHONY: deb
+deb: setup-package build ## a package for Debian in build/package
+	@cmake --build --preset $(PRESET) -j $(JOBS) --target documents
+	@rm -rf build/package/deb && mkdir -p build/package && cd build/$(PRESET) && \
+	  cpack -B ../package/deb >../package.log 2>&1 || { cat ../package.log; exit 1; }
+	@ls build/package/deb/*.deb
+
+# Minutes, and as root: a fresh Debian from the machine's mirror, kept until 'make clean'.
+build/package/tree.tar:
+	@scripts/debian_tree.sh $@
+
+.PHONY: test-deb test-image
+test-deb: deb build/package/tree.tar ## the package in a fresh Debian: installed, used, removed (minutes)
+	@scripts/deb_test.sh build/package/deb/*.deb build/package/tree.tar
+test-image: deb build/package/tree.tar ## an image from packaging/Containerfile: built and used (minutes)
+	@scripts/image_test.sh build/package/deb/*.deb build/package/tree.tar
 
 .PHONY: run
 run: build ## a story from the built-in demo model, a quarter of its experts in memory

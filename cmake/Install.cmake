@@ -2,16 +2,15 @@
 # What 'make install' and packages put where. Everything but the settings lies beneath the prefix,
 # which may be chosen when installing.
 include(GNUInstallDirs)
-set(documents ${MOESTRO_DOCUMENTS})
 set(packaging ${PROJECT_SOURCE_DIR}/packaging)
 
 install(TARGETS moestro RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(DIRECTORY ${documents}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN *.1)
-install(FILES ${documents}/moestro.bash RENAME moestro
+install(DIRECTORY ${MOESTRO_DOCUMENTS}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN *.1)
+install(FILES ${MOESTRO_DOCUMENTS}/moestro.bash RENAME moestro
         DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-install(FILES ${documents}/moestro.zsh RENAME _moestro
+install(FILES ${MOESTRO_DOCUMENTS}/moestro.zsh RENAME _moestro
         DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
-install(FILES ${documents}/moestro.fish
+install(FILES ${MOESTRO_DOCUMENTS}/moestro.fish
         DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 install(FILES ${packaging}/systemd/gpu.conf RENAME gpu.conf.example
         DESTINATION ${CMAKE_INSTALL_DOCDIR})
@@ -39,6 +38,6 @@ install(CODE "
   elseif(EXISTS \"\${settings}\")
     message(STATUS \"Keeping: \${settings}\")
   else()
-    file(INSTALL \"${packaging}/moestro.conf\" DESTINATION \"\$ENV{DESTDIR}/etc/moestro\")
+    file(INSTALL \"${packaging}/moestro.conf\" DESTINATION /etc/moestro)  # which puts DESTDIR in front
   endif()
 ")

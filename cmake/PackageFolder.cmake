@@ -2,10 +2,11 @@
 # Debian's own files, in the folder that CPack makes a package of.
 set(root ${CPACK_TEMPORARY_INSTALL_DIRECTORY})
 set(doc ${root}/usr/share/doc/moestro)
-file(INSTALL ${CPACK_MOESTRO_DEBIAN}/copyright DESTINATION ${doc})
+# Not file(INSTALL), which would put DESTDIR in front of all this.
+configure_file(${CPACK_MOESTRO_DEBIAN}/copyright.dep5 ${doc}/copyright COPYONLY)
 configure_file(${CPACK_MOESTRO_DEBIAN}/changelog ${doc}/changelog.Debian COPYONLY)
-file(INSTALL ${CPACK_MOESTRO_DEBIAN}/lintian-overrides DESTINATION ${root}/usr/share/lintian/overrides
-     RENAME moestro)
+configure_file(${CPACK_MOESTRO_DEBIAN}/lintian-overrides
+               ${root}/usr/share/lintian/overrides/moestro COPYONLY)
 # Debian's zsh looks for packages' functions there.
 file(MAKE_DIRECTORY ${root}/usr/share/zsh/vendor-completions)
 file(RENAME ${root}/usr/share/zsh/site-functions/_moestro

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# setup.sh [lint] [bench] [fuzz] [device] [clients] [numa]
+# setup.sh [lint] [bench] [fuzz] [device] [clients] [numa] [package]
 # Installs what Moestro needs to build and test, and what the named tasks need on top. Safe to call
 # again: quick and silent when nothing is missing; asks no questions.
 #
@@ -28,6 +28,8 @@ command -v node >/dev/null || clients_packages+=(nodejs:20)
 command -v npm >/dev/null || clients_packages+=(npm:10)
 # A virtual machine of several memory nodes.
 numa_packages=(qemu-system-x86:7 busybox-static: cpio:)
+# A package, a Debian to try it in, and what reads man pages and units as strictly as can be.
+package_packages=(dpkg-dev: file: mmdebstrap: mandoc: groff-base: systemd:)
 testing_sources=moestro-testing.sources
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -41,7 +43,8 @@ for task in "$@"; do
     device) packages+=("${device_packages[@]}") ;;
     clients) packages+=("${clients_packages[@]}") ;;
     numa) packages+=("${numa_packages[@]}") ;;
-    *) die "'$task' is no task; known: lint, bench, fuzz, device, clients, numa" ;;
+    package) packages+=("${package_packages[@]}") ;;
+    *) die "'$task' is no task; known: lint, bench, fuzz, device, clients, numa, package" ;;
   esac
 done
 
@@ -76,6 +79,7 @@ explain_other_system() {
   say "    the server: node >= 20 with npm, chromium, promtool, llama-server"
   say "  for 'make test-numa': qemu-system-x86_64, a static busybox, cpio, and a Linux kernel in"
   say "    NUMA_VM_KERNEL"
+  say "  for 'make deb' and its test: dpkg-dev, mmdebstrap; for 'make test-image': podman"
   say "and call make with SETUP= to skip this script, as in 'make run SETUP='"
   exit 1
 }

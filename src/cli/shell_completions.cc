@@ -172,8 +172,8 @@ _moestro "$@"
 }
 
 std::string FishCompletion(const ProgramText& program) {
-  std::string out = Format(
-      "# fish completion for {0}. Made from the table of flags.\n", program.name);
+  std::string out =
+      Format("# fish completion for {0}. Made from the table of flags.\n", program.name);
   for (const CommandText& command : program.commands) {
     out += Format("complete -c {} -n __fish_use_subcommand -f -a {} -d {}\n", program.name,
                   command.name, Quoted(command.help));

@@ -1,0 +1,36 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# debian_tree.sh OUT.tar: a minimal Debian of the newest release that this machine's apt knows, with
+# all of its sources and settings. Runs as root.
+set -euo pipefail
+out=$1
+
+# Lines for sources.list of the main package indexes that this machine's apt has of Debian. A machine
+# of a release with testing beside it builds against libraries of both.
+debian_sources() {
+  # shellcheck disable=SC2016  # apt-get expands $(...)
+  apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(SIGNED_BY)' 'Created-By: Packages' \
+    'Origin: Debian' 'Component: main' |
+    while read -r uri suite keyring; do
+      case $keyring in /*) signed="[signed-by=$keyring] " ;; *) signed= ;; esac
+      echo "deb $signed$uri $suite main"
+    done | sort -u
+}
+
+mapfile -t sources < <(debian_sources)
+[ ${#sources[@]} -gt 0 ] || { echo "debian_tree: apt knows no mirror of Debian" >&2; exit 1; }
+suite=$(printf '%s\n' "${sources[@]}" | awk '{print $(NF - 1)}' | grep -x testing ||
+  printf '%s\n' "${sources[0]}" | awk '{print $(NF - 1)}')
+
+settings=$(mktemp)
+log=$(mktemp)
+trap 'rm -f "$settings" "$log" "$out.part"' EXIT
+apt-config dump Acquire >"$settings"
+mkdir -p "$(dirname "$out")"
+# In a namespace of its own, so that a mount is never left behind.
+unshare -m mmdebstrap --variant=minbase --mode=root --format=tar --aptopt="$settings" \
+  --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+  --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
+  "$suite" "$out.part" "${sources[@]}" >"$log" 2>&1 ||
+  { tail -n 20 "$log" >&2; exit 1; }
+mv "$out.part" "$out"
