@@ -43,7 +43,7 @@ std::vector<ggml_type> TypesHere() {
   return types;
 }
 
-std::vector<float> Normal(size_t n, uint32_t seed) {
+std::vector<float> NormalRow(size_t n, uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
   std::vector<float> values(n);
@@ -61,7 +61,7 @@ std::vector<std::byte> Weights(ggml_type type, int64_t n_in, int64_t n_out) {
     for (std::byte& b : bytes) b = static_cast<std::byte>(random() & 0xBFU);
     return bytes;
   }
-  const std::vector<float> values = Normal(static_cast<size_t>(n_in * n_out), 3);
+  const std::vector<float> values = NormalRow(static_cast<size_t>(n_in * n_out), 3);
   ggml_quantize_chunk(type, values.data(), bytes.data(), 0, n_out, n_in, nullptr);
   return bytes;
 }
@@ -76,7 +76,7 @@ class Products {
 
   // The first number of rows among which a row is not as alone; 0: there is none.
   uint32_t FirstThatDiffers() const {
-    const std::vector<float> x = Normal(kMost * static_cast<size_t>(n_in_), 7);
+    const std::vector<float> x = NormalRow(kMost * static_cast<size_t>(n_in_), 7);
     std::vector<float> alone;
     for (uint32_t row = 0; row < kMost; ++row) alone.append_range(Multiply(x, row, 1));
     for (const uint32_t rows : kRows) {
@@ -201,7 +201,7 @@ TEST(RowCheck, ATrialFindsWhatDiffers) {
 TEST(RowCheck, EveryExpertKernelMultipliesARowAmongOthersAsAlone) {
   constexpr int64_t kIn = 512;
   constexpr int64_t kOut = 37;
-  const std::vector<float> x = Normal(kMost * size_t{kIn}, 7);
+  const std::vector<float> x = NormalRow(kMost * size_t{kIn}, 7);
   for (const ggml_type type : TypesHere()) {
     const std::vector<std::byte> weights = Weights(type, kIn, kOut);
     for (const bool allow_own : {false, true}) {

@@ -51,7 +51,7 @@ ReplayOptions With(double gamma, uint64_t slots = 24) {
   return {.slots = slots, .little = {.n_used = kLittle, .gamma = gamma}};
 }
 
-ReplayResult Play(const ReplayOptions& options) {
+ReplayResult PlayLittle(const ReplayOptions& options) {
   const auto result = Replay(Moving(), options);
   EXPECT_TRUE(result) << result.error().message;
   return result.value_or(ReplayResult{});
@@ -63,7 +63,7 @@ TEST(ReplayLittle, ConfidencesSayWhichTokensGetAllExperts) {
     uint64_t again;
   };
   for (const Case& one : {Case{0.0, 0}, Case{0.5, kTokens / 2}, Case{0.95, kTokens}}) {
-    const ReplayResult result = Play(With(one.gamma));
+    const ReplayResult result = PlayLittle(With(one.gamma));
     EXPECT_EQ(result.again, one.again);
     EXPECT_EQ(result.kept, kTokens - one.again);
     EXPECT_EQ(result.tokens, kTokens);
@@ -77,13 +77,13 @@ TEST(ReplayLittle, ConfidencesSayWhichTokensGetAllExperts) {
 TEST(ReplayLittle, AShareOfTheTokensCanBeAskedFor) {
   ReplayOptions options = With(0.7);
   options.little.fallback_share = 0.25;
-  EXPECT_NEAR(Play(options).fallback_ratio(), 0.25, 0.15);
+  EXPECT_NEAR(PlayLittle(options).fallback_ratio(), 0.25, 0.15);
 }
 
 // The first pass would keep nothing and is left out.
 TEST(ReplayLittle, AThresholdOfOneIsNoLittlePass) {
-  const ReplayResult result = Play(With(1.0));
-  const ReplayResult plain = Play({.slots = 24});
+  const ReplayResult result = PlayLittle(With(1.0));
+  const ReplayResult plain = PlayLittle({.slots = 24});
   EXPECT_EQ(result.kept + result.again, 0U);
   EXPECT_EQ(result.requests, plain.requests);
   EXPECT_EQ(result.misses, plain.misses);
@@ -94,7 +94,7 @@ TEST(ReplayLittle, ALittlePassTakesItsShareOfTheExpertsTime) {
   options.costs.compute = 1.0;
   options.costs.expert_share = 0.6;
   options.count_from = 20;  // all are resident by then
-  const ReplayResult result = Play(options);
+  const ReplayResult result = PlayLittle(options);
   EXPECT_EQ(result.kept, 10U);
   EXPECT_EQ(result.again, 10U);
   EXPECT_NEAR(result.seconds, 20 * (0.4 + 0.3) + 10 * 1.0, 1e-9);
@@ -105,9 +105,9 @@ TEST(ReplayLittle, WhatTheFirstPassSaidIsReadAhead) {
   ReplayOptions options = With(0.95);
   options.costs.bandwidth = 4e5;
   options.costs.compute = 0.040;
-  const ReplayResult ahead = Play(options);
+  const ReplayResult ahead = PlayLittle(options);
   options.fetches = false;
-  const ReplayResult on_demand = Play(options);
+  const ReplayResult on_demand = PlayLittle(options);
   EXPECT_EQ(on_demand.prefetches, 0U);
   EXPECT_GT(ahead.used_prefetches, 50U);
   EXPECT_EQ(ahead.used_prefetches, ahead.prefetches);
@@ -117,11 +117,11 @@ TEST(ReplayLittle, WhatTheFirstPassSaidIsReadAhead) {
 TEST(ReplayLittle, AFirstPassThatDropsItsMissesReadsNothing) {
   ReplayOptions options = With(0.0);
   options.little.misses = Misses::kDrop;
-  const ReplayResult none = Play(options);
+  const ReplayResult none = PlayLittle(options);
   EXPECT_EQ(none.misses, 0U);
   EXPECT_EQ(none.losses.dropped, kLayers * kLittle * kTokens);
   options.little.gamma = 0.5;
-  const ReplayResult some = Play(options);
+  const ReplayResult some = PlayLittle(options);
   EXPECT_GT(some.losses.dropped, 0U);
   EXPECT_LT(some.losses.dropped, none.losses.dropped);
   // A second pass lacks nothing.

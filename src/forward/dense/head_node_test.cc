@@ -17,7 +17,7 @@ namespace moestro {
 namespace {
 
 constexpr int64_t kRows = 5;
-constexpr int64_t kCells = 11;
+constexpr int64_t kHeadCells = 11;
 const RowNorm kHeadNorm{.kernel = RowKernel::ForThisMachine(), .eps = 1e-6F};
 
 struct HeadCase {
@@ -90,10 +90,12 @@ class HeadNodeTest : public testing::TestWithParam<HeadCase> {
         .q = floats(64, 6, rows, q_),
         .k = floats(64, 2, rows, k_),
         .v = ggml_reshape_2d(ctx, floats(32, 2, rows, v_), 64, rows),
-        .k_cache = place(
-            ggml_new_tensor_2d(ctx, KvCache::TensorType(c.type), spec.n_embd_k(), kCells), nullptr),
-        .v_cache = place(
-            ggml_new_tensor_2d(ctx, KvCache::TensorType(c.type), spec.n_embd_v(), kCells), nullptr),
+        .k_cache =
+            place(ggml_new_tensor_2d(ctx, KvCache::TensorType(c.type), spec.n_embd_k(), kHeadCells),
+                  nullptr),
+        .v_cache =
+            place(ggml_new_tensor_2d(ctx, KvCache::TensorType(c.type), spec.n_embd_v(), kHeadCells),
+                  nullptr),
         .cells = place(ggml_new_tensor_1d(ctx, GGML_TYPE_I64, rows), to_cells.data())};
     if (c.has_norms) {
       in.q_norm = place(ggml_new_tensor_1d(ctx, GGML_TYPE_F32, 64), q_norm_.data());
