@@ -12,27 +12,27 @@
 namespace moestro {
 namespace {
 
-constexpr uint32_t kLayers = 4;
-constexpr uint32_t kExperts = 16;
-constexpr uint32_t kUsed = 4;
+constexpr uint32_t kLittleLayers = 4;
+constexpr uint32_t kLittleExperts = 16;
+constexpr uint32_t kLittleUsed = 4;
 constexpr uint32_t kLittle = 2;
 constexpr size_t kTokens = 40;
 
 // Experts move on with every token. The little pass ranks a token's own K as its router does, and
 // every other token is sure of what comes next.
 Trace Moving(uint32_t little = kLittle) {
-  auto trace = Trace::Create({.model = {.shape = {kLayers, kExperts, kUsed}},
+  auto trace = Trace::Create({.model = {.shape = {kLittleLayers, kLittleExperts, kLittleUsed}},
                               .expert_bytes = 1000,
                               .little = little,
                               .has_weights = true});
   EXPECT_TRUE(trace) << trace.error().message;
-  const std::vector<float> weights(size_t{kLayers} * kUsed, 0.25F);
-  const std::vector<float> little_weights(size_t{kLayers} * little, 0.5F);
+  const std::vector<float> weights(size_t{kLittleLayers} * kLittleUsed, 0.25F);
+  const std::vector<float> little_weights(size_t{kLittleLayers} * little, 0.5F);
   for (uint16_t t = 0; t < kTokens; ++t) {
     std::vector<ExpertId> experts;
-    for (uint16_t l = 0; l < kLayers; ++l) {
-      for (uint16_t k = 0; k < kUsed; ++k) {
-        experts.push_back({static_cast<uint16_t>((3 * t + 2 * k + l) % kExperts)});
+    for (uint16_t l = 0; l < kLittleLayers; ++l) {
+      for (uint16_t k = 0; k < kLittleUsed; ++k) {
+        experts.push_back({static_cast<uint16_t>((3 * t + 2 * k + l) % kLittleExperts)});
       }
     }
     TraceToken token{.starts_sequence = t == 0, .experts = experts, .weights = weights};
@@ -67,7 +67,7 @@ TEST(ReplayLittle, ConfidencesSayWhichTokensGetAllExperts) {
     EXPECT_EQ(result.again, one.again);
     EXPECT_EQ(result.kept, kTokens - one.again);
     EXPECT_EQ(result.tokens, kTokens);
-    EXPECT_EQ(result.requests, kLayers * (kLittle * kTokens + kUsed * one.again));
+    EXPECT_EQ(result.requests, kLittleLayers * (kLittle * kTokens + kLittleUsed * one.again));
     EXPECT_DOUBLE_EQ(result.fallback_ratio(),
                      static_cast<double>(one.again) / static_cast<double>(kTokens));
     EXPECT_DOUBLE_EQ(result.foreseen.recall(), one.again > 0 ? 1.0 : 0.0);
@@ -90,7 +90,7 @@ TEST(ReplayLittle, AThresholdOfOneIsNoLittlePass) {
 }
 
 TEST(ReplayLittle, ALittlePassTakesItsShareOfTheExpertsTime) {
-  ReplayOptions options = With(0.5, size_t{kLayers} * kExperts);
+  ReplayOptions options = With(0.5, size_t{kLittleLayers} * kLittleExperts);
   options.costs.compute = 1.0;
   options.costs.expert_share = 0.6;
   options.count_from = 20;  // all are resident by then
@@ -119,13 +119,13 @@ TEST(ReplayLittle, AFirstPassThatDropsItsMissesReadsNothing) {
   options.little.misses = Misses::kDrop;
   const ReplayResult none = PlayLittle(options);
   EXPECT_EQ(none.misses, 0U);
-  EXPECT_EQ(none.losses.dropped, kLayers * kLittle * kTokens);
+  EXPECT_EQ(none.losses.dropped, kLittleLayers * kLittle * kTokens);
   options.little.gamma = 0.5;
   const ReplayResult some = PlayLittle(options);
   EXPECT_GT(some.losses.dropped, 0U);
   EXPECT_LT(some.losses.dropped, none.losses.dropped);
   // A second pass lacks nothing.
-  EXPECT_GE(some.requests, kLayers * kUsed * some.again);
+  EXPECT_GE(some.requests, kLittleLayers * kLittleUsed * some.again);
 }
 
 TEST(ReplayLittle, RefusesWhatTheTraceDoesNotSay) {
