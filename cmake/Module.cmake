@@ -26,6 +26,15 @@ function(moestro_module name)
   endif()
 endfunction()
 
+# main() of tests that compute with ggml.
+if(MOESTRO_TESTS)
+  add_library(moestro_cpu_variant_main STATIC
+              ${PROJECT_SOURCE_DIR}/tests/support/cpu_variant_main.cc)
+  target_link_libraries(moestro_cpu_variant_main PUBLIC GTest::gtest ggml::ggml
+                        PRIVATE moestro_flags)
+  target_compile_options(moestro_cpu_variant_main PRIVATE ${MOESTRO_TEST_OPTIONS})
+endif()
+
 # moestro_test(<name> [GGML_CPU] SOURCES <cc...> DEPENDS <module...> [TIMEOUT <s>]
 #              [ENVIRONMENT <NAME=VALUE...>]): one gtest executable.
 # GGML_CPU: it computes with ggml, so the target test_variants runs it with each plug-in.
@@ -38,14 +47,16 @@ function(moestro_test name)
   list(TRANSFORM T_DEPENDS PREPEND moestro_)
   target_link_libraries(moestro_${name}_test PRIVATE ${T_DEPENDS} moestro_flags)
   if(T_GGML_CPU)
-    target_sources(moestro_${name}_test PRIVATE
-                   ${PROJECT_SOURCE_DIR}/tests/support/cpu_variant_main.cc)
-    target_link_libraries(moestro_${name}_test PRIVATE GTest::gtest ggml::ggml)
+    target_link_libraries(moestro_${name}_test PRIVATE moestro_cpu_variant_main)
     set_property(GLOBAL APPEND PROPERTY MOESTRO_GGML_CPU_TESTS moestro_${name}_test)
   else()
     target_link_libraries(moestro_${name}_test PRIVATE GTest::gtest_main)
   endif()
   target_compile_options(moestro_${name}_test PRIVATE ${MOESTRO_TEST_OPTIONS})
+  if(MOESTRO_UNITY GREATER 1)
+    set_target_properties(moestro_${name}_test PROPERTIES
+      UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${MOESTRO_UNITY})
+  endif()
   include(GoogleTest)
   # Listed when ctest runs: under its environment, which the sanitizers need.
   gtest_discover_tests(moestro_${name}_test DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60

@@ -10,7 +10,7 @@
 namespace moestro {
 namespace {
 
-constexpr uint32_t kVocab = 1000;
+constexpr uint32_t kSmallVocab = 1000;
 
 // A body of a kind that is fine, and then what `fields` adds or overrides: the last key counts.
 std::string BodyWith(ApiKind kind, const std::string& fields) {
@@ -39,7 +39,7 @@ std::string BodyWith(ApiKind kind, const std::string& fields) {
 }
 
 ApiError Refused(ApiKind kind, const std::string& body) {
-  const auto request = ParseApiRequest(kind, body, kVocab);
+  const auto request = ParseApiRequest(kind, body, kSmallVocab);
   if (request) {
     ADD_FAILURE() << "accepted: " << body.substr(0, 200);
     return {};

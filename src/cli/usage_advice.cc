@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstddef>
 #include <optional>
 
 #include "base/format.h"

@@ -112,7 +112,7 @@ std::vector<float> Attend(const AttentionKernel& kernel, const Case& c, const Nu
 }
 
 // The definition, in doubles.
-std::vector<double> Expected(const Case& c, const Numbers& x) {
+std::vector<double> ExpectedAttention(const Case& c, const Numbers& x) {
   std::vector<double> out;
   for (uint32_t q = 0; q < c.n_queries; ++q) {
     std::vector<double> scores;
@@ -193,7 +193,7 @@ TEST(AttentionKernel, EachIsSoftmaxAttention) {
       for (Case c : Cases()) {
         c.spread = spread;
         const Numbers x = RandomNumbers(c);
-        const std::vector<double> expected = Expected(c, x);
+        const std::vector<double> expected = ExpectedAttention(c, x);
         const std::vector<float> got = Attend(kernel, c, x, 0, c.n_queries);
         double worst = 0.0;
         for (size_t i = 0; i < got.size(); ++i) {

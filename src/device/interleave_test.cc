@@ -18,8 +18,8 @@
 namespace moestro {
 namespace {
 
-constexpr int64_t kIn = 768;
-constexpr int64_t kTokens = 19;
+constexpr int64_t kInterleavedIn = 768;
+constexpr int64_t kInterleavedTokens = 19;
 constexpr std::byte kGuard{0x5a};
 
 struct alignas(64) CacheLine {
@@ -49,10 +49,12 @@ std::vector<ExpertKernel> Interleaving() {
 
 // Rows at an odd place, and a guard behind them.
 std::vector<std::byte> MakeRows(ggml_type type, int64_t n_rows) {
-  const std::vector<float> values = Normal(kIn * n_rows, 31);
-  const std::vector<float> importance(kIn, 1.0F);
-  std::vector<std::byte> rows(ggml_row_size(type, kIn) * static_cast<size_t>(n_rows) + 1, kGuard);
-  ggml_quantize_chunk(type, values.data(), rows.data(), 0, n_rows, kIn, importance.data());
+  const std::vector<float> values = Normal(kInterleavedIn * n_rows, 31);
+  const std::vector<float> importance(kInterleavedIn, 1.0F);
+  std::vector<std::byte> rows(ggml_row_size(type, kInterleavedIn) * static_cast<size_t>(n_rows) + 1,
+                              kGuard);
+  ggml_quantize_chunk(type, values.data(), rows.data(), 0, n_rows, kInterleavedIn,
+                      importance.data());
   return rows;
 }
 
@@ -64,16 +66,16 @@ std::vector<std::vector<float>> Products(const ExpertKernel& kernel, const std::
   std::vector<const std::byte*> x;
   std::vector<float*> to;
   for (size_t t = 0; t < tokens.size(); ++t) {
-    tokens[t].resize(kernel.activation_bytes(kIn) / sizeof(CacheLine));
-    const std::vector<float> values = Normal(kIn, static_cast<uint32_t>(200 + t));
-    kernel.quantise(kernel, values.data(), tokens[t].data()->bytes, kIn);
+    tokens[t].resize(kernel.activation_bytes(kInterleavedIn) / sizeof(CacheLine));
+    const std::vector<float> values = Normal(kInterleavedIn, static_cast<uint32_t>(200 + t));
+    kernel.quantise(kernel, values.data(), tokens[t].data()->bytes, kInterleavedIn);
     x.push_back(tokens[t].data()->bytes);
     out[t].assign(static_cast<size_t>(n_rows) + 1, -77.0F);
     to.push_back(out[t].data());
   }
   kernel.multiply(kernel, {.rows = rows,
-                           .row_bytes = ggml_row_size(kernel.weight_type, kIn),
-                           .n_in = kIn,
+                           .row_bytes = ggml_row_size(kernel.weight_type, kInterleavedIn),
+                           .n_in = kInterleavedIn,
                            .n_rows = n_rows,
                            .activations = x.data(),
                            .out = to.data(),
@@ -84,7 +86,7 @@ std::vector<std::vector<float>> Products(const ExpertKernel& kernel, const std::
 }
 
 void Interleave(const ExpertKernel& kernel, std::byte* rows, int64_t n_rows) {
-  const size_t row_bytes = ggml_row_size(kernel.weight_type, kIn);
+  const size_t row_bytes = ggml_row_size(kernel.weight_type, kInterleavedIn);
   std::vector<std::byte> scratch(ExpertKernel::kInterleavedRows * row_bytes + 1, kGuard);
   kernel.interleave({.rows = rows, .row_bytes = row_bytes, .n_rows = n_rows}, scratch.data());
   EXPECT_EQ(scratch.back(), kGuard) << "written behind the scratch memory";
@@ -101,7 +103,7 @@ TEST(Interleave, GivesTheSameBitsForEveryNumberOfRows) {
       EXPECT_EQ(rows.back(), kGuard) << "written behind the rows";
       EXPECT_TRUE(n_rows < ExpertKernel::kInterleavedRows || rows != file) << "nothing was done";
       // One token is another way through the kernel than many.
-      for (const int64_t n_tokens : {int64_t{1}, kTokens}) {
+      for (const int64_t n_tokens : {int64_t{1}, kInterleavedTokens}) {
         EXPECT_EQ(Products(kernel, rows.data(), n_rows, n_tokens, true),
                   Products(kernel, file.data(), n_rows, n_tokens, false));
       }
@@ -116,13 +118,14 @@ TEST(Interleave, MayBeSplitAtWholeGroups) {
     SCOPED_TRACE(std::string(ggml_type_name(kernel.weight_type)) + " " + kernel.name);
     std::vector<std::byte> whole = MakeRows(kernel.weight_type, kRows);
     std::vector<std::byte> parts = whole;
-    const size_t upper_bytes = ggml_row_size(kernel.weight_type, kIn) * kUpper;
+    const size_t upper_bytes = ggml_row_size(kernel.weight_type, kInterleavedIn) * kUpper;
     Interleave(kernel, whole.data(), kRows);
     Interleave(kernel, parts.data(), kUpper);
     Interleave(kernel, parts.data() + upper_bytes, kRows - kUpper);
     EXPECT_EQ(parts, whole);
-    const auto all = Products(kernel, whole.data(), kRows, kTokens, true);
-    const auto lower = Products(kernel, whole.data() + upper_bytes, kRows - kUpper, kTokens, true);
+    const auto all = Products(kernel, whole.data(), kRows, kInterleavedTokens, true);
+    const auto lower =
+        Products(kernel, whole.data() + upper_bytes, kRows - kUpper, kInterleavedTokens, true);
     for (size_t t = 0; t < lower.size(); ++t) {
       EXPECT_TRUE(std::equal(lower[t].begin(), lower[t].end(), all[t].begin() + kUpper)) << t;
     }

@@ -18,7 +18,7 @@
 namespace moestro {
 namespace {
 
-constexpr int64_t kIn = 512;
+constexpr int64_t kProductIn = 512;
 constexpr size_t kMostRows = 150;  // three groups of activations
 
 std::vector<float> Normal(size_t n, uint32_t seed) {
@@ -39,18 +39,20 @@ class Matrices {
   Matrices(const CpuDevice& device, const std::vector<Shape>& shapes, bool allow_repack) {
     std::vector<WeightRequest> requests;
     for (const Shape& s : shapes) {
-      requests.push_back(
-          {.name = "w", .type = s.type, .ne = {kIn, s.n_out, 1, 1}, .only_multiplied = true});
+      requests.push_back({.name = "w",
+                          .type = s.type,
+                          .ne = {kProductIn, s.n_out, 1, 1},
+                          .only_multiplied = true});
     }
     set_ = WeightSet::Plan(device, requests, {.allow_repack = allow_repack});
     EXPECT_TRUE(set_.Allocate().has_value());
     for (size_t i = 0; i < shapes.size(); ++i) {
       const std::vector<float> values =
-          Normal(static_cast<size_t>(kIn * shapes[i].n_out), static_cast<uint32_t>(i));
+          Normal(static_cast<size_t>(kProductIn * shapes[i].n_out), static_cast<uint32_t>(i));
       std::vector<std::byte> bytes(static_cast<size_t>(shapes[i].n_out) *
-                                   ggml_row_size(shapes[i].type, kIn));
-      ggml_quantize_chunk(shapes[i].type, values.data(), bytes.data(), 0, shapes[i].n_out, kIn,
-                          nullptr);
+                                   ggml_row_size(shapes[i].type, kProductIn));
+      ggml_quantize_chunk(shapes[i].type, values.data(), bytes.data(), 0, shapes[i].n_out,
+                          kProductIn, nullptr);
       EXPECT_TRUE(set_.Store(i, 0, bytes));
       weights_.push_back(set_.tensor(i));
     }
@@ -62,32 +64,33 @@ class Matrices {
   std::vector<ggml_tensor*> weights_;
 };
 
-// What a product differs by if its terms are added in another order. A product is about sqrt(kIn) =
-// 23 large; what it adds up is 330, of which the order of 16 + 8 additions moves 2^-24 each.
+// What a product differs by if its terms are added in another order. A product is about
+// sqrt(kProductIn) = 23 large; what it adds up is 330, of which the order of 16 + 8 additions moves
+// 2^-24 each.
 constexpr double kOtherOrder = 330 * 24.0 / (1 << 24);
 
 enum class Way : uint8_t { kOneNode, kNodeForEach, kNormed };
 
 // Of a norm that the node does, and of the same norm done before.
 const RowNorm kNorm{.kernel = RowKernel::ForThisMachine(), .eps = 1e-6F};
-std::vector<float> NormWeight() { return Normal(kIn, 77); }
+std::vector<float> NormWeight() { return Normal(kProductIn, 77); }
 
-// Of rows [first, first + rows) of `x` [..][kIn] -> for each matrix [rows][n_out].
+// Of rows [first, first + rows) of `x` [..][kProductIn] -> for each matrix [rows][n_out].
 std::vector<std::vector<float>> Multiply(CpuDevice& device, const std::vector<ggml_tensor*>& w,
                                          const std::vector<float>& x, size_t first, size_t rows,
                                          Way way) {
   GraphArena arena(device.backend(), 32);
   ggml_context* ctx = arena.Begin();
-  auto buffer = BackendBuffer::OnHost(rows * kIn * sizeof(float));
+  auto buffer = BackendBuffer::OnHost(rows * kProductIn * sizeof(float));
   EXPECT_TRUE(buffer.has_value());
-  ggml_tensor* in = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, kIn, static_cast<int64_t>(rows));
+  ggml_tensor* in = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, kProductIn, static_cast<int64_t>(rows));
   buffer->Place(in, 0);
-  std::copy_n(x.begin() + static_cast<int64_t>(first) * kIn, rows * kIn,
+  std::copy_n(x.begin() + static_cast<int64_t>(first) * kProductIn, rows * kProductIn,
               reinterpret_cast<float*>(buffer->data()));
   std::vector<ggml_tensor*> products(w.size());
-  auto norm_buffer = BackendBuffer::OnHost(kIn * sizeof(float));
+  auto norm_buffer = BackendBuffer::OnHost(kProductIn * sizeof(float));
   EXPECT_TRUE(norm_buffer.has_value());
-  ggml_tensor* norm_weight = ggml_new_tensor_1d(ctx, GGML_TYPE_F32, kIn);
+  ggml_tensor* norm_weight = ggml_new_tensor_1d(ctx, GGML_TYPE_F32, kProductIn);
   norm_buffer->Place(norm_weight, 0);
   std::ranges::copy(NormWeight(), reinterpret_cast<float*>(norm_buffer->data()));
   if (way == Way::kOneNode) {
@@ -119,7 +122,7 @@ constexpr ggml_type kTypes[] = {
 
 // K-quants from eight rows on, too, which ggml's tiled product multiplies by other rules.
 TEST(ProductNode, RowsTogetherHaveTheBitsOfRowsAlone) {
-  const std::vector<float> x = Normal(kMostRows * kIn, 99);
+  const std::vector<float> x = Normal(kMostRows * kProductIn, 99);
   for (const ggml_type type : kTypes) {
     for (const uint32_t threads : {1U, 2U, 3U}) {
       auto device = CpuDevice::Open(threads);
@@ -143,13 +146,13 @@ TEST(ProductNode, RowsTogetherHaveTheBitsOfRowsAlone) {
 
 // One row alone, as many as each thread quantises for itself, and more than these.
 TEST(ProductNode, NormsRowsAsIfTheyHadBeenNormedBefore) {
-  const std::vector<float> x = Normal(kMostRows * kIn, 97);
+  const std::vector<float> x = Normal(kMostRows * kProductIn, 97);
   std::vector<float> normed = x;
   const std::vector<float> weight = NormWeight();
   for (size_t row = 0; row < kMostRows; ++row) {
-    float* const values = normed.data() + row * kIn;
+    float* const values = normed.data() + row * kProductIn;
     kNorm.kernel.norm(
-        {.from = values, .weight = weight.data(), .to = values, .n = kIn, .eps = kNorm.eps});
+        {.from = values, .weight = weight.data(), .to = values, .n = kProductIn, .eps = kNorm.eps});
   }
   for (const uint32_t threads : {1U, 3U}) {
     auto device = CpuDevice::Open(threads);
@@ -166,7 +169,7 @@ TEST(ProductNode, NormsRowsAsIfTheyHadBeenNormedBefore) {
 
 // Routers: few outputs, F32, with ggml's dot products.
 TEST(ProductNode, RoutersHaveANodeOfOursWithTheBitsOfRowsAlone) {
-  const std::vector<float> x = Normal(kMostRows * kIn, 96);
+  const std::vector<float> x = Normal(kMostRows * kProductIn, 96);
   auto device = CpuDevice::Open(2);
   ASSERT_TRUE(device.has_value());
   const Matrices m(*device, {{GGML_TYPE_F32, 128}}, true);
@@ -187,7 +190,7 @@ TEST(ProductNode, RoutersHaveANodeOfOursWithTheBitsOfRowsAlone) {
 
 // Rows are longer than a block of a matrix that is kept for all rows of activations.
 TEST(ProductNode, ManyRowsOfALargeMatrixAreThoseOfTheFileLayout) {
-  const std::vector<float> x = Normal(kMostRows * kIn, 98);
+  const std::vector<float> x = Normal(kMostRows * kProductIn, 98);
   auto device = CpuDevice::Open(2);
   ASSERT_TRUE(device.has_value());
   const std::vector<Matrices::Shape> shapes = {{GGML_TYPE_Q8_0, 2000}};

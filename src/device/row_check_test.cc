@@ -26,7 +26,7 @@ namespace moestro {
 namespace {
 
 constexpr uint32_t kRows[] = {2, 3, 6, 7, 8, 9, 16, 17, 31, 32, 33, 64, 65, 100};
-constexpr uint32_t kMost = 100;
+constexpr uint32_t kMostChecked = 100;
 
 // Those that ggml multiplies and of which a matrix may be in a file.
 std::vector<ggml_type> TypesHere() {
@@ -43,7 +43,7 @@ std::vector<ggml_type> TypesHere() {
   return types;
 }
 
-std::vector<float> Normal(size_t n, uint32_t seed) {
+std::vector<float> NormalRow(size_t n, uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
   std::vector<float> values(n);
@@ -61,7 +61,7 @@ std::vector<std::byte> Weights(ggml_type type, int64_t n_in, int64_t n_out) {
     for (std::byte& b : bytes) b = static_cast<std::byte>(random() & 0xBFU);
     return bytes;
   }
-  const std::vector<float> values = Normal(static_cast<size_t>(n_in * n_out), 3);
+  const std::vector<float> values = NormalRow(static_cast<size_t>(n_in * n_out), 3);
   ggml_quantize_chunk(type, values.data(), bytes.data(), 0, n_out, n_in, nullptr);
   return bytes;
 }
@@ -76,12 +76,12 @@ class Products {
 
   // The first number of rows among which a row is not as alone; 0: there is none.
   uint32_t FirstThatDiffers() const {
-    const std::vector<float> x = Normal(kMost * static_cast<size_t>(n_in_), 7);
+    const std::vector<float> x = NormalRow(kMostChecked * static_cast<size_t>(n_in_), 7);
     std::vector<float> alone;
-    for (uint32_t row = 0; row < kMost; ++row) alone.append_range(Multiply(x, row, 1));
+    for (uint32_t row = 0; row < kMostChecked; ++row) alone.append_range(Multiply(x, row, 1));
     for (const uint32_t rows : kRows) {
       const std::vector<float> together = Multiply(x, 0, rows);
-      EXPECT_EQ(together.size() * kMost, alone.size() * rows);
+      EXPECT_EQ(together.size() * kMostChecked, alone.size() * rows);
       if (std::memcmp(together.data(), alone.data(), together.size() * sizeof(float)) != 0) {
         return rows;
       }
@@ -201,7 +201,7 @@ TEST(RowCheck, ATrialFindsWhatDiffers) {
 TEST(RowCheck, EveryExpertKernelMultipliesARowAmongOthersAsAlone) {
   constexpr int64_t kIn = 512;
   constexpr int64_t kOut = 37;
-  const std::vector<float> x = Normal(kMost * size_t{kIn}, 7);
+  const std::vector<float> x = NormalRow(kMostChecked * size_t{kIn}, 7);
   for (const ggml_type type : TypesHere()) {
     const std::vector<std::byte> weights = Weights(type, kIn, kOut);
     for (const bool allow_own : {false, true}) {
@@ -211,10 +211,10 @@ TEST(RowCheck, EveryExpertKernelMultipliesARowAmongOthersAsAlone) {
       struct alignas(64) Line {
         std::byte bytes[64];
       };
-      std::vector<Line> quantised(kMost * (bytes + 63) / 64 + 1);
+      std::vector<Line> quantised(kMostChecked * (bytes + 63) / 64 + 1);
       auto* at = quantised.data()->bytes;
       std::vector<const std::byte*> rows;
-      for (uint32_t r = 0; r < kMost; ++r) {
+      for (uint32_t r = 0; r < kMostChecked; ++r) {
         kernel->quantise(*kernel, x.data() + r * size_t{kIn}, at + r * bytes, kIn);
         rows.push_back(at + r * bytes);
       }
@@ -232,7 +232,7 @@ TEST(RowCheck, EveryExpertKernelMultipliesARowAmongOthersAsAlone) {
         return values;
       };
       std::vector<float> alone;
-      for (uint32_t r = 0; r < kMost; ++r) alone.append_range(multiply(r, 1));
+      for (uint32_t r = 0; r < kMostChecked; ++r) alone.append_range(multiply(r, 1));
       for (const uint32_t n : kRows) {
         const std::vector<float> together = multiply(0, n);
         EXPECT_EQ(std::memcmp(together.data(), alone.data(), together.size() * sizeof(float)), 0)

@@ -4,12 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
-#include "base/bytes.h"
 #include "base/format.h"
 #include "base/printable.h"
 #include "doctor/access.h"

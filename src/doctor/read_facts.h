@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Gathers what /proc, /sys, /dev and the environment tell. Missing, huge and senseless files leave
-// facts empty; nothing here fails. The folder is held in small files and is read once.
+// facts empty; nothing here fails.
 //
 // Thread rule: one thread, which asks for the environment.
 #pragma once

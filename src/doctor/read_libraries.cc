@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "device/backends.h"
 #include "device/devices.h"

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint32_t kWindow = 100;
 
-std::vector<Token> Tokens(size_t n) { return std::vector<Token>(n, 1); }
+std::vector<Token> EqualTokens(size_t n) { return std::vector<Token>(n, 1); }
 
 class RecentCellsTest : public testing::Test {
  protected:
@@ -24,7 +24,7 @@ class RecentCellsTest : public testing::Test {
 
   // A step of n tokens, chunk by chunk.
   void Go(SequenceId id, uint32_t n) {
-    ASSERT_TRUE(table_.Append(id, Tokens(n)));
+    ASSERT_TRUE(table_.Append(id, EqualTokens(n)));
     AdvanceBy(id, n);
     table_.Commit(id);
   }
@@ -73,7 +73,7 @@ TEST_F(RecentCellsTest, APromptCanBeCutBackALittleHoweverOftenItsStepEnds) {
 TEST_F(RecentCellsTest, RowsThatAreComputedAgainKeepTheirCells) {
   const SequenceId id = table_.New();
   Go(id, 500);
-  ASSERT_TRUE(table_.Append(id, Tokens(1)));
+  ASSERT_TRUE(table_.Append(id, EqualTokens(1)));
   ASSERT_TRUE(table_.Advance(id, 501));
   const uint32_t begin = held(id).begin();
   const uint32_t cell = held(id).cell(500);
@@ -103,8 +103,8 @@ class RecentCellsOfTwo : public RecentCellsTest {
 TEST_F(RecentCellsOfTwo, LongPromptsOfOneStepHaveRoom) {
   const SequenceId first = table_.New();
   const SequenceId second = table_.New();
-  ASSERT_TRUE(table_.Append(first, Tokens(9000)));
-  ASSERT_TRUE(table_.Append(second, Tokens(9000)));
+  ASSERT_TRUE(table_.Append(first, EqualTokens(9000)));
+  ASSERT_TRUE(table_.Append(second, EqualTokens(9000)));
   ASSERT_NO_FATAL_FAILURE(AdvanceBy(first, 9000));
   ASSERT_NO_FATAL_FAILURE(AdvanceBy(second, 9000));
   table_.Commit(first);
@@ -141,7 +141,7 @@ TEST_F(RecentCellsTest, AStepThatFailsLeavesWhatItBeganWith) {
   const SequenceId id = table_.New();
   Go(id, 1000);
   const std::vector<CellRun> before = held(id).Runs();
-  ASSERT_TRUE(table_.Append(id, Tokens(400)));
+  ASSERT_TRUE(table_.Append(id, EqualTokens(400)));
   AdvanceBy(id, 320);  // of 400
   for (uint32_t p = 1400; p > 1000;) table_.CutBack(id, --p);
   EXPECT_EQ(held(id).length(), 1000U);
@@ -154,7 +154,7 @@ TEST_F(RecentCellsTest, AStepThatFailsBeforeItBeganChangesNothing) {
   const SequenceId id = table_.New();
   Go(id, 1000);
   const std::vector<CellRun> before = held(id).Runs();
-  ASSERT_TRUE(table_.Append(id, Tokens(4)));
+  ASSERT_TRUE(table_.Append(id, EqualTokens(4)));
   table_.CutBack(id, 1000);
   EXPECT_EQ(held(id).Runs(), before);
   Go(id, 4);
@@ -194,7 +194,7 @@ TEST_F(RecentCellsTest, KeptPositionsGoWhenOthersNeedTheirCells) {
 
 TEST_F(RecentCellsTest, ARestoredTextHasItsWindow) {
   const SequenceId id = table_.New();
-  ASSERT_TRUE(table_.Append(id, Tokens(5000)));
+  ASSERT_TRUE(table_.Append(id, EqualTokens(5000)));
   ASSERT_TRUE(table_.FillWindow(id));
   table_.Commit(id);
   EXPECT_EQ(table_.Reach(id, 5000), 5000U);
@@ -225,7 +225,7 @@ TEST_F(RecentCellsTest, RandomCallsKeepCellsApart) {
   std::map<uint32_t, uint32_t> cells;          // the mark that a cell holds
   uint32_t mark = 0;
   const auto step = [&](size_t i, uint32_t n) {
-    ASSERT_TRUE(table_.Append(ids[i], Tokens(n)));
+    ASSERT_TRUE(table_.Append(ids[i], EqualTokens(n)));
     for (uint32_t done = 0; done < n;) {
       const uint32_t rows = std::min(chunk_, n - done);
       ASSERT_TRUE(table_.Advance(ids[i], held(ids[i]).length() + rows));

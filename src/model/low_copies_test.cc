@@ -14,16 +14,16 @@ namespace moestro {
 namespace {
 
 constexpr uint32_t kLayers = 2;
-constexpr uint32_t kExperts = 4;
+constexpr uint32_t kLowExperts = 4;
 
 // Only the experts of SmallMoe("llama").
 GgufBuilder SmallLow(ggml_type type = GGML_TYPE_Q4_0) {
   GgufBuilder file;
   file.Set("general.architecture", "llama").Set("llama.block_count", kLayers);
   for (const char* blk : {"blk.0.", "blk.1."}) {
-    file.Tensor(std::string(blk) + "ffn_gate_exps.weight", type, {32, 64, kExperts})
-        .Tensor(std::string(blk) + "ffn_up_exps.weight", type, {32, 64, kExperts})
-        .Tensor(std::string(blk) + "ffn_down_exps.weight", type, {64, 32, kExperts});
+    file.Tensor(std::string(blk) + "ffn_gate_exps.weight", type, {32, 64, kLowExperts})
+        .Tensor(std::string(blk) + "ffn_up_exps.weight", type, {32, 64, kLowExperts})
+        .Tensor(std::string(blk) + "ffn_down_exps.weight", type, {64, 32, kLowExperts});
   }
   return file;
 }
@@ -65,12 +65,12 @@ TEST_F(LowCopiesTest, GivesEachExpertItsPlaceInTheFile) {
   EXPECT_EQ(down.n_in, 64U);
   EXPECT_EQ(down.n_out, 32U);
   EXPECT_EQ(down.slices[0].length, 64U * 32 / 32 * 18);
-  ASSERT_EQ(down.slices.size(), kExperts);
+  ASSERT_EQ(down.slices.size(), kLowExperts);
   const TensorInfo* tensor = low->gguf.Find("blk.1.ffn_down_exps.weight");
   EXPECT_EQ(down.slices[3], (Extent{.file = 0,
                                     .offset = tensor->extent.offset + 3 * down.slices[0].length,
                                     .length = down.slices[0].length}));
-  EXPECT_EQ(low->expert_bytes(), kLayers * kExperts * 3 * 64 * 32 / 32 * 18);
+  EXPECT_EQ(low->expert_bytes(), kLayers * kLowExperts * 3 * 64 * 32 / 32 * 18);
 }
 
 TEST_F(LowCopiesTest, TakesAnOrdinaryFileOfTheSameShape) {
@@ -83,9 +83,9 @@ TEST_F(LowCopiesTest, TakesAnOrdinaryFileOfTheSameShape) {
 TEST_F(LowCopiesTest, TakesFusedAndSingleTensors) {
   GgufBuilder file = SmallLow();
   file.RemoveTensor("blk.0.ffn_gate_exps.weight").RemoveTensor("blk.0.ffn_up_exps.weight");
-  file.Tensor("blk.0.ffn_gate_up_exps.weight", GGML_TYPE_Q4_0, {32, 128, kExperts});
+  file.Tensor("blk.0.ffn_gate_up_exps.weight", GGML_TYPE_Q4_0, {32, 128, kLowExperts});
   file.RemoveTensor("blk.1.ffn_down_exps.weight");
-  for (uint32_t e = 0; e < kExperts; ++e) {
+  for (uint32_t e = 0; e < kLowExperts; ++e) {
     file.Tensor(Format("blk.1.ffn_down.{}.weight", e), GGML_TYPE_Q4_0, {64, 32});
   }
   const auto low = Open(file);
@@ -122,11 +122,11 @@ TEST_F(LowCopiesTest, EveryTensorIsChecked) {
   missing.RemoveTensor("blk.1.ffn_up_exps.weight");
   ExpectError(missing, Errc::kInvalidFile, "'blk.1.ffn_up_exps.weight' is missing");
   ExpectError(missing, Errc::kInvalidFile, "moestro quantize");
-  ExpectError(SmallLow().Tensor("blk.0.ffn_up_exps.weight", GGML_TYPE_Q4_0, {32, 96, kExperts}),
+  ExpectError(SmallLow().Tensor("blk.0.ffn_up_exps.weight", GGML_TYPE_Q4_0, {32, 96, kLowExperts}),
               Errc::kInvalidFile, "[32, 96, 4]");
   ExpectError(SmallLow().Tensor("blk.0.ffn_up_exps.weight", GGML_TYPE_Q4_0, {32, 64, 3}),
               Errc::kInvalidFile, "[32, 64, 3]");
-  ExpectError(SmallLow().Tensor("blk.0.ffn_up_exps.weight", GGML_TYPE_I32, {32, 64, kExperts}),
+  ExpectError(SmallLow().Tensor("blk.0.ffn_up_exps.weight", GGML_TYPE_I32, {32, 64, kLowExperts}),
               Errc::kUnsupported, "i32");
 }
 

@@ -7,7 +7,7 @@
 namespace moestro {
 namespace {
 
-constexpr size_t kMostLeftOut = 8;  // for messages
+constexpr size_t kMostNamed = 8;  // for messages
 
 Times Overlap(Times a, Times b) {
   Times both = {std::max(a.least, b.least), a.most ? a.most : b.most};
@@ -115,7 +115,7 @@ void Constraint::Refuse(KindSet kinds_refused, const std::string& why) {
 
 void Constraint::LeaveOut(KindSet kinds_meant, const std::string& what) {
   for (size_t i = 0; i < kJsonKinds; ++i) {
-    if ((kinds_meant >> i & 1U) != 0 && left_out[i].size() < kMostLeftOut) left_out[i].insert(what);
+    if ((kinds_meant >> i & 1U) != 0 && left_out[i].size() < kMostNamed) left_out[i].insert(what);
   }
 }
 

@@ -26,7 +26,7 @@ void Add(Trace& trace, Phase phase, bool starts_sequence, const std::vector<Expe
 }
 
 // Experts by a skewed random choice that changes slowly.
-Trace RandomTrace(uint32_t seed, size_t tokens) {
+Trace RandomReplay(uint32_t seed, size_t tokens) {
   constexpr uint32_t kLayers = 4;
   constexpr uint32_t kExperts = 16;
   constexpr uint32_t kUsed = 3;
@@ -57,7 +57,7 @@ ReplayResult PlayWith(const Trace& trace, const std::string& policy, uint64_t sl
 }
 
 TEST(Replay, NobodyBeatsBelady) {
-  const Trace trace = RandomTrace(1, 400);
+  const Trace trace = RandomReplay(1, 400);
   for (const uint64_t slots : {4U, 8U, 16U, 32U}) {
     const ReplayResult limit = PlayWith(trace, "belady", slots);
     EXPECT_EQ(limit.requests, 400U * 12);
@@ -71,7 +71,7 @@ TEST(Replay, NobodyBeatsBelady) {
 }
 
 TEST(Replay, EverythingResidentMissesEachExpertOnce) {
-  const Trace trace = RandomTrace(2, 300);
+  const Trace trace = RandomReplay(2, 300);
   for (const PolicyInfo& info : KnownPolicies()) {
     EXPECT_EQ(PlayWith(trace, std::string(info.name), 64).misses, 64U) << info.name;
   }
@@ -79,7 +79,7 @@ TEST(Replay, EverythingResidentMissesEachExpertOnce) {
 
 // A textbook LRU over the same requests: present ones first, then absent ones.
 TEST(Replay, LruIsLru) {
-  const Trace trace = RandomTrace(3, 300);
+  const Trace trace = RandomReplay(3, 300);
   constexpr size_t kSlots = 20;
   std::vector<uint32_t> recent;  // oldest first
   uint64_t hits = 0;
@@ -173,7 +173,7 @@ TEST(Replay, ClockKnowsTheSizesOfPools) {
 }
 
 TEST(Replay, CountsOnlyFromWhereItIsTold) {
-  const Trace trace = RandomTrace(4, 200);
+  const Trace trace = RandomReplay(4, 200);
   for (const size_t from : {0U, 150U}) {
     const auto result = Replay(trace, {.slots = 30, .count_from = from});
     ASSERT_TRUE(result);
@@ -201,14 +201,14 @@ TEST(Replay, PrefillReadsOnceAndKeepsOutOfTheHistory) {
 }
 
 TEST(Replay, TooFewSlotsAndUnknownPoliciesAreRefused) {
-  const Trace trace = RandomTrace(5, 10);
+  const Trace trace = RandomReplay(5, 10);
   EXPECT_FALSE(Replay(trace, {.slots = 2}));
   EXPECT_FALSE(Replay(trace, {.slots = 8, .policy = {.name = "best"}}));
 }
 
 // A trace whose routers, asked one or two layers ahead, are right about two of three experts.
 Trace PredictedTrace(size_t tokens) {
-  const Trace plain = RandomTrace(5, tokens);
+  const Trace plain = RandomReplay(5, tokens);
   TraceInfo info = plain.info();
   info.depth = 2;
   Trace trace = Empty(info);
@@ -276,7 +276,7 @@ TEST(Replay, PrefetchHoldsBackWhereTheDiskIsTheLimit) {
 }
 
 TEST(Replay, RefusesToPredictWhatTheTraceDoesNotHold) {
-  const auto without = Replay(RandomTrace(5, 20), {.slots = 30, .predictor = {"next-router"}});
+  const auto without = Replay(RandomReplay(5, 20), {.slots = 30, .predictor = {"next-router"}});
   ASSERT_FALSE(without);
   EXPECT_EQ(without.error().code, Errc::kUsage);
   EXPECT_NE(without.error().message.find("--prefetch"), std::string::npos);

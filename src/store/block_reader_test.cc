@@ -24,7 +24,7 @@
 namespace moestro {
 namespace {
 
-constexpr uint64_t kBlock = 4096;
+constexpr uint64_t kFileBlock = 4096;
 
 struct Place {
   ReaderKind kind;
@@ -63,7 +63,7 @@ class Readers : public testing::TestWithParam<Place> {
   if (!name) GTEST_SKIP() << "io_uring is not available here"
 
 TEST_P(Readers, RandomExtentsOfTwoFilesMatchAStream) {
-  const std::array sizes{700'001UL, 40UL * kBlock};
+  const std::array sizes{700'001UL, 40UL * kFileBlock};
   std::vector<std::string> paths;
   for (size_t i = 0; i < sizes.size(); ++i) {
     paths.push_back(Write(std::to_string(i), RandomBytes(sizes[i], i)));
@@ -101,13 +101,15 @@ TEST_P(Readers, RandomExtentsOfTwoFilesMatchAStream) {
 }
 
 TEST_P(Readers, ReadsPastTheEndAreShort) {
-  const auto path = Write("short", RandomBytes(kBlock + 100, 1));
+  const auto path = Write("short", RandomBytes(kFileBlock + 100, 1));
   OPEN_OR_SKIP(reader, Open({path}));
-  const AlignedMemory memory(8 * kBlock);
-  ASSERT_TRUE(
-      reader->Submit({.file = 0, .offset = 0, .to = memory.span().first(4 * kBlock), .tag = 1}));
+  const AlignedMemory memory(8 * kFileBlock);
   ASSERT_TRUE(reader->Submit(
-      {.file = 0, .offset = 2 * kBlock, .to = memory.span().subspan(4 * kBlock), .tag = 2}));
+      {.file = 0, .offset = 0, .to = memory.span().first(4 * kFileBlock), .tag = 1}));
+  ASSERT_TRUE(reader->Submit({.file = 0,
+                              .offset = 2 * kFileBlock,
+                              .to = memory.span().subspan(4 * kFileBlock),
+                              .tag = 2}));
   std::map<uint64_t, BlockDone> results;
   std::array<BlockDone, 4> done;
   while (const size_t n = reader->Wait(done)) {
@@ -115,17 +117,18 @@ TEST_P(Readers, ReadsPastTheEndAreShort) {
   }
   ASSERT_EQ(results.size(), 2U);
   EXPECT_EQ(results[1].error, 0);
-  EXPECT_EQ(results[1].bytes, kBlock + 100);
+  EXPECT_EQ(results[1].bytes, kFileBlock + 100);
   EXPECT_EQ(results[2].error, 0);
   EXPECT_EQ(results[2].bytes, 0U);
 }
 
 TEST_P(Readers, FullQueueRefusesAndPollAloneMakesProgress) {
-  const auto path = Write("file", RandomBytes(64 * kBlock, 1));
+  const auto path = Write("file", RandomBytes(64 * kFileBlock, 1));
   OPEN_OR_SKIP(reader, Open({path}, 2));
-  const AlignedMemory memory(2 * kBlock);
-  const BlockRead read{.file = 0, .offset = 0, .to = memory.span().first(kBlock), .tag = 5};
-  const BlockRead other{.file = 0, .offset = kBlock, .to = memory.span().subspan(kBlock), .tag = 6};
+  const AlignedMemory memory(2 * kFileBlock);
+  const BlockRead read{.file = 0, .offset = 0, .to = memory.span().first(kFileBlock), .tag = 5};
+  const BlockRead other{
+      .file = 0, .offset = kFileBlock, .to = memory.span().subspan(kFileBlock), .tag = 6};
   EXPECT_TRUE(reader->Submit(read));
   EXPECT_TRUE(reader->Submit(other));
   EXPECT_FALSE(reader->Submit(read));
@@ -140,12 +143,12 @@ TEST_P(Readers, FullQueueRefusesAndPollAloneMakesProgress) {
 }
 
 TEST_P(Readers, TruncatedWhileOpenIsACleanError) {
-  const auto path = Write("cut", RandomBytes(64 * kBlock, 1));
+  const auto path = Write("cut", RandomBytes(64 * kFileBlock, 1));
   OPEN_OR_SKIP(reader, Open({path}));
-  ReadQueue queue(*reader, {path}, {.max_request = 4 * kBlock});
-  std::filesystem::resize_file(path, 10 * kBlock + 33);
-  const AlignedMemory memory(33 * kBlock);
-  queue.Enqueue({.from = {.file = 0, .offset = kBlock + 1, .length = 30 * kBlock},
+  ReadQueue queue(*reader, {path}, {.max_request = 4 * kFileBlock});
+  std::filesystem::resize_file(path, 10 * kFileBlock + 33);
+  const AlignedMemory memory(33 * kFileBlock);
+  queue.Enqueue({.from = {.file = 0, .offset = kFileBlock + 1, .length = 30 * kFileBlock},
                  .landing = memory.span(),
                  .tag = 1});
   std::vector<ExtentDone> done;
@@ -158,12 +161,12 @@ TEST_P(Readers, TruncatedWhileOpenIsACleanError) {
 }
 
 TEST_P(Readers, DestroyedWithReadsInFlight) {
-  const auto path = Write("file", RandomBytes(256 * kBlock, 1));
+  const auto path = Write("file", RandomBytes(256 * kFileBlock, 1));
   for (int round = 0; round < 10; ++round) {
     OPEN_OR_SKIP(reader, Open({path}, 16));
-    const AlignedMemory memory(256 * kBlock);
-    ReadQueue queue(*reader, {path}, {.max_request = 16 * kBlock});
-    queue.Enqueue({.from = {.file = 0, .offset = 0, .length = 256 * kBlock},
+    const AlignedMemory memory(256 * kFileBlock);
+    ReadQueue queue(*reader, {path}, {.max_request = 16 * kFileBlock});
+    queue.Enqueue({.from = {.file = 0, .offset = 0, .length = 256 * kFileBlock},
                    .landing = memory.span(),
                    .tag = 1});
     std::vector<ExtentDone> done;
@@ -172,8 +175,8 @@ TEST_P(Readers, DestroyedWithReadsInFlight) {
 }
 
 TEST_P(Readers, DestroyedAloneWithReadsInFlight) {
-  const auto path = Write("file", RandomBytes(64 * kBlock, 1));
-  const AlignedMemory memory(64 * kBlock);  // outlives the reader
+  const auto path = Write("file", RandomBytes(64 * kFileBlock, 1));
+  const AlignedMemory memory(64 * kFileBlock);  // outlives the reader
   OPEN_OR_SKIP(reader, Open({path}));
   EXPECT_TRUE(reader->Submit({.file = 0, .offset = 0, .to = memory.span(), .tag = 1}));
 }

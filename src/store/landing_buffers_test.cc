@@ -23,7 +23,7 @@
 namespace moestro {
 namespace {
 
-constexpr uint64_t kBlock = 4096;
+constexpr uint64_t kLandingBlock = 4096;
 constexpr uint64_t kHuge = 2 * kMiB;
 
 // Pages of its own, huge ones if the machine gives them, beginning at a multiple of one.
@@ -82,7 +82,8 @@ TEST(LandingBuffers, AreWholeHugePagesInAscendingOrder) {
   const Mapping low(6 * kHuge);
   const Mapping other(3 * kHuge);
   // Not aligned at either end: two pages are left of other, five of low.
-  const std::array pieces{other.span().subspan(kBlock), low.span().first(6 * kHuge - kBlock)};
+  const std::array pieces{other.span().subspan(kLandingBlock),
+                          low.span().first(6 * kHuge - kLandingBlock)};
   const auto buffers = LandingBuffers(pieces, 2 * kHuge);
   if (buffers.empty()) GTEST_SKIP() << "no huge pages here, or an older kernel";
   ASSERT_EQ(buffers.size(), 4U);
@@ -164,20 +165,20 @@ TEST_F(Registered, TheSameBytesLandInsideOutsideAndAcross) {
   const std::span<std::byte> inside = all.subspan(kHuge, 2 * kHuge);
   REGISTER_OR_SKIP(inside);
   Expect(0, inside.first(kMiB));
-  Expect(3 * kBlock, inside.last(kBlock));
-  Expect(kMiB, all.first(kMiB));                          // before the buffer
-  Expect(kBlock, all.subspan(kHuge - kBlock, kMiB));      // across its beginning
-  Expect(kBlock, all.subspan(3 * kHuge - kBlock, kMiB));  // across its end
+  Expect(3 * kLandingBlock, inside.last(kLandingBlock));
+  Expect(kMiB, all.first(kMiB));                                        // before the buffer
+  Expect(kLandingBlock, all.subspan(kHuge - kLandingBlock, kMiB));      // across its beginning
+  Expect(kLandingBlock, all.subspan(3 * kHuge - kLandingBlock, kMiB));  // across its end
   Expect(0, inside);
   const AlignedMemory elsewhere(kMiB);
-  Expect(2 * kBlock, elsewhere.span());
+  Expect(2 * kLandingBlock, elsewhere.span());
 }
 
 TEST_F(Registered, ReadsAtTheEndAreShort) {
   const Mapping mapping(2 * kHuge);
   REGISTER_OR_SKIP(mapping.span());
-  Expect(5 * kMiB - kBlock, mapping.span().first(4 * kBlock));
-  EXPECT_EQ(Read(6 * kMiB, mapping.span().first(kBlock)).bytes, 0U);
+  Expect(5 * kMiB - kLandingBlock, mapping.span().first(4 * kLandingBlock));
+  EXPECT_EQ(Read(6 * kMiB, mapping.span().first(kLandingBlock)).bytes, 0U);
 }
 
 TEST_F(Registered, AQueueFinishesShortReadsAndSaysWhatFailed) {
@@ -226,7 +227,7 @@ TEST_F(Registered, AForkLeavesItBehind) {
     const pid_t child = ::fork();
     if (child == 0) {
       unsigned char in_core = 0;
-      ::_exit(::mincore(mapping.span().data(), kBlock, &in_core) == 0 ? 1 : 0);
+      ::_exit(::mincore(mapping.span().data(), kLandingBlock, &in_core) == 0 ? 1 : 0);
     }
     int status = 0;
     EXPECT_EQ(::waitpid(child, &status, 0), child);

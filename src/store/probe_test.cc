@@ -13,7 +13,7 @@
 namespace moestro {
 namespace {
 
-constexpr uint64_t kBlock = 4096;
+constexpr uint64_t kProbeBlock = 4096;
 
 // Passes reads on and remembers them.
 class Recorder final : public BlockReader {
@@ -50,17 +50,19 @@ Recorder Disk(uint64_t bytes, MemoryScript script = {}) {
 }
 
 TEST(Probe, ReadsEachPlaceOfTheRegionsOnceAtMost) {
-  Recorder disk = Disk(100 * kBlock, {.queue_depth = 3});
-  const std::vector<Extent> regions{{0, 10 * kBlock, 20 * kBlock}, {0, 60 * kBlock, 9 * kBlock}};
-  const auto probe = ProbeBandwidth(
-      disk, regions,
-      {.reads = {.max_request = 2 * kBlock, .max_in_flight = 8}, .total = 12 * kBlock, .seed = 4});
+  Recorder disk = Disk(100 * kProbeBlock, {.queue_depth = 3});
+  const std::vector<Extent> regions{{0, 10 * kProbeBlock, 20 * kProbeBlock},
+                                    {0, 60 * kProbeBlock, 9 * kProbeBlock}};
+  const auto probe = ProbeBandwidth(disk, regions,
+                                    {.reads = {.max_request = 2 * kProbeBlock, .max_in_flight = 8},
+                                     .total = 12 * kProbeBlock,
+                                     .seed = 4});
   ASSERT_TRUE(probe.has_value()) << probe.error().message;
   ASSERT_EQ(disk.offsets.size(), 6U);  // of 29 blocks in 15 requests
   const std::set<uint64_t> different(disk.offsets.begin(), disk.offsets.end());
   EXPECT_EQ(different.size(), 6U);
   for (const uint64_t offset : different) {
-    const uint64_t b = offset / kBlock;
+    const uint64_t b = offset / kProbeBlock;
     EXPECT_TRUE((b >= 10 && b < 30 && b % 2 == 0) || (b >= 60 && b < 69 && b % 2 == 0)) << b;
   }
   EXPECT_GT(probe->bytes_per_second, 0.0);
@@ -70,20 +72,20 @@ TEST(Probe, ReadsEachPlaceOfTheRegionsOnceAtMost) {
 // The bound is worth something only if it is measured as the engine reads: the same requests, as
 // many of them at a time.
 TEST(Probe, ReadsAsTheQueueDoes) {
-  constexpr uint64_t kMatrix = 300 * kBlock - 96;  // 1.17 MiB: two requests of 150 blocks
+  constexpr uint64_t kMatrix = 300 * kProbeBlock - 96;  // 1.17 MiB: two requests of 150 blocks
   std::vector<Extent> matrices;
   for (uint64_t i = 0; i < 8; ++i) {
-    matrices.push_back({.file = 0, .offset = 50 + i * 310 * kBlock, .length = kMatrix});
+    matrices.push_back({.file = 0, .offset = 50 + i * 310 * kProbeBlock, .length = kMatrix});
   }
-  Recorder probed = Disk(8 * 310 * kBlock, {.polls = 3});
+  Recorder probed = Disk(8 * 310 * kProbeBlock, {.polls = 3});
   ASSERT_TRUE(ProbeBandwidth(probed, matrices, {}));
 
-  Recorder read = Disk(8 * 310 * kBlock, {.polls = 3});
+  Recorder read = Disk(8 * 310 * kProbeBlock, {.polls = 3});
   ReadQueue queue(read, {"model.gguf"});
-  const AlignedMemory memory(8 * 301 * kBlock);
+  const AlignedMemory memory(8 * 301 * kProbeBlock);
   for (uint64_t i = 0; i < matrices.size(); ++i) {
     queue.Enqueue({.from = matrices[i],
-                   .landing = memory.span().subspan(i * 301 * kBlock, 301 * kBlock),
+                   .landing = memory.span().subspan(i * 301 * kProbeBlock, 301 * kProbeBlock),
                    .tag = i});
   }
   std::vector<ExtentDone> done;
@@ -97,30 +99,31 @@ TEST(Probe, ReadsAsTheQueueDoes) {
 }
 
 TEST(Probe, SmallRegionsAreReadWhole) {
-  Recorder disk = Disk(3 * kBlock + 100);
-  const std::vector<Extent> regions{{0, 100, 50}, {0, 2 * kBlock, kBlock + 100}};
+  Recorder disk = Disk(3 * kProbeBlock + 100);
+  const std::vector<Extent> regions{{0, 100, 50}, {0, 2 * kProbeBlock, kProbeBlock + 100}};
   const auto probe = ProbeBandwidth(disk, regions, {});
   ASSERT_TRUE(probe.has_value()) << probe.error().message;
-  EXPECT_EQ(probe->bytes, kBlock + kBlock + 100);
+  EXPECT_EQ(probe->bytes, kProbeBlock + kProbeBlock + 100);
 }
 
 TEST(Probe, EndsWhenItsTimeIsOver) {
-  Recorder disk = Disk(100 * kBlock);
-  const std::vector<Extent> regions{{0, 0, 100 * kBlock}};
+  Recorder disk = Disk(100 * kProbeBlock);
+  const std::vector<Extent> regions{{0, 0, 100 * kProbeBlock}};
   const auto probe = ProbeBandwidth(
-      disk, regions, {.reads = {.max_request = kBlock, .max_in_flight = 3}, .most_seconds = 0.0});
+      disk, regions,
+      {.reads = {.max_request = kProbeBlock, .max_in_flight = 3}, .most_seconds = 0.0});
   ASSERT_TRUE(probe.has_value()) << probe.error().message;
   EXPECT_EQ(disk.offsets.size(), 3U);  // what was begun at once
-  EXPECT_EQ(probe->bytes, 3 * kBlock);
+  EXPECT_EQ(probe->bytes, 3 * kProbeBlock);
 }
 
 TEST(Probe, SeedDecidesTheOrder) {
   std::vector<std::vector<uint64_t>> orders;
   for (const uint64_t seed : {1U, 1U, 2U}) {
-    Recorder disk = Disk(200 * kBlock);
-    const std::vector<Extent> regions{{0, 0, 200 * kBlock}};
+    Recorder disk = Disk(200 * kProbeBlock);
+    const std::vector<Extent> regions{{0, 0, 200 * kProbeBlock}};
     ASSERT_TRUE(ProbeBandwidth(
-        disk, regions, {.reads = {.max_request = kBlock, .max_in_flight = 1}, .seed = seed}));
+        disk, regions, {.reads = {.max_request = kProbeBlock, .max_in_flight = 1}, .seed = seed}));
     EXPECT_EQ(disk.offsets.size(), 200U);
     orders.push_back(disk.offsets);
   }
@@ -129,9 +132,9 @@ TEST(Probe, SeedDecidesTheOrder) {
 }
 
 TEST(Probe, ErrorsAreReported) {
-  Recorder disk = Disk(100 * kBlock, {.faults = FaultPlan().ErrorAt(2, EIO)});
-  const std::vector<Extent> regions{{0, 0, 100 * kBlock}};
-  const auto failed = ProbeBandwidth(disk, regions, {.reads = {.max_request = kBlock}});
+  Recorder disk = Disk(100 * kProbeBlock, {.faults = FaultPlan().ErrorAt(2, EIO)});
+  const std::vector<Extent> regions{{0, 0, 100 * kProbeBlock}};
+  const auto failed = ProbeBandwidth(disk, regions, {.reads = {.max_request = kProbeBlock}});
   ASSERT_FALSE(failed.has_value());
   EXPECT_EQ(failed.error().code, Errc::kIo);
   EXPECT_EQ(failed.error().message, "disk bandwidth probe: Input/output error");

@@ -25,9 +25,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::Finished;
+using testing::kDemo;
+using testing::Number;
 using testing::Program;
-
-const std::string kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
 
 class CliTest : public ::testing::Test {
  protected:
@@ -67,14 +67,6 @@ Json ParseOne(const Finished& run) {
   EXPECT_TRUE(json) << run.out;
   return json ? *std::move(json) : Json::Object();
 }
-
-double Number(JsonView object, std::string_view key) {
-  const auto value = object.Find(key);
-  EXPECT_TRUE(value && value->number()) << key;
-  return value ? value->number().value_or(-1.0) : -1.0;
-}
-
-double Number(const Json& object, std::string_view key) { return Number(object.view(), key); }
 
 TEST_F(CliTest, HelpAndVersionAreNoErrors) {
   for (const char* command : {"run", "bench", "doctor", "eval", "inspect", "logits", "sim", "synth",

@@ -23,9 +23,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::Finished;
+using testing::kDemo;
+using testing::Number;
 using testing::Program;
 
-const std::string kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
 constexpr std::string_view kStory =
     "Once upon a time, there was a little dog named Max. Max liked to run in the park with his "
     "friend Lily. One day they found a big red ball under a tree. \"Look!\" said Lily. \"Can we "
@@ -94,12 +95,6 @@ class EvalTest : public ::testing::Test {
   }
   TempFolder folder_;
 };
-
-double Number(const Json& object, std::string_view key) {
-  const auto value = object.Find(key);
-  EXPECT_TRUE(value && value->number()) << key;
-  return value ? value->number().value_or(-1.0) : -1.0;
-}
 
 // In double all the way.
 std::vector<double> LogProbs(const std::vector<float>& logits) {

@@ -21,9 +21,10 @@ namespace moestro {
 namespace {
 
 using testing::Finished;
+using testing::kDemo;
+using testing::Number;
 using testing::Program;
 
-const std::string kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
 const std::string kHead = "Type,Question,Best Answer,Incorrect Answers\n";
 
 class EvalTaskTest : public ::testing::Test {
@@ -99,14 +100,6 @@ class EvalTaskTest : public ::testing::Test {
 
   TempFolder folder_;
 };
-
-double Number(JsonView object, std::string_view key) {
-  const auto value = object.Find(key);
-  EXPECT_TRUE(value && value->number()) << key;
-  return value ? value->number().value_or(-1.0) : -1.0;
-}
-
-double Number(const Json& object, std::string_view key) { return Number(object.view(), key); }
 
 TEST_F(EvalTaskTest, AnswersAreJudgedByTheirLogProbability) {
   const std::string csv =

@@ -23,9 +23,9 @@ namespace moestro {
 namespace {
 
 using testing::Finished;
+using testing::kDemo;
 using testing::Program;
 
-const std::string kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
 constexpr size_t kTextBytes = 6'000'000;
 constexpr uint64_t kBudget = 96 * kMiB;
 

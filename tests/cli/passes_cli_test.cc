@@ -13,9 +13,9 @@
 namespace moestro {
 namespace {
 
-constexpr const char* kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
 using Arguments = std::vector<std::string>;
 using testing::Finished;
+using testing::kDemo;
 using testing::Program;
 
 Arguments With(Arguments arguments, const Arguments& more) {

@@ -18,9 +18,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::Finished;
+using testing::kDemo;
+using testing::Number;
 using testing::Program;
 
-const std::string kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
 const std::string kTraces = MOESTRO_SOURCE_DIR "/bench/traces/";
 
 constexpr std::string_view kStory =
@@ -56,12 +57,6 @@ class ProfileTest : public ::testing::Test {
   }
   TempFolder folder_;
 };
-
-double Number(const Json& object, std::string_view key) {
-  const auto value = object.Find(key);
-  EXPECT_TRUE(value && value->number()) << key;
-  return value ? value->number().value_or(-1.0) : -1.0;
-}
 
 // The program does not write to a folder that was not named.
 TEST_F(ProfileTest, NormsLieBesideTheModelOnlyIfThePathsDo) {

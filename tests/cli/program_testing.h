@@ -2,14 +2,20 @@
 // Runs the built program as a user would and keeps what it says.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/types.h>
 
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/json.h"
+
 namespace moestro::testing {
+
+inline const std::string kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
 
 struct Finished {
   int exit_code = -1;       // -1: it was killed by a signal
@@ -44,5 +50,15 @@ class Program {
   int out_ = -1;
   int err_ = -1;
 };
+
+// The number under a key of what --json printed; -1 and a failure if there is none.
+inline double Number(JsonView object, std::string_view key) {
+  const auto value = object.Find(key);
+  EXPECT_TRUE(value && value->number()) << key;
+  return value ? value->number().value_or(-1.0) : -1.0;
+}
+inline double Number(const Json& object, std::string_view key) {
+  return Number(object.view(), key);
+}
 
 }  // namespace moestro::testing

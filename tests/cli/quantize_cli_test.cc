@@ -16,9 +16,8 @@ namespace moestro {
 namespace {
 
 using testing::Finished;
+using testing::kDemo;
 using testing::Program;
-
-const std::string kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
 
 class QuantizeCliTest : public ::testing::Test {
  protected:

@@ -21,8 +21,8 @@
 namespace moestro {
 namespace {
 
-constexpr uint32_t kLayers = 3;
-constexpr uint32_t kVocab = 512;
+constexpr uint32_t kInterludeLayers = 3;
+constexpr uint32_t kInterludeVocab = 512;
 constexpr uint32_t kTexts = 3;
 constexpr uint32_t kPrompt = 40;
 constexpr uint32_t kText = 30;  // of the first text: an indexer chooses among its positions
@@ -36,7 +36,8 @@ class Beside {
     engine_ = *std::move(engine);
     for (uint32_t i = 0; i < kTexts; ++i) {
       texts_.push_back(engine_->NewSequence());
-      EXPECT_TRUE(Append(*engine_, texts_.back(), RandomTokens(kText + i, kVocab, 100 + i)));
+      EXPECT_TRUE(
+          Append(*engine_, texts_.back(), RandomTokens(kText + i, kInterludeVocab, 100 + i)));
     }
     texts_.push_back(engine_->NewSequence());  // the prompt's
     engine_->stats() = {};
@@ -51,7 +52,7 @@ class Beside {
   }
   // A token for each text.
   Status StepTexts() {
-    const std::vector<Token> tokens = RandomTokens(kTexts, kVocab, 1000 + steps_);
+    const std::vector<Token> tokens = RandomTokens(kTexts, kInterludeVocab, 1000 + steps_);
     Batch batch;
     for (uint32_t i = 0; i < kTexts; ++i) {
       batch.rows.push_back({.sequence = texts_[i].id(),
@@ -65,7 +66,8 @@ class Beside {
     return {};
   }
   Status StepPrompt(const Interlude& interlude = {}) {
-    const Batch batch = RowsOf(prompt(), RandomTokens(kPrompt, kVocab, 7), RowKind::kPrompt, true);
+    const Batch batch =
+        RowsOf(prompt(), RandomTokens(kPrompt, kInterludeVocab, 7), RowKind::kPrompt, true);
     std::vector<float> logits;
     TRY_STATUS(engine_->Step(
         batch, [&](size_t, std::span<const float> row) { logits.append_range(row); }, interlude));
@@ -92,7 +94,7 @@ class InterludeTest : public testing::Test {
  protected:
   std::string Model(const std::string& arch = "qwen3moe", const std::string& type = "Q8_0") const {
     return WriteTinyModel(folder_.path(),
-                          {.arch = arch, .type = type, .layers = kLayers, .experts = 16});
+                          {.arch = arch, .type = type, .layers = kInterludeLayers, .experts = 16});
   }
   static EngineOptions Options(double percent, uint32_t chunk) {
     EngineOptions options;
@@ -129,7 +131,7 @@ TEST_F(InterludeTest, PromptAndTextsHaveTheBitsOfEachAlone) {
         ASSERT_TRUE(beside.StepPrompt(beside.Always()));
         const uint32_t chunks = chunk == 8 ? kPrompt / 8 : 1;
         // Where mixers and experts are layers of their own, there are twice as many.
-        const uint32_t layers = arch == "nemotron_h_moe" ? 2 * kLayers : kLayers;
+        const uint32_t layers = arch == "nemotron_h_moe" ? 2 * kInterludeLayers : kInterludeLayers;
         EXPECT_EQ(beside.steps(), layers * chunks);
         ExpectAsAlone(path, options, beside,
                       arch + ", " + std::to_string(percent) + ", " + std::to_string(chunk));
@@ -149,11 +151,11 @@ TEST_F(InterludeTest, EachPhaseCountsItsOwn) {
     one->engine().stats() = {};
   }
   ASSERT_TRUE(beside.StepPrompt(beside.Always()));
-  for (uint32_t i = 0; i < kLayers; ++i) ASSERT_TRUE(alone.StepTexts());
+  for (uint32_t i = 0; i < kInterludeLayers; ++i) ASSERT_TRUE(alone.StepTexts());
   ASSERT_TRUE(alone.StepPrompt());
   const RunStats& did = beside.engine().stats();
   const RunStats& expected = alone.engine().stats();
-  EXPECT_EQ(did.decode.tokens, kLayers * kTexts);
+  EXPECT_EQ(did.decode.tokens, kInterludeLayers * kTexts);
   EXPECT_EQ(did.prefill.tokens, kPrompt);
   for (const auto phase : {&RunStats::decode, &RunStats::prefill}) {
     EXPECT_EQ((did.*phase).requests, (expected.*phase).requests);
@@ -167,7 +169,7 @@ TEST_F(InterludeTest, EachPhaseCountsItsOwn) {
 TEST_F(InterludeTest, AStopWithinOneIsForThePrompt) {
   const std::string path = Model();
   const EngineOptions options = Options(50.0, 512);
-  for (uint32_t nth = 0; nth < kLayers; ++nth) {
+  for (uint32_t nth = 0; nth < kInterludeLayers; ++nth) {
     Beside beside(path, options);
     const std::vector<uint32_t> before = beside.positions();
     Interlude interlude = beside.Always();
@@ -236,7 +238,7 @@ TEST_F(InterludeTest, MoreRowsThanWereSaidAreRefused) {
 TEST_F(InterludeTest, AStepThatWritesHasNone) {
   const std::string path = Model();
   Beside beside(path, Options(50.0, 512));
-  Batch batch = RowsOf(beside.prompt(), RandomTokens(1, kVocab, 7), RowKind::kDecode);
+  Batch batch = RowsOf(beside.prompt(), RandomTokens(1, kInterludeVocab, 7), RowKind::kDecode);
   ASSERT_TRUE(beside.engine().Step(batch, {}, beside.Always()));
   EXPECT_EQ(beside.steps(), 0U);
 }

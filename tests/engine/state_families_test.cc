@@ -26,7 +26,7 @@
 namespace moestro {
 namespace {
 
-constexpr uint32_t kVocab = 512;
+constexpr uint32_t kFamilyVocab = 512;
 
 std::vector<std::string> ArchsWithStates() {
   std::vector<std::string> archs = TinyArchs();
@@ -37,8 +37,9 @@ std::vector<std::string> ArchsWithStates() {
 class StateFamilies : public testing::TestWithParam<std::string> {
  protected:
   StateFamilies()
-      : path_(WriteTinyModel(folder_.path(),
-                             {.arch = GetParam(), .type = "Q4_0", .layers = 4, .vocab = kVocab})) {}
+      : path_(WriteTinyModel(
+            folder_.path(),
+            {.arch = GetParam(), .type = "Q4_0", .layers = 4, .vocab = kFamilyVocab})) {}
 
   static std::unique_ptr<NativeEngine> Open(const std::string& path, EngineOptions options = {}) {
     options.ctx = 256;
@@ -72,7 +73,7 @@ class StateFamilies : public testing::TestWithParam<std::string> {
 
   TempFolder folder_;
   std::string path_;
-  const std::vector<Token> text_ = RandomTokens(150, kVocab, 3);
+  const std::vector<Token> text_ = RandomTokens(150, kFamilyVocab, 3);
 };
 
 INSTANTIATE_TEST_SUITE_P(Families, StateFamilies, testing::ValuesIn(ArchsWithStates()),
@@ -200,7 +201,7 @@ TEST_P(FamilySwitches, EachCounts) {
   const TempFolder folder;
   const std::string path = WriteTinyModel(
       folder.path(),
-      {.arch = GetParam().arch, .type = "F32", .layers = 5, .vocab = kVocab, .window = 8});
+      {.arch = GetParam().arch, .type = "F32", .layers = 5, .vocab = kFamilyVocab, .window = 8});
   std::vector<std::vector<float>> logits;
   for (const bool is_whole : {true, false}) {
     Family family = *FindFamily(Families(), GetParam().arch);
@@ -210,7 +211,7 @@ TEST_P(FamilySwitches, EachCounts) {
     auto engine = NativeEngine::Open(*std::move(model), EngineOptions{.threads = 2, .ctx = 64});
     ASSERT_TRUE(engine) << engine.error().message;
     Sequence sequence = (*engine)->NewSequence();
-    const auto last = Append(**engine, sequence, RandomTokens(30, kVocab, 5));
+    const auto last = Append(**engine, sequence, RandomTokens(30, kFamilyVocab, 5));
     ASSERT_TRUE(last) << last.error().message;
     logits.emplace_back(last->begin(), last->end());
   }
@@ -266,14 +267,14 @@ class OtherLayers : public testing::TestWithParam<std::string> {};
 TEST_P(OtherLayers, EveryTensorCounts) {
   const TempFolder folder;
   const std::string path = WriteTinyModel(
-      folder.path(), {.arch = GetParam(), .type = "F32", .layers = 2, .vocab = kVocab});
+      folder.path(), {.arch = GetParam(), .type = "F32", .layers = 2, .vocab = kFamilyVocab});
   const auto logits_of = [](const std::string& file) {
     auto engine = NativeEngine::Open(file, EngineOptions{.threads = 2, .ctx = 64});
     EXPECT_TRUE(engine) << engine.error().message;
     std::vector<float> logits;
     if (!engine) return logits;
     Sequence sequence = (*engine)->NewSequence();
-    const std::vector<Token> text = RandomTokens(40, kVocab, 5);
+    const std::vector<Token> text = RandomTokens(40, kFamilyVocab, 5);
     for (size_t at = 0; at < text.size(); at += 10) {  // one choice of experts may stay the same
       const auto last = Append(**engine, sequence, std::span(text).subspan(at, 10));
       EXPECT_TRUE(last) << last.error().message;

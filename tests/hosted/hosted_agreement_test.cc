@@ -17,7 +17,7 @@ namespace moestro {
 namespace {
 
 // libllama's number of the file type Q4_0, which our kernels multiply; 0: libllama does.
-constexpr int kQ4 = 2;
+constexpr int kQ4Type = 2;
 
 struct Kind {
   std::string arch;
@@ -74,8 +74,8 @@ TEST_P(HostedAgreement, PromptsBetweenDecodeSteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, HostedAgreement,
-                         testing::Values(Kind{"qwen3moe", 0}, Kind{"qwen3moe", kQ4},
-                                         Kind{"qwen3next", kQ4}),
+                         testing::Values(Kind{"qwen3moe", 0}, Kind{"qwen3moe", kQ4Type},
+                                         Kind{"qwen3next", kQ4Type}),
                          [](const auto& about) {
                            return about.param.arch + std::to_string(about.param.file_type);
                          });

@@ -20,9 +20,9 @@
 namespace moestro {
 namespace {
 
-constexpr uint32_t kContext = 256;
+constexpr uint32_t kExactContext = 256;
 
-std::vector<Token> Tokens(size_t n, uint32_t seed) {
+std::vector<Token> ExactTokens(size_t n, uint32_t seed) {
   std::vector<Token> tokens;
   for (size_t i = 0; i < n; ++i) tokens.push_back(static_cast<Token>((i * 37 + seed * 11) % 256));
   return tokens;
@@ -32,7 +32,7 @@ EngineOptions Budget(double percent, const std::string& reader = "auto") {
   EngineOptions options;
   options.cache = CacheSize{.percent = percent};
   options.threads = 1;
-  options.ctx = kContext;
+  options.ctx = kExactContext;
   options.reader = reader;
   options.repack = false;  // libllama's own products
   options.wrap_reader = PoisoningReader::Wrap;
@@ -57,7 +57,7 @@ std::vector<float> Logits(Engine& engine, std::span<const Token> prompt,
 
 std::vector<float> PlainLogits(const std::string& path, uint32_t threads,
                                std::span<const Token> prompt, std::span<const Token> text) {
-  PlainLlama plain(path, kContext, threads);
+  PlainLlama plain(path, kExactContext, threads);
   std::vector<float> all = plain.Append(prompt);
   for (const Token token : text) {
     const std::vector<float> row = plain.Append({&token, 1});
@@ -82,12 +82,12 @@ class HostedExactness : public testing::TestWithParam<std::string> {
 
 TEST_P(HostedExactness, LogitsArePlainLibllamasInEveryBudget) {
   const std::string path = WriteZooModel(folder_.path(), GetParam());
-  const std::vector<Token> text = Tokens(12, 3);
+  const std::vector<Token> text = ExactTokens(12, 3);
   for (const double percent : {100.0, 60.0, 26.0}) {
     const auto engine = Open(path, Budget(percent));
     ASSERT_NE(engine, nullptr);
     // A prompt that goes through the layers at once in every budget.
-    const std::vector<Token> prompt = Tokens(engine->chunk() > 1 ? 2 : 1, 1);
+    const std::vector<Token> prompt = ExactTokens(engine->chunk() > 1 ? 2 : 1, 1);
     const auto expected = PlainLogits(path, 1, prompt, text);
     EXPECT_EQ(Logits(*engine, prompt, text), expected) << percent;
     EXPECT_EQ(Logits(*engine, prompt, text), expected) << percent << ", once more";

@@ -14,13 +14,13 @@
 namespace moestro {
 namespace {
 
-constexpr uint32_t kContext = 131072;
+constexpr uint32_t kLongContext = 131072;
 
 TEST(HostedMemory, CellsAreCountedAndTakenWhenTheyAreWritten) {
   const TempFolder folder;
-  const std::string model = WriteTinyModel(folder.path(), {.context = kContext});
+  const std::string model = WriteTinyModel(folder.path(), {.context = kLongContext});
   EngineOptions options;
-  options.ctx = kContext;
+  options.ctx = kLongContext;
   options.threads = 1;
   options.chunk = 64;
   options.engine = "native";

@@ -23,9 +23,9 @@
 namespace moestro {
 namespace {
 
-constexpr uint32_t kContext = 256;
+constexpr uint32_t kSliceContext = 256;
 
-std::vector<Token> Tokens(size_t n, uint32_t seed) {
+std::vector<Token> SliceTokens(size_t n, uint32_t seed) {
   std::vector<Token> tokens;
   for (size_t i = 0; i < n; ++i) tokens.push_back(static_cast<Token>((i * 37 + seed * 11) % 256));
   return tokens;
@@ -74,7 +74,7 @@ class HostedSlices : public testing::TestWithParam<Slices> {
     return all;
   }
   std::vector<float> Plain(std::span<const Token> text, uint32_t threads) const {
-    PlainLlama plain(path_, kContext, threads);
+    PlainLlama plain(path_, kSliceContext, threads);
     std::vector<float> all;
     for (const Token token : text) all.append_range(plain.Append({&token, 1}));
     return all;
@@ -85,7 +85,7 @@ class HostedSlices : public testing::TestWithParam<Slices> {
 };
 
 TEST_P(HostedSlices, GiveTheBitsOfPlainLibllama) {
-  const std::vector<Token> text = Tokens(6, 3);
+  const std::vector<Token> text = SliceTokens(6, 3);
   for (const uint32_t threads : {1U, 2U}) {
     const std::vector<float> expected = Plain(text, threads);
     for (const char* reader : {"auto", "pread"}) {
@@ -95,7 +95,7 @@ TEST_P(HostedSlices, GiveTheBitsOfPlainLibllama) {
         options.engine = "hosted";
         options.cache = CacheSize{.percent = percent};
         options.threads = threads;
-        options.ctx = kContext;
+        options.ctx = kSliceContext;
         options.reader = reader;
         options.repack = false;  // libllama's own products
         options.wrap_reader = PoisoningReader::Wrap;
@@ -115,12 +115,12 @@ TEST_P(HostedSlices, GiveTheBitsOfPlainLibllama) {
 
 // What the test above would say of an engine that leaves a read out.
 TEST_P(HostedSlices, ASkippedReadShows) {
-  const std::vector<Token> text = Tokens(6, 3);
+  const std::vector<Token> text = SliceTokens(6, 3);
   EngineOptions options;
   options.engine = "hosted";
   options.cache = CacheSize{.percent = 40.0};
   options.threads = 1;
-  options.ctx = kContext;
+  options.ctx = kSliceContext;
   options.repack = false;
   options.wrap_reader = [](std::unique_ptr<BlockReader> inner) {
     return PoisoningReader::Wrap(std::make_unique<SkippingReader>(std::move(inner)));

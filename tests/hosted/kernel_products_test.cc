@@ -24,7 +24,7 @@ namespace {
 
 constexpr uint32_t kContext = 256;
 // Of the logits' deviation: what parity_test.cc derives for activations of 8 bits.
-constexpr double kTolerance = 5 * 1.3e-2;
+constexpr double kProductTolerance = 5 * 1.3e-2;
 
 std::vector<Token> Tokens(size_t n) {
   std::vector<Token> tokens;
@@ -32,12 +32,12 @@ std::vector<Token> Tokens(size_t n) {
   return tokens;
 }
 
-struct Kind {
+struct KernelKind {
   std::string arch;
   int file_type;
 };
 
-class KernelProductsTest : public testing::TestWithParam<Kind> {
+class KernelProductsTest : public testing::TestWithParam<KernelKind> {
  protected:
   void SetUp() override {
     path_ = WriteZooModel(folder_.path(), GetParam().arch,
@@ -90,18 +90,18 @@ TEST_P(KernelProductsTest, AreThoseOfPlainLibllamaButForRounding) {
     variance += (theirs[i] - mean) * (theirs[i] - mean);
     worst = std::max(worst, std::abs(static_cast<double>(ours[i]) - theirs[i]));
   }
-  EXPECT_LT(worst, kTolerance * std::sqrt(variance / static_cast<double>(theirs.size())));
+  EXPECT_LT(worst, kProductTolerance * std::sqrt(variance / static_cast<double>(theirs.size())));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, KernelProductsTest,
-                         testing::Values(Kind{"qwen3moe", LLAMA_FTYPE_MOSTLY_Q4_0},
-                                         Kind{"qwen3moe", LLAMA_FTYPE_MOSTLY_Q8_0},
-                                         Kind{"gpt-oss", LLAMA_FTYPE_MOSTLY_Q8_0},
-                                         Kind{"deepseek2", LLAMA_FTYPE_MOSTLY_Q4_0},
-                                         Kind{"grovemoe", LLAMA_FTYPE_MOSTLY_Q4_0},
-                                         Kind{"qwen3next", LLAMA_FTYPE_MOSTLY_Q4_0},
-                                         Kind{"nemotron_h_moe", LLAMA_FTYPE_MOSTLY_Q8_0},
-                                         Kind{"llama4", LLAMA_FTYPE_MOSTLY_Q4_0}),
+                         testing::Values(KernelKind{"qwen3moe", LLAMA_FTYPE_MOSTLY_Q4_0},
+                                         KernelKind{"qwen3moe", LLAMA_FTYPE_MOSTLY_Q8_0},
+                                         KernelKind{"gpt-oss", LLAMA_FTYPE_MOSTLY_Q8_0},
+                                         KernelKind{"deepseek2", LLAMA_FTYPE_MOSTLY_Q4_0},
+                                         KernelKind{"grovemoe", LLAMA_FTYPE_MOSTLY_Q4_0},
+                                         KernelKind{"qwen3next", LLAMA_FTYPE_MOSTLY_Q4_0},
+                                         KernelKind{"nemotron_h_moe", LLAMA_FTYPE_MOSTLY_Q8_0},
+                                         KernelKind{"llama4", LLAMA_FTYPE_MOSTLY_Q4_0}),
                          [](const auto& kind) {
                            return ZooCaseName(kind.param.arch, kind.param.file_type);
                          });

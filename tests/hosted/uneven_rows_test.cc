@@ -17,7 +17,7 @@
 namespace moestro {
 namespace {
 
-std::vector<Token> Tokens(size_t n, uint32_t seed) {
+std::vector<Token> RowTokens(size_t n, uint32_t seed) {
   std::vector<Token> tokens;
   for (size_t i = 0; i < n; ++i) tokens.push_back(static_cast<Token>((i * 37 + seed * 11) % 256));
   return tokens;
@@ -46,10 +46,10 @@ TEST_P(UnevenRows, ADecodeRowGoesBesideAPrompt) {
   const auto engine = Open();
   Sequence a = engine->NewSequence();
   Sequence b = engine->NewSequence();
-  ASSERT_TRUE(AppendAll(*engine, a, Tokens(6, 1)));
+  ASSERT_TRUE(AppendAll(*engine, a, RowTokens(6, 1)));
   Batch batch;
   batch.rows.push_back({.sequence = a.id(), .position = 6, .token = 9, .wants_logits = true});
-  const std::vector<Token> prompt = Tokens(5, 2);
+  const std::vector<Token> prompt = RowTokens(5, 2);
   for (uint32_t i = 0; i < prompt.size(); ++i) {
     batch.rows.push_back({.sequence = b.id(),
                           .position = i,
@@ -65,7 +65,7 @@ TEST_P(UnevenRows, ADecodeRowGoesBesideAPrompt) {
   const auto alone = Open();
   Sequence c = alone->NewSequence();
   Sequence d = alone->NewSequence();
-  ASSERT_TRUE(AppendAll(*alone, c, Tokens(6, 1)));
+  ASSERT_TRUE(AppendAll(*alone, c, RowTokens(6, 1)));
   const std::vector<Token> one = {9};
   const auto first = Append(*alone, c, one);
   ASSERT_TRUE(first);

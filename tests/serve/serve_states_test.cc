@@ -16,8 +16,6 @@
 namespace moestro::testing {
 namespace {
 
-constexpr const char* kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
-
 // An answer begins with a thought, and a later turn shows the answer without the thought.
 constexpr const char* kTemplate =
     "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"

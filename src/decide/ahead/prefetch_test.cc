@@ -321,7 +321,7 @@ TEST_F(PlannerTest, BesideADensePartTheDiskReadsWhatItsTimeAllows) {
 }
 
 // Ten layers of 1 ms; half of the time is idle unless said otherwise.
-StepCost Cost(double demand_seconds, uint64_t reads) {
+StepCost CostOfStep(double demand_seconds, uint64_t reads) {
   return {.seconds = 0.010,
           .demand_seconds = demand_seconds,
           .demand_reads = reads,
@@ -333,9 +333,9 @@ TEST(PrefetchControl, AsksForMorePrecisionWhereTheDiskIsSlow) {
   PrefetchControl slow(10, 2.0 / 3.0);
   PrefetchControl busy(10, 2.0 / 3.0);
   for (int i = 0; i < 50; ++i) {
-    fast.StepDone(Cost(0.005, 20), 5.0);  // 0.25 ms an expert fits into 0.5 ms of idle time
-    slow.StepDone(Cost(0.008, 2), 1.0);   // 4 ms an expert, 0.2 ms idle
-    busy.StepDone(Cost(0.010, 10), 1.0);  // never idle
+    fast.StepDone(CostOfStep(0.005, 20), 5.0);  // 0.25 ms an expert fits into 0.5 ms of idle time
+    slow.StepDone(CostOfStep(0.008, 2), 1.0);   // 4 ms an expert, 0.2 ms idle
+    busy.StepDone(CostOfStep(0.010, 10), 1.0);  // never idle
   }
   EXPECT_LT(fast.least_precision(), 0.4);
   EXPECT_GT(slow.least_precision(), 0.85);
@@ -350,7 +350,7 @@ TEST(PrefetchControl, StopsLookingAheadWhenItGainsNothingButTriesAgain) {
   for (int i = 0; i < kTokens; ++i) {
     const bool is_on = control.is_on();
     looks += is_on;
-    StepCost cost = Cost(0.0, 0);
+    StepCost cost = CostOfStep(0.0, 0);
     if (!is_on) cost.look_ahead_seconds = 0.0;
     control.StepDone(cost, 0.0);
   }
@@ -358,14 +358,14 @@ TEST(PrefetchControl, StopsLookingAheadWhenItGainsNothingButTriesAgain) {
   EXPECT_GT(looks, kTokens / 20);
   // The text changes and predictions begin to help.
   for (int i = 0; i < 200; ++i) {
-    StepCost cost = Cost(0.005, 20);
+    StepCost cost = CostOfStep(0.005, 20);
     if (!control.is_on()) cost.look_ahead_seconds = 0.0;
     control.StepDone(cost, 5.0);
   }
   int looks_now = 0;
   for (int i = 0; i < 16; ++i) {
     looks_now += control.is_on();
-    control.StepDone(Cost(0.005, 20), 5.0);
+    control.StepDone(CostOfStep(0.005, 20), 5.0);
   }
   EXPECT_EQ(looks_now, 16);
 }

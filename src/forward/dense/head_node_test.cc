@@ -16,8 +16,8 @@
 namespace moestro {
 namespace {
 
-constexpr int64_t kRows = 5;
-constexpr int64_t kCells = 11;
+constexpr int64_t kHeadRows = 5;
+constexpr int64_t kHeadCells = 11;
 const RowNorm kHeadNorm{.kernel = RowKernel::ForThisMachine(), .eps = 1e-6F};
 
 struct HeadCase {
@@ -53,7 +53,7 @@ class HeadNodeTest : public testing::TestWithParam<HeadCase> {
     std::mt19937 random(5);
     std::normal_distribution<float> normal;
     for (auto* values : {&q_, &k_, &v_, &q_norm_, &k_norm_}) {
-      values->resize(size_t{kRows} * 6 * 64);
+      values->resize(size_t{kHeadRows} * 6 * 64);
       for (float& x : *values) x = normal(random);
     }
   }
@@ -63,7 +63,7 @@ class HeadNodeTest : public testing::TestWithParam<HeadCase> {
     const HeadCase c = GetParam();
     const AttentionSpec spec = SpecOf(c);
     CpuDevice device = *CpuDevice::Open(threads);
-    auto heads = *HeadNode::Create(device, spec, c.type, kHeadNorm, nullptr, kRows);
+    auto heads = *HeadNode::Create(device, spec, c.type, kHeadNorm, nullptr, kHeadRows);
     EXPECT_NE(heads, nullptr);
     std::vector<int32_t> positions;
     for (int64_t r = 0; r < rows; ++r) positions.push_back(static_cast<int32_t>(first + r) * 7);
@@ -90,10 +90,12 @@ class HeadNodeTest : public testing::TestWithParam<HeadCase> {
         .q = floats(64, 6, rows, q_),
         .k = floats(64, 2, rows, k_),
         .v = ggml_reshape_2d(ctx, floats(32, 2, rows, v_), 64, rows),
-        .k_cache = place(
-            ggml_new_tensor_2d(ctx, KvCache::TensorType(c.type), spec.n_embd_k(), kCells), nullptr),
-        .v_cache = place(
-            ggml_new_tensor_2d(ctx, KvCache::TensorType(c.type), spec.n_embd_v(), kCells), nullptr),
+        .k_cache =
+            place(ggml_new_tensor_2d(ctx, KvCache::TensorType(c.type), spec.n_embd_k(), kHeadCells),
+                  nullptr),
+        .v_cache =
+            place(ggml_new_tensor_2d(ctx, KvCache::TensorType(c.type), spec.n_embd_v(), kHeadCells),
+                  nullptr),
         .cells = place(ggml_new_tensor_1d(ctx, GGML_TYPE_I64, rows), to_cells.data())};
     if (c.has_norms) {
       in.q_norm = place(ggml_new_tensor_1d(ctx, GGML_TYPE_F32, 64), q_norm_.data());
@@ -134,8 +136,8 @@ class HeadNodeTest : public testing::TestWithParam<HeadCase> {
 // Both norm and turn in F32; a cell rounds to its type, where the last bit may fall either way: of
 // halves 2^-11 of values up to 4 or so, of 8 bits a 127th of a block's largest.
 TEST_P(HeadNodeTest, GivesWhatGgmlsNodesGive) {
-  const Prepared one = Run(true, 2, 0, kRows);
-  const Prepared many = Run(false, 2, 0, kRows);
+  const Prepared one = Run(true, 2, 0, kHeadRows);
+  const Prepared many = Run(false, 2, 0, kHeadRows);
   ASSERT_EQ(one.q.size(), many.q.size());
   for (size_t i = 0; i < one.q.size(); ++i) ASSERT_NEAR(one.q[i], many.q[i], 1e-5);
   const double most = GetParam().type == KvType::kQ8    ? 0.08
@@ -146,10 +148,10 @@ TEST_P(HeadNodeTest, GivesWhatGgmlsNodesGive) {
 }
 
 TEST_P(HeadNodeTest, ARowHasTheSameBitsAloneAndOnAnyNumberOfThreads) {
-  const Prepared all = Run(true, 2, 0, kRows);
-  EXPECT_EQ(Run(true, 1, 0, kRows), all);
-  EXPECT_EQ(Run(true, 3, 0, kRows), all);
-  for (int64_t row = 0; row < kRows; ++row) {
+  const Prepared all = Run(true, 2, 0, kHeadRows);
+  EXPECT_EQ(Run(true, 1, 0, kHeadRows), all);
+  EXPECT_EQ(Run(true, 3, 0, kHeadRows), all);
+  for (int64_t row = 0; row < kHeadRows; ++row) {
     const Prepared alone = Run(true, 3, row, 1);
     const auto begin = all.q.begin() + row * 6 * 64;
     EXPECT_EQ(alone.q, std::vector<float>(begin, begin + ptrdiff_t{6} * 64));

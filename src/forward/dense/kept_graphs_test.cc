@@ -15,13 +15,15 @@
 namespace moestro {
 namespace {
 
-constexpr int64_t kWidth = 4096;
+constexpr int64_t kGraphWidth = 4096;
 
-// to[i] = from[kWidth - 1 - i] + 1, threads share the values: each reads what others have written.
+// to[i] = from[kGraphWidth - 1 - i] + 1, threads share the values: each reads what others have
+// written.
 void TurnAround(ggml_tensor* result, int thread, int n_threads, void* /*userdata*/) {
   const auto* from = static_cast<const float*>(result->src[0]->data);
   auto* to = static_cast<float*>(result->data);
-  for (int64_t i = thread; i < kWidth; i += n_threads) to[i] = from[kWidth - 1 - i] + 1.0F;
+  for (int64_t i = thread; i < kGraphWidth; i += n_threads)
+    to[i] = from[kGraphWidth - 1 - i] + 1.0F;
 }
 
 class KeptGraphsTest : public testing::TestWithParam<uint32_t> {
@@ -30,18 +32,18 @@ class KeptGraphsTest : public testing::TestWithParam<uint32_t> {
       : device_(*CpuDevice::Open(GetParam())),
         team_(*Team::Create(device_)),
         arena_(device_.backend(), 128),
-        buffer_(*BackendBuffer::OnHost(2 * kWidth * sizeof(float))),
+        buffer_(*BackendBuffer::OnHost(2 * kGraphWidth * sizeof(float))),
         kept_(team_, nullptr, 2, 128) {}
 
   float* in() { return reinterpret_cast<float*>(buffer_.data()); }
-  float* out() { return in() + kWidth; }
+  float* out() { return in() + kGraphWidth; }
   ggml_tensor* Input(ggml_context* ctx) {
-    ggml_tensor* x = ggml_new_tensor_1d(ctx, GGML_TYPE_F32, kWidth);
+    ggml_tensor* x = ggml_new_tensor_1d(ctx, GGML_TYPE_F32, kGraphWidth);
     buffer_.Place(x, 0);
     return x;
   }
   void Add(size_t place, const KeptGraphs::Key& key, ggml_tensor* result) {
-    buffer_.Place(result, kWidth * sizeof(float));
+    buffer_.Place(result, kGraphWidth * sizeof(float));
     ggml_build_forward_expand(arena_.graph(), result);
     ASSERT_TRUE(arena_.Place());
     kept_.Add(place, key);
@@ -51,8 +53,8 @@ class KeptGraphsTest : public testing::TestWithParam<uint32_t> {
     ggml_context* ctx = arena_.Begin(&kept_.Begin(place));
     ggml_tensor* x = Input(ctx);
     for (int i = 0; i < nodes; ++i) {
-      x = ggml_custom_4d(ctx, GGML_TYPE_F32, kWidth, 1, 1, 1, &x, 1, TurnAround, GGML_N_TASKS_MAX,
-                         nullptr);
+      x = ggml_custom_4d(ctx, GGML_TYPE_F32, kGraphWidth, 1, 1, 1, &x, 1, TurnAround,
+                         GGML_N_TASKS_MAX, nullptr);
     }
     Add(place, key, x);
   }
@@ -71,8 +73,8 @@ TEST_P(KeptGraphsTest, NodesSeeWhatAllThreadsLeftInTheNodeBefore) {
   BuildTurns(1, key, kNodes);
   EXPECT_TRUE(kept_.AreForTeam(2, key));
   for (int run = 0; run < 50; ++run) {
-    for (int64_t i = 0; i < kWidth; ++i) in()[i] = static_cast<float>(run + i);
-    std::fill_n(out(), kWidth, -1.0F);
+    for (int64_t i = 0; i < kGraphWidth; ++i) in()[i] = static_cast<float>(run + i);
+    std::fill_n(out(), kGraphWidth, -1.0F);
     const bool is_held = run % 2 == 1;
     Status ran;
     if (is_held) {
@@ -81,7 +83,7 @@ TEST_P(KeptGraphsTest, NodesSeeWhatAllThreadsLeftInTheNodeBefore) {
       ran = kept_.Run(0, key);
     }
     ASSERT_TRUE(ran);
-    for (int64_t i = 0; i < kWidth; ++i) {
+    for (int64_t i = 0; i < kGraphWidth; ++i) {
       ASSERT_EQ(out()[i], static_cast<float>(run + i + kNodes)) << run << ", " << i;
     }
   }
@@ -92,15 +94,15 @@ TEST_P(KeptGraphsTest, AGraphWithANodeOfGgmlIsRunByGgml) {
   BuildTurns(0, key, 2);
   ggml_context* ctx = arena_.Begin(&kept_.Begin(1));
   ggml_tensor* x = Input(ctx);
-  x = ggml_custom_4d(ctx, GGML_TYPE_F32, kWidth, 1, 1, 1, &x, 1, TurnAround, GGML_N_TASKS_MAX,
+  x = ggml_custom_4d(ctx, GGML_TYPE_F32, kGraphWidth, 1, 1, 1, &x, 1, TurnAround, GGML_N_TASKS_MAX,
                      nullptr);
   Add(1, key, ggml_scale(ctx, x, 2.0F));
   EXPECT_TRUE(kept_.AreForTeam(1, key));
   EXPECT_FALSE(kept_.AreForTeam(2, key));
-  for (int64_t i = 0; i < kWidth; ++i) in()[i] = static_cast<float>(i);
+  for (int64_t i = 0; i < kGraphWidth; ++i) in()[i] = static_cast<float>(i);
   ASSERT_TRUE(kept_.Run(1, key));
-  for (int64_t i = 0; i < kWidth; ++i) {
-    ASSERT_EQ(out()[i], 2.0F * static_cast<float>(kWidth - i));
+  for (int64_t i = 0; i < kGraphWidth; ++i) {
+    ASSERT_EQ(out()[i], 2.0F * static_cast<float>(kGraphWidth - i));
   }
 }
 
@@ -137,7 +139,8 @@ TEST_P(KeptGraphsTest, AThreadThatFailsKeepsNoOtherWaiting) {
   ggml_context* ctx = arena_.Begin(&kept_.Begin(0));
   ggml_tensor* x = Input(ctx);
   for (const auto work : {TurnAround, Throw, TurnAround, TurnAround}) {
-    x = ggml_custom_4d(ctx, GGML_TYPE_F32, kWidth, 1, 1, 1, &x, 1, work, GGML_N_TASKS_MAX, nullptr);
+    x = ggml_custom_4d(ctx, GGML_TYPE_F32, kGraphWidth, 1, 1, 1, &x, 1, work, GGML_N_TASKS_MAX,
+                       nullptr);
   }
   Add(0, key, x);
   for (int run = 0; run < 3; ++run) {

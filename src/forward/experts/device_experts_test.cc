@@ -17,7 +17,7 @@
 namespace moestro {
 namespace {
 
-constexpr uint32_t kWidth = 32;
+constexpr uint32_t kDeviceWidth = 32;
 constexpr uint16_t kExperts = 4;
 
 // Added to all values of a product.
@@ -31,7 +31,7 @@ float BiasFor(ExpertLayerId layer, Matrix matrix, uint32_t expert) {
 class DeviceExpertsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const CopyForm form{.n_embd = kWidth, .n_ff = kWidth};
+    const CopyForm form{.n_embd = kDeviceWidth, .n_ff = kDeviceWidth};
     for (uint16_t e = 0; e < 2 * kExperts; ++e) {
       catalog_.Add(ExpertLayerId{static_cast<uint16_t>(e / kExperts)},
                    ExpertId{static_cast<uint16_t>(e % kExperts)}, form, {});
@@ -43,9 +43,9 @@ class DeviceExpertsTest : public ::testing::Test {
   }
 
   void Create() {
-    const DeviceBiases::Shape biases{.n_embd = kWidth,
+    const DeviceBiases::Shape biases{.n_embd = kDeviceWidth,
                                      .n_expert = kExperts,
-                                     .n_ff = std::vector<uint32_t>(has_.size(), kWidth),
+                                     .n_ff = std::vector<uint32_t>(has_.size(), kDeviceWidth),
                                      .has = has_};
     shape_.bias_bytes = DeviceBiases::BytesFor(*device_, biases);
     ASSERT_TRUE(DeviceExperts::Supports(*device_, catalog_.forms[0], shape_));
@@ -60,7 +60,7 @@ class DeviceExpertsTest : public ::testing::Test {
   static Status Values(ExpertLayerId layer, Matrix matrix, std::span<std::byte> to) {
     std::vector<float> values;
     for (uint32_t e = 0; e < kExperts; ++e) {
-      values.resize(values.size() + kWidth, BiasFor(layer, matrix, e));
+      values.resize(values.size() + kDeviceWidth, BiasFor(layer, matrix, e));
     }
     EXPECT_EQ(to.size(), values.size() * sizeof(float));
     std::memcpy(to.data(), values.data(), to.size());
@@ -69,7 +69,7 @@ class DeviceExpertsTest : public ::testing::Test {
 
   // Experts 1 and 2 of a layer for `rows` rows, of which row r is r + 1 in one place and else 0.
   std::vector<float> Run(ExpertLayerId layer, uint32_t rows) {
-    const std::vector<float> ones(size_t{kWidth} * kWidth, 1.0F);
+    const std::vector<float> ones(size_t{kDeviceWidth} * kDeviceWidth, 1.0F);
     const auto* bytes = reinterpret_cast<const std::byte*>(ones.data());
     LayerPlan plan{.layer = layer, .n_rows = rows, .n_used = 2};
     for (const uint16_t e : {uint16_t{1}, uint16_t{2}}) {
@@ -83,9 +83,9 @@ class DeviceExpertsTest : public ::testing::Test {
                               .n_pairs = rows});
       for (uint32_t r = 0; r < rows; ++r) plan.row_of.push_back(r);
     }
-    std::vector<float> x(size_t{rows} * kWidth);
-    for (uint32_t r = 0; r < rows; ++r) x[r * kWidth] = static_cast<float>(r + 1);
-    std::vector<float> y(plan.row_of.size() * kWidth);
+    std::vector<float> x(size_t{rows} * kDeviceWidth);
+    for (uint32_t r = 0; r < rows; ++r) x[r * kDeviceWidth] = static_cast<float>(r + 1);
+    std::vector<float> y(plan.row_of.size() * kDeviceWidth);
     EXPECT_TRUE(experts_->Begin({.plan = plan}, x.data(), y.data()));
     EXPECT_TRUE(experts_->Finish());
     return y;
@@ -102,16 +102,16 @@ class DeviceExpertsTest : public ::testing::Test {
       const auto product = static_cast<float>(pair % rows + 1);
       const float gate = product + bias(Matrix::kGate);
       const float joined = gate / (1.0F + std::exp(-gate)) * (product + bias(Matrix::kUp));
-      const float expected = kWidth * joined + bias(Matrix::kDown);
-      for (uint32_t i = 0; i < kWidth; ++i) {
-        ASSERT_NEAR(y[pair * kWidth + i], expected, 1e-4F * expected) << pair << ", " << i;
+      const float expected = kDeviceWidth * joined + bias(Matrix::kDown);
+      for (uint32_t i = 0; i < kDeviceWidth; ++i) {
+        ASSERT_NEAR(y[pair * kDeviceWidth + i], expected, 1e-4F * expected) << pair << ", " << i;
       }
     }
   }
 
   ExpertCatalog catalog_;
   std::optional<ComputeDevice> device_;
-  DeviceExperts::Shape shape_{.n_embd = kWidth, .n_ff = kWidth};
+  DeviceExperts::Shape shape_{.n_embd = kDeviceWidth, .n_ff = kDeviceWidth};
   std::vector<std::array<bool, kMatrices>> has_;
   std::unique_ptr<DeviceExperts> experts_;
 };
@@ -125,7 +125,7 @@ TEST_F(DeviceExpertsTest, ComputesExpertsByTheirSlots) {
 TEST_F(DeviceExpertsTest, AddsTheBiasesOfExpertsWhateverTheirSlots) {
   has_ = {{true, true, true}, {false, false, true}};
   ASSERT_NO_FATAL_FAILURE(Create());
-  EXPECT_GE(shape_.bias_bytes, uint64_t{4} * kExperts * kWidth * sizeof(float));
+  EXPECT_GE(shape_.bias_bytes, uint64_t{4} * kExperts * kDeviceWidth * sizeof(float));
   EXPECT_GT(DeviceExperts::WorkBytes(shape_), shape_.bias_bytes);
   for (const uint32_t rows : {1U, 3U}) {
     ExpectResults(ExpertLayerId{0}, rows);
@@ -140,7 +140,7 @@ TEST_F(DeviceExpertsTest, WhatASlotHoldsComesBack) {
   DeviceExperts::Matrices from{};
   std::array<std::byte*, kMatrices> to{};
   for (size_t m = 0; m < kMatrices; ++m) {
-    sent[m].assign(size_t{kWidth} * kWidth, static_cast<float>(m) + 0.5F);
+    sent[m].assign(size_t{kDeviceWidth} * kDeviceWidth, static_cast<float>(m) + 0.5F);
     back[m].resize(sent[m].size());
     from[m] = reinterpret_cast<const std::byte*>(sent[m].data());
     to[m] = reinterpret_cast<std::byte*>(back[m].data());
@@ -154,8 +154,10 @@ TEST_F(DeviceExpertsTest, WhatASlotHoldsComesBack) {
 }
 
 TEST_F(DeviceExpertsTest, BiasesThatCannotBeReadAreAnError) {
-  const DeviceBiases::Shape biases{
-      .n_embd = kWidth, .n_expert = kExperts, .n_ff = {kWidth}, .has = {{true, true, true}}};
+  const DeviceBiases::Shape biases{.n_embd = kDeviceWidth,
+                                   .n_expert = kExperts,
+                                   .n_ff = {kDeviceWidth},
+                                   .has = {{true, true, true}}};
   const auto loaded = DeviceBiases::Load(
       *device_, biases, [](ExpertLayerId, Matrix matrix, std::span<std::byte>) -> Status {
         if (matrix == Matrix::kUp) return Fail(Errc::kIo, "a short file");

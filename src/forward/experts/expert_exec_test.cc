@@ -19,10 +19,11 @@
 namespace moestro {
 namespace {
 
-constexpr uint32_t kWidth = 32;
-constexpr uint64_t kSlice = uint64_t{kWidth} * kWidth * sizeof(float);
+constexpr uint32_t kExpertWidth = 32;
+constexpr uint64_t kSlice = uint64_t{kExpertWidth} * kExpertWidth * sizeof(float);
 
-// One layer of three experts, all matrices [kWidth, kWidth] of F32 and nothing but ones.
+// One layer of three experts, all matrices [kExpertWidth, kExpertWidth] of F32 and nothing but
+// ones.
 class ExpertExecTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -45,8 +46,8 @@ class ExpertExecTest : public ::testing::Test {
 
     FormKernels& kernels = kernels_.front();
     kernels.kernel.fill(*FindExpertKernel(GGML_TYPE_F32));
-    kernels.row_bytes.fill(kWidth * sizeof(float));
-    kernels.n_embd = kernels.n_ff = kWidth;
+    kernels.row_bytes.fill(kExpertWidth * sizeof(float));
+    kernels.n_embd = kernels.n_ff = kExpertWidth;
     Create(1);
   }
 
@@ -86,16 +87,16 @@ class ExpertExecTest : public ::testing::Test {
   std::vector<LayerForm> layers_ = std::vector<LayerForm>(1);
   std::vector<FormKernels> kernels_ = std::vector<FormKernels>(1);
   std::unique_ptr<ExpertExec> exec_;
-  std::vector<float> input_ = std::vector<float>(kWidth, 0.0F);
-  std::vector<float> residual_ = std::vector<float>(kWidth, 7.0F);
-  std::vector<float> hidden_ = std::vector<float>(kWidth, -1.0F);
+  std::vector<float> input_ = std::vector<float>(kExpertWidth, 0.0F);
+  std::vector<float> residual_ = std::vector<float>(kExpertWidth, 7.0F);
+  std::vector<float> hidden_ = std::vector<float>(kExpertWidth, -1.0F);
 };
 
 TEST_F(ExpertExecTest, SumsWeightedExpertsAndTheResidual) {
   input_[0] = 1.0F;
   ASSERT_TRUE(Run().has_value());
   // Every product of the gate and up rows is 1, silu(1) * 1 = 0.731..., 32 of these in a down row.
-  const float expert = kWidth * (1.0F / (1.0F + std::exp(-1.0F)));
+  const float expert = kExpertWidth * (1.0F / (1.0F + std::exp(-1.0F)));
   for (const float value : hidden_) EXPECT_NEAR(value, 7.0F + 3 * expert, 1e-3F);
 }
 

@@ -22,7 +22,7 @@ namespace {
 
 // Each thread has several blocks of every matrix's rows (layer_run.cc).
 constexpr uint32_t kIn = 1024;
-constexpr uint32_t kRows = 992;
+constexpr uint32_t kLayoutRows = 992;
 constexpr uint16_t kExperts = 4;
 
 std::vector<std::byte> MakeMatrix(int64_t n_in, int64_t n_rows, uint32_t seed) {
@@ -47,8 +47,9 @@ struct ModelOnDisk {
       std::array<Extent, kMatrices> slices;
       for (size_t m = 0; m < kMatrices; ++m) {
         const bool is_down = m == static_cast<size_t>(Matrix::kDown);
-        const std::vector<std::byte> matrix = MakeMatrix(
-            is_down ? kRows : kIn, is_down ? kIn : kRows, static_cast<uint32_t>(e * kMatrices + m));
+        const std::vector<std::byte> matrix =
+            MakeMatrix(is_down ? kLayoutRows : kIn, is_down ? kIn : kLayoutRows,
+                       static_cast<uint32_t>(e * kMatrices + m));
         slices[m] = {.file = 0, .offset = file.size(), .length = matrix.size()};
         file.insert(file.end(), matrix.begin(), matrix.end());
       }
@@ -71,9 +72,9 @@ class Layer {
     FormKernels& kernels = kernels_.front();
     kernels.kernel.fill(*FindExpertKernel(GGML_TYPE_Q4_0));
     kernels.row_bytes = {ggml_row_size(GGML_TYPE_Q4_0, kIn), ggml_row_size(GGML_TYPE_Q4_0, kIn),
-                         ggml_row_size(GGML_TYPE_Q4_0, kRows)};
+                         ggml_row_size(GGML_TYPE_Q4_0, kLayoutRows)};
     kernels.n_embd = kIn;
-    kernels.n_ff = kRows;
+    kernels.n_ff = kLayoutRows;
     exec_ = *ExpertExec::Create({.team = *team_,
                                  .residency = *residency_,
                                  .catalog = catalog_,

@@ -15,7 +15,7 @@
 namespace moestro {
 namespace {
 
-constexpr uint64_t kPage = 4 * kKiB;
+constexpr uint64_t kPlanPage = 4 * kKiB;
 using Numbers = std::vector<uint32_t>;
 
 // Nodes of so many cores of `per_core` CPUs, numbered as Linux does: first all cores, node after
@@ -121,11 +121,11 @@ TEST(PlanNuma, CpusWithoutMemoryOwnNoPages) {
   EXPECT_EQ(plan.nodes, (Numbers{0, 2}));
   EXPECT_EQ(NodesOfThreads(plan), (Numbers{0, NumaPlan::kNoNode, 2}));
   std::vector<NodeBytes> rows;
-  const RowsPlace matrix{.begin = 0, .row_bytes = kPage, .rows = 48};
+  const RowsPlace matrix{.begin = 0, .row_bytes = kPlanPage, .rows = 48};
   AddRows(plan, {&matrix, 1}, rows);
-  EXPECT_EQ(PagesOfNodes(rows, 0, kPage),
-            (std::vector<NodeBytes>{{.begin = 0, .end = 16 * kPage, .node = 0},
-                                    {.begin = 32 * kPage, .end = 48 * kPage, .node = 2}}));
+  EXPECT_EQ(PagesOfNodes(rows, 0, kPlanPage),
+            (std::vector<NodeBytes>{{.begin = 0, .end = 16 * kPlanPage, .node = 0},
+                                    {.begin = 32 * kPlanPage, .end = 48 * kPlanPage, .node = 2}}));
   machine.nodes[0].has_memory = false;
   EXPECT_FALSE(PlanNuma(machine, 3).is_on());
 }
@@ -207,10 +207,10 @@ void ExpectPages(const std::vector<NodeBytes>& rows, uint64_t slack, uint64_t pa
 
 TEST(PagesOfNodes, APageOfTwoNodesIsOfNone) {
   ExpectPages({{.begin = 0, .end = 10000, .node = 0}, {.begin = 10000, .end = 20000, .node = 1}}, 0,
-              kPage);
+              kPlanPage);
   EXPECT_EQ(PagesOfNodes(
                 {{.begin = 0, .end = 10000, .node = 0}, {.begin = 10000, .end = 20480, .node = 1}},
-                0, kPage),
+                0, kPlanPage),
             (std::vector<NodeBytes>{{.begin = 0, .end = 8192, .node = 0},
                                     {.begin = 12288, .end = 20480, .node = 1}}));
 }
@@ -218,9 +218,9 @@ TEST(PagesOfNodes, APageOfTwoNodesIsOfNone) {
 TEST(PagesOfNodes, RowsThatFillNoPageGetNone) {
   EXPECT_TRUE(
       PagesOfNodes({{.begin = 0, .end = 2000, .node = 0}, {.begin = 2000, .end = 4096, .node = 1}},
-                   0, kPage)
+                   0, kPlanPage)
           .empty());
-  EXPECT_TRUE(PagesOfNodes({}, 0, kPage).empty());
+  EXPECT_TRUE(PagesOfNodes({}, 0, kPlanPage).empty());
 }
 
 TEST(PagesOfNodes, AHugePageOfSmallMatricesIsOfNobody) {
@@ -230,14 +230,14 @@ TEST(PagesOfNodes, AHugePageOfSmallMatricesIsOfNobody) {
         {.begin = i * 400000, .end = (i + 1) * 400000, .node = static_cast<uint32_t>(i % 2)});
   }
   EXPECT_TRUE(PagesOfNodes(rows, 0, 2 * kMiB).empty());
-  ExpectPages(rows, 0, kPage);
+  ExpectPages(rows, 0, kPlanPage);
 }
 
 // Rows no shorter than the slack, in any order.
 TEST(PagesOfNodes, EveryPageIsOfWhoAloneReadsIt) {
   std::mt19937 random(7);
   for (int round = 0; round < 300; ++round) {
-    const uint64_t slack = round % 3 == 0 ? 0 : 1 + random() % kPage;
+    const uint64_t slack = round % 3 == 0 ? 0 : 1 + random() % kPlanPage;
     std::vector<NodeBytes> rows;
     uint64_t at = random() % 5000;
     for (int i = 0; i < 12; ++i) {
@@ -247,7 +247,7 @@ TEST(PagesOfNodes, EveryPageIsOfWhoAloneReadsIt) {
       at += length + (random() % 2 == 0 ? 0 : random() % 9000);
     }
     std::ranges::shuffle(rows, random);
-    ExpectPages(rows, slack, kPage);
+    ExpectPages(rows, slack, kPlanPage);
     if (HasFailure()) FAIL() << round;
   }
 }
@@ -280,14 +280,14 @@ TEST(MatricesOfSlot, HaveTheirRowsWhereReadsLand) {
 TEST(PagesOfNodes, OfARealExpertAlmostAllPagesHaveANode) {
   const NumaPlan plan = PlanNuma(Machine({32, 32}), 64);
   std::vector<NodeBytes> rows;
-  const uint64_t window = 884736 + kPage;
+  const uint64_t window = 884736 + kPlanPage;
   for (uint64_t m = 0; m < 30; ++m) {
     const uint32_t n = m % 3 == 2 ? 2048 : 768;
     const RowsPlace matrix{.begin = m * window, .row_bytes = 884736 / n, .rows = n};
     AddRows(plan, {&matrix, 1}, rows);
   }
   uint64_t placed = 0;
-  for (const NodeBytes& p : PagesOfNodes(rows, kPage, kPage)) placed += p.end - p.begin;
+  for (const NodeBytes& p : PagesOfNodes(rows, kPlanPage, kPlanPage)) placed += p.end - p.begin;
   EXPECT_GT(placed, 30 * window * 98 / 100);
   EXPECT_LT(placed, 30 * window);
 }
