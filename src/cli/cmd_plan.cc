@@ -14,6 +14,7 @@
 #include "cli/common_flags.h"
 #include "cli/flags.h"
 #include "cli/machine_speeds.h"
+#include "cli/named_model.h"
 #include "cli/output.h"
 #include "cli/plan_report.h"
 #include "cli/plan_subject.h"
@@ -57,8 +58,7 @@ struct Planned {
 // Only what a plan needs of the directory stays in memory.
 Result<Planned> ReadModel(const PlanOptions& options) {
   const EngineOptions& engine = options.common.engine;
-  TRY(HubSettings settings, ReadHubSettings());
-  settings.is_offline = settings.is_offline || options.is_offline;
+  TRY(const HubSettings settings, HubSettingsOf(options.is_offline));
   StopSignal never;  // an interrupt ends the process, which leaves nothing behind
   TRY(PlanSubject subject, FindSubject(options.model, engine.engine, settings, never));
   Planned planned{.report = {.model = options.model,
@@ -85,8 +85,8 @@ Result<std::vector<PlannedChoice>> Choices(const Planned& planned, uint64_t ram)
     PlannedChoice choice{.label = other.label(),
                          .bytes = other.bytes(),
                          .is_planned = other.label() == planned.label};
-    const PlannedModel scaled = report.planned.Scaled(static_cast<double>(choice.bytes) /
-                                                      static_cast<double>(report.planned.file_bytes));
+    const PlannedModel scaled = report.planned.Scaled(
+        static_cast<double>(choice.bytes) / static_cast<double>(report.planned.file_bytes));
     if (const std::optional<Fit> fit = scaled.fit_in(ram)) {
       TRY(const std::vector<BudgetSpeed> speeds,
           PredictSpeeds(scaled.needs, report.machine, {&*fit, 1}));
@@ -101,12 +101,13 @@ Result<PlanReport> MakePlan(const PlanOptions& options) {
   const EngineOptions& engine = options.common.engine;
   TRY(Planned planned, ReadModel(options));
   PlanReport& report = planned.report;
-  TRY(MachineSpeeds machine, FindSpeeds({.file = options.machine,
-                                         .is_measured = options.measures,
-                                         .threads = engine.threads,
-                                         .disk = {.folder = NearestFolder(report.folder), .file = planned.file},
-                                         .kept_in = CacheFolder()},
-                                        report.planned.needs));
+  TRY(MachineSpeeds machine,
+      FindSpeeds({.file = options.machine,
+                  .is_measured = options.measures,
+                  .threads = engine.threads,
+                  .disk = {.folder = NearestFolder(report.folder), .file = planned.file},
+                  .kept_in = CacheFolder()},
+                 report.planned.needs));
   report.machine = std::move(machine.rates);
   report.measured = std::move(machine.from);
   report.is_routing_known = RecordedHabitOf(report.planned.needs.family) != nullptr;

@@ -32,8 +32,7 @@ std::unique_ptr<ByteSource> Ranged(HubClient& client, const std::string& name,
                                    const std::string& address, uint64_t size) {
   return std::make_unique<RangedBytes>(
       name, size, [&client, address](uint64_t offset, uint64_t length) -> Result<std::string> {
-        TRY(const std::vector<std::byte> bytes, client.Read(address, offset, length));
-        return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+        return client.Read(address, offset, length);
       });
 }
 
@@ -68,8 +67,8 @@ Result<PlanSubject> OfRepository(const ModelName& name, const std::string& engin
   TRY(HubClient client, HubClient::Create(settings, stop));
   TRY(const HubListing listing, client.Files(name.repo, name.revision));
   TRY(const HubModel chosen, ChooseModel(listing.files, name));
-  TRY(ModelToLoad model, ModelToLoad::Open(chosen.files.front().path, engine,
-                                           OpenIn(client, name.repo, listing)));
+  TRY(ModelToLoad model,
+      ModelToLoad::Open(chosen.files.front().path, engine, OpenIn(client, name.repo, listing)));
   PlanSubject subject{.model = std::move(model),
                       .folder = settings.cache,
                       .to_fetch = chosen.bytes(),
@@ -88,9 +87,8 @@ Result<PlanSubject> AtAddress(const std::string& address, const std::string& eng
   TRY(ModelToLoad model, ModelToLoad::Open(address, engine, OpenAt(client)));
   const uint64_t bytes = model.gguf().file_bytes();
   std::error_code unknown;
-  PlanSubject subject{.model = std::move(model),
-                      .folder = fs::current_path(unknown).string(),
-                      .to_fetch = bytes};
+  PlanSubject subject{
+      .model = std::move(model), .folder = fs::current_path(unknown).string(), .to_fetch = bytes};
   TRY(subject.free_bytes, FreeBytesAt(subject.folder));
   return subject;
 }
@@ -99,8 +97,7 @@ Result<PlanSubject> AtAddress(const std::string& address, const std::string& eng
 
 Result<PlanSubject> FindSubject(const std::string& text, const std::string& engine,
                                 const HubSettings& settings, StopSignal& stop) {
-  TRY(const ModelName name,
-      ParseModelName(text, settings.endpoint, [](const std::string& path) {
+  TRY(const ModelName name, ParseModelName(text, settings.endpoint, [](const std::string& path) {
         std::error_code unknown;
         return fs::exists(path, unknown);
       }));

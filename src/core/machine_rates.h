@@ -24,6 +24,7 @@ struct MachineRates {
   uint64_t memory = 0;    // bytes that this process may take
   double disk = 0.0;      // bytes per second of direct reads, `io_depth` at a time
   uint32_t io_depth = 4;  // reads at a time
+  double barrier = 0.0;   // seconds in which all compute threads get work and have done it
   std::vector<KernelRate> kernels = {};
 
   // nullptr: the type was not measured.

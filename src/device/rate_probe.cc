@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <optional>
 #include <random>
 #include <span>
@@ -36,6 +35,13 @@ std::optional<ggml_type> TypeNamed(const std::string& name) {
   return std::nullopt;
 }
 
+double MedianOf(std::vector<double>& seconds) {
+  constexpr double kLeast = 1e-9;
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::ranges::nth_element(seconds, middle);
+  return std::max(*middle, kLeast);
+}
+
 class RateProbe {
  public:
   RateProbe(Team& team, const ExpertKernel& kernel, HostMemory& memory)
@@ -61,8 +67,8 @@ class RateProbe {
     return reinterpret_cast<std::byte*>(begin) +
            kernel_.activation_bytes(kRowWeights) * static_cast<size_t>(token);
   }
-  // Seconds of the fastest pass over `n_rows` rows.
-  Result<double> FastestPass(int64_t n_rows, int64_t n_tokens);
+  // Seconds of a pass over `n_rows` rows: the median.
+  Result<double> SecondsOfPass(int64_t n_rows, int64_t n_tokens);
 
   Team& team_;
   const ExpertKernel& kernel_;
@@ -98,7 +104,7 @@ Status RateProbe::Fill() {
   return {};
 }
 
-Result<double> RateProbe::FastestPass(int64_t n_rows, int64_t n_tokens) {
+Result<double> RateProbe::SecondsOfPass(int64_t n_rows, int64_t n_tokens) {
   std::vector<const std::byte*> activations;
   for (int64_t t = 0; t < n_tokens; ++t) activations.push_back(activation(t));
   const int64_t blocks = n_rows / kBlockRows;
@@ -123,18 +129,18 @@ Result<double> RateProbe::FastestPass(int64_t n_rows, int64_t n_tokens) {
                                  .is_interleaved = is_interleaved_});
     }
   };
-  double fastest = std::numeric_limits<double>::infinity();
+  std::vector<double> passes;
   const Clock::time_point start = Clock::now();
   do {
     const Clock::time_point begun = Clock::now();
     TRY_STATUS(team_.Run(work));
-    fastest = std::min(fastest, std::chrono::duration<double>(Clock::now() - begun).count());
+    passes.push_back(std::chrono::duration<double>(Clock::now() - begun).count());
   } while (Clock::now() - start < std::chrono::duration<double>(kSecondsOfType));
-  return std::max(fastest, 1e-9);
+  return MedianOf(passes);
 }
 
 Result<double> RateProbe::Decode() {
-  TRY(const double seconds, FastestPass(rows_, 1));
+  TRY(const double seconds, SecondsOfPass(rows_, 1));
   return static_cast<double>(row_bytes_) * static_cast<double>(rows_) / seconds;
 }
 
@@ -143,7 +149,7 @@ Result<double> RateProbe::Prompt() {
   const int64_t threads = team_.threads();
   const int64_t least = kBlockRows * threads;
   const int64_t rows = std::clamp(wanted / least * least, std::min(least, rows_), rows_);
-  TRY(const double seconds, FastestPass(rows, kPromptTokens));
+  TRY(const double seconds, SecondsOfPass(rows, kPromptTokens));
   return static_cast<double>(rows / kBlockRows * kBlockRows * kRowWeights * kPromptTokens) /
          seconds;
 }
@@ -166,6 +172,22 @@ Result<std::vector<KernelRate>> ProbeKernelRates(Team& team,
     rates.push_back({.type = name, .decode = decode, .prompt = prompt});
   }
   return rates;
+}
+
+Result<double> ProbeBarrier(Team& team) {
+  constexpr int kRounds = 400;
+  auto nothing = [](int /*thread*/, int /*n_threads*/) {};
+  std::vector<double> seconds;
+  Status ran;
+  TRY_STATUS(team.Hold([&] {
+    for (int i = 0; i < kRounds && ran; ++i) {
+      const Clock::time_point begun = Clock::now();
+      ran = team.Run(nothing);
+      seconds.push_back(std::chrono::duration<double>(Clock::now() - begun).count());
+    }
+  }));
+  TRY_STATUS(ran);
+  return MedianOf(seconds);
 }
 
 }  // namespace moestro

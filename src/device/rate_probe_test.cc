@@ -42,6 +42,13 @@ TEST_F(RateProbeTest, EveryTypeHasBothRates) {
   }
 }
 
+TEST_F(RateProbeTest, ThreadsTakeAMomentToComeTogether) {
+  const auto barrier = ProbeBarrier(*team_);
+  ASSERT_TRUE(barrier) << barrier.error().message;
+  EXPECT_GT(*barrier, 0.0);
+  EXPECT_LT(*barrier, 1.0);
+}
+
 TEST_F(RateProbeTest, AnUnknownTypeIsNamed) {
   const auto rates = ProbeKernelRates(*team_, {"q9_Z"});
   ASSERT_FALSE(rates);

@@ -336,9 +336,8 @@ Result<FilePlace> HubClient::Find(const std::string& address) {
   return place;
 }
 
-Result<std::vector<std::byte>> HubClient::Read(const std::string& address, uint64_t offset,
-                                               uint64_t length) {
-  if (length == 0) return std::vector<std::byte>();
+Result<std::string> HubClient::Read(const std::string& address, uint64_t offset, uint64_t length) {
+  if (length == 0) return std::string();
   const std::string what = address.substr(address.rfind('/') + 1);
   if (length > kMostReadBytes || offset > INT64_MAX - length) {
     return Fail(Errc::kInvalidRequest, "a part of {} of {} cannot be asked for", length,
@@ -367,9 +366,7 @@ Result<std::vector<std::byte>> HubClient::Read(const std::string& address, uint6
   }
   read_address_ = address;
   read_place_ = answer->address;
-  std::vector<std::byte> bytes(answer->body.size());
-  std::memcpy(bytes.data(), answer->body.data(), bytes.size());
-  return bytes;
+  return std::move(answer->body);
 }
 
 }  // namespace moestro

@@ -63,7 +63,7 @@ class HubClient {
   // Bytes [offset, offset + length) of what lies at the address, fewer where the file ends. Keeps
   // where the address led to, and follows it anew when that expires. REQUIRES: length <= 64 MiB.
   // kIo: also a server that cannot give a part of a file.
-  Result<std::vector<std::byte>> Read(const std::string& address, uint64_t offset, uint64_t length);
+  Result<std::string> Read(const std::string& address, uint64_t offset, uint64_t length);
 
  private:
   HubClient(HubSettings settings, StopSignal& stop, WebOptions options, RetryPolicy retry,

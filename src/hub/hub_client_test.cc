@@ -31,7 +31,7 @@ class HubClientTest : public ::testing::Test {
   std::string ReadText(HubClient& client, const std::string& path, uint64_t offset, uint64_t n) {
     const auto bytes = client.Read(client.AddressOf("o/r", kCommit, path), offset, n);
     if (!bytes) return "error: " + bytes.error().message;
-    return {reinterpret_cast<const char*>(bytes->data()), bytes->size()};
+    return *bytes;
   }
 
   std::string model_ = SomeBytes(100'000);

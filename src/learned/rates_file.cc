@@ -18,6 +18,8 @@ namespace {
 constexpr JsonFileKind kRatesKind{
     .format = "moestro machine", .version = 1, .what = "the speeds of a machine"};
 constexpr double kGiga = 1e9;
+constexpr double kMicro = 1e-6;
+constexpr double kMostMicros = 1e6;
 // Beyond these a value has the wrong unit.
 constexpr double kLeastRate = 1e-6;
 constexpr double kMostRate = 1e7;
@@ -58,6 +60,8 @@ Result<MachineRates> Parse(JsonView file) {
   rates.disk = disk * kGiga;
   TRY(const uint64_t depth, fields.Count("io_depth", 1, kMostReads));
   rates.io_depth = static_cast<uint32_t>(depth);
+  TRY(const double barrier, fields.Number("barrier_us", 0.0, kMostMicros));
+  rates.barrier = barrier * kMicro;
   const std::optional<JsonView> kernels = file.Find("kernels");
   if (!kernels || kernels->kind() != JsonKind::kArray || kernels->size() > kMostKernels) {
     return Fail(Errc::kInvalidFile, "'kernels' is not a list of at most {}", kMostKernels);
@@ -87,6 +91,7 @@ Json ToJson(const MachineRates& rates) {
       .Set("memory_bytes", rates.memory)
       .Set("disk_gb_per_s", rates.disk / kGiga)
       .Set("io_depth", rates.io_depth)
+      .Set("barrier_us", rates.barrier / kMicro)
       .Set("kernels", std::move(kernels));
   return json;
 }

@@ -19,6 +19,7 @@ MachineRates Some() {
           .memory = uint64_t{16} << 30,
           .disk = 2e9,
           .io_depth = 8,
+          .barrier = 4e-6,
           .kernels = {{.type = "q4_K", .decode = 21e9, .prompt = 90e9},
                       {.type = "f32", .decode = 30e9, .prompt = 20e9}}};
 }

@@ -134,8 +134,7 @@ class PlanHubTest : public PlanTest {
     const std::string folder = folder_.path() / "split";
     std::filesystem::create_directories(folder);
     const std::string split = WriteTinyModel(
-        folder,
-        {.arch = "qwen3moe", .type = "Q4_0", .layers = 4, .experts = 16, .shards = 2});
+        folder, {.arch = "qwen3moe", .type = "Q4_0", .layers = 4, .experts = 16, .shards = 2});
     for (const char* name : {"-00001-of-00002.gguf", "-00002-of-00002.gguf"}) {
       const std::string first = split.substr(0, split.find("-00001-of-"));
       split_bytes_ += Content(first + name).size();

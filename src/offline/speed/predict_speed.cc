@@ -11,8 +11,10 @@
 namespace moestro {
 namespace {
 
-// Seconds of a layer beside its products (bench/results/serial-2026-11-26.md).
-constexpr double kLayerSeconds = 48e-6;
+// Seconds of a layer beside its products, and the barriers in them
+// (bench/results/serial-2026-11-26.md: 48 us with seven barriers of a little over a microsecond).
+constexpr double kLayerSeconds = 39e-6;
+constexpr double kLayerBarriers = 7.0;
 // Costs of missing experts as engines measured them on machines with two cores and a disk of 1 to
 // 4 GB/s (Engine::ProbeCosts()): they hardly depend on the model.
 constexpr double kReadLatency = 60e-6;
@@ -132,7 +134,7 @@ Result<double> ResidentSeconds(const ModelNeeds& needs, const MachineRates& rate
   TRY(const double dense, SecondsOf(needs.dense, rates, &KernelRate::decode, &WeightUse::bytes));
   TRY(const double experts,
       SecondsOf(needs.experts, rates, &KernelRate::decode, &WeightUse::bytes));
-  return dense + experts + needs.n_layer * kLayerSeconds;
+  return dense + experts + needs.n_layer * (kLayerSeconds + kLayerBarriers * rates.barrier);
 }
 
 Result<std::vector<BudgetSpeed>> PredictSpeeds(const ModelNeeds& needs, const MachineRates& rates,
