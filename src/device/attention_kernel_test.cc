@@ -23,9 +23,9 @@ constexpr uint32_t kKeys = AttentionKernel::kKeys;
 constexpr uint32_t kLanes = AttentionKernel::kMaxLanes;
 
 // Aligned as the kernels ask.
-class Floats {
+class SomeFloats {
  public:
-  explicit Floats(size_t n) : values_(n + 16, 0.0F) {}
+  explicit SomeFloats(size_t n) : values_(n + 16, 0.0F) {}
   float* data() {
     return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(values_.data()) + 63) / 64 * 64);
   }
@@ -67,13 +67,13 @@ std::vector<float> Attend(const AttentionKernel& kernel, const Case& c, const Nu
                           uint32_t first, uint32_t n) {
   const uint32_t width = kernel.padded(c.dim_v);
   const size_t key_stride = c.dim_k + 3;
-  Floats queries(size_t{n} * c.dim_k);
-  Floats keys(kKeys * key_stride);
-  Floats turned(size_t{kKeys} * c.dim_k);
-  Floats values(size_t{kKeys} * width);
-  Floats scores(size_t{n} * kKeys);
-  Floats weights(size_t{n} * kLanes);
-  Floats sums(size_t{n} * width);
+  SomeFloats queries(size_t{n} * c.dim_k);
+  SomeFloats keys(kKeys * key_stride);
+  SomeFloats turned(size_t{kKeys} * c.dim_k);
+  SomeFloats values(size_t{kKeys} * width);
+  SomeFloats scores(size_t{n} * kKeys);
+  SomeFloats weights(size_t{n} * kLanes);
+  SomeFloats sums(size_t{n} * width);
   std::vector<float> largest(n, -std::numeric_limits<float>::infinity());
   std::copy_n(x.queries.data() + size_t{first} * c.dim_k, size_t{n} * c.dim_k, queries.data());
   for (uint32_t b = 0; b < c.blocks; ++b) {

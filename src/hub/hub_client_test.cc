@@ -13,13 +13,13 @@
 namespace moestro {
 namespace {
 
-const std::string kCommit(40, 'a');
+const std::string kListedCommit(40, 'a');
 
 class HubClientTest : public ::testing::Test {
  protected:
   HubClientTest() {
-    server_.Add("o/r", kCommit, "m-Q4_K_M.gguf", model_);
-    server_.Add("o/r", kCommit, "README.md", "read me", false);
+    server_.Add("o/r", kListedCommit, "m-Q4_K_M.gguf", model_);
+    server_.Add("o/r", kListedCommit, "README.md", "read me", false);
   }
   HubClient Client(const std::string& token = {}) {
     HubSettings settings = server_.Settings("");
@@ -29,7 +29,7 @@ class HubClientTest : public ::testing::Test {
     return *std::move(client);
   }
   std::string ReadText(HubClient& client, const std::string& path, uint64_t offset, uint64_t n) {
-    const auto bytes = client.Read(client.AddressOf("o/r", kCommit, path), offset, n);
+    const auto bytes = client.Read(client.AddressOf("o/r", kListedCommit, path), offset, n);
     if (!bytes) return "error: " + bytes.error().message;
     return *bytes;
   }
@@ -44,7 +44,7 @@ TEST_F(HubClientTest, ListsFilesOfACommit) {
   HubClient client = Client();
   const auto listing = client.Files("o/r", "main");
   ASSERT_TRUE(listing) << listing.error().message;
-  EXPECT_EQ(listing->commit, kCommit);
+  EXPECT_EQ(listing->commit, kListedCommit);
   ASSERT_EQ(listing->files.size(), 2);
   EXPECT_EQ(listing->files[0].size, model_.size());
   EXPECT_EQ(listing->files[0].sha256.size(), 64);
@@ -56,7 +56,7 @@ TEST_F(HubClientTest, FindsWhereBytesAre) {
   const auto place = client.Find(client.AddressOf("o/r", "main", "m-Q4_K_M.gguf"));
   ASSERT_TRUE(place) << place.error().message;
   EXPECT_TRUE(place->address.starts_with(server_.contents())) << place->address;
-  EXPECT_EQ(place->commit, kCommit);
+  EXPECT_EQ(place->commit, kListedCommit);
   EXPECT_EQ(place->etag.size(), 64);
   EXPECT_EQ(place->size, model_.size());
 }

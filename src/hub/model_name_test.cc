@@ -9,7 +9,7 @@ namespace moestro {
 namespace {
 
 constexpr const char* kEndpoint = "https://hub.test";
-const std::string kCommit(40, 'a');
+const std::string kTypedCommit(40, 'a');
 
 ModelName Parse(const std::string& text, bool is_there = false) {
   const auto name = ParseModelName(text, kEndpoint, [&](const std::string&) { return is_there; });
@@ -45,7 +45,7 @@ TEST(ModelNameTest, TakesWhatPeopleType) {
   EXPECT_EQ(Parse("hf:owner/repo:UD-IQ2_XXS"), Hub("owner/repo", "UD-IQ2_XXS"));
   EXPECT_EQ(Parse("owner/repo@v1.0"), Hub("owner/repo", "", "v1.0"));
   EXPECT_EQ(Parse("owner/repo:Q8_0@refs/pr/3"), Hub("owner/repo", "Q8_0", "refs/pr/3"));
-  EXPECT_EQ(Parse("owner/repo@" + kCommit + ":Q8_0"), Hub("owner/repo", "Q8_0", kCommit));
+  EXPECT_EQ(Parse("owner/repo@" + kTypedCommit + ":Q8_0"), Hub("owner/repo", "Q8_0", kTypedCommit));
   EXPECT_EQ(Parse("hf:owner/repo/a/b.gguf"), Hub("owner/repo", "", "main", "a/b.gguf"));
   EXPECT_EQ(Parse("hf:owner/repo/b.gguf@v2"), Hub("owner/repo", "", "v2", "b.gguf"));
 }

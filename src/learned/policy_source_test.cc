@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const ModelId kModel = {
+const ModelId kPolicyModel = {
     .name = "m.gguf", .fingerprint = 5, .shape = {.n_layer = 2, .n_expert = 8, .n_used = 2}};
 
 struct Asked {
@@ -43,7 +43,7 @@ class PolicySourceTest : public ::testing::Test {
   }
   Result<PolicyChoice> Choose(const Asked& options) const {
     TRY(const PolicySource source, PolicySource::Find(options.policy, options.file, model_));
-    return source.Choose(kModel, 4);
+    return source.Choose(kPolicyModel, 4);
   }
   std::string Chosen(const Asked& options) const {
     const auto choice = Choose(options);
@@ -57,17 +57,17 @@ class PolicySourceTest : public ::testing::Test {
 TEST_F(PolicySourceTest, TheMoreExplicitOneWins) {
   Asked options;
   EXPECT_EQ(Chosen(options), PolicyChoice{}.name);
-  Put(TuningBeside(model_), "fld", kModel);
+  Put(TuningBeside(model_), "fld", kPolicyModel);
   EXPECT_EQ(Chosen(options), "fld");
   options.file = folder_ / "other.json";
-  Put(options.file, "lfru", kModel);
+  Put(options.file, "lfru", kPolicyModel);
   EXPECT_EQ(Chosen(options), "lfru");
   options.policy = PolicyChoice{.name = "lru"};
   EXPECT_EQ(Chosen(options), "lru");
 }
 
 TEST_F(PolicySourceTest, ABadTuningIsNamedWithTheRemedy) {
-  ModelId foreign = kModel;
+  ModelId foreign = kPolicyModel;
   foreign.fingerprint = 6;
   const std::string beside = TuningBeside(model_);
   Put(beside, "fld", foreign);
