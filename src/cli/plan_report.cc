@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/format.h"
+#include "base/printable.h"
 
 namespace moestro {
 namespace {
@@ -91,8 +92,8 @@ std::string ChoicesText(const PlanReport& r) {
   if (r.choices.empty()) return {};
   std::string text = "\nfiles, the best first   size         decode tok/s in that memory\n";
   for (const PlannedChoice& choice : r.choices) {
-    text += Format("{} {:<22} {:>10}   {:>12}\n", choice.is_planned ? "*" : " ", choice.label,
-                   FormatBytes(choice.bytes),
+    text += Format("{} {:<22} {:>10}   {:>12}\n", choice.is_planned ? "*" : " ",
+                   Printable(choice.label), FormatBytes(choice.bytes),
                    choice.decode ? SpeedText(*choice.decode) : "does not fit");
   }
   return text;

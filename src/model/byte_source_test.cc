@@ -93,6 +93,30 @@ TEST(RangedBytes, FewerBytesThanAskedForAreAnError) {
   EXPECT_NE(range.error().message.find("there"), std::string::npos);
 }
 
+// Each string of an array is passed over, and the next one's length lies in another range: what is
+// fetched of a directory has an end all the same.
+TEST(RangedBytes, ADirectoryOfHugeStringsIsNotFetchedToItsEnd) {
+  constexpr uint64_t kLength = 70 * kMiB;
+  RawHeader header(0, 1);
+  header.Key("tokenizer.ggml.tokens", GGUF_TYPE_ARRAY).Number(uint32_t{GGUF_TYPE_STRING});
+  header.Number(uint64_t{1} << 20);
+  uint64_t fetched = 0;
+  const OpenBytes open = [&](const std::string& name) -> Result<std::unique_ptr<ByteSource>> {
+    return std::make_unique<RangedBytes>(
+        name, uint64_t{1} << 60, [&](uint64_t offset, uint64_t length) -> Result<std::string> {
+          fetched += length;
+          std::string bytes = offset == 0 ? header.bytes() : std::string();
+          bytes.append(reinterpret_cast<const char*>(&kLength), sizeof(kLength));
+          bytes.resize(length, 'x');
+          return bytes;
+        });
+  };
+  const auto file = GgufFile::Open("https://there/model.gguf", open);
+  ASSERT_FALSE(file);
+  EXPECT_NE(file.error().message.find("goes on after"), std::string::npos) << file.error().message;
+  EXPECT_LT(fetched, 512 * kMiB);
+}
+
 // The same header through ranges as from the file.
 TEST(RangedBytes, AHeaderElsewhereIsTheFilesOwn) {
   const TempFolder folder;

@@ -61,6 +61,12 @@ Result<gguf_type> ReadValueType(FileCursor& in, const std::string& key) {
               Printable(key), type, GGUF_TYPE_COUNT - 1);
 }
 
+Status CheckHeaderEnds(const FileCursor& in, const std::string& key) {
+  if (in.position() <= kMaxHeaderBytes) return {};
+  return Fail(Errc::kInvalidFile, "{}: the header goes on after {}, at metadata '{}'", in.path(),
+              FormatBytes(kMaxHeaderBytes), Printable(key));
+}
+
 Status ReadArray(FileCursor& in, const std::string& key, MetaValue& value) {
   value.is_array = true;
   TRY(value.type, ReadValueType(in, key));
@@ -78,6 +84,8 @@ Status ReadArray(FileCursor& in, const std::string& key, MetaValue& value) {
     for (uint64_t i = 0; i < value.count; ++i) {
       TRY(const uint64_t length, in.Read<uint64_t>("a string in an array"));
       TRY_STATUS(in.Skip(length, "a string in an array"));
+      // Here, not only behind the array: what lies elsewhere is fetched for each string.
+      TRY_STATUS(CheckHeaderEnds(in, key));
     }
     return {};
   }
@@ -98,10 +106,7 @@ Result<MetaValue> ReadValue(FileCursor& in, const std::string& key) {
     value.raw.resize(ElementBytes(value.type));
     TRY_STATUS(in.ReadBytes(value.raw.data(), value.raw.size(), "a metadata value"));
   }
-  if (in.position() > kMaxHeaderBytes) {
-    return Fail(Errc::kInvalidFile, "{}: the header goes on after {}, at metadata '{}'", in.path(),
-                FormatBytes(kMaxHeaderBytes), Printable(key));
-  }
+  TRY_STATUS(CheckHeaderEnds(in, key));
   return value;
 }
 

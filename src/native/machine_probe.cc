@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "native/machine_probe.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
@@ -12,6 +14,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/format.h"
 #include "base/output_file.h"
 #include "base/system_limits.h"
 #include "device/cpu_device.h"
@@ -67,6 +70,7 @@ Status DiskProbe::Open(const std::string& path) {
   for (uint64_t at = 0; at + kRegionBytes <= bytes; at += kRegionBytes) {
     regions_.push_back({.file = 0, .offset = at, .length = kRegionBytes});
   }
+  if (regions_.empty()) regions_.push_back({.file = 0, .offset = 0, .length = bytes});
   for (const uint32_t depth : kIoDepths) speeds_.push_back({.depth = depth});
   return {};
 }
@@ -93,6 +97,17 @@ bool IsLarge(const std::string& file) {
   return !file.empty() && std::filesystem::file_size(file, unknown) >= kLeastFile && !unknown;
 }
 
+// Reads go on from a file that has no name any more.
+Status OpenDisk(const ProbedDisk& where, DiskProbe& disk) {
+  if (IsLarge(where.file)) return disk.Open(where.file);
+  const std::string path = Format("{}/.moestro-disk-probe-{}", where.folder, ::getpid());
+  const Result<OutputFile> written = WriteFile(path);
+  if (written) return disk.Open(path);
+  // A folder that takes no file may still hold a small one to read.
+  if (!where.file.empty()) return disk.Open(where.file);
+  return std::unexpected(written.error());
+}
+
 }  // namespace
 
 Result<std::string> ProcessorName(uint32_t threads) {
@@ -105,15 +120,8 @@ Result<MachineRates> MeasureMachine(const MachineProbe& probe) {
   MachineRates rates{.cpu = device.description(),
                      .threads = device.threads(),
                      .memory = AvailableMemory() + ResidentMemory()};
-  const bool is_there = IsLarge(probe.disk.file);
-  const std::string path = is_there ? probe.disk.file : probe.disk.folder + "/disk-probe";
-  std::optional<OutputFile> written;
-  if (!is_there) {
-    TRY(OutputFile file, WriteFile(path));
-    written.emplace(std::move(file));
-  }
   DiskProbe disk;
-  TRY_STATUS(disk.Open(path));
+  TRY_STATUS(OpenDisk(probe.disk, disk));
   TRY(Team team, Team::Create(device));
   TRY_STATUS(disk.Round());
   TRY(rates.kernels, ProbeKernelRates(team, probe.types));

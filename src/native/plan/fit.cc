@@ -19,6 +19,8 @@ namespace {
 // Code, libraries, vocabulary, heap and ggml's graph buffers, as seen with models of 0.02 to 30
 // billion parameters. Only for this estimate: the engine measures its own process.
 constexpr uint64_t kProcessEstimate = 160 * kMiB;
+// Of memory, in the tables of sizes.
+constexpr uint64_t kLargestSize = uint64_t{1} << 50;
 
 }  // namespace
 
@@ -66,7 +68,8 @@ std::vector<Fit> WhatFits(const ExpertCatalog& catalog, uint32_t n_used, const F
   }
   std::vector<uint64_t> budgets = {AlignUp(smallest, kMiB)};
   // 256, 384, 512, 768 MiB, 1, 1.5, 2, 3, 4, 6, 8 GiB and so on: the sizes that memory comes in.
-  for (uint64_t size = 256 * kMiB; size < everything; size *= 2) {
+  const uint64_t last = std::min(everything, kLargestSize);
+  for (uint64_t size = 256 * kMiB; size < last; size *= 2) {
     for (const uint64_t budget : {size, size + size / 2}) {
       if (budget > budgets.front() && budget < everything) budgets.push_back(budget);
     }
@@ -98,7 +101,7 @@ std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const Mode
   const uint64_t bytes = catalog.total_bytes();
   const uint64_t everything = work + dense + bytes;
   std::vector<uint64_t> sizes;
-  for (uint64_t size = 256 * kMiB; size < everything; size *= 2) {
+  for (uint64_t size = 256 * kMiB; size < std::min(everything, kLargestSize); size *= 2) {
     for (const uint64_t vram : {size, size + size / 2}) {
       if (vram > work && vram < everything) sizes.push_back(vram);
     }

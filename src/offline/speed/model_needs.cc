@@ -49,14 +49,15 @@ void SetMeanExpert(ModelNeeds& needs) {
 
 }  // namespace
 
+bool IsExpertsName(std::string_view name) { return name.contains("_exps"); }
+
 ModelNeeds NeedsByName(const GgufFile& file, const std::string& family, const MoeShape& shape) {
-  constexpr std::string_view kExperts = "_exps";
   constexpr std::string_view kEmbedding = "token_embd.weight";
   ModelNeeds needs{.family = family, .shape = shape, .n_layer = shape.n_layer};
   const bool is_tied = file.Find("output.weight") == nullptr;
   for (const TensorInfo& tensor : file.tensors()) {
     if (tensor.ne[1] == 1 || (tensor.name == kEmbedding && !is_tied)) continue;
-    if (!tensor.name.contains(kExperts)) {
+    if (!IsExpertsName(tensor.name)) {
       Add(needs.dense, tensor.type, tensor.extent.length, WeightsOf(tensor));
       continue;
     }

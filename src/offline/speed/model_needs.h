@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "core/model_id.h"
 #include "model/model_file.h"
@@ -30,7 +31,10 @@ struct ModelNeeds {
 };
 
 ModelNeeds NeedsOf(const ModelFile& model);
+// Whether a tensor of that name holds matrices of experts.
+bool IsExpertsName(std::string_view name);
 // Of a model that only libllama knows, by the names of tensors.
+// REQUIRES: 0 < n_used <= n_expert.
 ModelNeeds NeedsByName(const GgufFile& file, const std::string& family, const MoeShape& shape);
 
 }  // namespace moestro

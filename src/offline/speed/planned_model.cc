@@ -2,9 +2,11 @@
 #include "offline/speed/planned_model.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/bytes.h"
 #include "base/format.h"
+#include "base/printable.h"
 #include "engine/plan/memory_plan.h"
 #include "native/catalog.h"
 #include "native/joined_keys.h"
@@ -17,6 +19,7 @@ namespace {
 // parameters.
 constexpr uint64_t kHostedWork = 320 * kMiB;
 constexpr uint64_t kHostedProcess = 192 * kMiB;
+constexpr uint64_t kMostPositionBytes = kGiB;
 
 Status ReadNative(const ModelToLoad& model, const ContextWish& wish, PlannedModel& planned) {
   const ModelFile& file = model.native();
@@ -32,20 +35,45 @@ Status ReadNative(const ModelToLoad& model, const ContextWish& wish, PlannedMode
   return {};
 }
 
-Status ReadHosted(const ModelToLoad& model, const ContextWish& wish, PlannedModel& planned) {
-  const MoeShape& shape = model.id().shape;
-  planned.engine = "hosted";
-  planned.title = model.arch_name();
-  planned.refusal = model.refusal();
-  planned.needs = NeedsByName(model.gguf(), model.arch_name(), shape);
-  if (planned.needs.all_experts == 0) {
+// By the tensors: metadata may count layers without experts, and may differ between layers.
+Result<MoeShape> HostedShape(const ModelToLoad& model) {
+  constexpr uint32_t kMost = 4096;
+  MoeShape shape{.n_used = model.id().shape.n_used};
+  std::set<std::string> layers;
+  for (const TensorInfo& tensor : model.gguf().tensors()) {
+    if (!IsExpertsName(tensor.name) || tensor.ne[2] < 2) continue;
+    const uint64_t experts = static_cast<uint64_t>(tensor.ne[2]);
+    shape.n_expert =
+        static_cast<uint32_t>(std::clamp<uint64_t>(experts, shape.n_expert, kMost + 1));
+    layers.insert(tensor.name.substr(0, tensor.name.find("ffn_")));
+  }
+  shape.n_layer = static_cast<uint32_t>(layers.size());
+  if (layers.empty()) {
     return Fail(Errc::kUnsupported, "{} has no experts: every program runs it as fast",
                 model.id().name);
   }
+  const bool is_sane = shape.n_layer <= kMost && shape.n_expert <= kMost && shape.n_used >= 1 &&
+                       shape.n_used <= shape.n_expert;
+  if (is_sane) return shape;
+  return Fail(Errc::kUnsupported, "{}: {} of {} experts in {} layers are used, which no model does",
+              model.id().name, shape.n_used, shape.n_expert, shape.n_layer);
+}
+
+Status ReadHosted(const ModelToLoad& model, const ContextWish& wish, PlannedModel& planned) {
+  TRY(const MoeShape shape, HostedShape(model));
+  planned.engine = "hosted";
+  planned.title = Printable(model.arch_name());
+  planned.refusal = model.refusal();
+  planned.needs = NeedsByName(model.gguf(), planned.title, shape);
   const uint64_t part = planned.needs.expert_bytes / kMatrices;
   planned.catalog.pools = {{.slice_bytes = {part, part, planned.needs.expert_bytes - 2 * part},
                             .experts = uint64_t{shape.n_layer} * shape.n_expert}};
   TRY(const uint64_t position, model.PositionBytes(wish.kv_type));
+  if (position > kMostPositionBytes) {
+    return Fail(Errc::kInvalidFile,
+                "{}: keys and values of a position take {}, which no model does", model.id().name,
+                FormatBytes(position));
+  }
   uint64_t dense = 0;
   for (const TensorInfo& tensor : model.gguf().tensors()) dense += tensor.extent.length;
   planned.fixed = {.dense = dense - planned.needs.all_experts,
@@ -68,7 +96,8 @@ Result<PlannedModel> PlannedModel::Of(const ModelToLoad& model, const ContextWis
 
 PlannedModel PlannedModel::Scaled(double times) const {
   const auto scale = [times](uint64_t& bytes) {
-    bytes = static_cast<uint64_t>(static_cast<double>(bytes) * times);
+    constexpr double kMost = 0x1p50;  // sizes that a hub lists are not checked
+    bytes = static_cast<uint64_t>(std::min(static_cast<double>(bytes) * times, kMost));
   };
   PlannedModel scaled = *this;
   scale(scaled.file_bytes);

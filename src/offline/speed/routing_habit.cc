@@ -33,18 +33,27 @@ class HabitRouter {
   // K experts, each once.
   void Choose(std::mt19937_64& random, std::vector<ExpertId>& experts) {
     std::vector<ExpertId> chosen;
+    is_chosen_.assign(by_rank_.size(), false);
+    const auto choose = [&](ExpertId e) {
+      if (chosen.size() == n_used_ || is_chosen_[e.value]) return;
+      is_chosen_[e.value] = true;
+      chosen.push_back(e);
+    };
     for (const ExpertId e : last_) {
-      if (Uniform(random) < habit_.again) chosen.push_back(e);
+      if (Uniform(random) < habit_.again) choose(e);
     }
-    while (chosen.size() < n_used_) {
-      const ExpertId e = Draw(random);
-      if (!std::ranges::contains(chosen, e)) chosen.push_back(e);
+    for (uint32_t draws = 0; chosen.size() < n_used_ && draws < kMostDraws * n_used_; ++draws) {
+      choose(Draw(random));
     }
+    // Where nearly all are used, those left are hardly ever drawn.
+    for (const uint16_t e : by_rank_) choose(ExpertId{e});
     experts.append_range(chosen);
     last_ = std::move(chosen);
   }
 
  private:
+  static constexpr uint32_t kMostDraws = 16;  // for each expert
+
   ExpertId Draw(std::mt19937_64& random) const {
     const auto at = std::ranges::upper_bound(sums_, Uniform(random) * sums_.back());
     const auto rank = std::min<size_t>(static_cast<size_t>(at - sums_.begin()), sums_.size() - 1);
@@ -56,6 +65,7 @@ class HabitRouter {
   std::vector<uint16_t> by_rank_;  // experts, likeliest first
   std::vector<double> sums_;       // of chances up to a rank
   std::vector<ExpertId> last_;     // of the token before
+  std::vector<bool> is_chosen_;    // scratch
 };
 
 }  // namespace

@@ -51,8 +51,10 @@ TEST(RoutingHabit, TheSameForTheSameSeed) {
   EXPECT_NE(of(3), of(4));
 }
 
+// The rarest of thousands would be drawn once in a hundred thousand times.
 TEST(RoutingHabit, AllExpertsOfALayerMayBeUsed) {
-  const auto trace = TraceOf({.n_layer = 1, .n_expert = 8, .n_used = 8}, kRecordedRouting, 5, 1);
+  const MoeShape all{.n_layer = 1, .n_expert = 4096, .n_used = 4096};
+  const auto trace = TraceOf(all, kRecordedRouting, 5, 1);
   ASSERT_TRUE(trace) << trace.error().message;
   EXPECT_EQ(trace->tokens(), 5U);
 }
