@@ -2,7 +2,6 @@
 #include "serve/service_notice.h"
 
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
