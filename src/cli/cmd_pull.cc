@@ -113,7 +113,7 @@ Status Run(const PullOptions& options) {
   }
   const HubCache cache(settings.cache);
   StopSignal stop;
-  const StopOnInterrupt interrupts(stop);
+  const StopOnInterrupt on_interrupt(stop);
   TRY(HubClient client, HubClient::Create(settings, stop));
   TRY(const PullPlan plan, PlanPull(client, cache, name));
   Output output(STDOUT_FILENO);

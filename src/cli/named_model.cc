@@ -53,7 +53,7 @@ std::unexpected<Error> NotHere(const ModelName& name, const HubCache& cache) {
 Result<std::string> FetchModel(const ModelName& name, const HubSettings& settings,
                                const HubCache& cache, bool may_fetch) {
   StopSignal stop;
-  const StopOnInterrupt interrupts(stop);
+  const StopOnInterrupt on_interrupt(stop);
   TRY(HubClient client, HubClient::Create(settings, stop));
   TRY(const PullPlan plan, PlanPull(client, cache, name));
   TRY_STATUS(CheckRoom(plan, cache));

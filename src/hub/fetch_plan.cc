@@ -65,8 +65,10 @@ HeadVerdict FetchPlan::OnHead(uint64_t number, const WebHead& head) {
     return HeadVerdict::kTakeWhole;
   }
   if (head.status == 416) return HeadVerdict::kOtherSize;
-  if (head.status == 401 || head.status == 403 || head.status == 404 || head.status == 410 ||
-      (head.status >= 300 && head.status < 400)) {
+  // An address of a store that has expired is 403 for one and 400 for another.
+  const bool is_expired = head.status == 400 || head.status == 401 || head.status == 403 ||
+                          head.status == 404 || head.status == 410;
+  if (is_expired || (head.status >= 300 && head.status < 400)) {
     return HeadVerdict::kResolveAgain;
   }
   return IsPassing(head.status) ? HeadVerdict::kTryAgain : HeadVerdict::kRefused;

@@ -132,13 +132,13 @@ TEST(FetchPlanTest, HeadsThatDoNotFit) {
   EXPECT_EQ(verdict(Part(1, 10, 35)), HeadVerdict::kTryAgain);
   EXPECT_EQ(verdict(Part(0, 11, 35)), HeadVerdict::kTryAgain);
   EXPECT_EQ(verdict({.status = 206}), HeadVerdict::kTryAgain);
-  for (const int status : {401, 403, 404, 410, 302}) {
+  for (const int status : {400, 401, 403, 404, 410, 302}) {
     EXPECT_EQ(verdict({.status = status}), HeadVerdict::kResolveAgain) << status;
   }
   for (const int status : {429, 500, 503}) {
     EXPECT_EQ(verdict({.status = status}), HeadVerdict::kTryAgain) << status;
   }
-  EXPECT_EQ(verdict({.status = 400}), HeadVerdict::kRefused);
+  EXPECT_EQ(verdict({.status = 405}), HeadVerdict::kRefused);
 }
 
 TEST(FetchPlanTest, ALongerReplyHasNoRoom) {
