@@ -30,6 +30,9 @@ std::string LowerCase(std::string_view text) {
 }
 
 std::optional<std::string> OriginOf(std::string_view address) {
+  // Programs differ in where a host ends before such bytes: libcurl takes "a\\@b" for b's.
+  const auto is_plain = [](char c) { return c > ' ' && c < 0x7f && c != '\\'; };
+  if (!std::ranges::all_of(address, is_plain)) return std::nullopt;
   const std::string scheme = LowerCase(address.substr(0, address.find("://")));
   if (scheme != "https" && scheme != "http") return std::nullopt;
   const std::string_view authority = AuthorityOf(address);

@@ -175,6 +175,11 @@ Result<Removal> RemoveModel(const HubCache& cache, const ModelName& name) {
     }
   }
   TRY(const auto found, cache.Find(name));
+  // Another snapshot may stand in where a model is to be used, not where it is to go.
+  if (found && found->revision != name.revision && found->commit != name.revision) {
+    return Fail(Errc::kInvalidRequest, "{} is not there; to remove the one that is, write {}",
+                TextOf(name), Printable(found->name(), 400));
+  }
   if (found) return RemoveWhole(cache, *found);
   return RemoveParts(cache, name);
 }

@@ -205,6 +205,14 @@ uint64_t HubModel::bytes() const {
   return sum;
 }
 
+bool HubModel::is_complete() const {
+  if (files.size() != n_parts) return false;
+  for (size_t i = 0; n_parts > 1 && i < n_parts; ++i) {
+    if (PartNumber(files[i]) != i + 1) return false;
+  }
+  return true;
+}
+
 std::vector<HubModel> ModelsIn(std::span<const HubFile> files) {
   std::map<std::pair<std::string, size_t>, HubModel> by_name;  // (name, parts)
   for (const HubFile& file : files) {

@@ -28,7 +28,7 @@ struct HubModel {
   std::vector<HubFile> files;
   size_t n_parts = 1;  // that its file names promise
 
-  bool is_complete() const { return files.size() == n_parts; }
+  bool is_complete() const;  // each part once
   uint64_t bytes() const;
   // What a person types behind the repository's name; the name if there is no quantisation.
   const std::string& label() const { return quantisation.empty() ? name : quantisation; }

@@ -71,6 +71,12 @@ TEST(ChooseFileTest, AMissingPartIsSaid) {
   EXPECT_TRUE(Chosen(files, Name("Q4_0")).contains("of the 3 parts of m-Q4_0 only 2"));
 }
 
+TEST(ChooseFileTest, OnePartTwiceIsNotTwoParts) {
+  const auto files = Files({{"m-Q4_0-00001-of-00002.gguf", 1}, {"m-Q4_0-00001-of-00002.GGUF", 1}});
+  EXPECT_TRUE(Chosen(files, Name("Q4_0")).contains("of the 2 parts"))
+      << Chosen(files, Name("Q4_0"));
+}
+
 TEST(ChooseFileTest, TwoFilesThatMatchAreNamed) {
   const auto files = Files({{"a-Q4_0.gguf", 2}, {"b-Q4_0.gguf", 1}, {"b-Q8_0.gguf", 3}});
   const std::string error = Chosen(files, Name("Q4_0"));

@@ -128,9 +128,10 @@ Status FileFetch::AskForMore() {
                                  return IsTaken(verdict);
                                },
                            .on_body =
-                               [this, number](std::span<const std::byte> bytes) {
+                               [this, slot, number](std::span<const std::byte> bytes) {
                                  if (must_start_again_ || !fault_) return false;
                                  Take(number, bytes);
+                                 running_[*slot].bytes += bytes.size();
                                  return fault_.has_value();
                                }}));
     *slot = id;
@@ -183,6 +184,7 @@ Status FileFetch::OnEnd(const WebEnd& end) {
   switch (running.verdict.value_or(HeadVerdict::kTryAgain)) {
     case HeadVerdict::kTake:
     case HeadVerdict::kTakeWhole:
+      if (running.bytes == 0) return OnFailure(end, "no bytes came");
       retries_->Progressed();
       redirects_ = 0;
       return {};

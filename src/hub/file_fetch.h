@@ -52,6 +52,7 @@ class FileFetch {
   struct Running {
     uint64_t number = 0;  // the plan's
     std::optional<HeadVerdict> verdict = {};
+    uint64_t bytes = 0;  // that came
   };
 
   Status Begin();

@@ -212,6 +212,16 @@ TEST_F(FileFetchTest, AWholeFileIsTakenFromTheBeginning) {
   EXPECT_EQ(server_.AskedForContent().size(), 1);
 }
 
+// Each is a failure like any other, or the same part would be asked for without end.
+TEST_F(FileFetchTest, RepliesWithoutBytesAreGivenUp) {
+  server_.OnReply([](const Asked& asked, Answer& answer, size_t) {
+    if (asked.is_for_content()) answer.body.clear();
+  });
+  const Status status = Fetch();
+  ASSERT_FALSE(status);
+  EXPECT_LT(server_.AskedForContent().size(), 100);
+}
+
 TEST_F(FileFetchTest, AnEtagThatChangesBetweenTwoTriesStartsAgain) {
   FetchUntil(60'000);
   // Had the old bytes stayed, the hash would not be right.

@@ -2,6 +2,7 @@
 #include "hub/hub_cache.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/format.h"
 #include "base/output_file.h"
 #include "base/printable.h"
 #include "hub/fetch_state.h"
@@ -229,15 +231,22 @@ Status HubCache::MakeFolders(const std::string& repo) const {
   return MakeFolder(layout_.LockFolder(repo));
 }
 
+bool HubCache::IsLinked(const std::string& repo, const std::string& commit, const std::string& path,
+                        const std::string& etag) const {
+  std::error_code error;
+  const fs::path target = fs::read_symlink(layout_.Snapshot(repo, commit) + "/" + path, error);
+  return !error && target == HubLayout::LinkTarget(path, etag);
+}
+
 Status HubCache::Link(const std::string& repo, const std::string& commit, const std::string& path,
                       const std::string& etag) const {
   const std::string link = layout_.Snapshot(repo, commit) + "/" + path;
   const std::string target = HubLayout::LinkTarget(path, etag);
   TRY_STATUS(MakeFolder(fs::path(link).parent_path().string()));
+  if (IsLinked(repo, commit, path, etag)) return {};
+  // Aside and renamed: a reader sees the link before or this one. Others may do the same.
+  const std::string aside = Format("{}.moestro-link-{}", link, getpid());
   std::error_code error;
-  if (fs::read_symlink(link, error) == target) return {};
-  // Aside and renamed: a reader sees the link before or this one.
-  const std::string aside = link + ".moestro-link";
   fs::remove(aside, error);
   fs::create_symlink(target, aside, error);
   if (!error) fs::rename(aside, link, error);

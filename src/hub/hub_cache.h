@@ -59,6 +59,9 @@ class HubCache {
   bool HasBlob(const std::string& repo, const std::string& etag, uint64_t size) const;
   // The folders of a repository and of its locks. kIo: names the folder and what to do.
   Status MakeFolders(const std::string& repo) const;
+  // `path` of a snapshot is a link to the content.
+  bool IsLinked(const std::string& repo, const std::string& commit, const std::string& path,
+                const std::string& etag) const;
   // Makes `path` of a snapshot a link to a content. kIo.
   Status Link(const std::string& repo, const std::string& commit, const std::string& path,
               const std::string& etag) const;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "hub/address.h"
 #include "hub/model_name.h"
 
 namespace moestro {
@@ -31,12 +32,14 @@ std::optional<HubFile> FileOf(const JsonView& entry) {
   const bool is_large = lfs && lfs->kind() == JsonKind::kObject;
   if (is_large) file.sha256 = text(*lfs, "oid");
   if (file.sha256.starts_with("sha256:")) file.sha256.erase(0, 7);
+  file.sha256 = LowerCase(file.sha256);
   const auto size = (is_large && lfs->Find("size")) ? lfs->Find("size") : entry.Find("size");
   const auto bytes = size ? size->integer() : std::nullopt;
   if (!IsSafePath(file.path) || !bytes || *bytes < 0) return std::nullopt;
   file.size = static_cast<uint64_t>(*bytes);
   if (!IsHex(file.sha256, 64)) file.sha256.clear();
-  if (!IsHex(file.git_id, 40)) file.git_id.clear();
+  // Of a large file git's name is its pointer's: no hash of what comes.
+  if (is_large || !IsHex(file.git_id, 40)) file.git_id.clear();
   return file;
 }
 

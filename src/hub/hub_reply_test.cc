@@ -53,6 +53,20 @@ TEST(HubReplyTest, HostileFilesArePassedOver) {
   EXPECT_EQ(odd->at(0).sha256 + odd->at(0).git_id, "");
 }
 
+// Git's name of a large file is that of a pointer, and no hash of what comes.
+TEST(HubReplyTest, ALargeFileHasItsOwnHashOrNone) {
+  const std::string upper = "ABCDEF" + kSha.substr(6);
+  const std::string lower = "abcdef" + kSha.substr(6);
+  for (const auto& [said, taken] : {std::pair(upper, lower), std::pair("sha256:" + lower, lower),
+                                    std::pair(std::string("x"), std::string())}) {
+    const auto files = ParseTree(R"([{"type":"file","path":"b.gguf","size":9,"oid":")" + kGitId +
+                                 R"(","lfs":{"oid":")" + said + R"(","size":5}}])");
+    ASSERT_TRUE(files);
+    EXPECT_EQ(files->at(0).sha256, taken);
+    EXPECT_EQ(files->at(0).git_id, "");
+  }
+}
+
 TEST(HubReplyTest, DeepAndHugeRepliesAreRefused) {
   EXPECT_FALSE(ParseTree(std::string(1'000'000, '[')));
   std::string huge = "[";

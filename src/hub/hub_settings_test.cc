@@ -85,7 +85,9 @@ TEST(HubSettingsTest, TheTokenGoesToTheEndpointAlone) {
   EXPECT_TRUE(MayHaveToken(settings, "https://HUB.test:443/y"));
   for (const char* address :
        {"https://hub.test.evil.test/", "https://hub.test:8443/", "http://hub.test/",
-        "https://hub.test@evil.test/", "https://evil.test/?https://hub.test/", "hub.test"}) {
+        "https://hub.test@evil.test/", "https://evil.test/?https://hub.test/", "hub.test",
+        "https://hub.test\\@evil.test/", "https://hub.test\t@evil.test/",
+        "https://hub.test/\xc2\xa0@evil.test/"}) {
     EXPECT_FALSE(MayHaveToken(settings, address)) << address;
   }
   settings.endpoint = "http://lan.test";  // anybody on the way could read it

@@ -127,6 +127,8 @@ Status PartFile::Save(const RangeSet& done, const std::string& content_etag) {
 }
 
 Status PartFile::Clear() {
+  // First: a state that speaks of bytes must not outlive them.
+  if (unlink(state_path_.c_str()) != 0 && errno != ENOENT) return Failed("forget");
   if (ftruncate(fd_, 0) != 0 || ftruncate(fd_, static_cast<off_t>(state_.size)) != 0) {
     return Failed("make");
   }

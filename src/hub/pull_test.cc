@@ -105,6 +105,25 @@ TEST_F(PullTest, WhatIsThereIsFoundAndNotFetchedAgain) {
   EXPECT_TRUE(server_.AskedForContent().empty());
 }
 
+// A cache of others, or on a medium that takes nothing: what is there as a whole needs no lock.
+TEST_F(PullTest, WhatIsKnownIsNotTouched) {
+  MustPull(Name("q8_0"));
+  fs::remove_all(folder_.File(".locks"));
+  MustPull(Name("q8_0"));
+  EXPECT_FALSE(fs::exists(folder_.File(".locks")));
+}
+
+// Another snapshot stands in where a model is used; what is removed is what was named.
+TEST_F(PullTest, RemovalTakesNoOtherRevision) {
+  MustPull(Name("q8_0", kOld));
+  ASSERT_TRUE(*cache_.Find(Name("Q8_0")));
+  const auto removed = RemoveModel(cache_, Name("Q8_0"));
+  ASSERT_FALSE(removed);
+  EXPECT_TRUE(removed.error().message.contains(kOld)) << removed.error().message;
+  EXPECT_TRUE(fs::exists(Snapshot(kOld, "m-Q8_0.gguf")));
+  EXPECT_TRUE(RemoveModel(cache_, Name("Q8_0", kOld)));
+}
+
 // What another tool has fetched: the same links, made by somebody else.
 TEST_F(PullTest, AnotherToolsFilesAreFound) {
   fs::create_directories(folder_.File("models--o--r/blobs"));

@@ -143,6 +143,7 @@ Result<uint64_t> WebTransfers::Start(const WebRequest& request, Receiver receive
   // One connection for each range: HTTP/2 would send all of them over one.
   bool is_set_up =
       set_up(CURLOPT_URL, request.address.c_str()) && set_up(CURLOPT_PROTOCOLS_STR, "https,http") &&
+      set_up(CURLOPT_DISALLOW_USERNAME_IN_URL, 1L) &&
       set_up(CURLOPT_HTTP_VERSION, long{CURL_HTTP_VERSION_1_1}) &&
       set_up(CURLOPT_FOLLOWLOCATION, 0L) && set_up(CURLOPT_NOSIGNAL, 1L) &&
       set_up(CURLOPT_USERAGENT, options_.agent.c_str()) &&
