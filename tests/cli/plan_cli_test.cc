@@ -25,7 +25,7 @@ namespace {
 using testing::Finished;
 using testing::Program;
 
-constexpr const char* kCommit = "0123456789abcdef0123456789abcdef01234567";
+constexpr const char* kPlannedCommit = "0123456789abcdef0123456789abcdef01234567";
 
 std::string Content(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -130,7 +130,7 @@ class PlanHubTest : public PlanTest {
     PlanTest::SetUp();
     setenv("HF_ENDPOINT", hub_.endpoint().c_str(), 1);
     setenv("HF_HUB_CACHE", (folder_.path() / "hub").c_str(), 1);
-    hub_.Add("owner/Tiny-GGUF", kCommit, "Tiny-Q8_0.gguf", Content(model_));
+    hub_.Add("owner/Tiny-GGUF", kPlannedCommit, "Tiny-Q8_0.gguf", Content(model_));
     const std::string folder = folder_.path() / "split";
     std::filesystem::create_directories(folder);
     const std::string split = WriteTinyModel(
@@ -138,7 +138,7 @@ class PlanHubTest : public PlanTest {
     for (const char* name : {"-00001-of-00002.gguf", "-00002-of-00002.gguf"}) {
       const std::string first = split.substr(0, split.find("-00001-of-"));
       split_bytes_ += Content(first + name).size();
-      hub_.Add("owner/Tiny-GGUF", kCommit, std::string("Tiny-Q4_0") + name, Content(first + name));
+      hub_.Add("owner/Tiny-GGUF", kPlannedCommit, std::string("Tiny-Q4_0") + name, Content(first + name));
     }
   }
   void TearDown() override {
@@ -188,7 +188,7 @@ TEST_F(PlanHubTest, OfflineNothingIsAsked) {
 TEST_F(PlanHubTest, ADamagedDirectoryIsAnError) {
   std::string bytes = Content(model_);
   bytes.replace(24, 8, "\xff\xff\xff\xff\xff\xff\xff\x7f");
-  hub_.Add("owner/Bad-GGUF", kCommit, "Bad-Q8_0.gguf", bytes);
+  hub_.Add("owner/Bad-GGUF", kPlannedCommit, "Bad-Q8_0.gguf", bytes);
   const Finished run = Run({"owner/Bad-GGUF:Q8_0", "--machine", machine_});
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_NE(run.err.find("Bad-Q8_0.gguf"), std::string::npos) << run.err;

@@ -28,11 +28,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::Finished;
+using testing::kDemo;
 using testing::Program;
 using testing::Start;
 
 const std::string kCommit(40, 'a');
-const std::string kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
 
 class PullCliTest : public ::testing::Test {
  protected:

@@ -18,7 +18,10 @@ namespace {
 
 void TakeTree(const std::string& text) {
   const auto files = ParseTree(text);
-  if (!files) return CHECK(!files.error().message.contains('\n'));
+  if (!files) {
+    CHECK(!files.error().message.contains('\n'));
+    return;
+  }
   for (const HubFile& file : *files) CHECK(IsSafePath(file.path));
   for (const char* quantisation : {"", "Q4_0", "q"}) {
     const auto model = ChooseModel(
@@ -33,7 +36,10 @@ void TakeTree(const std::string& text) {
 
 void TakeState(const std::string& text) {
   const auto state = ParseState(text);
-  if (!state) return CHECK(!state.error().message.contains('\n'));
+  if (!state) {
+    CHECK(!state.error().message.contains('\n'));
+    return;
+  }
   CHECK(ParseState(StateText(*state)) == *state);
   CHECK(state->done.bytes() <= state->size);
 }
@@ -41,7 +47,10 @@ void TakeState(const std::string& text) {
 void TakeName(const std::string& text) {
   const auto name =
       ParseModelName(text, "https://hub.test", [](const std::string&) { return false; });
-  if (!name) return CHECK(!name.error().message.contains('\n'));
+  if (!name) {
+    CHECK(!name.error().message.contains('\n'));
+    return;
+  }
   if (name->kind != ModelNameKind::kHub) return;
   CHECK(IsRepoName(name->repo) && IsRevision(name->revision));
   CHECK(name->file.empty() || IsSafePath(name->file));
