@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -96,12 +97,14 @@ Status Pull(HubClient& client, const HubCache& cache, const PullPlan& plan,
   TRY_STATUS(CheckRoom(plan, cache));
   TRY_STATUS(cache.MakeFolders(repo));
   // Until links name them: a removal takes what no snapshot links.
-  std::vector<FileLock> locks;
+  std::map<std::string, FileLock> locks;  // by content
   uint64_t before = 0;  // bytes of the files that are whole
   for (const HubFile& file : plan.model.files) {
     const std::string& blob = BlobNameOf(file);
-    TRY(FileLock lock, Lock(client, cache, repo, file, watcher));
-    locks.push_back(std::move(lock));
+    if (!locks.contains(blob)) {  // parts may have one content
+      TRY(FileLock lock, Lock(client, cache, repo, file, watcher));
+      locks.emplace(blob, std::move(lock));
+    }
     const auto watch = [&](const FetchProgress& progress) {
       if (!watcher.progress) return;
       watcher.progress({.file = file.path,

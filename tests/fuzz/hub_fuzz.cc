@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <tuple>
 
 #include "base/check.h"
 #include "hub/choose_file.h"
@@ -63,10 +64,10 @@ void TakeName(const std::string& text) {
 }
 
 void TakeHeaders(const std::string& text) {
-  NextPage(text);
-  PlainEtag(text);
-  ParseCommit(text);
-  ParseSize(text);
+  std::ignore = NextPage(text);
+  std::ignore = PlainEtag(text);
+  std::ignore = ParseCommit(text);
+  std::ignore = ParseSize(text);
   if (const auto range = ParseContentRange(text)) {
     CHECK(range->range.begin < range->range.end && range->range.end <= range->whole);
   }
