@@ -41,12 +41,12 @@ build: setup ## compile the program; leaves build/moestro
 .PHONY: install
 install: build ## program, man pages, completions, units, settings; prefix=/usr/local, DESTDIR=
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target documents
-	@DESTDIR=$(if $(DESTDIR),"$$(realpath -m "$(DESTDIR)")") cmake --install build/$(PRESET) --prefix "$(prefix)"
+	@umask 022; DESTDIR=$(if $(DESTDIR),"$$(realpath -m "$(DESTDIR)")") cmake --install build/$(PRESET) --prefix "$(prefix)"
 
 .PHONY: deb
 deb: setup-package build ## a package for Debian in build/package
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target documents
-	@rm -rf build/package/deb && mkdir -p build/package && cd build/$(PRESET) && \
+	@umask 022; rm -rf build/package/deb && mkdir -p build/package && cd build/$(PRESET) && \
 	  cpack -B ../package/deb >../package.log 2>&1 || { cat ../package.log; exit 1; }
 	@ls build/package/deb/*.deb
 
