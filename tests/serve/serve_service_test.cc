@@ -64,6 +64,41 @@ TEST_F(ServeServiceTest, AStopWhileItLoadsEndsItInOrder) {
   }
   program.Interrupt();
   EXPECT_EQ(program.Wait().exit_code, 0);
+  EXPECT_TRUE(manager.ReceiveNow().starts_with("STOPPING=1\n"));
+}
+
+// A header on a slow disk takes minutes. Here it takes milliseconds, which the signal may miss.
+TEST_F(ServeServiceTest, AStopWhileItReadsTheHeaderEndsItBeforeItIsReady) {
+  const NoticeSocket manager(folder_.File("notify"));
+  const Variable socket("NOTIFY_SOCKET", folder_.File("notify"));
+  bool was_in_time = false;
+  for (int i = 0; i < 20 && !was_in_time; ++i) {
+    Program program(folder_.path(), {.arguments = {"serve", "--port", "0"}});
+    EXPECT_TRUE(manager.Receive().starts_with("STATUS=reads the header of "));
+    program.Interrupt();
+    EXPECT_EQ(program.Wait().exit_code, 0);
+    was_in_time = true;
+    for (std::string said = manager.ReceiveNow(); !said.empty(); said = manager.ReceiveNow()) {
+      was_in_time = was_in_time && !said.starts_with("READY=1");
+    }
+  }
+  EXPECT_TRUE(was_in_time);
+}
+
+TEST_F(ServeServiceTest, NamesCannotSendTheManagerOrders) {
+  const NoticeSocket manager(folder_.File("notify"));
+  const Variable socket("NOTIFY_SOCKET", folder_.File("notify"));
+  const std::string path = folder_.File("a\nREADY=1\n.gguf");
+  std::ofstream(path) << "no model";
+  EXPECT_EQ(RunToEnd({path}).exit_code, 1);
+  const std::string said = manager.ReceiveNow();
+  EXPECT_TRUE(said.contains("READY=1?.gguf")) << said;
+  EXPECT_FALSE(said.contains('\n')) << said;
+  Serve({"--alias", "a\nSTOPPING=1"});
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(manager.Receive().contains("\nSTOPPING=1"));
+  }
+  EXPECT_EQ(End().exit_code, 0);
 }
 
 TEST_F(ServeServiceTest, ANotifySocketThatIsNoneEndsNothing) {
