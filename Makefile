@@ -26,10 +26,10 @@ help: ## this list
 DESTDIR ?=
 prefix ?= /usr/local
 
-.PHONY: setup setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-package
+.PHONY: setup setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-readers setup-package
 setup: ## install missing packages (Debian; asks for nothing, quick when nothing is missing)
 	@$(SETUP)
-setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-package: setup-%:
+setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-readers setup-package: setup-%:
 	@$(if $(SETUP),$(SETUP) $*)
 
 .PHONY: build
@@ -65,7 +65,7 @@ run: build ## a story from the built-in demo model, a quarter of its experts in 
 	@build/moestro run $(STORY)
 
 .PHONY: test
-test: setup-device setup-clients ## compile everything and run every test
+test: setup-device setup-clients setup-readers ## compile everything and run every test
 	$(call configure,$(PRESET))
 	@cmake --build --preset $(PRESET) -j $(JOBS)
 	@ln -sfn $(PRESET)/moestro build/moestro

@@ -109,6 +109,19 @@ TEST_F(ServeServiceTest, ANotifySocketThatIsNoneEndsNothing) {
   EXPECT_TRUE(finished.err.contains("NOTIFY_SOCKET=/no/such/socket")) << finished.err;
 }
 
+// A manager waits some minutes for a start, and starts again what takes longer.
+TEST_F(ServeServiceTest, AServiceFetchesNoModel) {
+  const NoticeSocket manager(folder_.File("notify"));
+  const Variable cache("HF_HOME", folder_.File("hub"));
+  const Variable endpoint("HF_ENDPOINT", "http://127.0.0.1:1");
+  const Variable socket("NOTIFY_SOCKET", folder_.File("notify"));
+  const Finished finished = RunToEnd({"owner/repo:Q4_K_M", "--yes"});
+  EXPECT_EQ(finished.exit_code, 1);
+  EXPECT_TRUE(
+      finished.err.contains("HF_HOME=" + folder_.File("hub") + " moestro pull owner/repo:Q4_K_M"))
+      << finished.err;
+}
+
 TEST_F(ServeServiceTest, SettingsGoBeneathVariablesAndFlags) {
   WriteSettings("alias = of-the-file\nqueue = 3\nlog-requests = on\n");
   const Variable queue("MOESTRO_ALIAS", "of-the-variable");
@@ -133,6 +146,11 @@ TEST_F(ServeServiceTest, AMistakeInSettingsIsAUsageErrorThatNamesTheLine) {
 
 TEST_F(ServeServiceTest, HealthAsksWhereTheSettingsSayTheServerIs) {
   EXPECT_EQ(Run({"health", "--port", std::to_string(SocketClient::FreePort())}).exit_code, 1);
+  WriteSettings("port = 0\n");
+  const Finished any = Run({"health"});
+  EXPECT_EQ(any.exit_code, 1);
+  EXPECT_TRUE(any.err.contains("give the port that it named")) << any.err;
+  WriteSettings("");
   Serve();
   WriteSettings(Format("port = {}\nhost = 127.0.0.1\n", port_));
   const Finished ready = Run({"health"});
