@@ -28,18 +28,18 @@ constexpr std::array<HiddenFolder, 5> kHidden = {{{"/home", "ProtectHome"},
 constexpr std::array<std::string_view, 3> kPrivateRoots = {"/var/lib/private", "/var/cache/private",
                                                            "/var/log/private"};
 
-bool IsBelow(std::string_view path, std::string_view folder) {
+bool LiesIn(std::string_view path, std::string_view folder) {
   return path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/';
 }
 
 bool IsAtOrBelow(std::string_view path, std::string_view folder) {
-  return path == folder || IsBelow(path, folder);
+  return path == folder || LiesIn(path, folder);
 }
 
 // "/var/lib/private/moestro" of what is there or below; empty: it lies elsewhere.
 std::string_view PrivateFolderOf(std::string_view path) {
   for (const std::string_view root : kPrivateRoots) {
-    if (IsBelow(path, root)) return path.substr(0, path.find('/', root.size() + 1));
+    if (LiesIn(path, root)) return path.substr(0, path.find('/', root.size() + 1));
   }
   return {};
 }
