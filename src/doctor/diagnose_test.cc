@@ -144,6 +144,8 @@ TEST(Diagnose, AModelThatTheServiceMayNotReadIsBad) {
   EXPECT_EQ(findings[1].text, "user anna may not read /models/a.gguf");
   facts.model->user.is_known = false;  // no list can name it
   EXPECT_EQ(Diagnose(facts)[0].remedy, "chmod o+x /models");
+  facts.model->user = {.name = "moestro", .id = 61300};  // nor one that changes
+  EXPECT_EQ(Diagnose(facts)[0].remedy, "chmod o+x /models");
 }
 
 TEST(Diagnose, WhatAUnitHidesIsBadAndNothingIsOpenedForIt) {

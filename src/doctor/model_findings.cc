@@ -123,7 +123,7 @@ std::string Remedy(const UserFacts& user, const AccessGap& gap) {
   if (gap.is_foreign) return "keep the file itself in the folder, instead of a link that leads out";
   const std::string path = ShellWord(gap.path);
   const std::string chmod = Format("chmod o+{} {}", gap.bits, path);
-  if (!user.is_known) return chmod;
+  if (IsService(user)) return chmod;
   return Format("setfacl -m u:{}:{} {}, or {}", ShellWord(user.name), gap.bits, path, chmod);
 }
 
