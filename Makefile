@@ -26,10 +26,10 @@ help: ## this list
 DESTDIR ?=
 prefix ?= /usr/local
 
-.PHONY: setup setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-package
+.PHONY: setup setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-readers setup-package
 setup: ## install missing packages (Debian; asks for nothing, quick when nothing is missing)
 	@$(SETUP)
-setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-package: setup-%:
+setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-readers setup-package: setup-%:
 	@$(if $(SETUP),$(SETUP) $*)
 
 .PHONY: build
@@ -41,12 +41,12 @@ build: setup ## compile the program; leaves build/moestro
 .PHONY: install
 install: build ## program, man pages, completions, units, settings; prefix=/usr/local, DESTDIR=
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target documents
-	@DESTDIR=$(if $(DESTDIR),"$$(realpath -m "$(DESTDIR)")") cmake --install build/$(PRESET) --prefix "$(prefix)"
+	@umask 022; DESTDIR=$(if $(DESTDIR),"$$(realpath -m "$(DESTDIR)")") cmake --install build/$(PRESET) --prefix "$(prefix)"
 
 .PHONY: deb
 deb: setup-package build ## a package for Debian in build/package
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target documents
-	@rm -rf build/package/deb && mkdir -p build/package && cd build/$(PRESET) && \
+	@umask 022; rm -rf build/package/deb && mkdir -p build/package && cd build/$(PRESET) && \
 	  cpack -B ../package/deb >../package.log 2>&1 || { cat ../package.log; exit 1; }
 	@ls build/package/deb/*.deb
 
@@ -65,7 +65,7 @@ run: build ## a story from the built-in demo model, a quarter of its experts in 
 	@build/moestro run $(STORY)
 
 .PHONY: test
-test: setup-device setup-clients ## compile everything and run every test
+test: setup-device setup-clients setup-readers ## compile everything and run every test
 	$(call configure,$(PRESET))
 	@cmake --build --preset $(PRESET) -j $(JOBS)
 	@ln -sfn $(PRESET)/moestro build/moestro

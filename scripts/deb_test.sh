@@ -88,10 +88,15 @@ say "is removed, and purged without a trace"
 apt remove moestro
 [ -e "$root/etc/moestro/moestro.conf" ] || die "removing took the settings"
 if within moestro --version 2>/dev/null; then die "the program is still there"; fi
-# As the service would have left them.
+# As the service would have left them, with a model that somebody put there.
 mkdir -p "$root/var/cache/private/moestro" "$root/var/lib/private/moestro/huggingface"
 ln -s private/moestro "$root/var/lib/moestro"
+touch "$root/var/lib/private/moestro/mine.gguf"
 apt purge moestro
+[ -e "$root/var/lib/moestro/mine.gguf" ] || die "purging took a model"
+grep -q "/var/lib/private/moestro is not empty and is kept" "$root/run/try/log" ||
+  die "purging does not say what it leaves"
+rm -r "$root/var/lib/private/moestro" "$root/var/lib/moestro"
 left=$(traces)
 [ -z "$left" ] || die "purging left $left"
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# setup.sh [lint] [bench] [fuzz] [device] [clients] [numa] [package]
+# setup.sh [lint] [bench] [fuzz] [device] [clients] [numa] [readers] [package]
 # Installs what Moestro needs to build and test, and what the named tasks need on top. Safe to call
 # again: quick and silent when nothing is missing; asks no questions.
 #
@@ -28,8 +28,10 @@ command -v node >/dev/null || clients_packages+=(nodejs:20)
 command -v npm >/dev/null || clients_packages+=(npm:10)
 # A virtual machine of several memory nodes.
 numa_packages=(qemu-system-x86:7 busybox-static: cpio:)
-# A package, a Debian to try it in, and what reads man pages and units as strictly as can be.
-package_packages=(dpkg-dev: file: mmdebstrap: mandoc: groff-base: systemd:)
+# What reads man pages and units as strictly as can be.
+readers_packages=(mandoc: groff-base: systemd:)
+# A package, and a Debian to try it in.
+package_packages=(dpkg-dev: file: mmdebstrap: "${readers_packages[@]}")
 testing_sources=moestro-testing.sources
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -43,8 +45,9 @@ for task in "$@"; do
     device) packages+=("${device_packages[@]}") ;;
     clients) packages+=("${clients_packages[@]}") ;;
     numa) packages+=("${numa_packages[@]}") ;;
+    readers) packages+=("${readers_packages[@]}") ;;
     package) packages+=("${package_packages[@]}") ;;
-    *) die "'$task' is no task; known: lint, bench, fuzz, device, clients, numa, package" ;;
+    *) die "'$task' is no task; known: lint, bench, fuzz, device, clients, numa, readers, package" ;;
   esac
 done
 
@@ -77,6 +80,7 @@ explain_other_system() {
   say "  for 'make test': ggml's Vulkan backend and Mesa's lavapipe, or any GPU that ggml knows;"
   say "    the JSON-Schema-Test-Suite in /usr/share/json-schema-test-suite; for others' clients of"
   say "    the server: node >= 20 with npm, chromium, promtool, llama-server"
+  say "    what reads man pages and units: mandoc, groff, systemd-analyze"
   say "  for 'make test-numa': qemu-system-x86_64, a static busybox, cpio, and a Linux kernel in"
   say "    NUMA_VM_KERNEL"
   say "  for 'make deb' and its test: dpkg-dev, mmdebstrap; for 'make test-image': podman"

@@ -19,6 +19,12 @@ struct HealthOptions {
 };
 
 Status Run(const HealthOptions& options) {
+  if (options.port == 0) {
+    return Fail(
+        Errc::kInvalidRequest,
+        "port 0 stands for any free one, so nobody knows where the server listens; give the "
+        "port that it named: moestro health --port N");
+  }
   TRY_STATUS(CheckHealth(options.host, static_cast<uint16_t>(options.port), options.seconds));
   std::puts("ready");
   return {};
@@ -34,7 +40,7 @@ void AddHealth(CommandLine& line) {
       "Exit code 0: ready; 1: it loads, ends, or does not answer. --host and --port come from\n"
       "the settings of 'moestro serve' where they are not given.");
   health.Add("--host", options->host, "address that the server listens on").ShowDefault();
-  health.Add("--port", options->port, "port that it listens on").Between(1U, 65535U).ShowDefault();
+  health.Add("--port", options->port, "port that it listens on").Between(0U, 65535U).ShowDefault();
   health.Add("--timeout", options->seconds, "seconds that the answer may take")
       .Between(0.001, 3600.0)
       .ShowDefault();

@@ -23,6 +23,7 @@
 #include "cli/report.h"
 #include "serve/access.h"
 #include "serve/server.h"
+#include "serve/service_notice.h"
 
 namespace moestro {
 namespace {
@@ -70,6 +71,7 @@ Status Run(ServeOptions& options) {
     TRY(server.model, DemoModelPath());
     if (server.alias.empty()) server.alias = "demo";
   } else {
+    options.named.is_waited_for = !ServiceNotice::AddressOfEnvironment().empty();
     TRY(server.model, FindNamedModel(server.model, options.named));
   }
   server.cache_folder = CacheFolder();

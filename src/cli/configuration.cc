@@ -16,6 +16,7 @@
 
 #include "base/format.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "cli/program_text.h"
 #include "cli/settings.h"
 
@@ -64,11 +65,24 @@ std::vector<std::pair<std::string, std::string>> Environment() {
   return variables;
 }
 
+// Empty: there is none.
+std::string HomeFolder() {
+  const char* home = std::getenv("HOME");
+  return home == nullptr || home[0] != '/' ? "" : home;
+}
+
 Result<std::vector<std::vector<FlagSetting>>> ReadSources(const CommandText& configured,
                                                           const std::vector<std::string>& files) {
   const auto environment = Environment();
   for (const auto& [variable, meant] : MistypedVariables(environment, configured)) {
     LogWarning("the variable {} sets nothing; did you mean {}?", variable, meant);
+  }
+  for (const auto& [variable, value] : environment) {
+    if (!IsServiceLink(variable, value)) continue;
+    LogWarning(
+        "{}={} is a container's link to a service and sets nothing; --port, the settings' "
+        "port, or a service of another name do",
+        variable, Printable(value));
   }
   std::vector<std::vector<FlagSetting>> sources = {SettingsOf(environment, configured)};
   for (const std::string& path : files) {
@@ -76,6 +90,8 @@ Result<std::vector<std::vector<FlagSetting>>> ReadSources(const CommandText& con
     TRY(const std::optional<std::string> text, ReadSettingsFile(path));
     if (!text) continue;
     TRY(std::vector<FlagSetting> settings, ParseSettings(*text, path, configured));
+    const std::string folder = path.substr(0, path.rfind('/'));
+    TRY_STATUS(ResolvePaths(configured, folder, HomeFolder(), settings));
     sources.push_back(std::move(settings));
   }
   return sources;
@@ -91,9 +107,8 @@ bool AsksForHelp(std::span<const std::string> arguments) {
 std::string UserSettings() {
   const char* config = std::getenv("XDG_CONFIG_HOME");
   if (config != nullptr && config[0] == '/') return Format("{}/moestro/moestro.conf", config);
-  const char* home = std::getenv("HOME");
-  if (home == nullptr || home[0] != '/') return {};
-  return Format("{}/.config/moestro/moestro.conf", home);
+  const std::string home = HomeFolder();
+  return home.empty() ? "" : Format("{}/.config/moestro/moestro.conf", home);
 }
 
 Result<std::optional<std::string>> ReadSettingsFile(const std::string& path) {

@@ -100,6 +100,23 @@ TEST_F(ConfigurationTest, AFlagTakesThePlaceOfABadOrExcludedSetting) {
   EXPECT_FALSE(Error({"serve", "--port", "many"}, {good}).contains("good.conf"));
 }
 
+TEST_F(ConfigurationTest, ALinkOfContainersIsNoMistake) {
+  setenv("MOESTRO_PORT", "tcp://10.0.0.7:80", 1);
+  const std::string error = Error({"serve"}, {});
+  unsetenv("MOESTRO_PORT");
+  EXPECT_EQ(error, "");
+}
+
+TEST_F(ConfigurationTest, AHomeThatIsUnknownIsSaidWithTheLine) {
+  const std::string path = Write("home.conf", "policy-file = ~/x\n");
+  const std::string home = std::getenv("HOME") == nullptr ? "" : std::getenv("HOME");
+  unsetenv("HOME");
+  EXPECT_TRUE(Error({"serve"}, {path}).starts_with(path + ":1: policy-file begins with ~/"));
+  setenv("HOME", "/", 1);
+  EXPECT_EQ(Error({"serve"}, {path}), "");
+  setenv("HOME", home.c_str(), 1);
+}
+
 TEST_F(ConfigurationTest, HelpAndOtherCommandsDoNotLookAtSettings) {
   const std::string bad = Write("bad.conf", "dance = 1\n");
   EXPECT_EQ(Error({"serve", "--help"}, {bad}), "");

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -48,6 +49,17 @@ std::unexpected<Error> NotHere(const ModelName& name, const HubCache& cache) {
   return Fail(Errc::kInvalidRequest,
               "{} is no file and not in the cache of models{}; fetch it with: moestro pull {}",
               Printable(TextOf(name)), NearestIn(cache, name), Printable(TextOf(name)));
+}
+
+// With the place where this process looks, which is often a service's own.
+std::unexpected<Error> NotFetchedHere(const ModelName& name) {
+  const char* home = std::getenv("HF_HOME");
+  const std::string place = home == nullptr ? "" : Format("HF_HOME={} ", Printable(home, 4096));
+  return Fail(
+      Errc::kInvalidRequest,
+      "{} is not in the cache of models, and a service does not fetch it, since its manager "
+      "would not wait; run first, as the service's user or as root: {}moestro pull {}",
+      Printable(TextOf(name)), place, Printable(TextOf(name)));
 }
 
 Result<std::string> FetchModel(const ModelName& name, const HubSettings& settings,
@@ -137,6 +149,7 @@ Result<std::string> FindNamedModel(const std::string& text, const NamedModelOpti
                 "{} is no file and not in the cache of models, and offline no hub is asked{}",
                 Printable(TextOf(name)), NearestIn(cache, name));
   }
+  if (options.may_fetch && options.is_waited_for) return NotFetchedHere(name);
   if (!options.may_fetch && !IsTerminal()) return NotHere(name, cache);
   return FetchModel(name, settings, cache, options.may_fetch);
 }

@@ -18,14 +18,17 @@ namespace moestro {
 struct NamedModelOptions {
   bool may_fetch = false;   // --yes
   bool is_offline = false;  // --offline
+  // A manager waits for this process to be ready, and not for as long as a model takes to come.
+  bool is_waited_for = false;
 };
 
 // --yes and --offline. `options` must outlive the parsing.
 void AddNamedModelFlags(Flags flags, NamedModelOptions& options);
 
 // A path as it is; a name's file in the cache. What is not there is fetched with --yes, or after a
-// question at a terminal. kInvalidRequest: it is not there, with the command that fetches it.
-// Other errors: those of ParseModelName(), ReadHubSettings(), HubCache::Find() and Pull().
+// question at a terminal, unless a service manager waits. kInvalidRequest: it is not there, with
+// the command that fetches it. Other errors: those of ParseModelName(), ReadHubSettings(),
+// HubCache::Find() and Pull().
 Result<std::string> FindNamedModel(const std::string& text, const NamedModelOptions& options);
 
 // What the environment says, less what may be asked with --offline.

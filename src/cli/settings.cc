@@ -9,6 +9,7 @@
 #include "base/nearest_name.h"
 #include "base/printable.h"
 #include "base/utf8.h"
+#include "hub/model_name.h"
 
 namespace moestro {
 namespace {
@@ -165,6 +166,17 @@ struct Candidate {
   std::vector<std::string> arguments;
 };
 
+// A value that could also be a name is a path if it has a folder.
+bool IsPath(const FlagText& flag, const std::string& value) {
+  if (value.starts_with("~/")) return TakesFile(flag) || TakesFolder(flag);
+  if (!flag.positional.empty()) {
+    const auto name = ParseModelName(value, "", [](const std::string&) { return false; });
+    return name && name->kind == ModelNameKind::kPath;
+  }
+  if (flag.value == "FILE" || flag.value == "DIR") return true;
+  return (TakesFile(flag) || TakesFolder(flag)) && value.contains('/');
+}
+
 bool ExcludesAny(const FlagText& flag, const std::set<std::string>& names) {
   return std::ranges::any_of(flag.excludes,
                              [&](const std::string& name) { return names.contains(name); });
@@ -211,16 +223,42 @@ Result<std::vector<FlagSetting>> ParseSettings(std::string_view text, const std:
   return settings;
 }
 
+Status ResolvePaths(const CommandText& command, const std::string& folder, const std::string& home,
+                    std::vector<FlagSetting>& settings) {
+  for (FlagSetting& setting : settings) {
+    const FlagText* flag = FindFlag(command, setting.name);
+    if (flag == nullptr || setting.value.starts_with('/') || !IsPath(*flag, setting.value)) {
+      continue;
+    }
+    if (!setting.value.starts_with("~/")) {
+      setting.value = Format("{}/{}", folder, setting.value);
+    } else if (!home.empty()) {
+      setting.value = home + setting.value.substr(1);
+    } else {
+      return Fail(Errc::kUsage, "{}: {} begins with ~/ and HOME is no absolute path; write it out",
+                  setting.origin, setting.name);
+    }
+  }
+  return {};
+}
+
 std::vector<FlagSetting> SettingsOf(
     std::span<const std::pair<std::string, std::string>> environment, const CommandText& command) {
   std::vector<FlagSetting> settings;
   for (const std::string& name : SettableNames(command)) {
     const std::string variable = VariableOf(name);
     for (const auto& [known, value] : environment) {
-      if (known == variable && !value.empty()) settings.push_back({name, value, variable});
+      if (known != variable || value.empty() || IsServiceLink(known, value)) continue;
+      settings.push_back({name, value, variable});
     }
   }
   return settings;
+}
+
+bool IsServiceLink(std::string_view variable, std::string_view value) {
+  return variable == "MOESTRO_PORT" &&
+         std::ranges::any_of(std::initializer_list<std::string_view>{"tcp://", "udp://", "sctp://"},
+                             [&](std::string_view scheme) { return value.starts_with(scheme); });
 }
 
 std::vector<std::pair<std::string, std::string>> MistypedVariables(

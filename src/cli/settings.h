@@ -31,9 +31,19 @@ inline constexpr size_t kLongestSettingsLine = 4096;
 Result<std::vector<FlagSetting>> ParseSettings(std::string_view text, const std::string& path,
                                                const CommandText& command);
 
-// Those of the environment: MOESTRO_CACHE_RAM for --cache-ram. An empty variable sets nothing.
+// Paths in a file's settings mean the same wherever the program is started: "~/" is `home`, and
+// what is relative lies in the file's own `folder`. Names of the hub and of templates stay. kUsage,
+// with the line: "~/" where `home` is empty.
+Status ResolvePaths(const CommandText& command, const std::string& folder, const std::string& home,
+                    std::vector<FlagSetting>& settings);
+
+// Those of the environment: MOESTRO_CACHE_RAM for --cache-ram. An empty variable sets nothing, and
+// neither does what IsServiceLink() knows.
 std::vector<FlagSetting> SettingsOf(
     std::span<const std::pair<std::string, std::string>> environment, const CommandText& command);
+// MOESTRO_PORT=tcp://10.0.0.7:80: what Kubernetes and Docker's links tell all containers about a
+// service that is called moestro.
+bool IsServiceLink(std::string_view variable, std::string_view value);
 // Variables that look like a mistyped one, each with the name that was probably meant.
 std::vector<std::pair<std::string, std::string>> MistypedVariables(
     std::span<const std::pair<std::string, std::string>> environment, const CommandText& command);

@@ -23,6 +23,7 @@ CommandText Serve() {
                     {.names = {"--rescale"}, .off_names = {"--no-rescale"}},
                     {.names = {"--quality"}, .value = "X", .excludes = {"low"}},
                     {.names = {"--low"}, .value = "FILE", .excludes = {"quality"}},
+                    {.names = {"--chat-template"}, .value = "NAME|FILE"},
                     {.names = {"--low-share"}, .value = "S", .needs = {"low"}},
                     {.names = {"--cache-ram"}, .value = "SIZE"}}};
 }
@@ -94,6 +95,43 @@ TEST(Settings, NamesOfVariablesAreThoseOfFlags) {
   ASSERT_EQ(mistyped.size(), 1U);
   EXPECT_EQ(mistyped[0].first, "MOESTRO_PROT");
   EXPECT_EQ(mistyped[0].second, "MOESTRO_PORT");
+}
+
+TEST(Settings, WhatKubernetesSaysOfAServiceOfThisNameIsNoPort) {
+  for (const char* link : {"tcp://10.0.0.7:80", "udp://10.0.0.7:80"}) {
+    EXPECT_TRUE(IsServiceLink("MOESTRO_PORT", link));
+    const std::vector<std::pair<std::string, std::string>> environment = {
+        {"MOESTRO_PORT", link}, {"MOESTRO_LOW", "tcp://"}};
+    const auto settings = SettingsOf(environment, Serve());
+    ASSERT_EQ(settings.size(), 1U) << link;
+    EXPECT_EQ(settings[0].name, "low");
+  }
+  EXPECT_FALSE(IsServiceLink("MOESTRO_PORT", "8080"));
+  EXPECT_FALSE(IsServiceLink("MOESTRO_PORT", "many"));
+}
+
+// The value of a file's only setting, once paths are resolved.
+std::string Resolved(std::string_view text, const std::string& home = "/models") {
+  std::vector<FlagSetting> settings = Parse(text);
+  const Status status = ResolvePaths(Serve(), "/etc", home, settings);
+  return status ? settings.at(0).value : status.error().message;
+}
+
+TEST(Settings, PathsInAFileDoNotDependOnWhereTheProgramIsStarted) {
+  EXPECT_EQ(Resolved("low = l.gguf"), "/etc/l.gguf");
+  EXPECT_EQ(Resolved("low = /l.gguf"), "/l.gguf");
+  EXPECT_EQ(Resolved("low = ~/l.gguf"), "/models/l.gguf");
+  EXPECT_EQ(Resolved("low = -l.gguf"), "/etc/-l.gguf");
+  EXPECT_EQ(Resolved("model = a.gguf"), "/etc/a.gguf");
+  EXPECT_EQ(Resolved("model = ~/b/a.gguf"), "/models/b/a.gguf");
+  EXPECT_EQ(Resolved("model = b/a.gguf"), "/etc/b/a.gguf");
+  // What is no path.
+  for (const char* text : {"model = owner/repo:Q4_K_M", "model = hf:owner/repo", "port = 80",
+                           "chat-template = chatml", "cache-ram = ~/2G"}) {
+    EXPECT_TRUE(std::string(text).ends_with("= " + Resolved(text))) << Resolved(text);
+  }
+  EXPECT_EQ(Resolved("chat-template = t/a.jinja"), "/etc/t/a.jinja");
+  EXPECT_TRUE(Resolved("low = ~/l.gguf", "").starts_with("m.conf:1: low begins with ~/"));
 }
 
 TEST(Settings, TheFirstSourceThatNamesAFlagCounts) {

@@ -5,6 +5,8 @@
 #include <cctype>
 #include <cstddef>
 
+#include "base/format.h"
+
 namespace moestro {
 namespace {
 
@@ -88,9 +90,9 @@ std::vector<AccessGap> FindGaps(const UserFacts& user, const std::vector<PathSte
   for (const PathStep& step : steps) {
     const uint8_t has = BitsFor(user, step);
     std::string missing;
-    if (step.is_target && (has & kRead) == 0) missing += 'r';
+    if (step.is_target && !step.is_folder && (has & kRead) == 0) missing += 'r';
     if (step.is_folder && (has & kSearch) == 0) missing += 'x';
-    if (!missing.empty()) gaps.push_back({step.path, step.is_folder, missing});
+    if (!missing.empty()) gaps.push_back({step.path, step.is_folder, step.is_foreign, missing});
   }
   return gaps;
 }
@@ -101,8 +103,18 @@ std::string ShellWord(std::string_view text) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || kPlain.contains(c);
   });
   if (is_plain) return std::string(text);
-  std::string word = "'";
-  for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
+  const auto is_printable = [](char c) { return c >= ' ' && c <= '~'; };
+  const bool has_codes = !std::ranges::all_of(text, is_printable);
+  std::string word = has_codes ? "$'" : "'";
+  for (const char c : text) {
+    if (!is_printable(c)) {
+      word += Format("\\{:03o}", static_cast<unsigned char>(c));
+    } else if (has_codes && (c == '\'' || c == '\\')) {
+      word += {'\\', c};
+    } else {
+      word += c == '\'' ? "'\\''" : std::string(1, c);
+    }
+  }
   return word + "'";
 }
 

@@ -20,13 +20,15 @@ uint8_t BitsFor(const UserFacts& user, const PathStep& step);
 struct AccessGap {
   std::string path;
   bool is_folder = true;
+  bool is_foreign = false;
   std::string bits;  // that are missing: "x", "r", "rx"
 };
 
-// Where `user` is stopped on the way.
+// Where `user` is stopped on the way. A folder need only be passed: models in it are named.
 std::vector<AccessGap> FindGaps(const UserFacts& user, const std::vector<PathStep>& steps);
 
-// As a word of a shell's command line.
+// As a word of a shell's command line, in printable ASCII: other bytes are written $'\303\251', as
+// all shells but the oldest read it.
 std::string ShellWord(std::string_view text);
 
 }  // namespace moestro

@@ -94,14 +94,13 @@ TEST(FindGaps, NamesEachPartThatStops) {
   EXPECT_EQ(FindGaps(kMember, steps).size(), 1U);
 }
 
-// Only passing a folder needs no list of what is in it.
-TEST(FindGaps, AFolderOfModelsMustBeReadToo) {
+// Models are named, so nobody needs a list of what is in their folder.
+TEST(FindGaps, AFolderOfModelsMustBePassedOnly) {
   PathStep folder = Folder(0711);
-  EXPECT_TRUE(FindGaps(kStranger, {folder}).empty());
   folder.is_target = true;
-  EXPECT_EQ(FindGaps(kStranger, {folder})[0].bits, "r");
+  EXPECT_TRUE(FindGaps(kStranger, {folder}).empty());
   folder.mode = 0700;
-  EXPECT_EQ(FindGaps(kStranger, {folder})[0].bits, "rx");
+  EXPECT_EQ(FindGaps(kStranger, {folder})[0].bits, "x");
 }
 
 TEST(ShellWord, IsOneWordForAnyText) {
@@ -110,6 +109,8 @@ TEST(ShellWord, IsOneWordForAnyText) {
   EXPECT_EQ(ShellWord("a'; rm -rf /"), "'a'\\''; rm -rf /'");
   EXPECT_EQ(ShellWord("$(x)"), "'$(x)'");
   EXPECT_EQ(ShellWord(""), "''");
+  EXPECT_EQ(ShellWord("/mod\xc3\xa8les"), "$'/mod\\303\\250les'");
+  EXPECT_EQ(ShellWord("/a'\\\n\x1b[2J$"), "$'/a\\'\\\\\\012\\033[2J$'");
 }
 
 }  // namespace

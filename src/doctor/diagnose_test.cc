@@ -144,6 +144,65 @@ TEST(Diagnose, AModelThatTheServiceMayNotReadIsBad) {
   EXPECT_EQ(findings[1].text, "user anna may not read /models/a.gguf");
   facts.model->user.is_known = false;  // no list can name it
   EXPECT_EQ(Diagnose(facts)[0].remedy, "chmod o+x /models");
+  facts.model->user = {.name = "moestro", .id = 61300};  // nor one that changes
+  EXPECT_EQ(Diagnose(facts)[0].remedy, "chmod o+x /models");
+}
+
+TEST(Diagnose, WhatAUnitHidesIsBadAndNothingIsOpenedForIt) {
+  SystemFacts facts = GoodFacts();
+  facts.model->user = {.name = "moestro", .id = 4'000'000, .groups = {}, .is_known = false};
+  const std::string home = "/root";
+  facts.model->steps = {
+      {.path = home, .mode = 0700},
+      {.path = home + "/a.gguf", .mode = 0600, .is_folder = false, .is_target = true}};
+  const Findings findings = Diagnose(facts);
+  EXPECT_EQ(findings[0].text,
+            "the service does not see " + home + "/a.gguf: its unit hides it (ProtectHome)");
+  EXPECT_TRUE(findings[0].remedy.contains("/var/lib/moestro"));
+  EXPECT_TRUE(findings[0].remedy.contains("ProtectHome=read-only"));
+  for (const Finding& finding : findings) EXPECT_FALSE(finding.remedy.contains("chmod"));
+}
+
+TEST(Diagnose, NobodyIsToldToOpenServicesFolders) {
+  SystemFacts facts = GoodFacts();
+  facts.model->steps = {{.path = "/var/lib/private", .mode = 0700},
+                        {.path = "/var/lib/private/moestro", .mode = 0755}};
+  EXPECT_EQ(Worst(facts, "access").text, "user anna may not pass /var/lib/private");
+  EXPECT_FALSE(Worst(facts, "access").remedy.contains("chmod"));
+  EXPECT_FALSE(Worst(facts, "access").remedy.contains("setfacl"));
+}
+
+TEST(Diagnose, NobodyIsToldToOpenWhatALinkInAFolderNames) {
+  SystemFacts facts = GoodFacts();
+  facts.model->steps[1] = {.path = "/etc/shadow",
+                           .mode = 0640,
+                           .is_folder = false,
+                           .is_target = true,
+                           .is_foreign = true};
+  EXPECT_EQ(Worst(facts, "access").text, "user anna may not read /etc/shadow");
+  EXPECT_FALSE(Worst(facts, "access").remedy.contains("/etc/shadow"));
+}
+
+TEST(Diagnose, NamesInRemediesAreThoseOfTheFilesAndPrintable) {
+  SystemFacts facts = GoodFacts();
+  facts.model->path = "/mod\xc3\xa8les/\n.gguf";
+  facts.model->file_system = "btrfs";
+  facts.model->mount_options = "compress=zstd";
+  facts.model->steps[1].path = facts.model->path;
+  facts.model->steps[1].mode = 0600;
+  facts.folders[0] = {.purpose = "what is kept", .path = "/c\n", .is_writable = false};
+  const std::string word = "$'/mod\\303\\250les/\\012.gguf'";
+  EXPECT_TRUE(Worst(facts, "access").remedy.contains(word)) << Worst(facts, "access").remedy;
+  ExpectWarning(facts, "file system", "compresses", word);
+  ExpectWarning(facts, "space", "cannot be written", "$'/c\\012'");
+}
+
+TEST(Diagnose, AFolderWithoutAModelIsAWarning) {
+  SystemFacts facts = GoodFacts();
+  facts.model->models = 0;
+  ExpectWarning(facts, "model", "no GGUF file", "put one there");
+  facts.model->models = 1;
+  EXPECT_EQ(Worst(facts, "model").text, "");
 }
 
 TEST(Diagnose, AModelThatCannotBeOpenedIsBad) {

@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "base/printable.h"
 #include "doctor/access.h"
+#include "doctor/service_view.h"
 
 namespace moestro {
 namespace {
@@ -70,9 +71,9 @@ void AddFileSystem(const ModelFacts& model, Findings& findings) {
       break;
   }
   if (model.file_system == "btrfs" && HasOption(model.mount_options, "compress")) {
-    findings.push_back(Warning(
-        "file system", where + ", which compresses: reads are unpacked",
-        Format("chattr +m {}, then copy the file once", ShellWord(Printable(model.path, 4096)))));
+    findings.push_back(
+        Warning("file system", where + ", which compresses: reads are unpacked",
+                Format("chattr +m {}, then copy the file once", ShellWord(model.path))));
     return;
   }
   findings.push_back(Fine("file system", where));
@@ -113,19 +114,38 @@ void AddDirectReads(const ModelFacts& model, Findings& findings) {
   }
 }
 
-// A service whose user exists only while it runs cannot be named in a list.
+// A service whose user exists only while it runs cannot be named in a list. Nothing is opened that
+// systemd closes on purpose, nor what only a link in somebody's folder names.
 std::string Remedy(const UserFacts& user, const AccessGap& gap) {
+  if (IsPrivateRoot(gap.path)) {
+    return "keep the model outside of services' own folders, which systemd keeps closed";
+  }
+  if (gap.is_foreign) return "keep the file itself in the folder, instead of a link that leads out";
   const std::string path = ShellWord(gap.path);
   const std::string chmod = Format("chmod o+{} {}", gap.bits, path);
-  if (!user.is_known) return chmod;
+  if (IsService(user)) return chmod;
   return Format("setfacl -m u:{}:{} {}, or {}", ShellWord(user.name), gap.bits, path, chmod);
+}
+
+void AddHidden(const ServiceView& view, Findings& findings) {
+  if (view.hidden.empty()) return;
+  const std::string move = "move the model to /var/lib/moestro";
+  findings.push_back(Fault(
+      "access",
+      Format("the service does not see {}: its unit hides it ({})", Printable(view.hidden, 4096),
+             view.setting),
+      view.setting == "ProtectHome"
+          ? move + ", or write ProtectHome=read-only below [Service] in 'systemctl edit moestro'"
+          : move));
 }
 
 void AddAccess(const ModelFacts& model, Findings& findings) {
   const UserFacts& user = model.user;
   if (user.name.empty() || model.steps.empty()) return;
   const std::string name = Printable(user.name);
-  for (const AccessGap& gap : FindGaps(user, model.steps)) {
+  const ServiceView view = ViewOf(user, model.steps);
+  AddHidden(view, findings);
+  for (const AccessGap& gap : FindGaps(user, view.steps)) {
     const std::string_view verb = gap.bits == "x" ? "pass" : "read";
     findings.push_back(Fault("access",
                              Format("user {} may not {} {}", name, verb, Printable(gap.path, 4096)),
@@ -151,6 +171,11 @@ void AddModelFindings(const ModelFacts& model, Findings& findings) {
     findings.push_back(Fault("model", Printable(model.error, 4096),
                              "name a GGUF file, or the first of its parts"));
     return;
+  }
+  if (model.models == 0U) {
+    findings.push_back(
+        Warning("model", Format("there is no GGUF file in {}", Printable(model.path, 4096)),
+                "put one there, or name the file itself; folders in it are not looked into"));
   }
   AddDirectReads(model, findings);
   AddFileSystem(model, findings);

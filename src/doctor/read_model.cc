@@ -82,7 +82,8 @@ std::vector<std::string> PartsOf(const std::string& path) {
   return parts;
 }
 
-std::vector<std::string> ModelsIn(const std::string& folder) {
+// nullopt: this process may not list it.
+std::optional<std::vector<std::string>> ModelsIn(const std::string& folder) {
   std::vector<std::string> paths;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
@@ -90,6 +91,7 @@ std::vector<std::string> ModelsIn(const std::string& folder) {
     if (paths.size() == kMostModels) break;
     if (entry->path().extension() == ".gguf") paths.push_back(entry->path().string());
   }
+  if (error) return std::nullopt;
   std::ranges::sort(paths);
   return paths;
 }
@@ -103,6 +105,20 @@ std::vector<uint32_t> GroupsOfUser(const passwd& entry) {
   }
   groups.resize(static_cast<size_t>(count));
   return {groups.begin(), groups.end()};
+}
+
+// `folder` was named, and these files are in it, by their names.
+void WalkFolder(const std::string& folder, const std::vector<std::string>& files,
+                ModelFacts& facts) {
+  facts.steps = WalkPath(folder);
+  std::error_code error;
+  const std::string inside = fs::canonical(folder, error).string() + "/";
+  for (const std::string& file : files) {
+    for (PathStep& step : WalkPath(file)) {
+      step.is_foreign = !step.path.starts_with(inside);
+      AddStep(facts.steps, std::move(step));
+    }
+  }
 }
 
 void ReadDirect(const std::vector<std::string>& paths, ModelFacts& facts) {
@@ -200,10 +216,18 @@ ModelFacts ReadModel(const std::string& root, const std::string& path, const std
   ModelFacts facts{.path = path, .user = FindUser(user)};
   std::error_code error;
   const bool is_folder = fs::is_directory(path, error);
-  const std::vector<std::string> files = is_folder ? ModelsIn(path) : PartsOf(path);
-  if (is_folder) facts.steps = WalkPath(path);
-  for (const std::string& file : files) {
-    for (PathStep& step : WalkPath(file)) AddStep(facts.steps, std::move(step));
+  std::vector<std::string> files;
+  if (is_folder) {
+    if (auto models = ModelsIn(path)) {
+      facts.models = models->size();
+      files = *std::move(models);
+    }
+    WalkFolder(path, files, facts);
+  } else {
+    files = PartsOf(path);
+    for (const std::string& file : files) {
+      for (PathStep& step : WalkPath(file)) AddStep(facts.steps, std::move(step));
+    }
   }
   ReadDirect(files, facts);
   const fs::path real = fs::canonical(path, error);

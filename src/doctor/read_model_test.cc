@@ -140,6 +140,26 @@ TEST_F(ReadModelTest, AFolderIsLookedAtWithItsModels) {
   EXPECT_EQ(std::ranges::count_if(facts.steps, &PathStep::is_target), 3);
 }
 
+TEST_F(ReadModelTest, ALinkThatLeadsOutOfTheFolderIsForeign) {
+  Put("models/a.gguf");
+  const std::string secret = Put("elsewhere/secret");
+  fs::create_symlink(secret, folder_.path() / "models/b.gguf");
+  for (const PathStep& step : ReadModel(root(), root() + "/models", "").steps) {
+    EXPECT_EQ(step.is_foreign, step.path.starts_with(root() + "/elsewhere")) << step.path;
+  }
+  // Who names the link itself means what it leads to.
+  const ModelFacts named = ReadModel(root(), root() + "/models/b.gguf", "");
+  EXPECT_TRUE(std::ranges::none_of(named.steps, &PathStep::is_foreign));
+}
+
+TEST_F(ReadModelTest, TheModelsOfAFolderAreCounted) {
+  Put("empty/note.txt");
+  EXPECT_EQ(ReadModel(root(), root() + "/empty", "").models, 0U);
+  const std::string file = Put("full/a.gguf");
+  EXPECT_EQ(ReadModel(root(), root() + "/full", "").models, 1U);
+  EXPECT_EQ(ReadModel(root(), file, "").models, std::nullopt);
+}
+
 TEST_F(ReadModelTest, WhatCannotBeOpenedIsSaid) {
   EXPECT_TRUE(ReadModel(root(), root() + "/none.gguf", "").error.contains("none.gguf"));
   ASSERT_EQ(::mkfifo((root() + "/pipe.gguf").c_str(), 0600), 0);

@@ -3,6 +3,7 @@
 // Diagnose() judges. What could not be read is empty, and nothing is said about it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -115,7 +116,9 @@ struct PathStep {
   uint32_t mode = 0;  // the last nine bits
   std::optional<AccessList> list = {};
   bool is_folder = true;
-  bool is_target = false;  // it must be readable, too; others only be passed
+  bool is_target = false;  // what was asked for; a file must be readable, others only be passed
+  // A link in the folder that was named leads out of it, to where its writer may have chosen.
+  bool is_foreign = false;
 };
 
 enum class DirectReads : uint8_t { kUnknown, kTaken, kRefused };
@@ -129,8 +132,9 @@ struct ModelFacts {
   std::string path = {};
   std::string error = {};  // it cannot be opened; empty: it can, or nobody tried
   DirectReads direct = DirectReads::kUnknown;
-  std::string file_system = {};  // "ext4"; empty: not known
-  std::string mount = {};        // where it is mounted
+  std::optional<size_t> models = {};  // in it; nothing: it is a file, or its list is closed
+  std::string file_system = {};       // "ext4"; empty: not known
+  std::string mount = {};             // where it is mounted
   std::string mount_options = {};
   DiskFacts disk = {};
   std::vector<PathStep> steps = {};  // from "/" on, then the files

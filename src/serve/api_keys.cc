@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
@@ -27,6 +28,15 @@ bool IsSame(std::string_view known, std::string_view given) {
   return difference == 0;
 }
 
+// Credentials of systemd and secrets of containers are given to this process alone; their modes say
+// nothing, and nobody can change them.
+bool IsSecretPlace(std::string_view path) {
+  const char* credentials = std::getenv("CREDENTIALS_DIRECTORY");
+  const std::string folder = credentials == nullptr ? "" : credentials;
+  return (folder.starts_with('/') && path.starts_with(folder + "/")) ||
+         path.starts_with("/run/secrets/");
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> ReadKeyFile(const std::string& path) {
@@ -44,7 +54,8 @@ Result<std::vector<std::string>> ReadKeyFile(const std::string& path) {
     return Fail(Errc::kUsage, "{} holds no key; write one on a line of its own", path);
   }
   struct stat info = {};
-  if (stat(path.c_str(), &info) == 0 && (info.st_mode & (S_IRGRP | S_IROTH)) != 0) {
+  if (!IsSecretPlace(path) && stat(path.c_str(), &info) == 0 &&
+      (info.st_mode & (S_IRGRP | S_IROTH)) != 0) {
     LogWarning("the keys in {} can be read by other users of this machine; chmod 600 it", path);
   }
   return keys;

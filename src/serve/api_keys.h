@@ -14,7 +14,8 @@
 namespace moestro {
 
 // The file's keys, one a line. Blanks at the ends of lines and empty lines do not count. Warns when
-// other users of the machine can read the file. kIo: the file cannot be read; kUsage: the file
+// other users of the machine can read the file, unless it is a credential of systemd's or a secret
+// of a container. kIo: the file cannot be read; kUsage: the file
 // holds no key.
 Result<std::vector<std::string>> ReadKeyFile(const std::string& path);
 

@@ -2,7 +2,9 @@
 #include "serve/api_keys.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -42,6 +44,25 @@ TEST(ApiKeys, ReadsAKeyALine) {
   std::ofstream(path) << "\n \n";
   EXPECT_EQ(ReadKeyFile(path).error().code, Errc::kUsage);
   EXPECT_EQ(ReadKeyFile(folder.File("absent")).error().code, Errc::kIo);
+}
+
+// The mode of a credential is systemd's, and chmod cannot change it.
+TEST(ApiKeys, ACredentialsModeIsNoWarning) {
+  const TempFolder folder;
+  const std::string path = folder.File("keys");
+  std::ofstream(path) << "first";
+  ASSERT_EQ(chmod(path.c_str(), 0444), 0);
+  const auto said = [&](const char* credentials) {
+    setenv("CREDENTIALS_DIRECTORY", credentials, 1);
+    ::testing::internal::CaptureStderr();
+    EXPECT_TRUE(ReadKeyFile(path));
+    unsetenv("CREDENTIALS_DIRECTORY");
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(said(folder.path().c_str()), "");
+  for (const char* elsewhere : {"", "/", "/run", "keys"}) {
+    EXPECT_TRUE(said(elsewhere).contains("chmod 600")) << elsewhere;
+  }
 }
 
 }  // namespace

@@ -28,6 +28,7 @@
 #include "base/caught.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/system_limits.h"
 #include "chat/chat_format.h"
 #include "engine/engine.h"
@@ -70,11 +71,20 @@ std::vector<std::string> NamesOfThisMachine() {
 // ends the process, and so does the time that an end in order may take.
 class StopSignals {
  public:
-  // Blocks the signals for this thread and all that it starts from now on.
-  static void Block() {
-    const sigset_t signals = Signals();
-    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  // Until there is a waiter, a signal ends the process at once: there is nothing to end in order,
+  // and a process that forks should have no second thread.
+  static void EndAtOnce() {
+    for (const int number : {SIGINT, SIGTERM}) {
+      struct sigaction action = {};
+      if (sigaction(number, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
+      action = {};
+      action.sa_handler = [](int) { _exit(0); };
+      sigaction(number, &action, nullptr);
+    }
   }
+  // Blocks the signals for this thread and all that it starts from now on, processes included.
+  static void Block() { SetMask(SIG_BLOCK); }
+  static void Unblock() { SetMask(SIG_UNBLOCK); }
   // `drains` is called once a signal has come, before the scheduler is told.
   StopSignals(double drain_seconds, std::function<void()> drains)
       : drain_seconds_(drain_seconds), drains_(std::move(drains)), waiter_([this] {
@@ -110,12 +120,17 @@ class StopSignals {
     sigaddset(&signals, SIGTERM);
     return signals;
   }
+  static void SetMask(int how) {
+    const sigset_t signals = Signals();
+    pthread_sigmask(how, &signals, nullptr);
+  }
   void Wait() {
     const sigset_t signals = Signals();
     int which = 0;
     sigwait(&signals, &which);
     if (IsOver()) return;
     drains_();
+    EndIfLoading();
     Tell([](Scheduler& scheduler) { scheduler.Drain(); });
     if (WaitsOut(drain_seconds_)) return;
     Tell([](Scheduler& scheduler) { scheduler.Stop(); });
@@ -142,8 +157,11 @@ class StopSignals {
   }
   bool IsOver() {
     const std::lock_guard lock(mutex_);
-    if (!is_over_ && !was_ready_) std::_Exit(0);  // loading: there is nothing to end in order
     return is_over_;
+  }
+  void EndIfLoading() {
+    const std::lock_guard lock(mutex_);
+    if (!is_over_ && !was_ready_) std::_Exit(0);  // there is nothing to end in order
   }
   template <class Call>
   void Tell(const Call& call) {
@@ -297,19 +315,22 @@ void AddFormat(const std::string& chat_template, const Vocab& vocab, const ChatF
 Status Serve(const ServerOptions& options, const std::function<void(const std::string&)>& listens) {
   TRY(std::vector<std::string> keys, ReadKeys(options));
   TRY_STATUS(CheckSavedTextsFolder(options.saved_texts_folder));
-  StopSignals::Block();
+  StopSignals::EndAtOnce();
   ReturnLargeBlocksAtOnce();  // requests' bodies
   ServiceNotice notice(ServiceNotice::AddressOfEnvironment());
-  notice.Send(Format("STATUS=reads the header of {}", options.model));
+  notice.Send(Format("STATUS=reads the header of {}", Printable(options.model, 4096)));
   TRY(ModelToLoad file, ModelToLoad::Open(options.model, options.engine.engine));
   TRY(const Vocab vocab, Vocab::Load(file.gguf()));
   if (!vocab.has_text()) {
     LogWarning("{} has no tokenizer: only completions of prompts of tokens work, without text",
                options.model);
   }
-  // These fork, which a process of one thread can do well.
+  // These fork, which a process of one thread can do well. A service manager signals all processes
+  // of a service, and these are needed for the answers that still end.
+  StopSignals::Block();
   TRY(const std::unique_ptr<GrammarChecker> grammars,
       GrammarChecker::Start(vocab, {.n_tokens = file.n_vocab(), .most_texts = options.parallel}));
+  StopSignals::Unblock();
   TRY(const std::string chat_template, ChosenTemplate(options.chat_template, vocab));
   const ChatFormat format = FormatFor(chat_template, vocab);
   AccessRules access = AccessFor(options, !keys.empty());
@@ -320,6 +341,11 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
     named.route = Routes::NameOf(record.path);
     if (options.logs_requests) log.Write(named);
   };
+  StopSignals::Block();
+  StopSignals signals(options.drain_seconds, [&] {
+    notice.Send("STOPPING=1\nSTATUS=ends what is under way");
+    routes.SetDraining();
+  });
   TRY(std::unique_ptr<HttpServer> http,
       HttpServer::Listen({.host = options.host,
                           .port = static_cast<uint16_t>(options.port),
@@ -331,11 +357,8 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
                           .ended = ended}));
   const std::string address = AddressOf(options.host, http->port());
   listens(address);
-  notice.Send(Format("READY=1\nSTATUS=reads {}; /health says 503 until it answers", options.model));
-  StopSignals signals(options.drain_seconds, [&] {
-    notice.Send("STOPPING=1\nSTATUS=ends the answers under way");
-    routes.SetDraining();
-  });
+  notice.Send(Format("READY=1\nSTATUS=reads {}; /health says 503 until it answers",
+                     Printable(options.model, 4096)));
 
   ServedModel card = MakeCard(options, file);
   AddFormat(chat_template, vocab, format, card);
@@ -366,7 +389,7 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
                          .keeps_states = engine->facts().has_states,
                          .request_seconds = options.request_seconds};
   routes.SetReady(model);
-  notice.Send(Format("STATUS=serves {} on {}", card.id, address));
+  notice.Send(Format("STATUS=serves {} on {}", Printable(card.id, 1024), Printable(address)));
   signals.SetScheduler(&scheduler);
   Status ran = scheduler.Run();
   signals.SetScheduler(nullptr);

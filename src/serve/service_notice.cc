@@ -36,6 +36,11 @@ std::optional<SocketName> SocketNameOf(std::string_view text) {
   return name;
 }
 
+// Nobody will ever listen there; others, such as a queue that is full, may pass.
+bool IsLasting(int why) {
+  return why == ENOENT || why == ECONNREFUSED || why == EAFNOSUPPORT || why == EACCES;
+}
+
 // 0, or an errno.
 int SendOnce(const SocketName& name, std::string_view text) {
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -65,9 +70,12 @@ void ServiceNotice::Send(std::string_view text) {
   const std::optional<SocketName> name = SocketNameOf(address_);
   const int why = name ? SendOnce(*name, text) : EAFNOSUPPORT;
   if (why == 0) return;
-  LogWarning("cannot tell the service manager at NOTIFY_SOCKET={}: {}; going on without it",
-             Printable(address_), std::strerror(why));
-  address_.clear();
+  if (!was_said_) {
+    LogWarning("cannot tell the service manager at NOTIFY_SOCKET={}: {}; going on without it",
+               Printable(address_), std::strerror(why));
+    was_said_ = true;
+  }
+  if (IsLasting(why)) address_.clear();
 }
 
 }  // namespace moestro

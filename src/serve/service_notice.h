@@ -19,13 +19,16 @@ class ServiceNotice {
   explicit ServiceNotice(std::string address) : address_(std::move(address)) {}
   static std::string AddressOfEnvironment();
 
-  // "READY=1\nSTATUS=...". Waits for a second at most. What cannot be sent is said once in the log:
-  // a server works without being watched.
+  // "READY=1\nSTATUS=..."; what is not our own in it must be Printable(), since each line is an
+  // order. Waits for a second at most. What cannot be sent is lost, which is said once in the log:
+  // a server works without being watched. Where nobody can be listening, nothing is sent from then
+  // on.
   void Send(std::string_view text);
 
  private:
   std::mutex mutex_;
   std::string address_;
+  bool was_said_ = false;
 };
 
 }  // namespace moestro

@@ -38,12 +38,35 @@ TEST(ServiceNotice, NonsenseIsGivenUp) {
   }
 }
 
-TEST(ServiceNotice, AManagerThatDoesNotReadHoldsUpNothing) {
+TEST(ServiceNotice, AManagerThatDoesNotReadHoldsUpNothingAndIsToldWhatComesLater) {
+  const TempFolder folder;
+  const NoticeSocket manager(folder.File("notify"));
+  manager.Fill();
+  ServiceNotice notice(folder.File("notify"));
+  notice.Send("STATUS=lost");
+  while (!manager.ReceiveNow().empty()) {
+  }
+  notice.Send("READY=1");
+  EXPECT_EQ(manager.ReceiveNow(), "READY=1");
+}
+
+TEST(ServiceNotice, ATextThatIsLostDoesNotLoseTheNext) {
   const TempFolder folder;
   const NoticeSocket manager(folder.File("notify"));
   ServiceNotice notice(folder.File("notify"));
-  for (int i = 0; i < 5000; ++i) notice.Send("STATUS=again");
-  EXPECT_EQ(manager.Receive(), "STATUS=again");
+  notice.Send("STATUS=" + std::string(10'000'000, 'x'));  // larger than any socket's buffer
+  notice.Send("READY=1");
+  EXPECT_EQ(manager.Receive(), "READY=1");
+}
+
+TEST(ServiceNotice, AnAddressWithoutAnybodyIsForgotten) {
+  const TempFolder folder;
+  ServiceNotice notice(folder.File("notify"));
+  notice.Send("STATUS=early");
+  const NoticeSocket manager(folder.File("notify"));
+  notice.Send("STATUS=lost");
+  ServiceNotice(folder.File("notify")).Send("STATUS=of another");
+  EXPECT_EQ(manager.Receive(), "STATUS=of another");
 }
 
 }  // namespace

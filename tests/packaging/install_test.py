@@ -4,12 +4,14 @@
 who will read it do: man, the shells, systemd. A reader that this machine lacks is skipped by name."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 
+SOURCES = pathlib.Path(__file__).resolve().parents[2]
 BUILD = sys.argv.pop(1) if len(sys.argv) > 1 else ""
 
 
@@ -26,6 +28,23 @@ def install(destdir, prefix):
     return said
 
 
+def lines_of(unit, key):
+    """The values of a key in a unit's text, by its section."""
+    found, section = [], ""
+    for line in unit.splitlines():
+        section = line if line.startswith("[") else section
+        if line.startswith(key + "="):
+            found.append((section, line.split("=", 1)[1]))
+    return found
+
+
+def condition_of(unit, system, user):
+    """The shell's part of ExecCondition with other folders for /etc and ~/.config."""
+    (_, text), = lines_of(unit, "ExecCondition")
+    script = re.fullmatch("/bin/sh -c '(.*)'", text).group(1)
+    return script.replace("/etc/moestro", str(system)).replace("%E/moestro", str(user))
+
+
 def needs(program):
     return unittest.skipUnless(shutil.which(program), f"this machine has no {program}")
 
@@ -39,6 +58,8 @@ class Installed(unittest.TestCase):
         # Once more where the units name a program that is there.
         cls.prefix = pathlib.Path(cls.folder.name) / "prefix"
         install("", cls.prefix)
+        cls.odd = pathlib.Path(cls.folder.name) / "a prefix of 100%"
+        install("", cls.odd)
 
     @classmethod
     def tearDownClass(cls):
@@ -71,7 +92,83 @@ class Installed(unittest.TestCase):
         for kind in ("system", "user"):
             unit = (self.root / f"usr/lib/systemd/{kind}/moestro.service").read_text()
             self.assertIn("ExecStart=/usr/bin/moestro serve\n", unit)
-            self.assertNotIn("MOESTRO_BINDIR", unit)
+            self.assertNotIn("@", unit.replace("@system-service", "").replace("@privileged", "")
+                             .replace("@resources", ""))
+
+    def test_a_prefix_with_blanks_and_percents_is_one_word_to_systemd(self):
+        program = str(self.odd / "bin/moestro").replace("%", "%%")
+        for path in ("lib/systemd/system", "share/systemd/user"):
+            unit = (self.odd / path / "moestro.service").read_text()
+            self.assertEqual(lines_of(unit, "ExecStart"), [("[Service]", f'"{program}" serve')])
+
+    def test_a_users_unit_is_where_a_users_systemd_looks(self):
+        self.assertTrue((self.prefix / "share/systemd/user/moestro.service").is_file())
+        self.assertFalse((self.prefix / "lib/systemd/user").exists())
+
+    def test_units_give_up_after_some_starts(self):
+        for kind in ("system", "user"):
+            unit = (self.root / f"usr/lib/systemd/{kind}/moestro.service").read_text()
+            self.assertEqual(lines_of(unit, "StartLimitIntervalSec"), [("[Unit]", "10min")])
+            self.assertEqual(lines_of(unit, "StartLimitBurst"), [("[Unit]", "5")])
+
+    def test_conditions_tell_no_model_from_settings_that_cannot_be_read(self):
+        for kind in ("system", "user"):
+            unit = (self.root / f"usr/lib/systemd/{kind}/moestro.service").read_text()
+            with tempfile.TemporaryDirectory(dir=self.folder.name) as folder:
+                etc, own = pathlib.Path(folder) / "etc", pathlib.Path(folder) / "an own"
+                script = condition_of(unit, etc, own)
+
+                def result(model="", script=script):
+                    return output_of("sh", "-c", script, env={"MOESTRO_MODEL": model})[0]
+                self.assertEqual((result(), result("x.gguf")), (1, 0), kind)
+                etc.mkdir()
+                own.mkdir()
+                self.assertEqual(result(), 1, kind)
+                settings = (etc if kind == "system" else own) / "moestro.conf"
+                for text, wanted in (("# model = x\nmodel =\n", 1), (" model= x.gguf\n", 0)):
+                    settings.write_text(text)
+                    self.assertEqual(result(), wanted, (kind, text))
+                settings.unlink()
+                settings.mkdir()  # which nobody can read, root neither
+                self.assertEqual(result(), 255, kind)
+
+    def test_what_is_installed_may_be_read_by_all_whatever_the_umask(self):
+        # CMake 3.25 makes the folders above with the caller's umask.
+        for goal in ("install", "deb"):
+            rc, said = output_of("make", "-n", "-C", SOURCES, goal, "SETUP=")
+            self.assertEqual(rc, 0, said)
+            lines = said.replace("\\\n", "").splitlines()
+            line, = [line for line in lines if "--install" in line or "cpack" in line]
+            self.assertTrue(line.startswith("umask 022; "), line)
+
+    def test_purging_keeps_models_and_names_them(self):
+        script = SOURCES / "packaging/debian/postrm"
+        with tempfile.TemporaryDirectory(dir=self.folder.name) as folder:
+            root = pathlib.Path(folder)
+            for path in ("cache", "lib"):
+                (root / f"var/{path}/private/moestro").mkdir(parents=True)
+                (root / f"var/{path}/moestro").symlink_to("private/moestro")
+            (root / "var/cache/moestro/prefix").write_text("x")
+            model = root / "var/lib/moestro/a.gguf"
+            model.write_text("x")
+            rc, said = output_of("sh", script, "purge", env={"DPKG_ROOT": folder})
+            self.assertEqual(rc, 0, said)
+            self.assertIn(f"{folder}/var/lib/private/moestro is not empty and is kept", said)
+            self.assertTrue(model.is_file())
+            self.assertFalse((root / "var/cache/private/moestro").exists())
+            self.assertFalse((root / "var/cache/moestro").is_symlink())
+            model.unlink()
+            rc, said = output_of("sh", script, "purge", env={"DPKG_ROOT": folder})
+            self.assertEqual(rc, 0, said)
+            self.assertNotIn("is kept", said)
+            self.assertFalse((root / "var/lib/private/moestro").exists())
+            self.assertFalse((root / "var/lib/moestro").is_symlink())
+
+    def test_the_settings_say_how_the_service_gets_its_keys(self):
+        shipped = (SOURCES / "packaging/moestro.conf").read_text()
+        self.assertIn("LoadCredential=keys:", shipped)
+        self.assertIn("MOESTRO_API_KEY_FILE=%d/keys", shipped)
+        self.assertNotIn("api-key-file =", shipped)
 
     def test_installing_again_keeps_settings_that_were_changed(self):
         settings = self.root / "etc/moestro/moestro.conf"
@@ -139,9 +236,10 @@ class Installed(unittest.TestCase):
 
     @needs("systemd-analyze")
     def test_systemd_understands_the_units(self):
-        for kind in ("system", "user"):
+        for kind, path in (("system", self.prefix / "lib"), ("user", self.prefix / "share"),
+                           ("system", self.odd / "lib")):
             rc, said = output_of("systemd-analyze", "verify", "--man=no", f"--{kind}",
-                                 self.prefix / f"lib/systemd/{kind}/moestro.service",
+                                 path / f"systemd/{kind}/moestro.service",
                                  env={"XDG_RUNTIME_DIR": self.folder.name})
             # Of our unit alone: the machine's own may have faults.
             ours = [line for line in said.splitlines() if "moestro" in line]

@@ -64,6 +64,44 @@ TEST_F(ServeServiceTest, AStopWhileItLoadsEndsItInOrder) {
   }
   program.Interrupt();
   EXPECT_EQ(program.Wait().exit_code, 0);
+  // Unless the signal was late, nothing is said before.
+  std::string said = manager.ReceiveNow();
+  if (said.starts_with("STATUS=serves")) said = manager.ReceiveNow();
+  EXPECT_TRUE(said.starts_with("STOPPING=1\n")) << said;
+}
+
+// A header on a slow disk takes minutes. Here it takes milliseconds, which the signal may miss.
+TEST_F(ServeServiceTest, AStopWhileItReadsTheHeaderEndsItBeforeItIsReady) {
+  const NoticeSocket manager(folder_.File("notify"));
+  const Variable socket("NOTIFY_SOCKET", folder_.File("notify"));
+  bool was_in_time = false;
+  for (int i = 0; i < 20 && !was_in_time; ++i) {
+    Program program(folder_.path(), {.arguments = {"serve", "--port", "0"}});
+    EXPECT_TRUE(manager.Receive().starts_with("STATUS=reads the header of "));
+    program.Interrupt();
+    EXPECT_EQ(program.Wait().exit_code, 0);
+    was_in_time = true;
+    for (std::string said = manager.ReceiveNow(); !said.empty(); said = manager.ReceiveNow()) {
+      was_in_time = was_in_time && !said.starts_with("READY=1");
+    }
+  }
+  EXPECT_TRUE(was_in_time);
+}
+
+TEST_F(ServeServiceTest, NamesCannotSendTheManagerOrders) {
+  const NoticeSocket manager(folder_.File("notify"));
+  const Variable socket("NOTIFY_SOCKET", folder_.File("notify"));
+  const std::string path = folder_.File("a\nREADY=1\n.gguf");
+  std::ofstream(path) << "no model";
+  EXPECT_EQ(RunToEnd({path}).exit_code, 1);
+  const std::string said = manager.ReceiveNow();
+  EXPECT_TRUE(said.contains("READY=1?.gguf")) << said;
+  EXPECT_FALSE(said.contains('\n')) << said;
+  Serve({"--alias", "a\nSTOPPING=1"});
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(manager.Receive().contains("\nSTOPPING=1"));
+  }
+  EXPECT_EQ(End().exit_code, 0);
 }
 
 TEST_F(ServeServiceTest, ANotifySocketThatIsNoneEndsNothing) {
@@ -72,6 +110,19 @@ TEST_F(ServeServiceTest, ANotifySocketThatIsNoneEndsNothing) {
   const Finished finished = End();
   EXPECT_EQ(finished.exit_code, 0);
   EXPECT_TRUE(finished.err.contains("NOTIFY_SOCKET=/no/such/socket")) << finished.err;
+}
+
+// A manager waits some minutes for a start, and starts again what takes longer.
+TEST_F(ServeServiceTest, AServiceFetchesNoModel) {
+  const NoticeSocket manager(folder_.File("notify"));
+  const Variable cache("HF_HOME", folder_.File("hub"));
+  const Variable endpoint("HF_ENDPOINT", "http://127.0.0.1:1");
+  const Variable socket("NOTIFY_SOCKET", folder_.File("notify"));
+  const Finished finished = RunToEnd({"owner/repo:Q4_K_M", "--yes"});
+  EXPECT_EQ(finished.exit_code, 1);
+  EXPECT_TRUE(
+      finished.err.contains("HF_HOME=" + folder_.File("hub") + " moestro pull owner/repo:Q4_K_M"))
+      << finished.err;
 }
 
 TEST_F(ServeServiceTest, SettingsGoBeneathVariablesAndFlags) {
@@ -98,6 +149,11 @@ TEST_F(ServeServiceTest, AMistakeInSettingsIsAUsageErrorThatNamesTheLine) {
 
 TEST_F(ServeServiceTest, HealthAsksWhereTheSettingsSayTheServerIs) {
   EXPECT_EQ(Run({"health", "--port", std::to_string(SocketClient::FreePort())}).exit_code, 1);
+  WriteSettings("port = 0\n");
+  const Finished any = Run({"health"});
+  EXPECT_EQ(any.exit_code, 1);
+  EXPECT_TRUE(any.err.contains("give the port that it named")) << any.err;
+  WriteSettings("");
   Serve();
   WriteSettings(Format("port = {}\nhost = 127.0.0.1\n", port_));
   const Finished ready = Run({"health"});

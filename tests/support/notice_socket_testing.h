@@ -33,10 +33,24 @@ class NoticeSocket {
   // The next datagram; empty: none came within half a minute.
   std::string Receive() const {
     pollfd wanted{.fd = fd_, .events = POLLIN, .revents = 0};
+    return poll(&wanted, 1, 30'000) <= 0 ? "" : ReceiveNow();
+  }
+  // Empty: none is there.
+  std::string ReceiveNow() const {
     std::array<char, 4096> bytes{};
-    if (poll(&wanted, 1, 30'000) <= 0) return "";
-    const ssize_t n = recv(fd_, bytes.data(), bytes.size(), 0);
+    const ssize_t n = recv(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT);
     return n <= 0 ? "" : std::string(bytes.data(), static_cast<size_t>(n));
+  }
+  // As if a manager had not read for long.
+  void Fill() const {
+    sockaddr_un name{};
+    socklen_t bytes = sizeof(name);
+    if (getsockname(fd_, reinterpret_cast<sockaddr*>(&name), &bytes) != 0) return;
+    const int sender = socket(AF_UNIX, SOCK_DGRAM, 0);
+    while (sendto(sender, "old", 3, MSG_DONTWAIT, reinterpret_cast<const sockaddr*>(&name), bytes) >
+           0) {
+    }
+    close(sender);
   }
 
  private:
