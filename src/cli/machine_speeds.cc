@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/cache_folder.h"
 #include "base/system_limits.h"
 #include "learned/rates_file.h"
 

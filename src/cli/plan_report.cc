@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "cli/plan_report.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/bytes.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "cli/plan_subject.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <optional>
 #include <random>
-#include <span>
 
 #include "device/expert_kernel.h"
 #include "device/host_memory.h"
@@ -150,8 +149,8 @@ Result<double> RateProbe::Prompt() {
   const int64_t least = kBlockRows * threads;
   const int64_t rows = std::clamp(wanted / least * least, std::min(least, rows_), rows_);
   TRY(const double seconds, SecondsOfPass(rows, kPromptTokens));
-  return static_cast<double>(rows / kBlockRows * kBlockRows * kRowWeights * kPromptTokens) /
-         seconds;
+  const int64_t blocks = rows / kBlockRows;
+  return static_cast<double>(blocks * kBlockRows * kRowWeights * kPromptTokens) / seconds;
 }
 
 }  // namespace

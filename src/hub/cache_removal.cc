@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "hub/cache_removal.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -98,7 +98,7 @@ Status Pull(HubClient& client, const HubCache& cache, const PullPlan& plan,
   TRY_STATUS(cache.MakeFolders(repo));
   // Until links name them: a removal takes what no snapshot links.
   std::map<std::string, FileLock> locks;  // by content
-  uint64_t before = 0;  // bytes of the files that are whole
+  uint64_t before = 0;                    // bytes of the files that are whole
   for (const HubFile& file : plan.model.files) {
     const std::string& blob = BlobNameOf(file);
     if (!locks.contains(blob)) {  // parts may have one content

@@ -138,7 +138,8 @@ class PlanHubTest : public PlanTest {
     for (const char* name : {"-00001-of-00002.gguf", "-00002-of-00002.gguf"}) {
       const std::string first = split.substr(0, split.find("-00001-of-"));
       split_bytes_ += Content(first + name).size();
-      hub_.Add("owner/Tiny-GGUF", kPlannedCommit, std::string("Tiny-Q4_0") + name, Content(first + name));
+      hub_.Add("owner/Tiny-GGUF", kPlannedCommit, std::string("Tiny-Q4_0") + name,
+               Content(first + name));
     }
   }
   void TearDown() override {
