@@ -12,7 +12,6 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/printable.h"
-#include "hub/fetch_state.h"
 #include "hub/file_lock.h"
 
 namespace moestro {

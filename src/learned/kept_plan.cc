@@ -64,7 +64,7 @@ std::optional<PlannedSpeed> SpeedAt(std::span<const PlannedSpeed> points, double
 void KeepPlan(const std::string& folder, uint64_t fingerprint, uint32_t threads,
               std::span<const PlannedSpeed> points) {
   if (folder.empty()) return;
-  MakePrivateFolder(folder);  // where that fails, so does the writing below
+  [[maybe_unused]] const std::error_code made = MakePrivateFolder(folder);  // writing will say so
   Json list = Json::Array();
   for (const PlannedSpeed& point : points) {
     Json json = Json::Object();

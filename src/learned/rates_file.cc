@@ -127,7 +127,7 @@ std::optional<MachineRates> KeptRates(const std::string& folder, const RatesKey&
 
 void KeepRates(const std::string& folder, const RatesKey& key, const MachineRates& rates) {
   if (folder.empty()) return;
-  MakePrivateFolder(folder);  // where that fails, so does the writing below
+  [[maybe_unused]] const std::error_code made = MakePrivateFolder(folder);  // writing will say so
   const Status written = WriteRates(RatesPath(folder, key), rates);
   if (!written) LogInfo("the machine's speeds are not kept: {}", written.error().message);
 }

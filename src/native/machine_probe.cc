@@ -4,14 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <random>
 #include <span>
 #include <system_error>
-#include <utility>
 
 #include "base/bytes.h"
 #include "base/format.h"

@@ -136,7 +136,7 @@ TEST_F(MemoryTest, EvalKeepsTheBudget) {
   const std::vector<std::string> arguments = {"eval",     kDemo,   "--text",    Words(),
                                               "--tokens", "600",   "--against", "exact",
                                               "--json",   "--ctx", "64"};
-  const Finished run = Run(arguments, 76 * kMiB);
+  const Finished run = Run(arguments, 82 * kMiB);
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(Number(run.out, "tokens"), 600U);
   EXPECT_EQ(Number(run.out, "kl_max"), 0U);

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "base/bytes.h"
-#include "base/format.h"
 #include "base/printable.h"
 #include "engine/plan/memory_plan.h"
 #include "native/catalog.h"

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <numeric>
 #include <random>
-#include <span>
 #include <utility>
 #include <vector>
 
