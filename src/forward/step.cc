@@ -10,7 +10,6 @@
 #include "base/result.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"
-#include "core/routing.h"
 #include "decide/layer/layer_planner.h"
 #include "forward/dense/layer_graph.h"
 #include "forward/forward.h"

@@ -160,7 +160,7 @@ TEST_F(HubClientTest, AServerWithoutPartsIsRefusedAndNotRead) {
 }
 
 TEST_F(HubClientTest, ForeignAndHugeRepliesAreErrors) {
-  const auto message = [&](HubServer::Answer with) {
+  const auto message = [&](const HubServer::Answer& with) {
     server_.OnReply(
         [with](const HubServer::Asked&, HubServer::Answer& answer, size_t) { answer = with; });
     HubClient client = Client();

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/format.h"
 #include "hub/cache_removal.h"
 #include "hub/content_hash.h"
 #include "hub/file_lock.h"

@@ -27,7 +27,7 @@ Result<ModelToLoad> ModelToLoad::Open(const std::string& path, const std::string
     TRY_STATUS(model.ReadHosted());
     return model;
   }
-  Result<ModelFile> native = ModelFile::Of(std::move(gguf));
+  Result<ModelFile> native = ModelFile::Of(gguf);
   if (!native && native.error().code == Errc::kUnsupported && engine == "auto") {
     // Of a known family, with something that only libllama computes.
     LogInfo("{}: the hosted engine takes it", native.error().message);

@@ -11,10 +11,10 @@ namespace moestro {
 
 Result<ModelFile> ModelFile::Open(const std::string& path, std::span<const Family> families) {
   TRY(GgufFile gguf, GgufFile::Open(path));
-  return Of(std::move(gguf), families);
+  return Of(gguf, families);
 }
 
-Result<ModelFile> ModelFile::Of(GgufFile&& gguf, std::span<const Family> families) {
+Result<ModelFile> ModelFile::Of(GgufFile& gguf, std::span<const Family> families) {
   TRY(ModelSpec spec, ReadSpec(gguf, families));
   TRY(ModelWeights weights, ReadWeights(gguf, spec, families));
   ModelId id{.name = std::filesystem::path(gguf.paths().front()).filename().string(),

@@ -24,8 +24,8 @@ struct ModelFile {
   // `path` as in GgufFile::Open(). Fails as that and Of() do.
   static Result<ModelFile> Open(const std::string& path,
                                 std::span<const Family> families = Families());
-  // Fails as ReadSpec() and ReadWeights() do; then `gguf` is as it was.
-  static Result<ModelFile> Of(GgufFile&& gguf, std::span<const Family> families = Families());
+  // Takes `gguf` over. Fails as ReadSpec() and ReadWeights() do; then `gguf` is as it was.
+  static Result<ModelFile> Of(GgufFile& gguf, std::span<const Family> families = Families());
 };
 
 }  // namespace moestro

@@ -120,7 +120,7 @@ TEST_F(PlanTest, ThisMachineIsMeasuredOnceAndARunSaysWhatCame) {
       Program(folder_.path(), {.arguments = {"bench", model_, "-p", "4", "-n", "64", "--preload"}})
           .Wait();
   EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_NE(run.err.find("planned  "), std::string::npos) << run.err;
+  EXPECT_NE((run.out + run.err).find("planned  "), std::string::npos) << run.out << run.err;
 }
 
 // A repository of two files, one of them in two parts.

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <string>
 
-#include "base/bytes.h"
 #include "model/gguf_testing.h"
 #include "tests/support/temp_folder_testing.h"
 
