@@ -310,6 +310,35 @@ void AddFormat(const std::string& chat_template, const Vocab& vocab, const ChatF
   card.warnings = format.warnings();
 }
 
+// Its processes fork, which a process of one thread can do well. A service manager signals all
+// processes of a service, and these are needed for the answers that still end.
+Result<std::unique_ptr<GrammarChecker>> StartGrammars(const ServerOptions& options,
+                                                      const Vocab& vocab, const ModelToLoad& file) {
+  if (!vocab.has_text()) {
+    LogWarning("{} has no tokenizer: only completions of prompts of tokens work, without text",
+               options.model);
+  }
+  StopSignals::Block();
+  auto grammars =
+      GrammarChecker::Start(vocab, {.n_tokens = file.n_vocab(), .most_texts = options.parallel});
+  StopSignals::Unblock();
+  return grammars;
+}
+
+// `grammars` must outlive the scheduler.
+SchedulerOptions SchedulerFor(const ServerOptions& options, const Engine& engine,
+                              const std::string& chat_template, GrammarChecker& grammars) {
+  return {.parallel = std::min(options.parallel, engine.chunk()),
+          .queue = options.queue,
+          .gap_seconds = options.gap_seconds,
+          .checkpoint_every = options.checkpoint_every,
+          .cache_folder = options.cache_folder,
+          .cache_key = HashOf(chat_template),
+          .cache_disk = options.cache_disk,
+          .saved_texts_folder = options.saved_texts_folder,
+          .open_grammar = [&grammars](const Grammar& g) { return grammars.Open(g); }};
+}
+
 }  // namespace
 
 Status Serve(const ServerOptions& options, const std::function<void(const std::string&)>& listens) {
@@ -321,16 +350,7 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
   notice.Send(Format("STATUS=reads the header of {}", Printable(options.model, 4096)));
   TRY(ModelToLoad file, ModelToLoad::Open(options.model, options.engine.engine));
   TRY(const Vocab vocab, Vocab::Load(file.gguf()));
-  if (!vocab.has_text()) {
-    LogWarning("{} has no tokenizer: only completions of prompts of tokens work, without text",
-               options.model);
-  }
-  // These fork, which a process of one thread can do well. A service manager signals all processes
-  // of a service, and these are needed for the answers that still end.
-  StopSignals::Block();
-  TRY(const std::unique_ptr<GrammarChecker> grammars,
-      GrammarChecker::Start(vocab, {.n_tokens = file.n_vocab(), .most_texts = options.parallel}));
-  StopSignals::Unblock();
+  TRY(const std::unique_ptr<GrammarChecker> grammars, StartGrammars(options, vocab, file));
   TRY(const std::string chat_template, ChosenTemplate(options.chat_template, vocab));
   const ChatFormat format = FormatFor(chat_template, vocab);
   AccessRules access = AccessFor(options, !keys.empty());
@@ -368,16 +388,7 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
   TRY(const std::unique_ptr<Engine> engine, OpenEngine(std::move(file), engine_options));
   card.n_ctx = engine->n_ctx();
   LogInfo("{}", engine->facts().description);
-  Scheduler scheduler(*engine, vocab,
-                      {.parallel = std::min(options.parallel, engine->chunk()),
-                       .queue = options.queue,
-                       .gap_seconds = options.gap_seconds,
-                       .checkpoint_every = options.checkpoint_every,
-                       .cache_folder = options.cache_folder,
-                       .cache_key = HashOf(chat_template),
-                       .cache_disk = options.cache_disk,
-                       .saved_texts_folder = options.saved_texts_folder,
-                       .open_grammar = [&](const Grammar& g) { return grammars->Open(g); }});
+  Scheduler scheduler(*engine, vocab, SchedulerFor(options, *engine, chat_template, *grammars));
   Preparing preparing({.is_over = [&] { return scheduler.is_draining(); }});
   const ReadyModel model{.card = card,
                          .facts = FactsOf(*engine),

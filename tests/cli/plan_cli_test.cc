@@ -12,7 +12,6 @@
 
 #include "base/bytes.h"
 #include "base/json.h"
-#include "core/machine_rates.h"
 #include "learned/rates_file.h"
 #include "tests/cli/program_testing.h"
 #include "tests/support/hub_server_testing.h"
