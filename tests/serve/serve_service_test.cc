@@ -3,7 +3,6 @@
 // who asks for its health.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>

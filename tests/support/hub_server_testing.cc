@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "tests/support/hub_server_testing.h"
 
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,7 +18,6 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "hub/content_hash.h"
-#include "hub/hub_reply.h"
 
 namespace moestro {
 namespace {
