@@ -60,6 +60,49 @@ TEST(PlanLayer, PairsOfAnExpertAreNeighboursAndLeadBackToRouterOrder) {
   EXPECT_EQ(plan.weights, routing.weights);
 }
 
+// Nothing of the layer before is left in a plan that is given again.
+TEST(LayerPlanner, APlanThatIsGivenAgainIsAsANewOne) {
+  const auto is_present = [](ExpertKey key) { return key.expert.value >= 9; };
+  LayerPlanner planner;
+  LayerPlan again;
+  planner.Plan(ExpertLayerId{7}, RoutingOf({1, 2, 3, 4, 5, 6}, 3), std::vector<RowKind>(2, kP),
+               is_present, {}, again);
+  again.skipped.push_back({});
+  again.n_replaced = 3;
+  again.learned.push_back(ExpertId{1});
+  again.moved_back.push_back({});
+  again.predicted.host = again.took.disk = 1.0;
+  again.took.devices.push_back({});
+  const Routing routing = RoutingOf({5, 3, 3, 9}, 2);
+  const std::vector<RowKind> kinds(2, kD);
+  planner.Plan(ExpertLayerId{2}, routing, kinds, is_present, {}, again);
+  const LayerPlan fresh = PlanLayer(ExpertLayerId{2}, routing, kinds, is_present);
+  EXPECT_EQ(again.layer, fresh.layer);
+  EXPECT_EQ(again.n_rows, fresh.n_rows);
+  EXPECT_EQ(again.n_used, fresh.n_used);
+  EXPECT_EQ(ExpertsOf(again), ExpertsOf(fresh));
+  EXPECT_EQ(again.row_of, fresh.row_of);
+  EXPECT_EQ(again.pair_of, fresh.pair_of);
+  EXPECT_EQ(again.weights, fresh.weights);
+  EXPECT_TRUE(again.skipped.empty() && again.learned.empty() && again.moved_back.empty());
+  EXPECT_EQ(again.n_replaced, 0U);
+  EXPECT_EQ(again.predicted.host + again.took.disk, 0.0);
+  EXPECT_TRUE(again.took.devices.empty());
+}
+
+// In router order, whatever the order of the plan's experts.
+TEST(PlanLayer, WeightsAreScaledByTheirExperts) {
+  const Routing routing = RoutingOf({5, 3, 3, 9}, 2);
+  LayerPlan plan = PlanLayer(ExpertLayerId{0}, routing, std::vector<RowKind>(2, kD),
+                             [](ExpertKey key) { return key.expert.value == 9; });
+  std::vector<float> factors(10, 0.0F);
+  factors[5] = 2.0F;
+  factors[3] = 10.0F;
+  factors[9] = 100.0F;
+  ScaleWeights(factors, plan);
+  EXPECT_EQ(plan.weights, (std::vector<float>{0.0F, 10.0F, 20.0F, 300.0F}));
+}
+
 TEST(PlanLayer, AnExpertIsADecodesIfAnyOfItsRowsDecodes) {
   const Routing routing = RoutingOf({5, 3, 3, 9}, 2);
   const std::vector<RowKind> kinds = {kP, kD};
