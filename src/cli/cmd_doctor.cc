@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/named_model.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "doctor/diagnose.h"
@@ -52,7 +53,8 @@ Json JsonOf(const Findings& findings) {
 int Run(const DoctorOptions& options) {
   SystemFacts facts;
   ReadSystemFacts("", facts);
-  ReadFolderFacts(facts);
+  const Result<HubSettings> hub = HubSettingsOf(true);
+  ReadFolderFacts(hub ? hub->cache : "", facts);
   ReadLibraryFacts(facts);
   if (!options.model.empty()) facts.model = ReadModel("", options.model, options.user);
   const Findings findings = Diagnose(facts);

@@ -67,8 +67,7 @@ struct Inspection {
 
 constexpr uint64_t kDirectBlock = 4096;
 
-Result<Inspection> Inspect(const InspectOptions& options) {
-  TRY(const ModelFile model, ModelFile::Open(options.model));
+Result<Inspection> Inspect(const ModelFile& model, const InspectOptions& options) {
   const GgufFile& file = model.gguf;
   const ModelWeights& weights = model.weights;
   Inspection found;
@@ -352,7 +351,7 @@ Status Run(InspectOptions& options) {
   Output output(STDOUT_FILENO);
   TRY(const ModelToLoad model, ModelToLoad::Open(options.model, options.common.engine.engine));
   if (!model.is_native()) return InspectHosted(model, options.common, output);
-  TRY(const Inspection found, Inspect(options));
+  TRY(const Inspection found, Inspect(model.native(), options));
   if (options.common.json) return output.Write(ToJson(options, found).Dump() + "\n");
   return output.Write(ShapeText(found) + SizesText(found) + FitsText(found));
 }

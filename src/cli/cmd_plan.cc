@@ -19,6 +19,7 @@
 #include "cli/plan_report.h"
 #include "cli/plan_subject.h"
 #include "cli/report.h"
+#include "engine/plan/memory_plan.h"
 #include "hub/hub_settings.h"
 #include "learned/kept_plan.h"
 #include "learned/rates_file.h"
@@ -41,9 +42,7 @@ struct PlanOptions {
 // What a run takes without --ram: what is free, less a margin, and no more than the model has use
 // for.
 uint64_t Recommended(const MachineRates& rates, const std::vector<Fit>& fits) {
-  constexpr uint64_t kLeastMargin = 256 * kMiB;
-  const uint64_t margin = std::max(rates.memory / 20, kLeastMargin);
-  const uint64_t free = rates.memory - std::min(margin, rates.memory);
+  const uint64_t free = BudgetWithin(rates.memory);
   return fits.empty() ? free : std::min(free, fits.back().ram);
 }
 
@@ -112,13 +111,15 @@ Result<PlanReport> MakePlan(const PlanOptions& options) {
   report.measured = std::move(machine.from);
   report.is_routing_known = RecordedHabitOf(report.planned.needs.family) != nullptr;
   const std::vector<Fit> fits = report.planned.fits();
-  TRY(report.speeds, PredictSpeeds(report.planned.needs, report.machine, fits));
   report.is_recommended = engine.ram_bytes == 0;
   const uint64_t ram = report.is_recommended ? Recommended(report.machine, fits) : engine.ram_bytes;
-  if (const std::optional<Fit> fit = report.planned.fit_in(ram)) {
-    TRY(const std::vector<BudgetSpeed> speeds,
-        PredictSpeeds(report.planned.needs, report.machine, {&*fit, 1}));
-    report.chosen = speeds.front();
+  const std::optional<Fit> chosen = report.planned.fit_in(ram);
+  std::vector<Fit> asked = fits;
+  if (chosen) asked.push_back(*chosen);
+  TRY(report.speeds, PredictSpeeds(report.planned.needs, report.machine, asked));
+  if (chosen) {
+    report.chosen = report.speeds.back();
+    report.speeds.pop_back();
   }
   TRY(report.choices, Choices(planned, ram));
   return std::move(planned.report);

@@ -156,7 +156,7 @@ Result<std::function<int()>> ParseConfigured(CommandLine& line, std::vector<std:
   all.insert(all.end(), chosen.arguments.begin(), chosen.arguments.end());
   Result<std::function<int()>> action = line.Parse(std::move(all));
   if (action) return action;
-  const std::string origin = OriginOf(action.error().message, chosen.used);
+  const std::string origin = PlaceOfSetting(action.error().message, chosen.used);
   if (origin.empty()) return action;
   return Fail(action.error().code, "{}: {}", origin, action.error().message);
 }

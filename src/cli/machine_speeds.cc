@@ -59,13 +59,14 @@ Result<MachineSpeeds> FindSpeeds(const MachineWish& wish, const ModelNeeds& need
   if (!wish.is_measured) kept = KeptRates(wish.kept_in, key);
   MachineSpeeds speeds{.from = "measured at an earlier start"};
   const std::vector<std::string> missing = Missing(needs, kept.value_or(MachineRates()));
-  if (!kept || !missing.empty()) {
-    TRY(MachineRates measured,
-        MeasureMachine({.threads = wish.threads, .types = missing, .disk = wish.disk}));
-    if (kept) measured.kernels.append_range(kept->kernels);
-    KeepRates(wish.kept_in, key, measured);
-    kept = std::move(measured);
+  if (!kept) {
+    TRY(kept, MeasureMachine({.threads = wish.threads, .types = missing, .disk = wish.disk}));
+    KeepRates(wish.kept_in, key, *kept);
     speeds.from = "measured now";
+  } else if (!missing.empty()) {
+    TRY(const std::vector<KernelRate> kernels, MeasureKernels(wish.threads, missing));
+    kept->kernels.append_range(kernels);
+    KeepRates(wish.kept_in, key, *kept);
   }
   kept->memory = AvailableMemory() + ResidentMemory();
   TRY_STATUS(CheckAll(needs, *kept, "this processor"));

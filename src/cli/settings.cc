@@ -318,7 +318,7 @@ Result<ChosenSettings> ChooseSettings(const CommandText& command,
   return result;
 }
 
-std::string OriginOf(std::string_view message, std::span<const FlagSetting> used) {
+std::string PlaceOfSetting(std::string_view message, std::span<const FlagSetting> used) {
   size_t first = std::string_view::npos;
   std::string origin;
   for (const FlagSetting& setting : used) {

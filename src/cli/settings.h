@@ -61,6 +61,6 @@ Result<ChosenSettings> ChooseSettings(const CommandText& command,
                                       std::span<const std::vector<FlagSetting>> sources);
 
 // The origin of the setting whose flag `message` complains of; empty: of none.
-std::string OriginOf(std::string_view message, std::span<const FlagSetting> used);
+std::string PlaceOfSetting(std::string_view message, std::span<const FlagSetting> used);
 
 }  // namespace moestro

@@ -188,11 +188,11 @@ TEST(Settings, OtherCommandsTakeWhatTheyKnow) {
 TEST(Settings, AMessageIsBlamedOnTheSettingItNamesFirst) {
   const std::vector<FlagSetting> used = {
       {"cache", "1", "a:1"}, {"cache-ram", "x", "a:2"}, {"ram", "y", "a:3"}};
-  EXPECT_EQ(OriginOf("--cache-ram: 'x' is no size", used), "a:2");
-  EXPECT_EQ(OriginOf("--ram excludes --cache", used), "a:3");
-  EXPECT_EQ(OriginOf("-c,--cache: bad", used), "a:1");
-  EXPECT_EQ(OriginOf("--port: bad", used), "");
-  EXPECT_EQ(OriginOf("--cache-disk: bad", used), "");
+  EXPECT_EQ(PlaceOfSetting("--cache-ram: 'x' is no size", used), "a:2");
+  EXPECT_EQ(PlaceOfSetting("--ram excludes --cache", used), "a:3");
+  EXPECT_EQ(PlaceOfSetting("-c,--cache: bad", used), "a:1");
+  EXPECT_EQ(PlaceOfSetting("--port: bad", used), "");
+  EXPECT_EQ(PlaceOfSetting("--cache-disk: bad", used), "");
 }
 
 }  // namespace

@@ -10,7 +10,9 @@
 #include <cstring>
 #include <optional>
 #include <random>
+#include <utility>
 
+#include "base/quantile.h"
 #include "device/expert_kernel.h"
 #include "device/host_memory.h"
 
@@ -34,11 +36,10 @@ std::optional<ggml_type> TypeNamed(const std::string& name) {
   return std::nullopt;
 }
 
-double MedianOf(std::vector<double>& seconds) {
+// A clock may not have moved on.
+double MedianOf(std::vector<double> seconds) {
   constexpr double kLeast = 1e-9;
-  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-  std::ranges::nth_element(seconds, middle);
-  return std::max(*middle, kLeast);
+  return std::max(Median(std::move(seconds)), kLeast);
 }
 
 class RateProbe {
@@ -51,7 +52,7 @@ class RateProbe {
         rows_(static_cast<int64_t>(memory.size() / row_bytes_) / kBlockRows * kBlockRows),
         activation_(AlignedBytes(kernel.activation_bytes(kRowWeights), kPromptTokens)) {}
 
-  Status Fill();
+  void Fill();
   // Bytes per second of one token's products.
   Result<double> Decode();
   // Weights per second of many tokens' products, each token's counted.
@@ -78,7 +79,7 @@ class RateProbe {
   bool is_interleaved_ = false;
 };
 
-Status RateProbe::Fill() {
+void RateProbe::Fill() {
   std::mt19937 random(1);
   std::vector<float> weights(static_cast<size_t>(kPatternRows * kRowWeights));
   for (float& w : weights) w = static_cast<float>(random()) * 0x1p-32F - 0.5F;
@@ -100,7 +101,6 @@ Status RateProbe::Fill() {
   for (int64_t t = 0; t < kPromptTokens; ++t) {
     kernel_.quantise(kernel_, weights.data() + t * kRowWeights, activation(t), kRowWeights);
   }
-  return {};
 }
 
 Result<double> RateProbe::SecondsOfPass(int64_t n_rows, int64_t n_tokens) {
@@ -135,7 +135,7 @@ Result<double> RateProbe::SecondsOfPass(int64_t n_rows, int64_t n_tokens) {
     TRY_STATUS(team_.Run(work));
     passes.push_back(std::chrono::duration<double>(Clock::now() - begun).count());
   } while (Clock::now() - start < std::chrono::duration<double>(kSecondsOfType));
-  return MedianOf(passes);
+  return MedianOf(std::move(passes));
 }
 
 Result<double> RateProbe::Decode() {
@@ -165,7 +165,7 @@ Result<std::vector<KernelRate>> ProbeKernelRates(Team& team,
     const Result<ExpertKernel> kernel = FindExpertKernel(*type);
     if (!kernel) continue;
     RateProbe probe(team, *kernel, memory);
-    TRY_STATUS(probe.Fill());
+    probe.Fill();
     TRY(const double decode, probe.Decode());
     TRY(const double prompt, probe.Prompt());
     rates.push_back({.type = name, .decode = decode, .prompt = prompt});
@@ -186,7 +186,7 @@ Result<double> ProbeBarrier(Team& team) {
     }
   }));
   TRY_STATUS(ran);
-  return MedianOf(seconds);
+  return MedianOf(std::move(seconds));
 }
 
 }  // namespace moestro

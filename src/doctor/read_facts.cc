@@ -187,20 +187,6 @@ std::map<std::string, std::string> ReadEnvironment() {
   return found;
 }
 
-std::string Variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
-
-// Where models from a hub are kept, by the hub's own rules.
-std::string HubFolder() {
-  if (const std::string folder = Variable("HF_HUB_CACHE"); !folder.empty()) return folder;
-  if (const std::string folder = Variable("HF_HOME"); !folder.empty()) return folder + "/hub";
-  const std::string ours = CacheFolder();
-  if (ours.empty()) return "";
-  return (fs::path(ours).parent_path() / "huggingface/hub").string();
-}
-
 FolderFacts ReadFolder(std::string purpose, const std::string& path, uint64_t wanted) {
   FolderFacts facts{.purpose = std::move(purpose), .path = path, .wanted = wanted};
   if (path.empty()) return facts;
@@ -231,9 +217,9 @@ void ReadSystemFacts(const std::string& root, SystemFacts& facts) {
   ReadGraphics(root, facts.graphics);
 }
 
-void ReadFolderFacts(SystemFacts& facts) {
+void ReadFolderFacts(const std::string& models, SystemFacts& facts) {
   facts.folders.push_back(ReadFolder("what is kept between starts", CacheFolder(), kGiB));
-  facts.folders.push_back(ReadFolder("models from a hub", HubFolder(), 10 * kGiB));
+  facts.folders.push_back(ReadFolder("models from a hub", models, 10 * kGiB));
 }
 
 }  // namespace moestro

@@ -15,7 +15,8 @@ namespace moestro {
 // tests. Facts that libraries know (`ring`, `ggml`, devices in `graphics`) are left as they are.
 void ReadSystemFacts(const std::string& root, SystemFacts& facts);
 
-// Folders that grow while models are used, and what is left on their disks.
-void ReadFolderFacts(SystemFacts& facts);
+// Folders that grow while models are used, and what is left on their disks. `models`: where those
+// from a hub go; empty: nowhere.
+void ReadFolderFacts(const std::string& models, SystemFacts& facts);
 
 }  // namespace moestro

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/nearest_name.h"
 #include "base/printable.h"
 
 namespace moestro {
@@ -180,21 +181,6 @@ std::unexpected<Error> NotThere(const std::vector<HubModel>& models, const Model
               Printable(name.quantisation), nearest, ListText(models));
 }
 
-// Letters to change, add or leave out to make `b` of `a`.
-size_t Distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t above = row[j + 1];
-      row[j + 1] = std::min({above + 1, row[j] + 1, diagonal + (a[i] == b[j] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return row.back();
-}
-
 }  // namespace
 
 uint64_t HubModel::bytes() const {
@@ -293,8 +279,9 @@ std::vector<std::string> NearestWords(std::string_view word, std::span<const std
   std::vector<std::pair<size_t, std::string>> near;
   for (const std::string& other : words) {
     if (other.size() > kLongest || word.size() > kLongest) continue;
-    const size_t distance = Distance(Upper(word), Upper(other));
-    if (distance <= std::max<size_t>(2, word.size() / 2)) near.emplace_back(distance, other);
+    const size_t most_letters = std::max<size_t>(2, word.size() / 2);
+    const auto distance = EditDistance(Upper(word), Upper(other), most_letters);
+    if (distance) near.emplace_back(*distance, other);
   }
   std::ranges::stable_sort(near, {}, &std::pair<size_t, std::string>::first);
   const auto repeated = std::ranges::unique(near, {}, &std::pair<size_t, std::string>::second);

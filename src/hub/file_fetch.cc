@@ -2,11 +2,11 @@
 #include "hub/file_fetch.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/format.h"
 #include "base/printable.h"
 #include "hub/address.h"
@@ -17,11 +17,6 @@ namespace {
 constexpr double kTurnSeconds = 0.05;           // at most, so that a stop is seen
 constexpr uint64_t kHashPiece = 4 * kMiB;       // between two looks at the connections
 constexpr uint64_t kProgressBytes = 64 * kKiB;  // after which failures are counted anew
-
-double SteadySeconds() {
-  const auto since = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(since).count();
-}
 
 bool IsTaken(const std::optional<HeadVerdict>& verdict) {
   return verdict == HeadVerdict::kTake || verdict == HeadVerdict::kTakeWhole;

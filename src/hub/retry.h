@@ -21,7 +21,6 @@ class Retries {
   // Seconds to wait before the next try; nullopt: this was the last. `asked`: Retry-After, seconds.
   std::optional<double> AfterFailure(std::optional<double> asked);
   void Progressed() { failures_ = 0; }
-  int failures() const { return failures_; }
 
  private:
   RetryPolicy policy_;

@@ -6,6 +6,15 @@
 namespace moestro {
 namespace {
 
+// As docs/pull.md has it.
+TEST(RetryTest, TheUsualWaits) {
+  Retries retries({});
+  for (const double seconds : {1.0, 2.0, 4.0, 8.0, 16.0}) {
+    EXPECT_EQ(retries.AfterFailure({}), seconds);
+  }
+  EXPECT_FALSE(retries.AfterFailure({}));
+}
+
 TEST(RetryTest, WaitsGrowAndEnd) {
   Retries retries({.most_tries = 5, .first_wait = 1.0, .longest_wait = 3.0});
   EXPECT_EQ(retries.AfterFailure({}), 1.0);

@@ -112,6 +112,13 @@ Result<std::string> ProcessorName(uint32_t threads) {
   return device.description();
 }
 
+Result<std::vector<KernelRate>> MeasureKernels(uint32_t threads,
+                                               const std::vector<std::string>& types) {
+  TRY(CpuDevice device, CpuDevice::Open(threads));
+  TRY(Team team, Team::Create(device));
+  return ProbeKernelRates(team, types);
+}
+
 Result<MachineRates> MeasureMachine(const MachineProbe& probe) {
   TRY(CpuDevice device, CpuDevice::Open(probe.threads));
   MachineRates rates{.cpu = device.description(),

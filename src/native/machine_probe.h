@@ -28,6 +28,10 @@ struct MachineProbe {
 // The processor's name with its threads, as MachineRates::cpu has it. What CpuDevice::Open() says.
 Result<std::string> ProcessorName(uint32_t threads);
 
+// Rates of these types alone. kNoMemory; kInvalidRequest: an unknown type.
+Result<std::vector<KernelRate>> MeasureKernels(uint32_t threads,
+                                               const std::vector<std::string>& types);
+
 // Rates of what `probe` asks for. kNoMemory; kIo: the disk; kInvalidRequest: an unknown type.
 Result<MachineRates> MeasureMachine(const MachineProbe& probe);
 

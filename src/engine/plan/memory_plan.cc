@@ -28,11 +28,7 @@ constexpr uint32_t kReservedThreads = 64;
 // Left alone when the user names no budget.
 constexpr uint64_t kLeastMargin = 256 * kMiB;
 
-uint64_t DefaultBudget() {
-  const uint64_t room = AvailableMemory();
-  const uint64_t margin = std::max(room / 20, kLeastMargin);
-  return ResidentMemory() + room - std::min(room, margin);
-}
+uint64_t DefaultBudget() { return ResidentMemory() + BudgetWithin(AvailableMemory()); }
 
 std::vector<SlotClass> ClassesOf(const ExpertCatalog& catalog, uint64_t block, uint32_t n_used) {
   std::vector<SlotClass> classes;
@@ -102,6 +98,11 @@ Result<BudgetSplit> SplitWithStaging(BudgetRequest request, uint64_t staging) {
 }
 
 }  // namespace
+
+uint64_t BudgetWithin(uint64_t room) {
+  const uint64_t margin = std::max(room / 20, kLeastMargin);
+  return room - std::min(room, margin);
+}
 
 uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk) {
   uint64_t widest = spec.n_embd;

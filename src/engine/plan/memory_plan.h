@@ -35,6 +35,9 @@ struct FixedBytes {
 // ggml's own scratch for products of `chunk` tokens: the converted activations of the widest row.
 uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk);
 
+// What a process takes of `room` free bytes if the user names no budget: all but a margin.
+uint64_t BudgetWithin(uint64_t room);
+
 struct PlannedMemory {
   MemoryPlan plan;
   std::vector<uint64_t> slots;  // per pool of the catalog

@@ -94,7 +94,9 @@ class SpeedModel {
               .io_depth = rates_.io_depth};
     const RoutingHabit* const known = RecordedHabitOf(needs_.family);
     is_known_ = known != nullptr;
-    TRY(even_, TraceOf(needs_.shape, kEvenRouting, kTokens, kSeed));
+    if (!is_known_) {
+      TRY(even_, TraceOf(needs_.shape, kEvenRouting, kTokens, kSeed));
+    }
     TRY(recorded_, TraceOf(needs_.shape, is_known_ ? *known : kRecordedRouting, kTokens, kSeed));
     return {};
   }
@@ -122,7 +124,7 @@ class SpeedModel {
   double prompt_ = 0.0;    // seconds of a token of a prompt
   MachineCosts costs_;
   bool is_known_ = false;
-  std::optional<Trace> even_;
+  std::optional<Trace> even_;  // if the family's routing is not known
   std::optional<Trace> recorded_;
 };
 
