@@ -160,6 +160,21 @@ TEST_F(PlanHubTest, AsIfTheFileWereHere) {
   EXPECT_FALSE(std::filesystem::exists(folder_.path() / "hub"));
 }
 
+// The first range of a file that is longer, and no more of it.
+TEST_F(PlanHubTest, OnlyTheDirectoryIsFetched) {
+  const std::string folder = folder_.path() / "long";
+  std::filesystem::create_directories(folder);
+  const std::string content =
+      Content(WriteTinyModel(folder, {.arch = "qwen3moe", .layers = 4, .experts = 16, .ff = 512}));
+  ASSERT_GT(content.size(), 8 * kMiB);
+  hub_.Add("owner/Long-GGUF", kPlannedCommit, "Long-Q8_0.gguf", content);
+  hub_.Forget();
+  ASSERT_TRUE(Plan({"owner/Long-GGUF:Q8_0", "--machine", machine_}));
+  std::vector<std::string> ranges;
+  for (const HubServer::Asked& asked : hub_.AskedForContent()) ranges.push_back(asked.range());
+  EXPECT_EQ(ranges, std::vector<std::string>{"bytes=0-4194303"});
+}
+
 TEST_F(PlanHubTest, OfASplitFileEachPartsDirectory) {
   const auto plan = Plan({"hf:owner/Tiny-GGUF:Q4_0", "--machine", machine_});
   ASSERT_TRUE(plan);

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim/replay.h"
+
 namespace moestro {
 namespace {
 
@@ -43,6 +45,30 @@ TEST(RoutingHabit, RecordedRoutingComesBack) {
   const auto trace = TraceOf(kShape, kRecordedRouting, 400, 1);
   ASSERT_TRUE(trace) << trace.error().message;
   EXPECT_GT(ShareAgain(*trace), 2.0 * 8.0 / 64.0);
+}
+
+// The table in docs/plan.md: hits of a cache that keeps the experts used last, of OLMoE's shape.
+TEST(RoutingHabit, CachesAsTheRecordedTextDid) {
+  struct Row {
+    double share;  // of the experts in memory
+    double made_up;
+    double even;
+  };
+  const MoeShape olmoe{.n_layer = 16, .n_expert = 64, .n_used = 8};
+  const auto hits = [&](const RoutingHabit& habit, double share) {
+    const auto trace = TraceOf(olmoe, habit, 299, 1);
+    EXPECT_TRUE(trace);
+    const auto slots = static_cast<uint64_t>(share * olmoe.experts());
+    const auto replayed = Replay(
+        *trace, {.slots = slots, .policy = {.name = "lru"}, .expert_bytes = 1, .count_from = 112});
+    EXPECT_TRUE(replayed);
+    return replayed ? replayed->hit_rate() : 0.0;
+  };
+  for (const Row& row : {Row{0.15, 0.46, 0.12}, Row{0.25, 0.62, 0.23}, Row{0.4, 0.74, 0.33},
+                         Row{0.55, 0.84, 0.51}, Row{0.7, 0.90, 0.68}, Row{0.85, 0.96, 0.84}}) {
+    EXPECT_NEAR(hits(kRecordedRouting, row.share), row.made_up, 0.03) << row.share;
+    EXPECT_NEAR(hits(kEvenRouting, row.share), row.even, 0.03) << row.share;
+  }
 }
 
 TEST(RoutingHabit, TheSameForTheSameSeed) {
