@@ -124,13 +124,10 @@ release_version() {
 
 # install_all [-t SUITE] PACKAGE...
 install_all() {
-  run_apt install --no-install-recommends "$@" && return
   # Debian 12's libssl3 and testing's openssl-provider-legacy own the same file while the one
-  # replaces the other, and dpkg stops at that. Letting the newcomer have the file is the way out.
-  say "first attempt failed; repairing and trying once more"
-  local force=(-o Dpkg::Options::=--force-overwrite) suite=()
-  if [ "$1" = -t ]; then suite=("$1" "$2"); fi
-  run_apt install -f "${force[@]}" "${suite[@]}" || true
+  # replaces the other, and dpkg stops at that unless the newcomer may have the file.
+  local force=()
+  if [ "$1" = -t ]; then force=(-o Dpkg::Options::=--force-overwrite); fi
   run_apt install --no-install-recommends "${force[@]}" "$@"
 }
 

@@ -8,16 +8,14 @@
 #include <system_error>
 
 #include "base/format.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {
 
 // The factor behind a unit suffix, 0 for an unknown one.
 double UnitFactor(std::string_view unit) {
-  std::string lower;
-  for (const char c : unit) {
-    lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
+  const std::string lower = LowerCase(unit);
   if (lower.empty() || lower == "b") return 1.0;
   constexpr std::string_view kPrefixes = "kmgt";
   const size_t power = kPrefixes.find(lower[0]);

@@ -6,6 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/printable.h"
+#include "base/text.h"
+
 namespace moestro {
 namespace {
 
@@ -63,6 +66,34 @@ std::optional<std::string> NearestName(std::string_view typed, std::span<const s
   if (nearest && nearest->first <= 1) return nearest->second;
   if (begun) return begun;
   return nearest ? std::optional(nearest->second) : std::nullopt;
+}
+
+std::vector<std::string> NearestWords(std::string_view word, std::span<const std::string> words,
+                                      size_t most) {
+  constexpr size_t kLongest = 200;
+  const std::string wanted = UpperCase(word);
+  std::vector<std::pair<size_t, std::string>> near;
+  for (const std::string& other : words) {
+    if (other.size() > kLongest || word.size() > kLongest) continue;
+    const size_t most_letters = std::max<size_t>(2, word.size() / 2);
+    const auto distance = EditDistance(wanted, UpperCase(other), most_letters);
+    if (distance) near.emplace_back(*distance, other);
+  }
+  std::ranges::stable_sort(near, {}, &std::pair<size_t, std::string>::first);
+  const auto repeated = std::ranges::unique(near, {}, &std::pair<size_t, std::string>::second);
+  near.erase(repeated.begin(), repeated.end());
+  std::vector<std::string> nearest;
+  for (const auto& [distance, other] : near) {
+    if (nearest.size() < most) nearest.push_back(other);
+  }
+  return nearest;
+}
+
+std::string NearestText(std::string_view word, std::span<const std::string> words) {
+  constexpr size_t kMost = 3;
+  std::vector<std::string> nearest = NearestWords(word, words, kMost);
+  for (std::string& name : nearest) name = Printable(name);
+  return nearest.empty() ? "" : "; nearest: " + Joined(nearest);
 }
 
 }  // namespace moestro

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace moestro {
 
@@ -19,5 +20,13 @@ std::optional<size_t> EditDistance(std::string_view a, std::string_view b, size_
 // its beginning, three bytes or more. Dashes in front of both count for nothing. std::nullopt: none
 // is near. The work is bounded by the lengths of the names, however long `typed` is.
 std::optional<std::string> NearestName(std::string_view typed, std::span<const std::string> names);
+
+// Of `words`, those nearest to `word` by how many letters differ, at most `most`, without those
+// that are nothing like it. Large and small letters are alike.
+std::vector<std::string> NearestWords(std::string_view word, std::span<const std::string> words,
+                                      size_t most);
+
+// "; nearest: a, b, c" for the end of a message; empty: none is like it.
+std::string NearestText(std::string_view word, std::span<const std::string> words);
 
 }  // namespace moestro

@@ -94,5 +94,17 @@ TEST(NearestName, WhatIsFarFromAllIsNoneOfThem) {
   EXPECT_EQ(NearestName(std::string(1'000'000, 'r'), kNames), std::nullopt);
 }
 
+TEST(NearestWordsTest, AreLikeTheWord) {
+  const std::vector<std::string> words = {"pull", "plan", "bench", "Pull"};
+  EXPECT_EQ(NearestWords("pul", words, 2), (std::vector<std::string>{"pull", "Pull"}));
+  EXPECT_TRUE(NearestWords("quantisation", words, 2).empty());
+}
+
+TEST(NearestWordsTest, AreNamedInAMessage) {
+  const std::vector<std::string> words{"o/olmoe:Q4_K_M", "o/ol\nmoe:Q8_0", "else"};
+  EXPECT_EQ(NearestText("O/OLMOE:Q4_K_M", words), "; nearest: o/olmoe:Q4_K_M, o/ol?moe:Q8_0");
+  EXPECT_EQ(NearestText("nothing like it", words), "");
+}
+
 }  // namespace
 }  // namespace moestro

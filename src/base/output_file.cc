@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/bytes.h"
@@ -140,6 +141,18 @@ Result<uint64_t> FreeBytesFor(const std::string& path) {
     return Fail(Errc::kIo, "cannot write into folder {}: {}", folder, std::strerror(errno));
   }
   return uint64_t{info.f_bavail} * info.f_frsize;
+}
+
+std::string NearestFolder(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code unknown;
+  fs::path at = fs::absolute(folder, unknown);
+  while (at.has_relative_path() && !fs::is_directory(at, unknown)) at = at.parent_path();
+  return at.string();
+}
+
+Result<uint64_t> FreeBytesAt(const std::string& folder) {
+  return FreeBytesFor((std::filesystem::path(NearestFolder(folder)) / "x").string());
 }
 
 Result<bool> LiesInMemory(const std::string& folder) {

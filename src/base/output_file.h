@@ -58,6 +58,12 @@ class OutputFile {
 // Bytes that may be written in the folder of `path`. Fails with kIo if the folder is not there.
 Result<uint64_t> FreeBytesFor(const std::string& path);
 
+// `folder`, or the nearest folder above it that is there.
+std::string NearestFolder(const std::string& folder);
+
+// Bytes that may be written in `folder` once it is made. Fails as FreeBytesFor() does.
+Result<uint64_t> FreeBytesAt(const std::string& folder);
+
 // True if files in `folder` lie in memory (tmpfs, ramfs). Fails with kIo if the folder is not
 // there.
 Result<bool> LiesInMemory(const std::string& folder);

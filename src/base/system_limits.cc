@@ -155,6 +155,10 @@ uint64_t MemoryUntilSlowed(const std::string& root) {
   return room;
 }
 
+uint64_t UnhinderedMemory(const std::string& root) {
+  return std::min(AvailableMemory(root), MemoryUntilSlowed(root));
+}
+
 std::optional<uint64_t> MemoryLimit(const std::string& root) {
   // v1 writes a number near 2^63 for "none".
   constexpr double kNoLimit = 9e18;

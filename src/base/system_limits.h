@@ -19,6 +19,9 @@ uint64_t AvailableMemory(const std::string& root = "");
 // the largest value: none does.
 uint64_t MemoryUntilSlowed(const std::string& root = "");
 
+// The smaller of both: what a budget may be made of.
+uint64_t UnhinderedMemory(const std::string& root = "");
+
 // What this process and its whole control group may take at most: the smallest limit on the way up;
 // nullopt: there is none.
 std::optional<uint64_t> MemoryLimit(const std::string& root = "");

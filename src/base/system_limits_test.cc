@@ -80,6 +80,7 @@ TEST_F(SystemLimits, AGroupMaySlowItsProcessesDownBeforeItsLimit) {
   EXPECT_EQ(MemoryUntilSlowed(root()), UINT64_MAX);
   Put("sys/fs/cgroup/group/job/memory.high", std::to_string(3 * kGiB));
   EXPECT_EQ(MemoryUntilSlowed(root()), 2 * kGiB);
+  EXPECT_EQ(UnhinderedMemory(root()), 2 * kGiB);
 }
 
 TEST_F(SystemLimits, PageCacheThatTheKernelDropsIsNotInUse) {

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "base/text.h"
 #include "chat/call_scan.h"
 #include "chat/marked_object.h"
 
@@ -46,15 +47,6 @@ std::set<std::string> RequiredOf(const Json& schema) {
   return {names.begin(), names.end()};
 }
 
-std::string Join(const std::vector<std::string>& parts, std::string_view between) {
-  std::string text;
-  for (const std::string& part : parts) {
-    if (!text.empty()) text += between;
-    text += part;
-  }
-  return text;
-}
-
 }  // namespace
 
 bool IsTextSchema(JsonView schema) {
@@ -72,7 +64,7 @@ std::string CallRules::Add(std::span<const Tool> tools, bool many) {
     if (rules_.is_full()) break;
     choices.push_back(rules_.AddRule("call", One(tool)));
   }
-  const std::string one = rules_.AddRule("calls-one", Join(choices, " | "));
+  const std::string one = rules_.AddRule("calls-one", Joined(choices, " | "));
   const CallStyle& style = style_.calls;
   if (style.shape == CallShape::kChannels) return one;
   const std::string row = many ? Format("{} ({} {})*", one, style.between, one) : one;
@@ -177,7 +169,7 @@ std::string CallRules::MarkedParameter(std::string_view key, JsonView schema) {
     });
     if (choices.empty()) return Format("{} {}", head, MarkedString());
     for (std::string& choice : choices) choice = Quoted(choice);
-    return Format("{} {} ({}) {}", head, mark, Join(choices, " | "), mark);
+    return Format("{} {} ({}) {}", head, mark, Joined(choices, " | "), mark);
   }
   const auto type = schema.Find("type");
   const std::string name = type ? type->text().value_or("") : "";
@@ -233,7 +225,7 @@ std::string CallRules::TaggedParameters(const Tool& tool) {
     const std::string rule = rules_.AddRule("parameter", TaggedParameter(key, value));
     parts.push_back(required.contains(std::string(key)) ? rule : rule + "?");
   }
-  return parts.empty() ? "\"\"" : Join(parts, " ");
+  return parts.empty() ? "\"\"" : Joined(parts, " ");
 }
 
 std::string CallRules::TaggedParameter(std::string_view key, JsonView schema) {
@@ -244,7 +236,7 @@ std::string CallRules::TaggedParameter(std::string_view key, JsonView schema) {
   std::vector<std::string> choices = TextsOf(schema.Find("enum"));
   if (IsTextSchema(schema) && !choices.empty()) {
     for (std::string& choice : choices) choice = Quoted(choice);
-    return Format("{} ({}) {}", head, Join(choices, " | "), end);
+    return Format("{} ({}) {}", head, Joined(choices, " | "), end);
   }
   if (!IsTextSchema(schema)) {
     const Result<std::string> rule = rules_.AddSchema(schema.Dump(), "value");

@@ -340,7 +340,7 @@ Status Run(BenchOptions& options) {
     options.common.engine.ctx = static_cast<uint32_t>(
         std::clamp<uint64_t>(options.positions(), options.common.engine.ctx, most));
   }
-  TRY(options.model, FindNamedModel(options.model, options.named));
+  TRY(options.model, FindNamedModel(options.model, options.named, options.common.engine));
   TRY_STATUS(ApplyQuality(options.common.quality, options.model, options.common.engine));
   TRY_STATUS(CheckUsage(options));
   ProgressBar bar(ProgressBar::Stderr());

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/hub_names.h"
 #include "cli/named_model.h"
 #include "cli/output.h"
 #include "cli/report.h"
@@ -21,7 +22,7 @@ namespace moestro {
 namespace {
 
 struct DoctorOptions {
-  std::string model;  // empty: no disk is looked at
+  std::string model;  // file, folder, or a name that is in the cache; empty: no disk is looked at
   std::string user;   // empty: whose process this is
   bool json = false;
 };
@@ -51,12 +52,14 @@ Json JsonOf(const Findings& findings) {
 }
 
 int Run(const DoctorOptions& options) {
+  const Result<std::string> path = FindNamedModel(options.model, {.is_offline = true}, {});
+  if (!options.model.empty() && !path) return ExitCode(std::unexpected(path.error()));
   SystemFacts facts;
   ReadSystemFacts("", facts);
   const Result<HubSettings> hub = HubSettingsOf(true);
   ReadFolderFacts(hub ? hub->cache : "", facts);
   ReadLibraryFacts(facts);
-  if (!options.model.empty()) facts.model = ReadModel("", options.model, options.user);
+  if (!options.model.empty()) facts.model = ReadModel("", *path, options.user);
   const Findings findings = Diagnose(facts);
   const std::string text = options.json ? JsonOf(findings).Dump(2) + "\n" : TextOf(findings);
   const Status written = Output(STDOUT_FILENO).Write(text);
@@ -70,8 +73,9 @@ void AddDoctor(CommandLine& line) {
   auto options = std::make_shared<DoctorOptions>();
   Flags flags = line.AddCommand("doctor", "what is slow or wrong on this machine, and the remedy",
                                 [options] { return Run(*options); });
-  const Flag model = flags.Add("MODEL", options->model,
-                               "GGUF file or folder whose disk and whose readers are looked at");
+  const Flag model = flags.Add(
+      "MODEL", options->model,
+      "GGUF file, folder or fetched owner/repo:QUANT whose disk and readers are looked at");
   flags
       .Add("--user", options->user,
            "who must be able to read the model, such as the user of a service (default: you)")

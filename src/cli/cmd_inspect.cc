@@ -20,16 +20,16 @@
 #include "cli/hosted_inspection.h"
 #include "cli/named_model.h"
 #include "cli/output.h"
+#include "cli/plan_report.h"
 #include "cli/report.h"
 #include "core/expert_catalog.h"
+#include "engine/plan/memory_plan.h"
 #include "load/model_to_load.h"
 #include "model/model_file.h"
 #include "model/tensor_names.h"
-#include "native/catalog.h"
-#include "native/joined_keys.h"
 #include "native/plan/engine_plan.h"
 #include "native/plan/fit.h"
-#include "native/plan/prompt_chunk.h"
+#include "native/plan/memory_needs.h"
 
 namespace moestro {
 namespace {
@@ -50,13 +50,11 @@ struct Inspection {
   std::vector<std::string> files;
   uint64_t file_bytes = 0;
   std::map<std::string, TypeUse> types;
-  uint64_t dense_bytes = 0;
-  ExpertCatalog catalog;
+  MemoryNeeds memory;
   uint64_t slices = 0;
   uint64_t aligned_slices = 0;  // start where a direct read may start
   std::string tokenizer;        // empty: none
   bool has_chat_template = false;
-  uint32_t ctx = 0;
   KvType kv_type = KvType::kF16;
   uint64_t kv_bytes = 0;     // for ctx tokens
   uint64_t state_bytes = 0;  // of one sequence
@@ -65,13 +63,14 @@ struct Inspection {
   std::vector<DeviceFit> device_fits;
 };
 
-constexpr uint64_t kDirectBlock = 4096;
-
-Result<Inspection> Inspect(const ModelFile& model, const InspectOptions& options) {
+Result<Inspection> Inspect(const ModelFile& model, const EngineOptions& options) {
   const GgufFile& file = model.gguf;
-  const ModelWeights& weights = model.weights;
   Inspection found;
   found.spec = model.spec;
+  TRY(found.memory,
+      MemoryNeeds::Of(model,
+                      {.ctx = options.ctx, .chunk = options.chunk, .kv_type = options.kv_type}));
+  found.kv_type = options.kv_type;
   found.files = file.paths();
   found.file_bytes = file.file_bytes();
   for (const TensorInfo& tensor : file.tensors()) {
@@ -82,14 +81,12 @@ Result<Inspection> Inspect(const ModelFile& model, const InspectOptions& options
     found.vision.tensors += 1;
     found.vision.bytes += tensor.extent.length;
   }
-  found.dense_bytes = weights.dense_bytes() + JoinedKeys::BytesFor(found.spec, weights);
-  found.catalog = MakeCatalog(weights);
-  for (const ExpertCatalog::Layer& layer : found.catalog.layers) {
+  for (const ExpertCatalog::Layer& layer : found.memory.catalog.layers) {
     for (const std::vector<ExpertCopy>& copies : layer.experts) {
       for (const Extent& slice : copies.front().slices) {
         if (slice.length == 0) continue;
         ++found.slices;
-        if (slice.offset % kDirectBlock == 0) ++found.aligned_slices;
+        if (slice.offset % kPlannedBlock == 0) ++found.aligned_slices;
       }
     }
   }
@@ -97,17 +94,11 @@ Result<Inspection> Inspect(const ModelFile& model, const InspectOptions& options
   TRY(const auto chat_template, file.FindString("tokenizer.chat_template"));
   if (tokenizer && *tokenizer != "none") found.tokenizer = *tokenizer;
   found.has_chat_template = chat_template.has_value();
-  found.ctx = std::min(options.common.engine.ctx, found.spec.n_ctx_train);
-  const uint32_t chunk =
-      std::min(ChunkFor(options.common.engine.chunk, found.spec.router), found.ctx);
-  found.kv_type = options.common.engine.kv_type;
-  TRY(const MemoryShape remembers, MemoryShape::Of(found.spec, found.kv_type));
-  const FixedMemory fixed =
-      EstimateFixed(found.spec, found.dense_bytes, found.ctx, remembers, chunk);
-  found.state_bytes = remembers.state_bytes();
-  found.kv_bytes = fixed.kv - FewestStates(1) * found.state_bytes;
-  found.device_fits = WhatFitsOnDevice(found.catalog, found.spec, fixed, chunk);
-  found.fits = WhatFits(found.catalog, found.spec.router.n_used, fixed, kDirectBlock);
+  const MemoryNeeds& needs = found.memory;
+  found.state_bytes = needs.remembers.state_bytes();
+  found.kv_bytes = needs.fixed.kv - FewestStates(1) * found.state_bytes;
+  found.device_fits = WhatFitsOnDevice(needs.catalog, found.spec, needs.fixed, needs.chunk);
+  found.fits = WhatFits(needs.catalog, found.spec.router.n_used, needs.fixed, kPlannedBlock);
   return found;
 }
 
@@ -201,7 +192,7 @@ std::string ShapeText(const Inspection& i) {
     text += Format("; {} more for the next tokens, passed over", s.n_next_token_layers);
   }
   text += Format("\ncontext    {} trained; keys and values of {} tokens take {} in {}\n",
-                 s.n_ctx_train, i.ctx, FormatBytes(i.kv_bytes), NameOf(i.kv_type));
+                 s.n_ctx_train, i.memory.ctx, FormatBytes(i.kv_bytes), NameOf(i.kv_type));
   if (i.state_bytes > 0) {
     text += Format(
         "states     {} for a text's layers with a state; {} of these for each text that runs, and "
@@ -233,14 +224,15 @@ std::string SlicesText(const PoolShape& pool) {
 }
 
 std::string SizesText(const Inspection& i) {
-  std::string text = Format("\nalways in memory  {}\nexperts           {}\n",
-                            FormatBytes(i.dense_bytes), FormatBytes(i.catalog.total_bytes()));
-  for (const PoolShape& pool : i.catalog.pools) {
+  std::string text =
+      Format("\nalways in memory  {}\nexperts           {}\n", FormatBytes(i.memory.dense_bytes),
+             FormatBytes(i.memory.catalog.total_bytes()));
+  for (const PoolShape& pool : i.memory.catalog.pools) {
     text += Format("  {:6} experts of {} ({})\n", pool.experts, FormatBytes(pool.expert_bytes()),
                    SlicesText(pool));
   }
   text += Format("  {} of {} slices start at a multiple of {} bytes\n", i.aligned_slices, i.slices,
-                 kDirectBlock);
+                 kPlannedBlock);
   text += "\ntensor types\n";
   for (const auto& [type, use] : i.types) {
     text += Format("  {:8} {:5} tensors  {}\n", type, use.tensors, FormatBytes(use.bytes));
@@ -285,7 +277,7 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
     types.Set(type, std::move(entry));
   }
   Json pools = Json::Array();
-  for (const PoolShape& pool : i.catalog.pools) {
+  for (const PoolShape& pool : i.memory.catalog.pools) {
     Json entry = Json::Object();
     entry.Set("experts", pool.experts)
         .Set("expert_bytes", pool.expert_bytes())
@@ -295,14 +287,7 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
     pools.Push(std::move(entry));
   }
   Json fits = Json::Array();
-  for (const Fit& fit : i.fits) {
-    Json entry = Json::Object();
-    entry.Set("ram", fit.ram)
-        .Set("slots", fit.slots)
-        .Set("experts", fit.experts)
-        .Set("expert_share", fit.share());
-    fits.Push(std::move(entry));
-  }
+  for (const Fit& fit : i.fits) fits.Push(FitAsJson(fit));
   Json files = Json::Array();
   for (const std::string& path : i.files) files.Push(path);
   const HeadSizes heads = HeadSizesOf(s);
@@ -328,13 +313,13 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
       .Set("vocabulary", s.n_vocab)
       .Set("tied_output", s.tied_output)
       .Set("ctx_trained", s.n_ctx_train)
-      .Set("ctx", i.ctx)
+      .Set("ctx", i.memory.ctx)
       .Set("kv_type", std::string(NameOf(i.kv_type)))
       .Set("kv_bytes", i.kv_bytes)
       .Set("state_bytes", i.state_bytes)
       .Set("vision_bytes", i.vision.bytes)
-      .Set("dense_bytes", i.dense_bytes)
-      .Set("expert_bytes", i.catalog.total_bytes())
+      .Set("dense_bytes", i.memory.dense_bytes)
+      .Set("expert_bytes", i.memory.catalog.total_bytes())
       .Set("pools", std::move(pools))
       .Set("slices", i.slices)
       .Set("aligned_slices", i.aligned_slices)
@@ -347,11 +332,11 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
 }
 
 Status Run(InspectOptions& options) {
-  TRY(options.model, FindNamedModel(options.model, options.named));
+  TRY(options.model, FindNamedModel(options.model, options.named, options.common.engine));
   Output output(STDOUT_FILENO);
   TRY(const ModelToLoad model, ModelToLoad::Open(options.model, options.common.engine.engine));
   if (!model.is_native()) return InspectHosted(model, options.common, output);
-  TRY(const Inspection found, Inspect(model.native(), options));
+  TRY(const Inspection found, Inspect(model.native(), options.common.engine));
   if (options.common.json) return output.Write(ToJson(options, found).Dump() + "\n");
   return output.Write(ShapeText(found) + SizesText(found) + FitsText(found));
 }

@@ -12,10 +12,11 @@
 #include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "cli/named_model.h"
+#include "cli/hub_names.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "hub/hub_cache.h"
+#include "hub/hub_settings.h"
 
 namespace moestro {
 namespace {

@@ -15,6 +15,7 @@
 #include "base/stop_signal.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/hub_names.h"
 #include "cli/interrupt.h"
 #include "cli/named_model.h"
 #include "cli/output.h"
@@ -57,10 +58,7 @@ class PullReport {
   }
 
   void Progress(const PullProgress& progress) {
-    if (progress.is_checking)
-      bar_.Update("checking " + Printable(progress.file), progress.checked, progress.file_bytes);
-    else
-      bar_.Update("fetching " + Printable(progress.file), progress.there, progress.total);
+    ShowPull(bar_, progress);
     using Clock = std::chrono::steady_clock;
     if (!is_json_ || Clock::now() < next_line_) return;
     next_line_ = Clock::now() + std::chrono::seconds(1);

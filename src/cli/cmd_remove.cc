@@ -9,11 +9,12 @@
 #include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "cli/named_model.h"
+#include "cli/hub_names.h"
 #include "cli/output.h"
 #include "cli/report.h"
 #include "hub/cache_removal.h"
 #include "hub/hub_cache.h"
+#include "hub/hub_settings.h"
 
 namespace moestro {
 namespace {

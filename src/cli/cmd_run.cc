@@ -251,7 +251,7 @@ Status Run(RunOptions& options) {
   if (options.is_demo()) {
     TRY(path, DemoModelPath());
   } else {
-    TRY(path, FindNamedModel(options.model, options.named));
+    TRY(path, FindNamedModel(options.model, options.named, options.common.engine));
   }
   TRY_STATUS(ApplyQuality(options.common.quality, path, options.common.engine));
   if (options.common.quality.kl) options.common.engine.check_every = kCheckEvery;

@@ -72,7 +72,7 @@ Status Run(ServeOptions& options) {
     if (server.alias.empty()) server.alias = "demo";
   } else {
     options.named.is_waited_for = !ServiceNotice::AddressOfEnvironment().empty();
-    TRY(server.model, FindNamedModel(server.model, options.named));
+    TRY(server.model, FindNamedModel(server.model, options.named, server.engine));
   }
   server.cache_folder = CacheFolder();
   TRY(server.cache_disk, DiskSpace(options));

@@ -17,6 +17,7 @@
 #include "base/format.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "base/unique_fd.h"
 #include "cli/program_text.h"
 #include "cli/settings.h"
 
@@ -32,21 +33,6 @@ namespace {
 // The command whose flags settings are, and those that take what they have of them.
 constexpr std::string_view kConfigured = "serve";
 constexpr std::array<std::string_view, 2> kTaking = {"serve", "health"};
-
-class SettingsDescriptor {
- public:
-  explicit SettingsDescriptor(const std::string& path)
-      : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  SettingsDescriptor(const SettingsDescriptor&) = delete;
-  SettingsDescriptor& operator=(const SettingsDescriptor&) = delete;
-  ~SettingsDescriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 bool IsHiddenOrAbsent(const std::string& path, int why) {
   if (why == ENOENT || why == ENOTDIR) return true;
@@ -112,7 +98,7 @@ std::string UserSettings() {
 }
 
 Result<std::optional<std::string>> ReadSettingsFile(const std::string& path) {
-  const SettingsDescriptor file(path);
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) {
     const int why = errno;
     if (IsHiddenOrAbsent(path, why)) return std::optional<std::string>();

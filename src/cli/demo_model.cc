@@ -18,6 +18,7 @@
 #include "base/cache_folder.h"
 #include "base/format.h"
 #include "base/log.h"
+#include "base/unique_fd.h"
 
 // Defined by cmake/Embed.cmake.
 extern "C" {
@@ -31,21 +32,6 @@ namespace {
 
 std::string_view Embedded() { return {moestro_demo_model, moestro_demo_model_size}; }
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-  bool is_open() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
-
 bool WriteAll(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n = write(fd, bytes.data(), bytes.size());
@@ -57,9 +43,9 @@ bool WriteAll(int fd, std::string_view bytes) {
 }
 
 bool HasEmbeddedBytes(const std::string& path) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info{};
-  if (!file.is_open() || fstat(file.get(), &info) != 0) return false;
+  if (file.get() < 0 || fstat(file.get(), &info) != 0) return false;
   if (!S_ISREG(info.st_mode) || std::cmp_not_equal(info.st_size, Embedded().size())) return false;
   std::vector<char> buffer(kMiB);
   std::string_view rest = Embedded();
@@ -77,8 +63,8 @@ bool HasEmbeddedBytes(const std::string& path) {
 bool Install(const std::string& folder, const std::string& path) {
   if (MakePrivateFolder(folder)) return false;
   std::string temporary = path + ".XXXXXX";
-  const Descriptor file(mkostemp(temporary.data(), O_CLOEXEC));
-  if (!file.is_open()) return false;
+  const UniqueFd file(mkostemp(temporary.data(), O_CLOEXEC));
+  if (file.get() < 0) return false;
   const bool written = WriteAll(file.get(), Embedded()) && fchmod(file.get(), 0644) == 0 &&
                        rename(temporary.c_str(), path.c_str()) == 0;
   if (!written) unlink(temporary.c_str());

@@ -56,7 +56,7 @@ Result<MachineSpeeds> FindSpeeds(const MachineWish& wish, const ModelNeeds& need
   TRY(key.cpu, ProcessorName(wish.threads));
   TRY(key.disk, DeviceOf(wish.disk.folder));
   std::optional<MachineRates> kept;
-  if (!wish.is_measured) kept = KeptRates(wish.kept_in, key);
+  if (!wish.measures_again) kept = KeptRates(wish.kept_in, key);
   MachineSpeeds speeds{.from = "measured at an earlier start"};
   const std::vector<std::string> missing = Missing(needs, kept.value_or(MachineRates()));
   if (!kept) {
@@ -68,7 +68,7 @@ Result<MachineSpeeds> FindSpeeds(const MachineWish& wish, const ModelNeeds& need
     kept->kernels.append_range(kernels);
     KeepRates(wish.kept_in, key, *kept);
   }
-  kept->memory = AvailableMemory() + ResidentMemory();
+  kept->memory = UnhinderedMemory() + ResidentMemory();
   TRY_STATUS(CheckAll(needs, *kept, "this processor"));
   speeds.rates = *std::move(kept);
   return speeds;

@@ -13,9 +13,9 @@
 namespace moestro {
 
 struct MachineWish {
-  std::string file = {};     // a machine's speeds; empty: this machine's
-  bool is_measured = false;  // now, whatever is kept
-  uint32_t threads = 0;      // 0: physical cores
+  std::string file = {};        // a machine's speeds; empty: this machine's
+  bool measures_again = false;  // whatever is kept
+  uint32_t threads = 0;         // 0: physical cores
   ProbedDisk disk = {};
   std::string kept_in = {};  // folder; empty: nothing is kept
 };

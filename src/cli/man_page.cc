@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {
@@ -27,12 +28,6 @@ std::string Roff(std::string_view text) {
     }
   }
   if (out.starts_with('.') || out.starts_with('\'')) out.insert(0, "\\&");
-  return out;
-}
-
-std::string Upper(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return out;
 }
 
@@ -71,7 +66,7 @@ std::string Title(const std::string& name, const ProgramText& program, const std
   return Format(
       ".\\\" Made from the table of flags.\n"
       ".TH {} 1 \"{}\" \"{} {}\" \"User Commands\"\n",
-      Roff(Upper(name)), date, program.name, program.version);
+      Roff(UpperCase(name)), date, program.name, program.version);
 }
 
 // A footer has lines of its own: examples stand below each other.
@@ -133,7 +128,7 @@ std::string Options(const CommandText& command) {
   std::string out;
   for (const std::string& group : groups) {
     // CLI11's name for flags of no group.
-    std::string heading = Upper(group) == "OPTIONS" ? "General" : group;
+    std::string heading = UpperCase(group) == "OPTIONS" ? "General" : group;
     std::ranges::replace(heading, '"', '\'');
     out += Format(".SS \"{}\"\n", Roff(heading));
     for (const FlagText& flag : command.flags) {

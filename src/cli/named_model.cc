@@ -13,9 +13,13 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/log.h"
+#include "base/nearest_name.h"
 #include "base/printable.h"
 #include "base/progress.h"
+#include "cli/hub_names.h"
 #include "cli/interrupt.h"
+#include "cli/make_plan.h"
+#include "cli/plan_report.h"
 
 namespace moestro {
 namespace {
@@ -34,15 +38,11 @@ bool AskYes(const std::string& question) {
   return answer == "y" || answer == "Y" || answer == "yes";
 }
 
-// "; nearest there: o/r:Q8_0" of what the cache has; empty: nothing like it.
+// "; nearest: o/r:Q8_0" of what the cache has; empty: nothing like it.
 std::string NearestIn(const HubCache& cache, const ModelName& name) {
   std::vector<std::string> names;
   for (const CachedModel& model : cache.Models()) names.push_back(model.name());
-  std::string nearest;
-  for (const std::string& near : NearestWords(TextOf(name), names, 3)) {
-    nearest += (nearest.empty() ? "; nearest there: " : ", ") + Printable(near);
-  }
-  return nearest;
+  return NearestText(TextOf(name), names);
 }
 
 std::unexpected<Error> NotHere(const ModelName& name, const HubCache& cache) {
@@ -62,13 +62,34 @@ std::unexpected<Error> NotFetchedHere(const ModelName& name) {
       Printable(TextOf(name)), place, Printable(TextOf(name)));
 }
 
+// What to expect of it, before it is fetched. kInvalidRequest: it does not fit, and no person is
+// there to judge that.
+Status TellPlan(const ModelName& name, const HubSettings& settings, const EngineOptions& engine,
+                bool may_fetch) {
+  const Result<PlanReport> plan =
+      MakePlan({.model = TextOf(name), .settings = settings, .engine = engine});
+  if (!plan) {
+    LogWarning("no plan of {}: {}", Printable(TextOf(name)), plan.error().message);
+    return {};
+  }
+  KeepForRuns(*plan);
+  if (!plan->chosen && may_fetch) {
+    return Fail(Errc::kInvalidRequest, "{} {}; to fetch it all the same: moestro pull {}",
+                Printable(TextOf(name)), PlanLine(*plan), Printable(TextOf(name)));
+  }
+  std::fprintf(stderr, "moestro: %s %s\n", Printable(TextOf(name)).c_str(),
+               PlanLine(*plan).c_str());
+  return {};
+}
+
 Result<std::string> FetchModel(const ModelName& name, const HubSettings& settings,
-                               const HubCache& cache, bool may_fetch) {
+                               const HubCache& cache, const EngineOptions& engine, bool may_fetch) {
   StopSignal stop;
   const StopOnInterrupt on_interrupt(stop);
   TRY(HubClient client, HubClient::Create(settings, stop));
   TRY(const PullPlan plan, PlanPull(client, cache, name));
   TRY_STATUS(CheckRoom(plan, cache));
+  TRY_STATUS(TellPlan(name, settings, engine, may_fetch));
   const std::string text = PullPlanText(plan, cache);
   if (may_fetch) {
     std::fprintf(stderr, "moestro: fetches %s\n", text.c_str());
@@ -76,14 +97,7 @@ Result<std::string> FetchModel(const ModelName& name, const HubSettings& setting
     return NotHere(name, cache);
   }
   ProgressBar bar(ProgressBar::Stderr());
-  const PullWatcher watcher{.progress =
-                                [&](const PullProgress& p) {
-                                  if (p.is_checking)
-                                    bar.Update("checking " + Printable(p.file), p.checked,
-                                               p.file_bytes);
-                                  else
-                                    bar.Update("fetching " + Printable(p.file), p.there, p.total);
-                                },
+  const PullWatcher watcher{.progress = [&](const PullProgress& p) { ShowPull(bar, p); },
                             .say = [](std::string_view said) { LogWarning("{}", said); }};
   TRY_STATUS(PullWatched(client, cache, plan, watcher));
   return plan.path;
@@ -95,23 +109,6 @@ void AddNamedModelFlags(Flags flags, NamedModelOptions& options) {
   flags.AddSwitch("--yes", options.may_fetch,
                   "fetch a model that is named and not in the cache, without a question");
   flags.AddSwitch("--offline", options.is_offline, "ask no hub, as with HF_HUB_OFFLINE=1");
-}
-
-Result<HubSettings> HubSettingsOf(bool is_offline) {
-  TRY(HubSettings settings, ReadHubSettings());
-  settings.is_offline = settings.is_offline || is_offline;
-  return settings;
-}
-
-Result<ModelName> HubNameOf(const std::string& text, const HubSettings& settings) {
-  TRY(const ModelName name, ParseModelName(text, settings.endpoint, [](const std::string& path) {
-        std::error_code ignored;
-        return std::filesystem::exists(path, ignored);
-      }));
-  if (name.kind != ModelNameKind::kAddress) return name;
-  return Fail(Errc::kInvalidRequest,
-              "{} is of no hub, so no cache has a place for it; fetch it with: curl -LO {}",
-              Printable(text, 400), Printable(text, 400));
 }
 
 std::string PullPlanText(const PullPlan& plan, const HubCache& cache) {
@@ -126,6 +123,13 @@ std::string PullPlanText(const PullPlan& plan, const HubCache& cache) {
   return text + Format(", {} free in {}", FormatBytes(plan.free_bytes), cache.layout().cache());
 }
 
+void ShowPull(ProgressBar& bar, const PullProgress& progress) {
+  if (progress.is_checking)
+    bar.Update("checking " + Printable(progress.file), progress.checked, progress.file_bytes);
+  else
+    bar.Update("fetching " + Printable(progress.file), progress.there, progress.total);
+}
+
 Status PullWatched(HubClient& client, const HubCache& cache, const PullPlan& plan,
                    const PullWatcher& watcher) {
   const Status status = Pull(client, cache, plan, {}, watcher);
@@ -134,7 +138,8 @@ Status PullWatched(HubClient& client, const HubCache& cache, const PullPlan& pla
               Printable(TextOf(plan.name)));
 }
 
-Result<std::string> FindNamedModel(const std::string& text, const NamedModelOptions& options) {
+Result<std::string> FindNamedModel(const std::string& text, const NamedModelOptions& options,
+                                   const EngineOptions& engine) {
   // A path needs no environment, however odd that is.
   std::error_code ignored;
   if (std::filesystem::exists(text, ignored)) return text;
@@ -151,7 +156,7 @@ Result<std::string> FindNamedModel(const std::string& text, const NamedModelOpti
   }
   if (options.may_fetch && options.is_waited_for) return NotFetchedHere(name);
   if (!options.may_fetch && !IsTerminal()) return NotHere(name, cache);
-  return FetchModel(name, settings, cache, options.may_fetch);
+  return FetchModel(name, settings, cache, engine, options.may_fetch);
 }
 
 }  // namespace moestro

@@ -4,12 +4,13 @@
 
 #include <string>
 
+#include "base/progress.h"
 #include "base/result.h"
 #include "base/stop_signal.h"
 #include "cli/flags.h"
+#include "engine/engine_options.h"
 #include "hub/hub_cache.h"
 #include "hub/hub_client.h"
-#include "hub/hub_settings.h"
 #include "hub/model_name.h"
 #include "hub/pull.h"
 
@@ -25,19 +26,18 @@ struct NamedModelOptions {
 // --yes and --offline. `options` must outlive the parsing.
 void AddNamedModelFlags(Flags flags, NamedModelOptions& options);
 
-// A path as it is; a name's file in the cache. What is not there is fetched with --yes, or after a
-// question at a terminal, unless a service manager waits. kInvalidRequest: it is not there, with
-// the command that fetches it. Other errors: those of ParseModelName(), ReadHubSettings(),
-// HubCache::Find() and Pull().
-Result<std::string> FindNamedModel(const std::string& text, const NamedModelOptions& options);
-
-// What the environment says, less what may be asked with --offline.
-Result<HubSettings> HubSettingsOf(bool is_offline);
-// By this machine's files. kInvalidRequest: an address of no hub.
-Result<ModelName> HubNameOf(const std::string& text, const HubSettings& settings);
+// A path as it is; a name's file in the cache. What is not there is planned for an engine with
+// `engine`'s budget and context, and fetched with --yes, or after a question at a terminal, unless
+// a service manager waits. kInvalidRequest: it is not there, with the command that fetches it, or
+// it would not fit. Other errors: those of ParseModelName(), ReadHubSettings(), HubCache::Find()
+// and Pull().
+Result<std::string> FindNamedModel(const std::string& text, const NamedModelOptions& options,
+                                   const EngineOptions& engine);
 
 // "fetches o/r:Q4_K_M: 18.6 GiB in 1 file, 3.0 GiB of it missing, 120.1 GiB free in FOLDER".
 std::string PullPlanText(const PullPlan& plan, const HubCache& cache);
+// On the bar.
+void ShowPull(ProgressBar& bar, const PullProgress& progress);
 // Pulls; an interrupt is an error that says how to go on.
 Status PullWatched(HubClient& client, const HubCache& cache, const PullPlan& plan,
                    const PullWatcher& watcher);

@@ -105,13 +105,8 @@ Json SpeedAsJson(const SpeedRange& speed) {
 }
 
 Json BudgetAsJson(const BudgetSpeed& f) {
-  Json json = Json::Object();
-  json.Set("ram", f.fit.ram)
-      .Set("slots", f.fit.slots)
-      .Set("experts", f.fit.experts)
-      .Set("expert_share", f.fit.share())
-      .Set("decode_tps", SpeedAsJson(f.decode))
-      .Set("prompt_tps", SpeedAsJson(f.prompt));
+  Json json = FitAsJson(f.fit);
+  json.Set("decode_tps", SpeedAsJson(f.decode)).Set("prompt_tps", SpeedAsJson(f.prompt));
   return json;
 }
 
@@ -133,6 +128,28 @@ Json ChoicesAsJson(const PlanReport& r) {
 std::string PlanText(const PlanReport& report) {
   return ModelText(report) + MachineText(report) + BudgetText(report) + RoutingText(report) +
          DiskText(report) + TableText(report) + ChoicesText(report);
+}
+
+std::string PlanLine(const PlanReport& r) {
+  const uint64_t least = r.speeds.empty() ? 0 : r.speeds.front().fit.ram;
+  if (!r.chosen) {
+    return Format("does not fit: the smallest budget that works is {}", FormatBytes(least));
+  }
+  const Fit& fit = r.chosen->fit;
+  return Format(
+      "fits from {} on; in {} with {:.0f} % of its experts in memory {} tok/s are expected, and {} "
+      "of a prompt",
+      FormatBytes(least), FormatBytes(fit.ram), 100.0 * fit.share(), SpeedText(r.chosen->decode),
+      SpeedText(r.chosen->prompt));
+}
+
+Json FitAsJson(const Fit& fit) {
+  Json json = Json::Object();
+  json.Set("ram", fit.ram)
+      .Set("slots", fit.slots)
+      .Set("experts", fit.experts)
+      .Set("expert_share", fit.share());
+  return json;
 }
 
 Json PlanAsJson(const PlanReport& r) {

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "core/machine_rates.h"
+#include "native/plan/fit.h"
 #include "offline/speed/planned_model.h"
 #include "offline/speed/predict_speed.h"
 
@@ -39,6 +40,9 @@ struct PlanReport {
 };
 
 std::string PlanText(const PlanReport& report);
+// "fits from 3.1 GiB; in 8.0 GiB ...", behind the name of a model.
+std::string PlanLine(const PlanReport& report);
 Json PlanAsJson(const PlanReport& report);
+Json FitAsJson(const Fit& fit);
 
 }  // namespace moestro

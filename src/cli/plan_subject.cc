@@ -8,6 +8,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/output_file.h"
+#include "cli/hub_names.h"
 #include "hub/hub_cache.h"
 #include "hub/hub_client.h"
 #include "hub/model_name.h"
@@ -96,20 +98,10 @@ Result<PlanSubject> AtAddress(const std::string& address, const std::string& eng
 
 Result<PlanSubject> FindSubject(const std::string& text, const std::string& engine,
                                 const HubSettings& settings, StopSignal& stop) {
-  TRY(const ModelName name, ParseModelName(text, settings.endpoint, [](const std::string& path) {
-        std::error_code unknown;
-        return fs::exists(path, unknown);
-      }));
+  TRY(const ModelName name, ModelNameOf(text, settings));
   if (name.kind == ModelNameKind::kPath) return OfFile(name.path, engine);
   if (name.kind == ModelNameKind::kAddress) return AtAddress(name.address, engine, settings, stop);
   return OfRepository(name, engine, settings, stop);
-}
-
-std::string NearestFolder(const std::string& folder) {
-  std::error_code unknown;
-  fs::path at = fs::absolute(folder, unknown);
-  while (at.has_relative_path() && !fs::is_directory(at, unknown)) at = at.parent_path();
-  return at.string();
 }
 
 }  // namespace moestro

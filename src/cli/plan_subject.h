@@ -33,7 +33,4 @@ struct PlanSubject {
 Result<PlanSubject> FindSubject(const std::string& text, const std::string& engine,
                                 const HubSettings& settings, StopSignal& stop);
 
-// The folder, or the nearest one above it that is there.
-std::string NearestFolder(const std::string& folder);
-
 }  // namespace moestro

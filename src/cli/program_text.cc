@@ -5,6 +5,8 @@
 #include <cctype>
 #include <cstddef>
 
+#include "base/text.h"
+
 namespace moestro {
 namespace {
 
@@ -28,9 +30,7 @@ bool IsLiteral(std::string_view word) {
 }  // namespace
 
 std::string FlagText::name() const {
-  std::string name = positional;
-  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  if (!name.empty()) return name;
+  if (!positional.empty()) return LowerCase(positional);
   const auto is_long = [](const std::string& n) { return n.starts_with("--"); };
   const auto found = std::ranges::find_if(names, is_long);
   return found == names.end() ? names.front().substr(1) : found->substr(2);

@@ -8,6 +8,7 @@
 
 #include "base/nearest_name.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "hub/model_name.h"
 
@@ -15,13 +16,6 @@ namespace moestro {
 namespace {
 
 constexpr std::string_view kPrefix = "MOESTRO_";
-
-std::string_view Trimmed(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t";
-  const size_t begin = std::min(text.find_first_not_of(kBlanks), text.size());
-  text.remove_prefix(begin);
-  return text.substr(0, text.find_last_not_of(kBlanks) + 1);
-}
 
 bool IsHelp(const FlagText& flag) { return flag.has_name("--help"); }
 
@@ -79,15 +73,15 @@ Result<std::optional<FlagSetting>> ParseLine(std::string_view line, const std::s
   if (FindInvalidUtf8(line) < line.size() || line.contains('\0')) {
     return Fail(Errc::kUsage, "{}: the line is no UTF-8 text", origin);
   }
-  line = Trimmed(line);
+  line = WithoutBlanks(line);
   if (line.empty() || line.starts_with('#')) return std::optional<FlagSetting>();
   const size_t equals = line.find('=');
   if (equals == std::string_view::npos) {
     return Fail(Errc::kUsage, "{}: '{}' is no setting; write name = value", origin,
                 Printable(line));
   }
-  const std::string name(Trimmed(line.substr(0, equals)));
-  const std::string value(Trimmed(line.substr(equals + 1)));
+  const std::string name(WithoutBlanks(line.substr(0, equals)));
+  const std::string value(WithoutBlanks(line.substr(equals + 1)));
   if (FindFlag(command, name) == nullptr) TRY_STATUS(UnknownName(name, origin, command));
   if (value.empty()) {
     return Fail(Errc::kUsage, "{}: {} has no value; write one or leave the line out", origin, name);

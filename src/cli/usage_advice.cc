@@ -8,30 +8,21 @@
 #include "base/format.h"
 #include "base/nearest_name.h"
 #include "base/printable.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {
 
-std::string Listed(std::span<const std::string> names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
 // Paths, addresses and names of repositories have a slash.
 bool LooksLikeModel(std::string_view typed) {
-  constexpr std::string_view kEnding = ".gguf";
-  if (typed.contains('/')) return true;
-  if (typed.size() <= kEnding.size()) return false;
-  return std::ranges::equal(typed.substr(typed.size() - kEnding.size()), kEnding,
-                            [](unsigned char a, char b) { return std::tolower(a) == b; });
+  return typed.contains('/') || IsNamedWith(typed, ".gguf");
 }
 
 }  // namespace
 
 std::string UnknownCommand(std::string_view typed, const KnownCommands& known) {
   const std::string all =
-      Format("commands are {} (see {} --help)", Listed(known.names), known.program);
+      Format("commands are {} (see {} --help)", Joined(known.names), known.program);
   if (typed.empty()) return "a command is missing: " + all;
   if (typed.starts_with('-')) {
     return Format("a command must come before '{}': {}", Printable(typed), all);

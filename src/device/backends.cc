@@ -14,6 +14,7 @@
 #include <string>
 #include <system_error>
 
+#include "base/text.h"
 #include "device/backend_calls.h"
 
 namespace moestro {
@@ -70,9 +71,7 @@ void LoadDeviceBackends() {
   constexpr std::array kNames = {"CUDA", "HIP", "ROCm", "MUSA", "SYCL", "Vulkan", "OpenCL"};
   for (const std::string name : kNames) {
     if (ggml_backend_reg_by_name(name.c_str()) != nullptr) continue;
-    std::string file = "libggml-" + name + ".so";
-    for (char& c : file) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    const fs::path path = fs::path(MOESTRO_GGML_BACKENDS) / file;
+    const fs::path path = fs::path(MOESTRO_GGML_BACKENDS) / LowerCase("libggml-" + name + ".so");
     std::error_code ignored;
     if (fs::exists(path, ignored)) LoadPlugIn(path);
   }

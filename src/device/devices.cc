@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/text.h"
 #include "device/backends.h"
 
 namespace moestro {
@@ -19,22 +20,16 @@ namespace {
 // one starts too slowly.
 constexpr std::string_view kCpuAsDevice = "ggml-cpu";
 
-std::string Lower(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return lower;
-}
-
 // ggml calls a software Vulkan device a GPU like any other; what it is shows in its name alone.
 bool is_software(const std::string& description) {
-  const std::string lower = Lower(description);
+  const std::string lower = LowerCase(description);
   return lower.contains("llvmpipe") || lower.contains("swiftshader") ||
          lower.contains("software rasterizer");
 }
 
 DeviceKind KindOf(enum ggml_backend_dev_type type, const DeviceInfo& info) {
   if (type == GGML_BACKEND_DEVICE_TYPE_CPU) return DeviceKind::kCpu;
-  if (Lower(info.backend) == "rpc") return DeviceKind::kRemote;
+  if (LowerCase(info.backend) == "rpc") return DeviceKind::kRemote;
   if (is_software(info.description)) return DeviceKind::kSoftware;
   return type == GGML_BACKEND_DEVICE_TYPE_IGPU ? DeviceKind::kIntegrated : DeviceKind::kDiscrete;
 }
@@ -66,7 +61,7 @@ std::vector<size_t> ChooseByKind(std::span<const DeviceInfo> devices, bool takes
 }
 
 Result<size_t> FindByName(std::span<const DeviceInfo> devices, std::string_view name) {
-  const std::string wanted = Lower(name);
+  const std::string wanted = LowerCase(name);
   const auto first = [&](auto&& is_it) {
     const auto found = std::ranges::find_if(
         devices, [&](const DeviceInfo& d) { return d.kind != DeviceKind::kCpu && is_it(d); });
@@ -76,9 +71,9 @@ Result<size_t> FindByName(std::span<const DeviceInfo> devices, std::string_view 
     const auto cpu = std::ranges::find(devices, DeviceKind::kCpu, &DeviceInfo::kind);
     if (cpu != devices.end()) return static_cast<size_t>(cpu - devices.begin());
   }
-  size_t i = first([&](const DeviceInfo& d) { return Lower(d.name) == wanted; });
+  size_t i = first([&](const DeviceInfo& d) { return LowerCase(d.name) == wanted; });
   if (i == devices.size())
-    i = first([&](const DeviceInfo& d) { return Lower(d.backend) == wanted; });
+    i = first([&](const DeviceInfo& d) { return LowerCase(d.backend) == wanted; });
   if (i < devices.size()) return i;
   if (wanted == "auto" || wanted == "cpu") {
     return Fail(Errc::kUsage, "'{}' stands alone: it names no device", name);
@@ -141,8 +136,8 @@ bool MayHaveGpu(const std::string& root) {
 
 Result<std::vector<size_t>> ChooseDevices(std::span<const DeviceInfo> devices,
                                           std::string_view names, bool auto_takes_software) {
-  if (Lower(names) == "cpu") return std::vector<size_t>();
-  if (Lower(names) == "auto") return ChooseByKind(devices, auto_takes_software);
+  if (LowerCase(names) == "cpu") return std::vector<size_t>();
+  if (LowerCase(names) == "auto") return ChooseByKind(devices, auto_takes_software);
   std::vector<size_t> chosen;
   for (size_t at = 0; at <= names.size();) {
     const size_t comma = std::min(names.find(',', at), names.size());

@@ -92,7 +92,7 @@ std::vector<AccessGap> FindGaps(const UserFacts& user, const std::vector<PathSte
     std::string missing;
     if (step.is_target && !step.is_folder && (has & kRead) == 0) missing += 'r';
     if (step.is_folder && (has & kSearch) == 0) missing += 'x';
-    if (!missing.empty()) gaps.push_back({step.path, step.is_folder, step.is_foreign, missing});
+    if (!missing.empty()) gaps.push_back({step.path, step.is_foreign, missing});
   }
   return gaps;
 }

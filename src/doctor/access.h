@@ -19,7 +19,6 @@ uint8_t BitsFor(const UserFacts& user, const PathStep& step);
 
 struct AccessGap {
   std::string path;
-  bool is_folder = true;
   bool is_foreign = false;
   std::string bits;  // that are missing: "x", "r", "rx"
 };

@@ -3,7 +3,6 @@
 
 #include <grp.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,9 +20,10 @@
 
 #include "base/bytes.h"
 #include "base/cache_folder.h"
+#include "base/output_file.h"
+#include "base/small_file.h"
 #include "base/system_limits.h"
 #include "device/numa_topology.h"
-#include "doctor/small_file.h"
 
 namespace moestro {
 namespace {
@@ -191,14 +191,8 @@ FolderFacts ReadFolder(std::string purpose, const std::string& path, uint64_t wa
   FolderFacts facts{.purpose = std::move(purpose), .path = path, .wanted = wanted};
   if (path.empty()) return facts;
   // The folder itself may not exist yet.
-  std::error_code error;
-  fs::path there = fs::absolute(path, error);
-  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
-  struct statvfs room = {};
-  if (::statvfs(there.c_str(), &room) == 0) {
-    facts.available = uint64_t{room.f_bavail} * room.f_frsize;
-  }
-  facts.is_writable = ::access(there.c_str(), W_OK | X_OK) == 0;
+  if (const auto room = FreeBytesAt(path)) facts.available = *room;
+  facts.is_writable = ::access(NearestFolder(path).c_str(), W_OK | X_OK) == 0;
   return facts;
 }
 

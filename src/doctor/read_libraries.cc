@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/unique_fd.h"
 #include "device/backends.h"
 #include "device/devices.h"
 #include "store/open_files.h"

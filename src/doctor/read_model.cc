@@ -23,8 +23,9 @@
 
 #include "base/bytes.h"
 #include "base/format.h"
+#include "base/small_file.h"
+#include "base/unique_fd.h"
 #include "doctor/access.h"
-#include "doctor/small_file.h"
 #include "store/open_files.h"
 
 namespace moestro {

@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "doctor/access.h"
 
 namespace moestro {
@@ -74,12 +75,6 @@ void AddVariant(const SystemFacts& facts, Findings& findings) {
   }
 }
 
-std::string Listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
 void AddNodesWithoutDevice(const SystemFacts& facts, Findings& findings) {
   const GraphicsFacts& graphics = facts.graphics;
   if (!graphics.has_vulkan_plug_in) {
@@ -131,7 +126,7 @@ void AddGraphicsFindings(const SystemFacts& facts, Findings& findings) {
   }
   if (has_usable_node && !has_hardware) AddNodesWithoutDevice(facts, findings);
   if (!found.empty()) {
-    findings.push_back(Fine("devices", Listed(found)));
+    findings.push_back(Fine("devices", Joined(found)));
   } else if (findings.size() == before) {
     findings.push_back(Fine("devices", "no GPU: the CPU computes"));
   }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/text.h"
+
 namespace moestro {
 namespace {
 
@@ -21,13 +23,6 @@ std::string_view HostOf(std::string_view authority) {
 }
 
 }  // namespace
-
-std::string LowerCase(std::string_view text) {
-  std::string lower(text);
-  std::ranges::transform(lower, lower.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return lower;
-}
 
 std::optional<std::string> OriginOf(std::string_view address) {
   // Programs differ in where a host ends before such bytes: libcurl takes "a\\@b" for b's.

@@ -16,7 +16,4 @@ bool IsPlainHttp(std::string_view address);
 // localhost, 127.x.x.x or [::1].
 bool IsLoopback(std::string_view address);
 
-// Letters of ASCII made small.
-std::string LowerCase(std::string_view text);
-
 }  // namespace moestro

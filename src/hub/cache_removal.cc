@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/nearest_name.h"
 #include "base/printable.h"
 #include "hub/file_lock.h"
 #include "hub/hub_reply.h"
@@ -149,12 +150,8 @@ Result<Removal> RemoveParts(const HubCache& cache, const ModelName& name) {
   }
   std::vector<std::string> names;
   for (const CachedModel& model : cache.Models()) names.push_back(model.name());
-  std::string nearest;
-  for (const std::string& near : NearestWords(TextOf(name), names, 3)) {
-    nearest += (nearest.empty() ? "; nearest: " : ", ") + Printable(near);
-  }
   return Fail(Errc::kInvalidRequest, "{} is not in {}{}; 'moestro list' says what is",
-              Printable(TextOf(name)), layout.cache(), nearest);
+              Printable(TextOf(name)), layout.cache(), NearestText(TextOf(name), names));
 }
 
 }  // namespace

@@ -11,19 +11,13 @@
 #include "base/bytes.h"
 #include "base/nearest_name.h"
 #include "base/printable.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {
 
 constexpr std::string_view kUsual = "Q4_K_M";
 constexpr size_t kMostListed = 40;  // models in a message
-
-std::string Upper(std::string_view text) {
-  std::string upper(text);
-  std::ranges::transform(upper, upper.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return upper;
-}
 
 bool IsDigits(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
@@ -104,7 +98,7 @@ std::string_view BaseOf(std::string_view path) { return path.substr(path.rfind('
 // In the name of the file, else in that of the nearest folder that has one.
 std::string QuantisationOf(std::string_view stem) {
   while (true) {
-    const std::string type = TypeIn(Upper(BaseOf(stem)));
+    const std::string type = TypeIn(UpperCase(BaseOf(stem)));
     const size_t slash = stem.rfind('/');
     if (!type.empty() || slash == std::string_view::npos) return type;
     stem = stem.substr(0, slash);
@@ -113,14 +107,14 @@ std::string QuantisationOf(std::string_view stem) {
 
 // What lies beside models: encoders of images, importances of weights.
 bool IsBesideModels(std::string_view stem) {
-  const std::string base = Upper(BaseOf(stem));
+  const std::string base = UpperCase(BaseOf(stem));
   return base.contains("MMPROJ") ||
          (base.contains("IMATRIX") && (base.starts_with("IMATRIX") || TypeIn(base).empty()));
 }
 
 std::optional<std::string_view> StemOf(std::string_view path) {
   constexpr size_t kSuffix = 5;  // ".gguf"
-  if (path.size() <= kSuffix || Upper(path.substr(path.size() - kSuffix)) != ".GGUF") {
+  if (path.size() <= kSuffix || UpperCase(path.substr(path.size() - kSuffix)) != ".GGUF") {
     return std::nullopt;
   }
   return path.substr(0, path.size() - kSuffix);
@@ -132,7 +126,7 @@ size_t PartNumber(const HubFile& file) {
 
 // `asked` is the end of the name or one of its folders, as a word: "i1-Q4_K_M" of "x.i1-Q4_K_M".
 bool EndsAs(const HubModel& model, const std::string& asked) {
-  const std::string name = Upper(model.name);
+  const std::string name = UpperCase(model.name);
   if (name.ends_with(asked)) {
     const size_t before = name.size() - asked.size();
     return before == 0 || std::isalnum(static_cast<unsigned char>(name[before - 1])) == 0;
@@ -142,8 +136,9 @@ bool EndsAs(const HubModel& model, const std::string& asked) {
 
 std::vector<HubModel> WithQuantisation(std::span<const HubModel> models, const std::string& asked) {
   std::vector<HubModel> found;
-  std::ranges::copy_if(models, std::back_inserter(found),
-                       [&](const HubModel& model) { return Upper(model.quantisation) == asked; });
+  std::ranges::copy_if(models, std::back_inserter(found), [&](const HubModel& model) {
+    return UpperCase(model.quantisation) == asked;
+  });
   if (!found.empty()) return found;
   std::ranges::copy_if(models, std::back_inserter(found),
                        [&](const HubModel& model) { return EndsAs(model, asked); });
@@ -161,24 +156,16 @@ std::unexpected<Error> NoSuchFile(const std::vector<HubModel>& models, const Mod
   for (const HubModel& model : models) {
     for (const HubFile& file : model.files) paths.push_back(file.path);
   }
-  std::string nearest;
-  for (const std::string& path : NearestWords(name.file, paths, 3)) {
-    nearest += (nearest.empty() ? "; nearest: " : ", ") + Printable(path);
-  }
   return Fail(Errc::kInvalidRequest, "{} has no model file '{}'{}", name.repo, Printable(name.file),
-              nearest);
+              NearestText(name.file, paths));
 }
 
 std::unexpected<Error> NotThere(const std::vector<HubModel>& models, const ModelName& name) {
   std::vector<std::string> labels;
   for (const HubModel& model : models) labels.push_back(model.label());
-  std::string nearest;
-  for (const std::string& label : NearestWords(Upper(name.quantisation), labels, 3)) {
-    nearest += (nearest.empty() ? "nearest: " : ", ") + Printable(label);
-  }
-  if (!nearest.empty()) nearest += "; ";
-  return Fail(Errc::kInvalidRequest, "{} has no {}; {}it has {}", name.repo,
-              Printable(name.quantisation), nearest, ListText(models));
+  return Fail(Errc::kInvalidRequest, "{} has no {}{}; it has {}", name.repo,
+              Printable(name.quantisation), NearestText(name.quantisation, labels),
+              ListText(models));
 }
 
 }  // namespace
@@ -229,7 +216,7 @@ std::vector<HubModel> MatchingModels(std::span<const HubModel> models, const Mod
     });
     return found;
   }
-  if (!name.quantisation.empty()) return WithQuantisation(models, Upper(name.quantisation));
+  if (!name.quantisation.empty()) return WithQuantisation(models, UpperCase(name.quantisation));
   found = WithQuantisation(models, std::string(kUsual));
   if (found.empty() && models.size() == 1) found.push_back(models.front());
   return found;
@@ -271,26 +258,6 @@ std::string ListText(std::span<const HubModel> models) {
   }
   if (models.size() > kMostListed) text += Format(" and {} more", models.size() - kMostListed);
   return text;
-}
-
-std::vector<std::string> NearestWords(std::string_view word, std::span<const std::string> words,
-                                      size_t most) {
-  constexpr size_t kLongest = 200;
-  std::vector<std::pair<size_t, std::string>> near;
-  for (const std::string& other : words) {
-    if (other.size() > kLongest || word.size() > kLongest) continue;
-    const size_t most_letters = std::max<size_t>(2, word.size() / 2);
-    const auto distance = EditDistance(Upper(word), Upper(other), most_letters);
-    if (distance) near.emplace_back(*distance, other);
-  }
-  std::ranges::stable_sort(near, {}, &std::pair<size_t, std::string>::first);
-  const auto repeated = std::ranges::unique(near, {}, &std::pair<size_t, std::string>::second);
-  near.erase(repeated.begin(), repeated.end());
-  std::vector<std::string> nearest;
-  for (const auto& [distance, other] : near) {
-    if (nearest.size() < most) nearest.push_back(other);
-  }
-  return nearest;
 }
 
 }  // namespace moestro

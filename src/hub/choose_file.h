@@ -53,9 +53,4 @@ Error SeveralMatch(std::span<const HubModel> found, const ModelName& name);
 // "Q8_0 (32.4 GiB), Q4_K_M (18.6 GiB)".
 std::string ListText(std::span<const HubModel> models);
 
-// Of `words`, those nearest to `word` by how many letters differ, at most `most`, without those
-// that are nothing like it.
-std::vector<std::string> NearestWords(std::string_view word, std::span<const std::string> words,
-                                      size_t most);
-
 }  // namespace moestro

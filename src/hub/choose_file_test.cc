@@ -137,11 +137,5 @@ TEST(ChooseFileTest, HostileListings) {
   EXPECT_FALSE(ChooseModel(files, Name(std::string(10000, 'Q'))));
 }
 
-TEST(ChooseFileTest, NearestWordsAreLikeTheWord) {
-  const std::vector<std::string> words = {"pull", "plan", "bench", "Pull"};
-  EXPECT_EQ(NearestWords("pul", words, 2), (std::vector<std::string>{"pull", "Pull"}));
-  EXPECT_TRUE(NearestWords("quantisation", words, 2).empty());
-}
-
 }  // namespace
 }  // namespace moestro

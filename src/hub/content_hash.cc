@@ -46,10 +46,4 @@ std::string ContentHash::Finish() {
   return hex;
 }
 
-std::string Sha256Of(std::string_view text) {
-  ContentHash hash(HashKind::kSha256, text.size());
-  hash.Add(std::as_bytes(std::span(text)));
-  return hash.Finish();
-}
-
 }  // namespace moestro

@@ -33,7 +33,4 @@ class ContentHash {
   std::unique_ptr<State> state_;
 };
 
-// SHA-256 of a text.
-std::string Sha256Of(std::string_view text);
-
 }  // namespace moestro

@@ -62,7 +62,6 @@ class FetchPlan {
   bool has_failed() const { return restarts_ > options_.most_restarts; }
   const RangeSet& done() const { return done_; }
   const std::string& content_etag() const { return content_etag_; }
-  size_t asked() const { return asked_.size(); }
 
  private:
   struct Asked {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "hub/hub_cache.h"
+#include "tests/support/content_name_testing.h"
 #include "tests/support/file_size_limit_testing.h"
 #include "tests/support/hub_server_testing.h"
 #include "tests/support/small_disk_testing.h"

@@ -13,6 +13,7 @@
 #include "base/format.h"
 #include "base/output_file.h"
 #include "base/printable.h"
+#include "base/small_file.h"
 #include "hub/fetch_state.h"
 #include "hub/hub_reply.h"
 
@@ -52,16 +53,8 @@ std::vector<std::string> NamesIn(const std::string& folder) {
 
 // Empty: it cannot be read or is longer.
 std::string ReadSmall(const std::string& path, size_t most_bytes) {
-  struct stat info{};
-  if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode) ||
-      static_cast<uint64_t>(info.st_size) > most_bytes) {
-    return {};
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text(static_cast<size_t>(info.st_size), '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
-  return text;
+  std::optional<std::string> text = ReadSmallFile(path, most_bytes + 1);
+  return text && text->size() <= most_bytes ? std::move(*text) : "";
 }
 
 Status MakeFolder(const std::string& folder) {
@@ -264,16 +257,6 @@ Status HubCache::WriteRef(const std::string& repo, const std::string& revision,
   TRY_STATUS(file.Publish());
   file.Keep();
   return {};
-}
-
-Result<uint64_t> FreeBytesAt(const std::string& folder) {
-  fs::path there = fs::path(folder) / "x";
-  std::error_code ignored;
-  while (there.has_relative_path() && !fs::exists(there.parent_path(), ignored)) {
-    if (there.parent_path().empty()) break;
-    there = there.parent_path();
-  }
-  return FreeBytesFor(there.string());
 }
 
 }  // namespace moestro

@@ -84,7 +84,4 @@ class HubCache {
   HubLayout layout_;
 };
 
-// Bytes free where a folder is or will be. kIo.
-Result<uint64_t> FreeBytesAt(const std::string& folder);
-
 }  // namespace moestro

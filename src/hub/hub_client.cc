@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/format.h"
+#include "base/nearest_name.h"
 #include "base/printable.h"
 #include "hub/address.h"
 #include "hub/hub_reply.h"
@@ -252,10 +253,7 @@ std::string HubClient::NearestText(const std::string& repo) {
                              .most_bytes = kMostReplyBytes,
                              .what = "names"});
     if (!answer) return {};
-    std::string nearest;
-    for (const std::string& name : NearestWords(repo, ParseRepoNames(answer->body), 3)) {
-      nearest += (nearest.empty() ? "; nearest: " : ", ") + name;
-    }
+    const std::string nearest = ::moestro::NearestText(repo, ParseRepoNames(answer->body));
     if (!nearest.empty()) return nearest;
   }
   return {};

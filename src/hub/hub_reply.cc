@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "hub/address.h"
 #include "hub/model_name.h"
 

@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 
 #include "base/printable.h"
+#include "base/small_file.h"
+#include "base/text.h"
 #include "hub/address.h"
 
 namespace moestro {
@@ -13,13 +14,6 @@ namespace {
 
 constexpr std::string_view kPublicEndpoint = "https://huggingface.co";
 constexpr size_t kMostTokenBytes = 4096;
-
-std::string_view Trimmed(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
 
 // The value of a variable that says something.
 std::string Value(const Environment& environment, const std::string& name) {
@@ -57,19 +51,19 @@ std::string CacheOf(const Environment& environment) {
 }
 
 bool IsYes(std::string_view text) {
-  const std::string lower = LowerCase(Trimmed(text));
+  const std::string lower = LowerCase(WithoutBlanks(text));
   return lower == "1" || lower == "true" || lower == "yes" || lower == "on";
 }
 
 Result<std::string> TokenOf(const Environment& environment, const SmallFileReader& read_file) {
   std::string where = "HF_TOKEN";
   std::string text = Value(environment, "HF_TOKEN");
-  if (Trimmed(text).empty()) {
+  if (WithoutBlanks(text).empty()) {
     where = WithHome(Value(environment, "HF_TOKEN_PATH"), environment);
     if (where.empty()) where = HubHome(environment) + "/token";
     text = read_file(where).value_or("");
   }
-  const std::string_view token = Trimmed(text);
+  const std::string_view token = WithoutBlanks(text);
   const bool is_clean = std::ranges::all_of(token, [](char c) { return c > ' ' && c <= '~'; });
   if (is_clean && token.size() <= kMostTokenBytes) return std::string(token);
   return Fail(Errc::kUsage, "the token in {} has characters that no token has; write it anew",
@@ -77,7 +71,7 @@ Result<std::string> TokenOf(const Environment& environment, const SmallFileReade
 }
 
 Result<std::string> EndpointOf(const Environment& environment) {
-  std::string endpoint(Trimmed(Value(environment, "HF_ENDPOINT")));
+  std::string endpoint(WithoutBlanks(Value(environment, "HF_ENDPOINT")));
   while (endpoint.ends_with('/')) endpoint.pop_back();
   if (endpoint.empty()) return std::string(kPublicEndpoint);
   const bool is_plain = endpoint.find_first_of("?#\\\"<>") == std::string::npos &&
@@ -111,12 +105,7 @@ Result<HubSettings> ReadHubSettings() {
     return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
   };
   const auto small_file = [](const std::string& path) -> std::optional<std::string> {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) return std::nullopt;
-    std::string text(kMostTokenBytes + 2, '\0');
-    file.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<size_t>(file.gcount()));
-    return text;
+    return ReadSmallFile(path, kMostTokenBytes + 2);
   };
   return ReadHubSettings(variable, small_file);
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/printable.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "hub/address.h"
 
@@ -19,19 +20,14 @@ constexpr size_t kMostPathBytes = 1024;
 constexpr size_t kMostPartBytes = 200;  // of a path; file systems allow 255, and we add suffixes
 constexpr std::string_view kPublicHosts[] = {"https://huggingface.co", "https://hf.co"};
 
+constexpr std::string_view kModelEnding = ".gguf";
+
 bool IsLetterOrDigit(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
 
 bool IsWord(std::string_view text, std::string_view others, size_t most) {
   return !text.empty() && text.size() <= most && std::ranges::all_of(text, [&](char c) {
     return IsLetterOrDigit(c) || others.contains(c);
   });
-}
-
-bool EndsInGguf(std::string_view text) {
-  constexpr std::string_view kSuffix = ".gguf";
-  if (text.size() <= kSuffix.size()) return false;
-  return std::ranges::equal(text.substr(text.size() - kSuffix.size()), kSuffix,
-                            [](unsigned char a, char b) { return std::tolower(a) == b; });
 }
 
 std::vector<std::string_view> Split(std::string_view text, char at) {
@@ -79,7 +75,8 @@ std::optional<ModelName> HubName(std::string_view text) {
   if (!IsRepoName(name.repo)) return std::nullopt;
   if (repo_end == text.size()) return name;
   name.file = text.substr(repo_end + 1);
-  if (!IsSafePath(name.file) || !EndsInGguf(name.file) || !name.quantisation.empty()) {
+  if (!IsSafePath(name.file) || !IsNamedWith(name.file, kModelEnding) ||
+      !name.quantisation.empty()) {
     return std::nullopt;
   }
   return name;
@@ -121,7 +118,7 @@ std::optional<ModelName> NameOfPage(std::string_view path) {
   const size_t before = parts[0].size() + parts[1].size() + parts[2].size() + parts[3].size() + 4;
   if (path.size() <= before) return std::nullopt;
   const auto file = PercentDecoded(path.substr(before));
-  if (!file || !IsSafePath(*file) || !EndsInGguf(*file)) return std::nullopt;
+  if (!file || !IsSafePath(*file) || !IsNamedWith(*file, kModelEnding)) return std::nullopt;
   name.file = *file;
   return name;
 }
@@ -154,7 +151,7 @@ Result<ModelName> NameOfAddress(const std::string& text, const std::string& endp
                 "'{}' is not encrypted, so what comes can be anything; write https://",
                 Printable(text));
   }
-  if (!EndsInGguf(plain)) {
+  if (!IsNamedWith(plain, kModelEnding)) {
     return Fail(Errc::kUsage, "'{}' does not end in .gguf, so it is no model", Printable(text));
   }
   return ModelName{.kind = ModelNameKind::kAddress, .address = text};
@@ -201,7 +198,7 @@ Result<ModelName> ParseModelName(const std::string& text, const std::string& end
                 Printable(text));
   }
   if (text.contains("://")) return NameOfAddress(text, endpoint);
-  const auto name = EndsInGguf(text) ? std::nullopt : HubName(text);
+  const auto name = IsNamedWith(text, kModelEnding) ? std::nullopt : HubName(text);
   if (name && name->file.empty()) return *name;
   return ModelName{.kind = ModelNameKind::kPath, .path = text};
 }

@@ -9,23 +9,19 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/output_file.h"
 #include "base/printable.h"
+#include "base/small_file.h"
 
 namespace moestro {
 namespace {
 
 // Of the state file; nothing believable: nothing is there.
 RangeSet DoneOf(const std::string& path, const FetchState& wanted, std::string& content_etag) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMostStateBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
-  const auto state = ParseState(text);
+  const auto state = ParseState(ReadSmallFile(path, kMostStateBytes + 1).value_or(""));
   if (!state || !MayGoOn(*state, wanted)) return {};
   content_etag = state->content_etag;
   return state->done;

@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/format.h"
+#include "base/output_file.h"
 #include "base/printable.h"
 #include "hub/file_lock.h"
 

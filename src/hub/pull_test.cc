@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "hub/cache_removal.h"
-#include "hub/content_hash.h"
 #include "hub/file_lock.h"
+#include "tests/support/content_name_testing.h"
 #include "tests/support/hub_server_testing.h"
 #include "tests/support/temp_folder_testing.h"
 

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "base/printable.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {
@@ -40,16 +41,6 @@ WebFault FaultOf(CURLcode code) {
   }
 }
 
-std::string_view WithoutBlanks(std::string_view text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) {
-    text.remove_suffix(1);
-  }
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())) != 0) {
-    text.remove_prefix(1);
-  }
-  return text;
-}
-
 }  // namespace
 
 struct WebTransfers::Transfer {
@@ -75,10 +66,7 @@ struct WebTransfers::Transfer {
     if (line.starts_with(kHttp)) head = {};
     const size_t colon = line.find(':');
     if (colon == std::string_view::npos || head.headers.size() >= kMostHeaders) return;
-    std::string name(line.substr(0, colon));
-    std::ranges::transform(name, name.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    head.headers[std::move(name)] = WithoutBlanks(line.substr(colon + 1));
+    head.headers[LowerCase(line.substr(0, colon))] = WithoutBlanks(line.substr(colon + 1));
   }
 
   void FinishHead() {

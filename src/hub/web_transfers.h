@@ -72,7 +72,6 @@ class WebTransfers {
   std::vector<WebEnd> Wait(double seconds);
   // The transfer is over without an end to report. Nothing if it is over already.
   void Cancel(uint64_t id);
-  size_t active() const { return active_.size(); }
 
  private:
   struct Transfer;

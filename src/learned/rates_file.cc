@@ -31,7 +31,7 @@ constexpr size_t kLongestName = 64;
 
 std::string RatesPath(const std::string& folder, const RatesKey& key) {
   Fnv1a hash;
-  hash.Add(key.text());
+  hash.Add(Format("{}, disk {:x}", key.cpu, key.disk));
   return Format("{}/machine-{:016x}.json", folder, hash.value());
 }
 
@@ -97,8 +97,6 @@ Json ToJson(const MachineRates& rates) {
 }
 
 }  // namespace
-
-std::string RatesKey::text() const { return Format("{}, disk {:x}", cpu, disk); }
 
 Status WriteRates(const std::string& path, const MachineRates& rates) {
   return WriteJsonFile(path, ToJson(rates));

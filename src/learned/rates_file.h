@@ -26,8 +26,6 @@ Result<MachineRates> ReadRates(const std::string& path);
 struct RatesKey {
   std::string cpu = {};  // the processor's name and its threads
   uint64_t disk = 0;     // the file system's device number
-
-  std::string text() const;
 };
 
 // Rates kept for exactly this; nullopt: there are none. `folder` may be empty: none either.

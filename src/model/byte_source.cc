@@ -93,7 +93,6 @@ Result<std::span<const char>> RangedBytes::BytesAt(uint64_t offset) {
     }
     range_ = std::move(fetched);
     begin_ = offset;
-    fetched_ += range_.size();
     next_range_ = std::min(2 * next_range_, kMostRange);
   }
   return std::span<const char>(range_).subspan(offset - begin_);

@@ -51,7 +51,6 @@ class RangedBytes final : public ByteSource {
   const std::string& name() const override { return name_; }
   const FileStamp& stamp() const override { return stamp_; }
   Result<std::span<const char>> BytesAt(uint64_t offset) override;
-  uint64_t fetched() const { return fetched_; }  // bytes so far
 
  private:
   std::string name_;
@@ -60,7 +59,6 @@ class RangedBytes final : public ByteSource {
   uint64_t next_range_ = kFirstRange;
   std::string range_;
   uint64_t begin_ = 0;  // of range_ in the file
-  uint64_t fetched_ = 0;
 };
 
 }  // namespace moestro

@@ -123,7 +123,7 @@ Result<MachineRates> MeasureMachine(const MachineProbe& probe) {
   TRY(CpuDevice device, CpuDevice::Open(probe.threads));
   MachineRates rates{.cpu = device.description(),
                      .threads = device.threads(),
-                     .memory = AvailableMemory() + ResidentMemory()};
+                     .memory = UnhinderedMemory() + ResidentMemory()};
   DiskProbe disk;
   TRY_STATUS(OpenDisk(probe.disk, disk));
   TRY(Team team, Team::Create(device));

@@ -191,7 +191,7 @@ Status ChooseRoom(const ServerOptions& options, const ModelToLoad& model, bool h
   const uint64_t each = std::max<uint64_t>(position, 1);
   if (!options.has_ctx) {
     // Half of a quarter of the rest.
-    const uint64_t budget = engine.ram_bytes > 0 ? engine.ram_bytes : AvailableMemory();
+    const uint64_t budget = engine.ram_bytes > 0 ? engine.ram_bytes : UnhinderedMemory();
     const uint64_t affordable = (budget - std::min(budget, requests)) / 8 / each;
     engine.ctx =
         static_cast<uint32_t>(std::clamp<uint64_t>(affordable, kSmallestContext, kDefaultContext));

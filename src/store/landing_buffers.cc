@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <functional>
 
-#include "store/open_files.h"
+#include "base/unique_fd.h"
 
 namespace moestro {
 namespace {

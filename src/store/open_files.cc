@@ -84,10 +84,6 @@ Result<OpenFile> OpenOne(const std::string& path) {
 
 }  // namespace
 
-UniqueFd::~UniqueFd() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 Result<OpenFiles> OpenFiles::Open(const std::vector<std::string>& paths) {
   OpenFiles opened;
   for (const std::string& path : paths) {

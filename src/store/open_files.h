@@ -4,28 +4,12 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "base/unique_fd.h"
 
 namespace moestro {
-
-// Owns a file descriptor.
-class UniqueFd {
- public:
-  explicit UniqueFd(int fd = -1) : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~UniqueFd();
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 struct OpenFile {
   UniqueFd fd;

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "base/json.h"
-#include "hub/content_hash.h"
 #include "hub/hub_cache.h"
 #include "tests/cli/program_testing.h"
+#include "tests/support/content_name_testing.h"
 #include "tests/support/hub_server_testing.h"
 #include "tests/support/small_disk_testing.h"
 #include "tests/support/temp_folder_testing.h"
@@ -106,8 +106,13 @@ TEST_F(PullCliTest, WhatIsNotHereIsNeverFetchedSilently) {
   EXPECT_EQ(offline.exit_code, 1);
   EXPECT_TRUE(offline.err.contains("offline")) << offline.err;
   EXPECT_TRUE(server_.asked().empty());
+  const Finished too_large = Run({"inspect", "o/stories:Q8_0", "--yes", "--ram", "1M"});
+  EXPECT_EQ(too_large.exit_code, 1);
+  EXPECT_TRUE(too_large.err.contains("o/stories:Q8_0 does not fit")) << too_large.err;
+  EXPECT_TRUE(Run({"list"}).out.contains("moestro pull")) << "it has been fetched";
   const Finished fetched = Run({"inspect", "o/stories:Q8_0", "--yes"});
   EXPECT_EQ(fetched.exit_code, 0) << fetched.err;
+  EXPECT_TRUE(fetched.err.contains("o/stories:Q8_0 fits from")) << fetched.err;
   EXPECT_TRUE(fetched.err.contains("fetches o/stories:Q8_0")) << fetched.err;
 }
 

@@ -18,6 +18,7 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "hub/content_hash.h"
+#include "tests/support/content_name_testing.h"
 
 namespace moestro {
 namespace {

@@ -28,7 +28,7 @@ constexpr uint32_t kReservedThreads = 64;
 // Left alone when the user names no budget.
 constexpr uint64_t kLeastMargin = 256 * kMiB;
 
-uint64_t DefaultBudget() { return ResidentMemory() + BudgetWithin(AvailableMemory()); }
+uint64_t DefaultBudget() { return ResidentMemory() + BudgetWithin(UnhinderedMemory()); }
 
 std::vector<SlotClass> ClassesOf(const ExpertCatalog& catalog, uint64_t block, uint32_t n_used) {
   std::vector<SlotClass> classes;

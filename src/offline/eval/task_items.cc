@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {
@@ -14,13 +15,6 @@ constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 constexpr std::string_view kAnswerMark = "####";
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-
-std::string_view Trimmed(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
 
 class CsvReader {
  public:
@@ -94,7 +88,7 @@ std::vector<std::string> SplitAnswers(std::string_view text) {
   std::vector<std::string> answers;
   while (!text.empty()) {
     const size_t end = text.find(';');
-    const std::string_view answer = Trimmed(text.substr(0, end));
+    const std::string_view answer = WithoutBlanks(text.substr(0, end));
     if (!answer.empty()) answers.emplace_back(answer);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   }
@@ -161,8 +155,8 @@ Result<std::vector<ChoiceItem>> ParseTruthfulQa(std::string_view text, const std
       return Fail(Errc::kInvalidRequest, "{}:{}: {} fields, the first line has {}", name,
                   record.line, record.fields.size(), head.fields.size());
     }
-    ChoiceItem item{.question = std::string(Trimmed(record.fields[question])),
-                    .best = std::string(Trimmed(record.fields[best])),
+    ChoiceItem item{.question = std::string(WithoutBlanks(record.fields[question])),
+                    .best = std::string(WithoutBlanks(record.fields[best])),
                     .incorrect = SplitAnswers(record.fields[incorrect])};
     if (item.question.empty() || item.best.empty() || item.incorrect.empty()) {
       return Fail(Errc::kInvalidRequest,
@@ -177,7 +171,7 @@ Result<std::vector<NumberItem>> ParseGsm8k(std::string_view text, const std::str
   std::vector<NumberItem> items;
   for (size_t line = 1; !text.empty(); ++line) {
     const size_t end = text.find('\n');
-    const std::string_view json = Trimmed(text.substr(0, end));
+    const std::string_view json = WithoutBlanks(text.substr(0, end));
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     if (json.empty()) continue;
     const auto object = Json::Parse(json);

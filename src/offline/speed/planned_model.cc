@@ -3,13 +3,11 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/printable.h"
 #include "engine/plan/memory_plan.h"
-#include "native/catalog.h"
-#include "native/joined_keys.h"
-#include "native/plan/prompt_chunk.h"
 
 namespace moestro {
 namespace {
@@ -26,11 +24,9 @@ Status ReadNative(const ModelToLoad& model, const ContextWish& wish, PlannedMode
   planned.engine = "native";
   planned.title = spec.name.empty() ? spec.arch_name : spec.name + " (" + spec.arch_name + ")";
   planned.needs = NeedsOf(file);
-  planned.catalog = MakeCatalog(file.weights);
-  const uint32_t chunk = std::min(ChunkFor(wish.chunk, spec.router), planned.ctx);
-  TRY(const MemoryShape remembers, MemoryShape::Of(spec, wish.kv_type));
-  const uint64_t dense = file.weights.dense_bytes() + JoinedKeys::BytesFor(spec, file.weights);
-  planned.fixed = EstimateFixed(spec, dense, planned.ctx, remembers, chunk);
+  TRY(MemoryNeeds memory, MemoryNeeds::Of(file, wish));
+  planned.catalog = std::move(memory.catalog);
+  planned.fixed = memory.fixed;
   return {};
 }
 

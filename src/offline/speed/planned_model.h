@@ -9,18 +9,12 @@
 
 #include "base/result.h"
 #include "core/expert_catalog.h"
-#include "core/kv_type.h"
 #include "load/model_to_load.h"
 #include "native/plan/fit.h"
+#include "native/plan/memory_needs.h"
 #include "offline/speed/model_needs.h"
 
 namespace moestro {
-
-struct ContextWish {
-  uint32_t ctx = 4096;  // tokens; capped at the model's
-  uint32_t chunk = 0;   // 0: plan/prompt_chunk.h
-  KvType kv_type = KvType::kF16;
-};
 
 struct PlannedModel {
   std::string title = {};    // name and architecture

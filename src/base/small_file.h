@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Files of /proc and /sys, which may be missing, endless, binary or no files.
+// Small files of others, as of /proc and /sys: they may be missing, endless, binary or no files.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "doctor/small_file.h"
+#include "base/small_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "doctor/small_file.h"
+#include "base/small_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -9,21 +9,13 @@
 #include <cerrno>
 #include <charconv>
 
-#include "store/open_files.h"
+#include "base/text.h"
+#include "base/unique_fd.h"
 
 namespace moestro {
 namespace {
 
 constexpr size_t kLongestWord = 128;
-constexpr std::string_view kBlanks = " \t\r";
-
-std::string_view WithoutBlanks(std::string_view text) {
-  const size_t begin = std::min(text.find_first_not_of(kBlanks), text.size());
-  text.remove_prefix(begin);
-  const size_t last = text.find_last_not_of(kBlanks);
-  return text.substr(0, last == std::string_view::npos ? 0 : last + 1);
-}
-
 }  // namespace
 
 std::optional<std::string> ReadSmallFile(const std::string& path, size_t most) {

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+// Plans a model: reads its directory, here or elsewhere, and predicts its speeds on a machine.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "cli/plan_report.h"
+#include "engine/engine_options.h"
+#include "hub/hub_settings.h"
+
+namespace moestro {
+
+struct PlanWish {
+  std::string model = {};  // file, name or address
+  HubSettings settings = {};
+  EngineOptions engine = {};    // of which the budget, the context and its type, and threads count
+  std::string machine = {};     // a file of a machine's speeds; empty: this machine's
+  bool measures_again = false;  // this machine
+};
+
+// Takes the compute threads for two seconds unless this machine's speeds are kept: no engine is
+// open. Errors of FindSubject(), PlannedModel::Of(), FindSpeeds() and PredictSpeeds().
+Result<PlanReport> MakePlan(const PlanWish& wish);
+
+// What runs of the model here compare their speed with.
+void KeepForRuns(const PlanReport& report);
+
+}  // namespace moestro
