@@ -40,7 +40,7 @@ bool IsHiddenOrAbsent(const std::string& path, int why) {
   return why == EACCES && stat(path.c_str(), &info) != 0;
 }
 
-std::vector<std::pair<std::string, std::string>> Environment() {
+std::vector<std::pair<std::string, std::string>> VariablesOfProcess() {
   std::vector<std::pair<std::string, std::string>> variables;
   for (char** at = environ; at != nullptr && *at != nullptr; ++at) {
     const std::string_view text = *at;
@@ -59,7 +59,7 @@ std::string HomeFolder() {
 
 Result<std::vector<std::vector<FlagSetting>>> ReadSources(const CommandText& configured,
                                                           const std::vector<std::string>& files) {
-  const auto environment = Environment();
+  const auto environment = VariablesOfProcess();
   for (const auto& [variable, meant] : MistypedVariables(environment, configured)) {
     LogWarning("the variable {} sets nothing; did you mean {}?", variable, meant);
   }
