@@ -2,7 +2,6 @@
 #include "base/bytes.h"
 
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <system_error>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "base/text.h"
 
-#include <algorithm>
 #include <cctype>
 
 namespace moestro {

@@ -56,7 +56,8 @@ Result<Planned> ReadModel(const PlanWish& wish) {
 
 // Files of the same weights differ in size: what a token asks for, and what it takes to compute,
 // are taken to grow with it.
-Result<std::vector<PlannedChoice>> Choices(const Planned& planned, uint64_t ram) {
+Result<std::vector<PlannedChoice>> Choices(const Planned& planned, const SpeedPredictor& predictor,
+                                           uint64_t ram) {
   const PlanReport& report = planned.report;
   std::vector<PlannedChoice> choices;
   if (planned.choices.size() < 2 || report.planned.file_bytes == 0) return choices;
@@ -67,8 +68,7 @@ Result<std::vector<PlannedChoice>> Choices(const Planned& planned, uint64_t ram)
     const PlannedModel scaled = report.planned.Scaled(
         static_cast<double>(choice.bytes) / static_cast<double>(report.planned.file_bytes));
     if (const std::optional<Fit> fit = scaled.fit_in(ram)) {
-      TRY(const std::vector<BudgetSpeed> speeds,
-          PredictSpeeds(scaled.needs, report.machine, {&*fit, 1}));
+      TRY(const std::vector<BudgetSpeed> speeds, predictor.Predict(scaled.needs, {&*fit, 1}));
       choice.decode = speeds.front().decode;
     }
     choices.push_back(std::move(choice));
@@ -98,12 +98,15 @@ Result<PlanReport> MakePlan(const PlanWish& wish) {
   const std::optional<Fit> chosen = report.planned.fit_in(ram);
   std::vector<Fit> asked = fits;
   if (chosen) asked.push_back(*chosen);
-  TRY(report.speeds, PredictSpeeds(report.planned.needs, report.machine, asked));
+  const ModelNeeds& needs = report.planned.needs;
+  TRY(const SpeedPredictor predictor,
+      SpeedPredictor::Create(needs.shape, needs.family, report.machine));
+  TRY(report.speeds, predictor.Predict(needs, asked));
   if (chosen) {
     report.chosen = report.speeds.back();
     report.speeds.pop_back();
   }
-  TRY(report.choices, Choices(planned, ram));
+  TRY(report.choices, Choices(planned, predictor, ram));
   return std::move(planned.report);
 }
 

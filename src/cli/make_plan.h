@@ -20,7 +20,7 @@ struct PlanWish {
 };
 
 // Takes the compute threads for two seconds unless this machine's speeds are kept: no engine is
-// open. Errors of FindSubject(), PlannedModel::Of(), FindSpeeds() and PredictSpeeds().
+// open. Errors of FindSubject(), PlannedModel::Of(), FindSpeeds() and SpeedPredictor.
 Result<PlanReport> MakePlan(const PlanWish& wish);
 
 // What runs of the model here compare their speed with.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "cli/usage_advice.h"
 
-#include <algorithm>
-#include <cctype>
 #include <optional>
 
 #include "base/format.h"

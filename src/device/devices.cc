@@ -2,7 +2,6 @@
 #include "device/devices.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
 #include <filesystem>
 #include <functional>

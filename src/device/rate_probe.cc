@@ -26,7 +26,7 @@ constexpr int64_t kPatternRows = 64;   // different ones; the others repeat them
 constexpr int64_t kBlockRows = 128;    // of one call, as the engine's blocks of about 256 KiB
 constexpr int64_t kPromptTokens = 64;
 constexpr size_t kPromptBytes = size_t{4} << 20;  // of weights, which many tokens share
-constexpr double kSecondsOfType = 0.1;            // for each of the two rates
+constexpr double kSecondsOfType = 0.05;           // for each of the two rates, in a round
 
 std::optional<ggml_type> TypeNamed(const std::string& name) {
   for (int i = 0; i < GGML_TYPE_COUNT; ++i) {
@@ -38,25 +38,25 @@ std::optional<ggml_type> TypeNamed(const std::string& name) {
 
 // A clock may not have moved on.
 double MedianOf(std::vector<double> seconds) {
-  constexpr double kLeast = 1e-9;
+  constexpr double kLeast = 1e-18;
   return std::max(Median(std::move(seconds)), kLeast);
 }
 
+// One type in a round.
 class RateProbe {
  public:
-  RateProbe(Team& team, const ExpertKernel& kernel, HostMemory& memory)
-      : team_(team),
-        kernel_(kernel),
+  RateProbe(const ExpertKernel& kernel, HostMemory& memory)
+      : kernel_(kernel),
         memory_(memory),
         row_bytes_(ggml_row_size(kernel.weight_type, kRowWeights)),
         rows_(static_cast<int64_t>(memory.size() / row_bytes_) / kBlockRows * kBlockRows),
         activation_(AlignedBytes(kernel.activation_bytes(kRowWeights), kPromptTokens)) {}
 
   void Fill();
-  // Bytes per second of one token's products.
-  Result<double> Decode();
-  // Weights per second of many tokens' products, each token's counted.
-  Result<double> Prompt();
+  // Seconds per byte of one token's products: those of each pass.
+  Status Decode(Team& team, std::vector<double>& seconds);
+  // Seconds per weight of many tokens' products, each token's counted.
+  Status Prompt(Team& team, std::vector<double>& seconds);
 
  private:
   static std::vector<std::byte> AlignedBytes(size_t bytes, int64_t n) {
@@ -67,10 +67,10 @@ class RateProbe {
     return reinterpret_cast<std::byte*>(begin) +
            kernel_.activation_bytes(kRowWeights) * static_cast<size_t>(token);
   }
-  // Seconds of a pass over `n_rows` rows: the median.
-  Result<double> SecondsOfPass(int64_t n_rows, int64_t n_tokens);
+  // Adds the seconds of each pass over `n_rows` rows, divided by what it did.
+  Status Pass(Team& team, int64_t n_rows, int64_t n_tokens, double work,
+              std::vector<double>& seconds);
 
-  Team& team_;
   const ExpertKernel& kernel_;
   HostMemory& memory_;
   size_t row_bytes_;
@@ -103,11 +103,12 @@ void RateProbe::Fill() {
   }
 }
 
-Result<double> RateProbe::SecondsOfPass(int64_t n_rows, int64_t n_tokens) {
+Status RateProbe::Pass(Team& team, int64_t n_rows, int64_t n_tokens, double work,
+                       std::vector<double>& seconds) {
   std::vector<const std::byte*> activations;
   for (int64_t t = 0; t < n_tokens; ++t) activations.push_back(activation(t));
   const int64_t blocks = n_rows / kBlockRows;
-  auto work = [&](int thread, int n_threads) {
+  auto multiply = [&](int thread, int n_threads) {
     std::vector<float> results(static_cast<size_t>(kBlockRows * n_tokens));
     std::vector<float*> out;
     for (int64_t t = 0; t < n_tokens; ++t) out.push_back(results.data() + t * kBlockRows);
@@ -128,47 +129,77 @@ Result<double> RateProbe::SecondsOfPass(int64_t n_rows, int64_t n_tokens) {
                                  .is_interleaved = is_interleaved_});
     }
   };
-  std::vector<double> passes;
   const Clock::time_point start = Clock::now();
   do {
     const Clock::time_point begun = Clock::now();
-    TRY_STATUS(team_.Run(work));
-    passes.push_back(std::chrono::duration<double>(Clock::now() - begun).count());
+    TRY_STATUS(team.Run(multiply));
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - begun).count() / work);
   } while (Clock::now() - start < std::chrono::duration<double>(kSecondsOfType));
-  return MedianOf(std::move(passes));
+  return {};
 }
 
-Result<double> RateProbe::Decode() {
-  TRY(const double seconds, SecondsOfPass(rows_, 1));
-  return static_cast<double>(row_bytes_) * static_cast<double>(rows_) / seconds;
+Status RateProbe::Decode(Team& team, std::vector<double>& seconds) {
+  const double bytes = static_cast<double>(row_bytes_) * static_cast<double>(rows_);
+  return Pass(team, rows_, 1, bytes, seconds);
 }
 
-Result<double> RateProbe::Prompt() {
+Status RateProbe::Prompt(Team& team, std::vector<double>& seconds) {
   const auto wanted = static_cast<int64_t>(kPromptBytes / row_bytes_);
-  const int64_t threads = team_.threads();
+  const int64_t threads = team.threads();
   const int64_t least = kBlockRows * threads;
   const int64_t rows = std::clamp(wanted / least * least, std::min(least, rows_), rows_);
-  TRY(const double seconds, SecondsOfPass(rows, kPromptTokens));
   const int64_t blocks = rows / kBlockRows;
-  return static_cast<double>(blocks * kBlockRows * kRowWeights * kPromptTokens) / seconds;
+  const auto weights = static_cast<double>(blocks * kBlockRows * kRowWeights * kPromptTokens);
+  return Pass(team, rows, kPromptTokens, weights, seconds);
 }
+
+struct ProbedType {
+  std::string name;
+  ExpertKernel kernel;
+  std::vector<double> decode = {};  // seconds per byte
+  std::vector<double> prompt = {};  // seconds per weight
+};
 
 }  // namespace
 
-Result<std::vector<KernelRate>> ProbeKernelRates(Team& team,
-                                                 const std::vector<std::string>& types) {
+struct KernelProbe::State {
+  Team* team;
+  HostMemory memory;
+  std::vector<ProbedType> types = {};
+};
+
+KernelProbe::KernelProbe(std::unique_ptr<State> state) : state_(std::move(state)) {}
+KernelProbe::KernelProbe(KernelProbe&& other) noexcept = default;
+KernelProbe::~KernelProbe() = default;
+
+Result<KernelProbe> KernelProbe::Create(Team& team, const std::vector<std::string>& types) {
   TRY(HostMemory memory, HostMemory::Allocate(kRateMemory));
-  std::vector<KernelRate> rates;
+  auto state = std::make_unique<State>(State{.team = &team, .memory = std::move(memory)});
   for (const std::string& name : types) {
     const std::optional<ggml_type> type = TypeNamed(name);
     if (!type) return Fail(Errc::kInvalidRequest, "ggml knows no type of weights '{}'", name);
     const Result<ExpertKernel> kernel = FindExpertKernel(*type);
-    if (!kernel) continue;
-    RateProbe probe(team, *kernel, memory);
+    if (kernel) state->types.push_back({.name = name, .kernel = *kernel});
+  }
+  return KernelProbe(std::move(state));
+}
+
+Status KernelProbe::Round() {
+  for (ProbedType& type : state_->types) {
+    RateProbe probe(type.kernel, state_->memory);
     probe.Fill();
-    TRY(const double decode, probe.Decode());
-    TRY(const double prompt, probe.Prompt());
-    rates.push_back({.type = name, .decode = decode, .prompt = prompt});
+    TRY_STATUS(probe.Decode(*state_->team, type.decode));
+    TRY_STATUS(probe.Prompt(*state_->team, type.prompt));
+  }
+  return {};
+}
+
+std::vector<KernelRate> KernelProbe::rates() const {
+  std::vector<KernelRate> rates;
+  for (const ProbedType& type : state_->types) {
+    rates.push_back({.type = type.name,
+                     .decode = 1.0 / MedianOf(type.decode),
+                     .prompt = 1.0 / MedianOf(type.prompt)});
   }
   return rates;
 }

@@ -14,6 +14,12 @@ namespace {
 
 class RateProbeTest : public testing::Test {
  protected:
+  Result<std::vector<KernelRate>> Rates(const std::vector<std::string>& types) {
+    TRY(KernelProbe probe, KernelProbe::Create(*team_, types));
+    for (int round = 0; round < 2; ++round) TRY_STATUS(probe.Round());
+    return probe.rates();
+  }
+
   void SetUp() override {
     auto device = CpuDevice::Open(2);
     ASSERT_TRUE(device) << device.error().message;
@@ -32,7 +38,7 @@ class RateProbeTest : public testing::Test {
 TEST_F(RateProbeTest, EveryTypeHasBothRates) {
   const std::vector<std::string> types{"f32",  "f16",    "bf16",    "q8_0",   "q4_0", "q4_K",
                                        "q6_K", "iq4_xs", "iq3_xxs", "iq2_xs", "mxfp4"};
-  const auto rates = ProbeKernelRates(*team_, types);
+  const auto rates = Rates(types);
   ASSERT_TRUE(rates) << rates.error().message;
   ASSERT_EQ(rates->size(), types.size());
   for (size_t i = 0; i < types.size(); ++i) {
@@ -50,13 +56,13 @@ TEST_F(RateProbeTest, ThreadsTakeAMomentToComeTogether) {
 }
 
 TEST_F(RateProbeTest, AnUnknownTypeIsNamed) {
-  const auto rates = ProbeKernelRates(*team_, {"q9_Z"});
+  const auto rates = Rates({"q9_Z"});
   ASSERT_FALSE(rates);
   EXPECT_NE(rates.error().message.find("q9_Z"), std::string::npos);
 }
 
 TEST_F(RateProbeTest, ATypeThatIsNotMultipliedIsLeftOut) {
-  const auto rates = ProbeKernelRates(*team_, {"i32", "q8_0"});
+  const auto rates = Rates({"i32", "q8_0"});
   ASSERT_TRUE(rates) << rates.error().message;
   ASSERT_EQ(rates->size(), 1U);
   EXPECT_EQ(rates->front().type, "q8_0");

@@ -10,7 +10,6 @@
 #include <system_error>
 #include <utility>
 
-#include "base/unique_fd.h"
 #include "device/backends.h"
 #include "device/devices.h"
 #include "store/open_files.h"

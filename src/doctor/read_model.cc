@@ -24,7 +24,6 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/small_file.h"
-#include "base/unique_fd.h"
 #include "doctor/access.h"
 #include "store/open_files.h"
 

@@ -9,7 +9,6 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "hub/address.h"
 #include "hub/model_name.h"
 
 namespace moestro {

@@ -29,6 +29,7 @@ constexpr uint64_t kLeastFile = 64 * kMiB;       // a smaller one may lie in som
 constexpr uint64_t kRegionBytes = 3 * kMiB / 4;  // as an expert's matrices are
 constexpr uint64_t kMostRead = 64 * kMiB;        // with one number of reads at a time, in a round
 constexpr double kMostSeconds = 0.15;            // the same
+constexpr int kRounds = 3;
 
 // It is removed when it goes.
 Result<OutputFile> WriteFile(const std::string& path) {
@@ -116,7 +117,9 @@ Result<std::vector<KernelRate>> MeasureKernels(uint32_t threads,
                                                const std::vector<std::string>& types) {
   TRY(CpuDevice device, CpuDevice::Open(threads));
   TRY(Team team, Team::Create(device));
-  return ProbeKernelRates(team, types);
+  TRY(KernelProbe kernels, KernelProbe::Create(team, types));
+  for (int round = 0; round < kRounds; ++round) TRY_STATUS(kernels.Round());
+  return kernels.rates();
 }
 
 Result<MachineRates> MeasureMachine(const MachineProbe& probe) {
@@ -127,11 +130,13 @@ Result<MachineRates> MeasureMachine(const MachineProbe& probe) {
   DiskProbe disk;
   TRY_STATUS(OpenDisk(probe.disk, disk));
   TRY(Team team, Team::Create(device));
-  TRY_STATUS(disk.Round());
-  TRY(rates.kernels, ProbeKernelRates(team, probe.types));
-  TRY_STATUS(disk.Round());
+  TRY(KernelProbe kernels, KernelProbe::Create(team, probe.types));
+  for (int round = 0; round < kRounds; ++round) {
+    TRY_STATUS(disk.Round());
+    TRY_STATUS(kernels.Round());
+  }
   TRY(rates.barrier, ProbeBarrier(team));
-  TRY_STATUS(disk.Round());
+  rates.kernels = kernels.rates();
   disk.Put(rates);
   return rates;
 }

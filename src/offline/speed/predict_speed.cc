@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/machine_costs.h"
 #include "offline/speed/routing_habit.h"
@@ -23,6 +24,8 @@ constexpr double kFirstUse = 0.4;
 constexpr double kSecondUse = 0.2;
 constexpr double kComputeBeside = 1.15;
 constexpr double kReadBeside = 1.05;
+// Of what a disk gives that is kept busy, what the few reads of a layer get.
+constexpr double kBurst = 0.75;
 
 constexpr uint32_t kTokens = 224;
 constexpr uint32_t kUncounted = 112;      // that fill the slots
@@ -46,34 +49,17 @@ Result<double> SecondsOf(const UseByType& uses, const MachineRates& rates,
   return seconds;
 }
 
-// Decode with experts of which `slots` are in memory.
-Result<double> DecodeSpeed(const ModelNeeds& needs, const MachineCosts& costs, const Trace& trace,
-                           uint64_t slots) {
-  ReplayOptions options{.slots = slots,
-                        .policy = {.name = "next-use"},
-                        .expert_bytes = needs.expert_bytes,
-                        .costs = costs,
-                        .count_from = kUncounted};
-  TRY(const ReplayResult result, Replay(trace, options));
-  return result.tokens_per_second();
-}
-
 // About `speed`, each end a factor away.
 SpeedRange Around(double speed, double factor) {
   return {.low = speed / factor, .high = speed * factor};
 }
 
-class SpeedModel {
+// One file of the model.
+class FileSpeed {
  public:
-  SpeedModel(const ModelNeeds& needs, const MachineRates& rates) : needs_(needs), rates_(rates) {}
+  FileSpeed(const ModelNeeds& needs, const MachineRates& rates) : needs_(needs), rates_(rates) {}
 
   Status Prepare() {
-    if (uint64_t{needs_.shape.n_layer} * needs_.shape.n_used > kMostChoices) {
-      return Fail(Errc::kUnsupported,
-                  "a token chooses {} experts in each of {} layers, which is "
-                  "more than any known model",
-                  needs_.shape.n_used, needs_.shape.n_layer);
-    }
     TRY(const double experts,
         SecondsOf(needs_.experts, rates_, &KernelRate::decode, &WeightUse::bytes));
     TRY(resident_, ResidentSeconds(needs_, rates_));
@@ -86,46 +72,50 @@ class SpeedModel {
               .expert_share = resident_ > 0.0 ? experts / resident_ : 0.0,
               .first_use = kFirstUse,
               .second_use = kSecondUse,
-              .bandwidth = rates_.disk,
+              .bandwidth = rates_.disk * kBurst,
               .read_latency = kReadLatency,
               .layer_wait = kLayerWait,
               .compute_beside = kComputeBeside,
               .read_beside = kReadBeside,
               .io_depth = rates_.io_depth};
-    const RoutingHabit* const known = RecordedHabitOf(needs_.family);
-    is_known_ = known != nullptr;
-    if (!is_known_) {
-      TRY(even_, TraceOf(needs_.shape, kEvenRouting, kTokens, kSeed));
-    }
-    TRY(recorded_, TraceOf(needs_.shape, is_known_ ? *known : kRecordedRouting, kTokens, kSeed));
     return {};
   }
 
-  Result<SpeedRange> Decode(const Fit& fit) const {
+  // `even`: nullptr if `recorded` is the family's own routing.
+  Result<SpeedRange> Decode(const Fit& fit, const Trace& recorded, const Trace* even) const {
     if (fit.slots >= fit.experts) return Around(1.0 / resident_, kMargin);
-    TRY(const double recorded, DecodeSpeed(needs_, costs_, *recorded_, fit.slots));
-    if (is_known_) return Around(recorded, std::sqrt(kWidestOfKnown));
-    TRY(const double even, DecodeSpeed(needs_, costs_, *even_, fit.slots));
-    const double low = even / std::sqrt(kMargin);
-    return SpeedRange{.low = low, .high = std::min(recorded * std::sqrt(kMargin), low * kWidest)};
+    TRY(const double fast, Replayed(recorded, fit.slots));
+    if (even == nullptr) return Around(fast, std::sqrt(kWidestOfKnown));
+    TRY(const double slow, Replayed(*even, fit.slots));
+    const double low = slow / std::sqrt(kMargin);
+    return SpeedRange{.low = low, .high = std::min(fast * std::sqrt(kMargin), low * kWidest)};
   }
 
   // A prompt needs every expert once: absent ones are read while others are computed.
   SpeedRange Prompt(const Fit& fit) const {
     const double absent = (1.0 - fit.share()) * static_cast<double>(needs_.all_experts);
-    const double reading = rates_.disk > 0.0 ? absent / rates_.disk : 0.0;
+    const double reading = absent / rates_.disk;
     return Around(kPromptRows / std::max(kPromptRows * prompt_, reading), kMargin);
   }
 
  private:
+  // Tokens per second with `slots` experts in memory.
+  Result<double> Replayed(const Trace& trace, uint64_t slots) const {
+    TRY(const ReplayResult result,
+        Replay(trace, {.slots = slots,
+                       .policy = {.name = "next-use"},
+                       .expert_bytes = needs_.expert_bytes,
+                       .costs = costs_,
+                       .predictor = {.name = trace.info().depth > 0 ? "next-router" : "none"},
+                       .count_from = kUncounted}));
+    return result.tokens_per_second();
+  }
+
   const ModelNeeds& needs_;
   const MachineRates& rates_;
   double resident_ = 0.0;  // seconds of a token
   double prompt_ = 0.0;    // seconds of a token of a prompt
   MachineCosts costs_;
-  bool is_known_ = false;
-  std::optional<Trace> even_;  // if the family's routing is not known
-  std::optional<Trace> recorded_;
 };
 
 }  // namespace
@@ -139,15 +129,33 @@ Result<double> ResidentSeconds(const ModelNeeds& needs, const MachineRates& rate
   return dense + experts + needs.n_layer * (kLayerSeconds + kLayerBarriers * rates.barrier);
 }
 
-Result<std::vector<BudgetSpeed>> PredictSpeeds(const ModelNeeds& needs, const MachineRates& rates,
-                                               std::span<const Fit> fits) {
+SpeedPredictor::SpeedPredictor(const MachineRates& rates, Trace recorded, std::optional<Trace> even)
+    : rates_(&rates), recorded_(std::move(recorded)), even_(std::move(even)) {}
+
+Result<SpeedPredictor> SpeedPredictor::Create(const MoeShape& shape, std::string_view family,
+                                              const MachineRates& rates) {
   if (!(rates.disk > 0.0)) return Fail(Errc::kInvalidRequest, "the speed of the disk is not known");
-  SpeedModel model(needs, rates);
-  TRY_STATUS(model.Prepare());
+  if (uint64_t{shape.n_layer} * shape.n_used > kMostChoices) {
+    return Fail(Errc::kUnsupported,
+                "a token chooses {} experts in each of {} layers, which is more than any known "
+                "model",
+                shape.n_used, shape.n_layer);
+  }
+  const RoutingHabit* const known = RecordedHabitOf(family);
+  TRY(Trace recorded, TraceOf(shape, known != nullptr ? *known : kRecordedRouting, kTokens, kSeed));
+  if (known != nullptr) return SpeedPredictor(rates, std::move(recorded), std::nullopt);
+  TRY(Trace even, TraceOf(shape, kEvenRouting, kTokens, kSeed));
+  return SpeedPredictor(rates, std::move(recorded), std::move(even));
+}
+
+Result<std::vector<BudgetSpeed>> SpeedPredictor::Predict(const ModelNeeds& needs,
+                                                         std::span<const Fit> fits) const {
+  FileSpeed file(needs, *rates_);
+  TRY_STATUS(file.Prepare());
   std::vector<BudgetSpeed> speeds;
   for (const Fit& fit : fits) {
-    TRY(const SpeedRange decode, model.Decode(fit));
-    speeds.push_back({.fit = fit, .decode = decode, .prompt = model.Prompt(fit)});
+    TRY(const SpeedRange decode, file.Decode(fit, recorded_, even_ ? &*even_ : nullptr));
+    speeds.push_back({.fit = fit, .decode = decode, .prompt = file.Prompt(fit)});
   }
   return speeds;
 }

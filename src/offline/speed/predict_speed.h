@@ -6,12 +6,15 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "core/machine_rates.h"
+#include "core/model_id.h"
 #include "native/plan/fit.h"
 #include "offline/speed/model_needs.h"
+#include "trace/trace.h"
 
 namespace moestro {
 
@@ -38,9 +41,24 @@ inline constexpr double kWidestOfKnown = 1.5;
 // weights that was not measured.
 Result<double> ResidentSeconds(const ModelNeeds& needs, const MachineRates& rates);
 
-// One for each fit. As ResidentSeconds(); kInvalidRequest and kUnsupported, too: a shape that no
-// model has.
-Result<std::vector<BudgetSpeed>> PredictSpeeds(const ModelNeeds& needs, const MachineRates& rates,
-                                               std::span<const Fit> fits);
+// Predicts for one machine and all files of one model.
+class SpeedPredictor {
+ public:
+  // `rates` outlives it. kInvalidRequest: the disk was not measured; kInvalidRequest and
+  // kUnsupported: a shape that no model has.
+  static Result<SpeedPredictor> Create(const MoeShape& shape, std::string_view family,
+                                       const MachineRates& rates);
+
+  // One for each fit. As ResidentSeconds(). REQUIRES: needs of that shape.
+  Result<std::vector<BudgetSpeed>> Predict(const ModelNeeds& needs,
+                                           std::span<const Fit> fits) const;
+
+ private:
+  SpeedPredictor(const MachineRates& rates, Trace recorded, std::optional<Trace> even);
+
+  const MachineRates* rates_;
+  Trace recorded_;
+  std::optional<Trace> even_;  // if the family's routing is not known
+};
 
 }  // namespace moestro

@@ -41,9 +41,15 @@ Fit FitOf(double share) {
           .experts = all};
 }
 
+Result<std::vector<BudgetSpeed>> Predict(const ModelNeeds& needs, const MachineRates& rates,
+                                         const std::vector<Fit>& fits) {
+  TRY(const SpeedPredictor predictor, SpeedPredictor::Create(needs.shape, needs.family, rates));
+  return predictor.Predict(needs, fits);
+}
+
 std::vector<BudgetSpeed> PredictAll(const ModelNeeds& needs, const MachineRates& rates) {
   const std::vector<Fit> fits{FitOf(0.1), FitOf(0.3), FitOf(0.6), FitOf(1.0)};
-  auto speeds = PredictSpeeds(needs, rates, fits);
+  auto speeds = Predict(needs, rates, fits);
   EXPECT_TRUE(speeds) << speeds.error().message;
   return speeds ? *std::move(speeds) : std::vector<BudgetSpeed>();
 }
@@ -92,18 +98,18 @@ TEST(PredictSpeed, BoundByTheDisk) {
 TEST(PredictSpeed, WhatIsNotKnownIsNamed) {
   MachineRates rates = Rates();
   rates.kernels.front().type = "q8_0";
-  const auto speeds = PredictSpeeds(Needs(), rates, {});
+  const auto speeds = Predict(Needs(), rates, {});
   ASSERT_FALSE(speeds);
   EXPECT_NE(speeds.error().message.find("q4_0"), std::string::npos);
   rates = Rates();
   rates.disk = 0.0;
-  EXPECT_FALSE(PredictSpeeds(Needs(), rates, {}));
+  EXPECT_FALSE(Predict(Needs(), rates, {}));
 }
 
 TEST(PredictSpeed, AShapeOfNoModelIsRefused) {
   ModelNeeds needs = Needs();
   needs.shape = {.n_layer = 4096, .n_expert = 4096, .n_used = 4096};
-  EXPECT_FALSE(PredictSpeeds(needs, Rates(), {}));
+  EXPECT_FALSE(Predict(needs, Rates(), {}));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <numeric>
 #include <random>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -30,7 +31,21 @@ class HabitRouter {
   }
 
   // K experts, each once.
-  void Choose(std::mt19937_64& random, std::vector<ExpertId>& experts) {
+  const std::vector<ExpertId>& Choose(std::mt19937_64& random) {
+    last_ = OfThese(last_, habit_.again, random);
+    return last_;
+  }
+  // K guesses at the last choice.
+  std::vector<ExpertId> Foresee(std::mt19937_64& random) {
+    return OfThese(last_, kForeseenShare, random);
+  }
+
+ private:
+  static constexpr uint32_t kMostDraws = 16;  // for each expert
+
+  // Each of `these` with a chance of `share`, and drawn ones up to K.
+  std::vector<ExpertId> OfThese(std::span<const ExpertId> these, double share,
+                                std::mt19937_64& random) {
     std::vector<ExpertId> chosen;
     is_chosen_.assign(by_rank_.size(), false);
     const auto choose = [&](ExpertId e) {
@@ -38,20 +53,16 @@ class HabitRouter {
       is_chosen_[e.value] = true;
       chosen.push_back(e);
     };
-    for (const ExpertId e : last_) {
-      if (Uniform(random) < habit_.again) choose(e);
+    for (const ExpertId e : these) {
+      if (Uniform(random) < share) choose(e);
     }
     for (uint32_t draws = 0; chosen.size() < n_used_ && draws < kMostDraws * n_used_; ++draws) {
       choose(Draw(random));
     }
     // Where nearly all are used, those left are hardly ever drawn.
     for (const uint16_t e : by_rank_) choose(ExpertId{e});
-    experts.append_range(chosen);
-    last_ = std::move(chosen);
+    return chosen;
   }
-
- private:
-  static constexpr uint32_t kMostDraws = 16;  // for each expert
 
   ExpertId Draw(std::mt19937_64& random) const {
     const auto at = std::ranges::upper_bound(sums_, Uniform(random) * sums_.back());
@@ -75,16 +86,22 @@ const RoutingHabit* RecordedHabitOf(std::string_view family) {
 
 Result<Trace> TraceOf(const MoeShape& shape, const RoutingHabit& habit, uint32_t tokens,
                       uint64_t seed) {
-  TRY(Trace trace, Trace::Create({.model = {.shape = shape}}));
+  TRY(Trace trace,
+      Trace::Create({.model = {.shape = shape}, .depth = shape.n_layer > 1 ? 1U : 0U}));
   std::mt19937_64 random(seed);
   std::vector<HabitRouter> layers;
   for (uint32_t l = 0; l < shape.n_layer; ++l) layers.emplace_back(shape, habit, random);
   trace.Reserve(tokens);
   std::vector<ExpertId> experts;
+  std::vector<ExpertId> predicted;
   for (uint32_t t = 0; t < tokens; ++t) {
     experts.clear();
-    for (HabitRouter& layer : layers) layer.Choose(random, experts);
-    TRY_STATUS(trace.Add({.starts_sequence = t == 0, .experts = experts}));
+    predicted.clear();
+    for (HabitRouter& layer : layers) {
+      experts.append_range(layer.Choose(random));
+      if (&layer != &layers.front()) predicted.append_range(layer.Foresee(random));
+    }
+    TRY_STATUS(trace.Add({.starts_sequence = t == 0, .experts = experts, .predicted = predicted}));
   }
   return trace;
 }

@@ -47,6 +47,20 @@ TEST(RoutingHabit, RecordedRoutingComesBack) {
   EXPECT_GT(ShareAgain(*trace), 2.0 * 8.0 / 64.0);
 }
 
+TEST(RoutingHabit, ThreeQuartersAreForeseen) {
+  const auto trace = TraceOf({.n_layer = 3, .n_expert = 512, .n_used = 8}, kEvenRouting, 400, 1);
+  ASSERT_TRUE(trace) << trace.error().message;
+  uint64_t right = 0;
+  for (size_t t = 0; t < trace->tokens(); ++t) {
+    for (const size_t l : {0U, 1U}) {
+      for (const ExpertId e : trace->predicted(t, l, 1)) {
+        right += std::ranges::contains(trace->experts(t, l + 1), e);
+      }
+    }
+  }
+  EXPECT_NEAR(static_cast<double>(right) / (400 * 2 * 8), kForeseenShare, 0.02);
+}
+
 // The table in docs/plan.md: hits of a cache that keeps the experts used last, of OLMoE's shape.
 TEST(RoutingHabit, CachesAsTheRecordedTextDid) {
   struct Row {
@@ -83,6 +97,7 @@ TEST(RoutingHabit, AllExpertsOfALayerMayBeUsed) {
   const auto trace = TraceOf(all, kRecordedRouting, 5, 1);
   ASSERT_TRUE(trace) << trace.error().message;
   EXPECT_EQ(trace->tokens(), 5U);
+  EXPECT_EQ(trace->info().depth, 0U) << "no layer follows";
 }
 
 TEST(RoutingHabit, AnImpossibleShapeIsAnError) {
