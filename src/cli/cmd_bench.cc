@@ -247,6 +247,7 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   TRY(run.report, MakeReport(*engine, rows.sequences(), true, disk));
   run.report.stats.prefill = prefill;
   run.planned = FindPlanned(CacheFolder(), options.common.engine.threads, *engine, run.report);
+  KeepCachingSeen(CacheFolder(), *engine, run.report);
   if (run.report.stats.decode.bytes_read > 0) {
     TRY(run.report.together, ProbeTogether(*engine, rows));
   }

@@ -170,6 +170,7 @@ Status PrintSummary(const RunOptions& options, Session& session, const OneStepKl
           FindPlanned(CacheFolder(), options.common.engine.threads, session.engine(), report)) {
     summary += PlannedText(*planned, report);
   }
+  KeepCachingSeen(CacheFolder(), session.engine(), report);
   if (const auto wish = options.common.quality.kl) {
     const EngineOptions& engine = options.common.engine;
     summary += DescribeOneStepKl(checked, *wish, engine.is_exact());

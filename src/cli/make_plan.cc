@@ -13,6 +13,7 @@
 #include "cli/plan_subject.h"
 #include "engine/plan/memory_plan.h"
 #include "learned/kept_plan.h"
+#include "learned/seen_caching.h"
 #include "offline/speed/planned_model.h"
 #include "offline/speed/predict_speed.h"
 #include "offline/speed/routing_habit.h"
@@ -91,7 +92,6 @@ Result<PlanReport> MakePlan(const PlanWish& wish) {
                  report.planned.needs));
   report.machine = std::move(machine.rates);
   report.measured = std::move(machine.from);
-  report.is_routing_known = RecordedHabitOf(report.planned.needs.family) != nullptr;
   const std::vector<Fit> fits = report.planned.fits();
   report.is_recommended = engine.ram_bytes == 0;
   const uint64_t ram = report.is_recommended ? Recommended(report.machine, fits) : engine.ram_bytes;
@@ -99,8 +99,12 @@ Result<PlanReport> MakePlan(const PlanWish& wish) {
   std::vector<Fit> asked = fits;
   if (chosen) asked.push_back(*chosen);
   const ModelNeeds& needs = report.planned.needs;
+  const std::optional<SeenCaching> seen = KeptCaching(CacheFolder(), report.fingerprint);
+  report.routing = seen                                       ? RoutingSource::kRun
+                   : RecordedHabitOf(needs.family) != nullptr ? RoutingSource::kFamily
+                                                              : RoutingSource::kRange;
   TRY(const SpeedPredictor predictor,
-      SpeedPredictor::Create(needs.shape, needs.family, report.machine));
+      SpeedPredictor::Create(needs.shape, needs.family, seen, report.machine));
   TRY(report.speeds, predictor.Predict(needs, asked));
   if (chosen) {
     report.chosen = report.speeds.back();

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "cli/plan_report.h"
 
+#include <array>
+#include <cstddef>
+#include <string_view>
 #include <utility>
 
 #include "base/bytes.h"
@@ -56,9 +59,19 @@ std::string BudgetText(const PlanReport& r) {
   return text;
 }
 
+std::string_view NameOf(RoutingSource source) {
+  constexpr std::array<std::string_view, 3> kNames{"range", "family", "run"};
+  return kNames[static_cast<size_t>(source)];
+}
+
 std::string RoutingText(const PlanReport& r) {
-  if (r.is_routing_known) {
-    return Format("routing    as it was recorded of {}\n", r.planned.needs.family);
+  switch (r.routing) {
+    case RoutingSource::kRun:
+      return "routing    as the model's last run here has shown\n";
+    case RoutingSource::kFamily:
+      return Format("routing    as it was recorded of {}\n", r.planned.needs.family);
+    case RoutingSource::kRange:
+      break;
   }
   return Format(
       "routing    none of {} has been recorded: from even routing to that of a recorded model\n",
@@ -178,7 +191,7 @@ Json PlanAsJson(const PlanReport& r) {
       .Set("smallest", r.speeds.empty() ? Json() : Json(r.speeds.front().fit.ram))
       .Set("is_recommended", r.is_recommended)
       .Set("chosen", r.chosen ? BudgetAsJson(*r.chosen) : Json())
-      .Set("recorded_routing", r.is_routing_known)
+      .Set("routing", NameOf(r.routing))
       .Set("folder", r.folder)
       .Set("bytes_to_fetch", r.to_fetch)
       .Set("free_bytes", r.free_bytes ? Json(*r.free_bytes) : Json())

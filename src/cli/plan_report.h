@@ -23,6 +23,13 @@ struct PlannedChoice {
   std::optional<SpeedRange> decode = {};  // in the recommended budget; nullopt: it does not fit
 };
 
+// What predictions take for the model's routing.
+enum class RoutingSource : uint8_t {
+  kRange,   // from even to recorded routing: it is not known
+  kFamily,  // recorded of its family
+  kRun,     // as its last run here has shown
+};
+
 struct PlanReport {
   std::string model = {};                   // as it was given
   std::string folder = {};                  // where it is, or would be put
@@ -32,7 +39,7 @@ struct PlanReport {
   PlannedModel planned = {};
   MachineRates machine = {};
   std::string measured = {};  // where the machine's speeds are from
-  bool is_routing_known = false;
+  RoutingSource routing = RoutingSource::kRange;
   std::vector<BudgetSpeed> speeds = {};     // rising budgets
   std::optional<BudgetSpeed> chosen = {};   // of --ram, or what is recommended; nullopt: none fits
   bool is_recommended = false;              // it is not --ram's

@@ -1,21 +1,47 @@
 // SPDX-License-Identifier: MIT
 #include "cli/planned_line.h"
 
+#include <algorithm>
+
 #include "base/format.h"
 #include "engine/engine_options.h"
+#include "learned/seen_caching.h"
 
 namespace moestro {
 
-std::optional<PlannedSpeed> FindPlanned(const std::string& folder, uint32_t threads,
-                                        const Engine& engine, const RunReport& report) {
+namespace {
+
+// Of the experts, those that memory held; nullopt: too few tokens were decoded, or in a way that no
+// plan is about.
+std::optional<double> ShareOfPlainRun(const RunReport& report) {
   constexpr uint64_t kFewestTokens = 48;  // fewer tell of the start
   const PhaseStats& decode = report.stats.decode;
   const MemoryPlan& memory = report.memory;
   const bool is_plain = memory.devices.empty() && memory.n_low_slots == 0 &&
                         report.probes.rows_per_step == 1 && decode.losses.missing == 0;
   if (!is_plain || decode.tokens < kFewestTokens || memory.n_experts == 0) return std::nullopt;
-  const double share = static_cast<double>(memory.n_slots) / static_cast<double>(memory.n_experts);
-  return SpeedAt(KeptPlan(folder, engine.facts().id.fingerprint, ResolveThreads(threads)), share);
+  return static_cast<double>(memory.n_slots) / static_cast<double>(memory.n_experts);
+}
+
+}  // namespace
+
+std::optional<PlannedSpeed> FindPlanned(const std::string& folder, uint32_t threads,
+                                        const Engine& engine, const RunReport& report) {
+  const std::optional<double> share = ShareOfPlainRun(report);
+  if (!share) return std::nullopt;
+  return SpeedAt(KeptPlan(folder, engine.facts().id.fingerprint, ResolveThreads(threads)), *share);
+}
+
+void KeepCachingSeen(const std::string& folder, const Engine& engine, const RunReport& report) {
+  constexpr double kMostShare = 0.95;  // what is missing beyond tells of the start
+  const std::optional<double> share = ShareOfPlainRun(report);
+  const PhaseStats& decode = report.stats.decode;
+  if (!share || *share > kMostShare || decode.requests == 0) return;
+  const uint64_t missing = decode.absent() + decode.used_prefetches;
+  KeepCaching(folder, engine.facts().id.fingerprint,
+              {.share = *share,
+               .missing = std::min(
+                   static_cast<double>(missing) / static_cast<double>(decode.requests), 1.0)});
 }
 
 std::string PlannedText(const PlannedSpeed& planned, const RunReport& report) {

@@ -18,6 +18,9 @@ namespace moestro {
 // device, fewer experts than the router chose.
 std::optional<PlannedSpeed> FindPlanned(const std::string& folder, uint32_t threads,
                                         const Engine& engine, const RunReport& report);
+// For later plans of the model: how much of its decode's routing memory lacked, if the run is of
+// such a kind and not nearly all experts were in memory.
+void KeepCachingSeen(const std::string& folder, const Engine& engine, const RunReport& report);
 // One line with its newline.
 std::string PlannedText(const PlannedSpeed& planned, const RunReport& report);
 // "planned_low_tps" and "planned_high_tps".

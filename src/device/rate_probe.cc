@@ -26,7 +26,8 @@ constexpr int64_t kPatternRows = 64;   // different ones; the others repeat them
 constexpr int64_t kBlockRows = 128;    // of one call, as the engine's blocks of about 256 KiB
 constexpr int64_t kPromptTokens = 64;
 constexpr size_t kPromptBytes = size_t{4} << 20;  // of weights, which many tokens share
-constexpr double kSecondsOfType = 0.05;           // for each of the two rates, in a round
+constexpr double kDecodeSeconds = 0.1;            // of a type in a round
+constexpr double kPromptSeconds = 0.05;
 
 std::optional<ggml_type> TypeNamed(const std::string& name) {
   for (int i = 0; i < GGML_TYPE_COUNT; ++i) {
@@ -38,9 +39,17 @@ std::optional<ggml_type> TypeNamed(const std::string& name) {
 
 // A clock may not have moved on.
 double MedianOf(std::vector<double> seconds) {
-  constexpr double kLeast = 1e-18;
+  constexpr double kLeast = 1e-9;
   return std::max(Median(std::move(seconds)), kLeast);
 }
+
+// What was done in how long.
+struct Done {
+  double work = 0.0;
+  double seconds = 0.0;
+
+  double rate() const { return seconds > 0.0 ? work / seconds : 0.0; }
+};
 
 // One type in a round.
 class RateProbe {
@@ -53,10 +62,10 @@ class RateProbe {
         activation_(AlignedBytes(kernel.activation_bytes(kRowWeights), kPromptTokens)) {}
 
   void Fill();
-  // Seconds per byte of one token's products: those of each pass.
-  Status Decode(Team& team, std::vector<double>& seconds);
-  // Seconds per weight of many tokens' products, each token's counted.
-  Status Prompt(Team& team, std::vector<double>& seconds);
+  // Adds bytes of one token's products.
+  Status Decode(Team& team, Done& done);
+  // Adds weights of many tokens' products, each token's counted.
+  Status Prompt(Team& team, Done& done);
 
  private:
   static std::vector<std::byte> AlignedBytes(size_t bytes, int64_t n) {
@@ -67,9 +76,8 @@ class RateProbe {
     return reinterpret_cast<std::byte*>(begin) +
            kernel_.activation_bytes(kRowWeights) * static_cast<size_t>(token);
   }
-  // Adds the seconds of each pass over `n_rows` rows, divided by what it did.
-  Status Pass(Team& team, int64_t n_rows, int64_t n_tokens, double work,
-              std::vector<double>& seconds);
+  // Passes over `n_rows` rows, each of which is so much work, for so many seconds.
+  Status Pass(Team& team, int64_t n_rows, int64_t n_tokens, Done each, Done& done);
 
   const ExpertKernel& kernel_;
   HostMemory& memory_;
@@ -103,8 +111,7 @@ void RateProbe::Fill() {
   }
 }
 
-Status RateProbe::Pass(Team& team, int64_t n_rows, int64_t n_tokens, double work,
-                       std::vector<double>& seconds) {
+Status RateProbe::Pass(Team& team, int64_t n_rows, int64_t n_tokens, Done each, Done& done) {
   std::vector<const std::byte*> activations;
   for (int64_t t = 0; t < n_tokens; ++t) activations.push_back(activation(t));
   const int64_t blocks = n_rows / kBlockRows;
@@ -130,34 +137,36 @@ Status RateProbe::Pass(Team& team, int64_t n_rows, int64_t n_tokens, double work
     }
   };
   const Clock::time_point start = Clock::now();
+  double seconds = 0.0;
   do {
-    const Clock::time_point begun = Clock::now();
     TRY_STATUS(team.Run(multiply));
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - begun).count() / work);
-  } while (Clock::now() - start < std::chrono::duration<double>(kSecondsOfType));
+    done.work += each.work;
+    seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  } while (seconds < each.seconds);
+  done.seconds += seconds;
   return {};
 }
 
-Status RateProbe::Decode(Team& team, std::vector<double>& seconds) {
+Status RateProbe::Decode(Team& team, Done& done) {
   const double bytes = static_cast<double>(row_bytes_) * static_cast<double>(rows_);
-  return Pass(team, rows_, 1, bytes, seconds);
+  return Pass(team, rows_, 1, {.work = bytes, .seconds = kDecodeSeconds}, done);
 }
 
-Status RateProbe::Prompt(Team& team, std::vector<double>& seconds) {
+Status RateProbe::Prompt(Team& team, Done& done) {
   const auto wanted = static_cast<int64_t>(kPromptBytes / row_bytes_);
   const int64_t threads = team.threads();
   const int64_t least = kBlockRows * threads;
   const int64_t rows = std::clamp(wanted / least * least, std::min(least, rows_), rows_);
   const int64_t blocks = rows / kBlockRows;
   const auto weights = static_cast<double>(blocks * kBlockRows * kRowWeights * kPromptTokens);
-  return Pass(team, rows, kPromptTokens, weights, seconds);
+  return Pass(team, rows, kPromptTokens, {.work = weights, .seconds = kPromptSeconds}, done);
 }
 
 struct ProbedType {
   std::string name;
   ExpertKernel kernel;
-  std::vector<double> decode = {};  // seconds per byte
-  std::vector<double> prompt = {};  // seconds per weight
+  Done decode = {};
+  Done prompt = {};
 };
 
 }  // namespace
@@ -197,9 +206,8 @@ Status KernelProbe::Round() {
 std::vector<KernelRate> KernelProbe::rates() const {
   std::vector<KernelRate> rates;
   for (const ProbedType& type : state_->types) {
-    rates.push_back({.type = type.name,
-                     .decode = 1.0 / MedianOf(type.decode),
-                     .prompt = 1.0 / MedianOf(type.prompt)});
+    rates.push_back(
+        {.type = type.name, .decode = type.decode.rate(), .prompt = type.prompt.rate()});
   }
   return rates;
 }

@@ -13,9 +13,9 @@
 
 namespace moestro {
 
-// Rates of types by medians over all passes of all rounds: what a run gets, not what a quiet moment
-// gives. A machine that others share gives different rates from one second to the next, so rounds
-// are best spread over some time.
+// Rates of types on average over all rounds: what a run gets, not what a quiet moment gives. A
+// machine that others share gives different rates from one second to the next, so rounds are best
+// spread over some time.
 class KernelProbe {
  public:
   // By ggml's names. Types that the CPU does not multiply are left out. `team` outlives it.
@@ -25,7 +25,7 @@ class KernelProbe {
   KernelProbe& operator=(KernelProbe&&) = delete;
   ~KernelProbe();
 
-  // About 0.1 s for each type, in kRateMemory bytes of memory beside the activations.
+  // About 0.15 s for each type, in kRateMemory bytes of memory beside the activations.
   Status Round();
   // REQUIRES: there was a round.
   std::vector<KernelRate> rates() const;

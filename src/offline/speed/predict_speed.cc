@@ -16,16 +16,19 @@ namespace {
 // (bench/results/serial-2026-11-26.md: 48 us with seven barriers of a little over a microsecond).
 constexpr double kLayerSeconds = 39e-6;
 constexpr double kLayerBarriers = 7.0;
-// Costs of missing experts as engines measured them on machines with two cores and a disk of 1 to
-// 4 GB/s (Engine::ProbeCosts()): they hardly depend on the model.
-constexpr double kReadLatency = 60e-6;
-constexpr double kLayerWait = 20e-6;
-constexpr double kFirstUse = 0.4;
-constexpr double kSecondUse = 0.2;
-constexpr double kComputeBeside = 1.15;
-constexpr double kReadBeside = 1.05;
-// Of what a disk gives that is kept busy, what the few reads of a layer get.
-constexpr double kBurst = 0.75;
+// Costs of missing experts as engines measured them (Engine::ProbeCosts(), medians of 17 runs of
+// Qwen3-30B's, DeepSeek-V2-Lite's and Qwen3.6's shapes, bench/results/plan-2026-11-26.md).
+constexpr double kReadLatency = 30e-6;
+constexpr double kLayerWait = 130e-6;
+constexpr double kFirstUse = 0.6;
+constexpr double kSecondUse = 0.8;
+constexpr double kComputeBeside = 1.05;
+constexpr double kReadBeside = 1.3;
+// Of what a disk gives that is kept busy, what the few reads of a layer get. The same runs.
+constexpr double kBurst = 0.8;
+// How much faster a replay of a run is than the run, with the run's own routing and costs: 0.92 to
+// 1.42, the median of 12 runs.
+constexpr double kReplayGain = 1.16;
 
 constexpr uint32_t kTokens = 224;
 constexpr uint32_t kUncounted = 112;      // that fill the slots
@@ -81,7 +84,7 @@ class FileSpeed {
     return {};
   }
 
-  // `even`: nullptr if `recorded` is the family's own routing.
+  // `even`: nullptr if `recorded` is the model's own routing.
   Result<SpeedRange> Decode(const Fit& fit, const Trace& recorded, const Trace* even) const {
     if (fit.slots >= fit.experts) return Around(1.0 / resident_, kMargin);
     TRY(const double fast, Replayed(recorded, fit.slots));
@@ -108,7 +111,7 @@ class FileSpeed {
                        .costs = costs_,
                        .predictor = {.name = trace.info().depth > 0 ? "next-router" : "none"},
                        .count_from = kUncounted}));
-    return result.tokens_per_second();
+    return result.tokens_per_second() / kReplayGain;
   }
 
   const ModelNeeds& needs_;
@@ -133,6 +136,7 @@ SpeedPredictor::SpeedPredictor(const MachineRates& rates, Trace recorded, std::o
     : rates_(&rates), recorded_(std::move(recorded)), even_(std::move(even)) {}
 
 Result<SpeedPredictor> SpeedPredictor::Create(const MoeShape& shape, std::string_view family,
+                                              const std::optional<SeenCaching>& seen,
                                               const MachineRates& rates) {
   if (!(rates.disk > 0.0)) return Fail(Errc::kInvalidRequest, "the speed of the disk is not known");
   if (uint64_t{shape.n_layer} * shape.n_used > kMostChoices) {
@@ -141,9 +145,14 @@ Result<SpeedPredictor> SpeedPredictor::Create(const MoeShape& shape, std::string
                 "model",
                 shape.n_used, shape.n_layer);
   }
-  const RoutingHabit* const known = RecordedHabitOf(family);
-  TRY(Trace recorded, TraceOf(shape, known != nullptr ? *known : kRecordedRouting, kTokens, kSeed));
-  if (known != nullptr) return SpeedPredictor(rates, std::move(recorded), std::nullopt);
+  std::optional<RoutingHabit> known;
+  if (const RoutingHabit* const of_family = RecordedHabitOf(family)) known = *of_family;
+  if (seen) {
+    const auto slots = static_cast<uint64_t>(seen->share * static_cast<double>(shape.experts()));
+    TRY(known, HabitThatMisses(shape, slots, seen->missing));
+  }
+  TRY(Trace recorded, TraceOf(shape, known.value_or(kRecordedRouting), kTokens, kSeed));
+  if (known) return SpeedPredictor(rates, std::move(recorded), std::nullopt);
   TRY(Trace even, TraceOf(shape, kEvenRouting, kTokens, kSeed));
   return SpeedPredictor(rates, std::move(recorded), std::move(even));
 }

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "core/machine_rates.h"
 #include "core/model_id.h"
+#include "learned/seen_caching.h"
 #include "native/plan/fit.h"
 #include "offline/speed/model_needs.h"
 #include "trace/trace.h"
@@ -34,7 +35,8 @@ struct BudgetSpeed {
 
 // The ends of a range differ by no more.
 inline constexpr double kWidest = 2.0;
-// Of a family of which routing has been recorded, and where all experts are in memory.
+// Of a model that has run, of a family of which routing has been recorded, and where all experts
+// are in memory.
 inline constexpr double kWidestOfKnown = 1.5;
 
 // Seconds of a decoded token with all experts in memory. kInvalidRequest, naming it: a type of
@@ -44,9 +46,11 @@ Result<double> ResidentSeconds(const ModelNeeds& needs, const MachineRates& rate
 // Predicts for one machine and all files of one model.
 class SpeedPredictor {
  public:
-  // `rates` outlives it. kInvalidRequest: the disk was not measured; kInvalidRequest and
-  // kUnsupported: a shape that no model has.
+  // `seen`: what a run of the model has shown; nullopt: none is known. `rates` outlives it.
+  // kInvalidRequest: the disk was not measured; kInvalidRequest and kUnsupported: a shape that no
+  // model has.
   static Result<SpeedPredictor> Create(const MoeShape& shape, std::string_view family,
+                                       const std::optional<SeenCaching>& seen,
                                        const MachineRates& rates);
 
   // One for each fit. As ResidentSeconds(). REQUIRES: needs of that shape.
@@ -58,7 +62,7 @@ class SpeedPredictor {
 
   const MachineRates* rates_;
   Trace recorded_;
-  std::optional<Trace> even_;  // if the family's routing is not known
+  std::optional<Trace> even_;  // if the model's routing is not known
 };
 
 }  // namespace moestro

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,8 +43,10 @@ Fit FitOf(double share) {
 }
 
 Result<std::vector<BudgetSpeed>> Predict(const ModelNeeds& needs, const MachineRates& rates,
-                                         const std::vector<Fit>& fits) {
-  TRY(const SpeedPredictor predictor, SpeedPredictor::Create(needs.shape, needs.family, rates));
+                                         const std::vector<Fit>& fits,
+                                         const std::optional<SeenCaching>& seen = {}) {
+  TRY(const SpeedPredictor predictor,
+      SpeedPredictor::Create(needs.shape, needs.family, seen, rates));
   return predictor.Predict(needs, fits);
 }
 
@@ -71,6 +74,18 @@ TEST(PredictSpeed, EndsOfARangeAreNotFarApart) {
   for (const BudgetSpeed& f : PredictAll(Needs("olmoe"), Rates())) {
     EXPECT_LE(f.decode.high, f.decode.low * kWidestOfKnown * 1.0001);
   }
+}
+
+// What a run has shown counts more than what is known of families, and is enough for a narrow
+// range.
+TEST(PredictSpeed, ByWhatARunHasShown) {
+  const auto of = [](double missing) {
+    const auto speeds = Predict(Needs(), Rates(), {FitOf(0.3)}, SeenCaching{0.2, missing});
+    EXPECT_TRUE(speeds);
+    return speeds ? speeds->front().decode : SpeedRange();
+  };
+  EXPECT_GT(of(0.1).low, 1.5 * of(0.5).high);
+  EXPECT_LE(of(0.1).high, of(0.1).low * kWidestOfKnown * 1.0001);
 }
 
 // All in memory, a token takes what its weights and the layers take.

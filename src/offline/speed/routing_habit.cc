@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "sim/replay.h"
+
 namespace moestro {
 namespace {
 
@@ -78,10 +80,46 @@ class HabitRouter {
   std::vector<bool> is_chosen_;    // scratch
 };
 
+// Of the experts that tokens ask for, those that memory lacks, prefetch apart.
+Result<double> MissingWith(const MoeShape& shape, const RoutingHabit& habit, uint64_t slots) {
+  constexpr uint32_t kTokens = 128;
+  constexpr uint32_t kUncounted = 16;  // as a prompt fills slots before a decode
+  TRY(const Trace trace, TraceOf(shape, habit, kTokens, 1));
+  TRY(const ReplayResult replayed,
+      Replay(trace, {.slots = slots,
+                     .policy = {.name = "next-use"},
+                     .expert_bytes = 1,
+                     .predictor = {.name = trace.info().depth > 0 ? "next-router" : "none"},
+                     .count_from = kUncounted}));
+  return static_cast<double>(replayed.absent() + replayed.used_prefetches) /
+         static_cast<double>(replayed.requests);
+}
+
+// Between even routing (0), the recorded one (1), and beyond.
+RoutingHabit HabitBetween(double way) {
+  return {.skew = kRecordedRouting.skew * way,
+          .again = kRecordedRouting.again * std::min(way, 1.0)};
+}
+
 }  // namespace
 
 const RoutingHabit* RecordedHabitOf(std::string_view family) {
   return family == "olmoe" ? &kRecordedRouting : nullptr;
+}
+
+Result<RoutingHabit> HabitThatMisses(const MoeShape& shape, uint64_t slots, double missing) {
+  constexpr double kMostWay = 3.0;
+  constexpr int kSteps = 7;
+  double low = 0.0;
+  double high = kMostWay;
+  TRY(const double even, MissingWith(shape, kEvenRouting, slots));
+  if (even <= missing) return kEvenRouting;
+  for (int step = 0; step < kSteps; ++step) {
+    const double way = (low + high) / 2.0;
+    TRY(const double lacks, MissingWith(shape, HabitBetween(way), slots));
+    (lacks > missing ? low : high) = way;
+  }
+  return HabitBetween((low + high) / 2.0);
 }
 
 Result<Trace> TraceOf(const MoeShape& shape, const RoutingHabit& habit, uint32_t tokens,

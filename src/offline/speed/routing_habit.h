@@ -32,6 +32,10 @@ inline constexpr double kForeseenShare = 0.74;
 // The habit of a family of which routing has been recorded; nullptr: none has.
 const RoutingHabit* RecordedHabitOf(std::string_view family);
 
+// The habit with which a cache of `slots` experts lacks as many of those asked for as a model's run
+// has shown: a share from 0 to 1. kEvenRouting if that lacks no more. What Replay() says.
+Result<RoutingHabit> HabitThatMisses(const MoeShape& shape, uint64_t slots, double missing);
+
 // A text of `tokens` decoded ones with this habit, and with predictions for the next layer, of
 // which kForeseenShare come true; the same for the same seed. What Trace::Create() says of the
 // shape.

@@ -85,6 +85,28 @@ TEST(RoutingHabit, CachesAsTheRecordedTextDid) {
   }
 }
 
+// Between the two habits that are known, and with more of it than even routing lacks.
+TEST(RoutingHabit, FoundByWhatARunLacked) {
+  const MoeShape shape{.n_layer = 8, .n_expert = 64, .n_used = 8};
+  const uint64_t slots = shape.experts() / 4;
+  double skew = 3.0;
+  for (const double missing : {0.1, 0.3, 0.5}) {
+    const auto habit = HabitThatMisses(shape, slots, missing);
+    ASSERT_TRUE(habit) << habit.error().message;
+    EXPECT_GT(habit->skew, 0.0);
+    EXPECT_LT(habit->skew, skew) << missing;
+    skew = habit->skew;
+    const auto trace = TraceOf(shape, *habit, 256, 7);
+    ASSERT_TRUE(trace);
+    const auto replayed = Replay(
+        *trace,
+        {.slots = slots, .policy = {.name = "next-use"}, .expert_bytes = 1, .count_from = 16});
+    ASSERT_TRUE(replayed);
+    EXPECT_NEAR(1.0 - replayed->hit_rate(), missing, 0.05) << "another text";
+  }
+  EXPECT_EQ(HabitThatMisses(shape, slots, 0.99)->skew, 0.0);
+}
+
 TEST(RoutingHabit, TheSameForTheSameSeed) {
   const auto of = [](uint64_t seed) { return *TraceOf(kShape, kRecordedRouting, 20, seed); };
   EXPECT_EQ(of(3), of(3));
