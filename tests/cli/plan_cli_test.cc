@@ -122,6 +122,24 @@ TEST_F(PlanTest, ThisMachineIsMeasuredOnceAndARunSaysWhatCame) {
   EXPECT_NE((run.out + run.err).find("planned  "), std::string::npos) << run.out << run.err;
 }
 
+// A run in which memory lacks experts tells later plans of the model's routing.
+TEST_F(PlanTest, ARunTellsOfRouting) {
+  const std::vector<std::string> plan{model_, "--machine", machine_};
+  EXPECT_EQ(Dump(*Plan(plan), "routing"), "\"range\"");
+  const auto bench = [&](const char* share) {
+    const Finished run =
+        Program(folder_.path(),
+                {.arguments = {"bench", model_, "-p", "4", "-n", "64", "--cache", share}})
+            .Wait();
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+  };
+  bench("100%");
+  EXPECT_EQ(Dump(*Plan(plan), "routing"), "\"range\"") << "nothing was missing";
+  bench("60%");
+  EXPECT_EQ(Dump(*Plan(plan), "routing"), "\"run\"");
+  EXPECT_NE(Run(plan).out.find("the model's last run here"), std::string::npos);
+}
+
 // A repository of two files, one of them in two parts.
 class PlanHubTest : public PlanTest {
  protected:

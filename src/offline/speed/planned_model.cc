@@ -26,6 +26,7 @@ Status ReadNative(const ModelToLoad& model, const ContextWish& wish, PlannedMode
   planned.needs = NeedsOf(file);
   TRY(MemoryNeeds memory, MemoryNeeds::Of(file, wish));
   planned.catalog = std::move(memory.catalog);
+  planned.needs.state_bytes = memory.remembers.state_bytes();
   planned.fixed = memory.fixed;
   return {};
 }

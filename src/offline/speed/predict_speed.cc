@@ -129,7 +129,12 @@ Result<double> ResidentSeconds(const ModelNeeds& needs, const MachineRates& rate
   TRY(const double dense, SecondsOf(needs.dense, rates, &KernelRate::decode, &WeightUse::bytes));
   TRY(const double experts,
       SecondsOf(needs.experts, rates, &KernelRate::decode, &WeightUse::bytes));
-  return dense + experts + needs.n_layer * (kLayerSeconds + kLayerBarriers * rates.barrier);
+  double memory = 0.0;  // bytes per second
+  for (const KernelRate& kernel : rates.kernels) memory = std::max(memory, kernel.decode);
+  const double states =
+      needs.state_bytes > 0 ? 2.0 * static_cast<double>(needs.state_bytes) / memory : 0.0;
+  return dense + experts + states +
+         needs.n_layer * (kLayerSeconds + kLayerBarriers * rates.barrier);
 }
 
 SpeedPredictor::SpeedPredictor(const MachineRates& rates, Trace recorded, std::optional<Trace> even)

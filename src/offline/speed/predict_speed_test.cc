@@ -99,6 +99,16 @@ TEST(PredictSpeed, ResidentByTheKernelsAlone) {
   EXPECT_TRUE(PredictAll(needs, Rates()).back().decode.contains(1.0 / *seconds));
 }
 
+// A state is read and written at the speed of memory.
+TEST(PredictSpeed, StatesTakeTime) {
+  ModelNeeds needs = Needs();
+  const auto without = ResidentSeconds(needs, Rates());
+  needs.state_bytes = 100 * kMiB;
+  const auto with = ResidentSeconds(needs, Rates());
+  ASSERT_TRUE(without && with);
+  EXPECT_NEAR(*with - *without, 2.0 * 100.0 * kMiB / 20e9, 1e-6);
+}
+
 // No faster than the disk brings what even routing misses, nor slower than if nothing was kept.
 TEST(PredictSpeed, BoundByTheDisk) {
   const BudgetSpeed least = PredictAll(Needs(), Rates()).front();
