@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "device/backend_buffer.h"
@@ -213,8 +214,13 @@ TEST(ProductNode, MatricesThatReadDifferentActivationsShareNoNode) {
                     {GGML_TYPE_F32, 32}},
                    true);
   const std::vector<ggml_tensor*>& w = m.weights();
-  if (RowProductOf(w[0])->kernel == nullptr)
-    GTEST_SKIP() << "this processor has no kernels of ours";
+  // Where ggml multiplies in tiles, as on processors with AMX, no node of ours does.
+  const auto is_ours = [](const ggml_tensor* t) {
+    const RowProduct* product = RowProductOf(t);
+    return product != nullptr && product->kernel != nullptr;
+  };
+  if (!std::ranges::all_of(std::span(w).first(4), is_ours))
+    GTEST_SKIP() << "this processor has no nodes of ours for some of the types";
   EXPECT_TRUE(ShareNode(std::array{w[0], w[1]}));
   EXPECT_TRUE(ShareNode(std::array{w[2], w[3]}));
   EXPECT_FALSE(ShareNode(std::array{w[0], w[2]}));

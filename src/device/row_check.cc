@@ -129,7 +129,10 @@ Result<bool> RowCheck::Try(const Matrix& m) const {
   if (ggml_quantize_requires_imatrix(m.type)) return false;
   if (!device_.CanMultiply(m.type, m.n_in, m.n_out, m.where)) return false;
   TRY(RowTrial trial, RowTrial::Create(device_, m));
-  return trial.Compare();
+  // Twice: a kernel may read scratch memory that it has not written, which is all zeros at first.
+  // ggml's AMX kernel does with matrices of one block of Q8_0 and 32 rows or more.
+  TRY(const bool first, trial.Compare());
+  return first ? trial.Compare() : Result<bool>(false);
 }
 
 }  // namespace moestro

@@ -197,6 +197,30 @@ TEST(RowCheck, ATrialFindsWhatDiffers) {
   RecordProperty("rows_depend_on_each_other", found);
 }
 
+// Of matrices as small as a test's, whose kernels read what earlier products left in scratch
+// memory: the first engine of a process and later ones choose alike.
+TEST(RowCheck, TheSameAnswerEachTime) {
+  auto device = CpuDevice::Open(2);
+  ASSERT_TRUE(device.has_value());
+  std::vector<ggml_backend_buffer_type_t> layouts = device->repacking_buffer_types();
+  layouts.push_back(ggml_backend_get_default_buffer_type(device->backend()));
+  std::vector<bool> first;
+  for (int time = 0; time < 3; ++time) {
+    RowCheck check(*device);
+    std::vector<bool> answers;
+    for (const ggml_type type : TypesHere()) {
+      for (ggml_backend_buffer_type_t where : layouts) {
+        for (const int64_t n_in : {ggml_blck_size(type), 2 * ggml_blck_size(type)}) {
+          answers.push_back(
+              check.Passes({.type = type, .n_in = n_in, .n_out = 64, .where = where}));
+        }
+      }
+    }
+    if (time == 0) first = answers;
+    EXPECT_EQ(answers, first);
+  }
+}
+
 // Of experts, by ggml's dot products and by our kernels.
 TEST(RowCheck, EveryExpertKernelMultipliesARowAmongOthersAsAlone) {
   constexpr int64_t kIn = 512;

@@ -154,7 +154,7 @@ Result<SpeedPredictor> SpeedPredictor::Create(const MoeShape& shape, std::string
   if (const RoutingHabit* const of_family = RecordedHabitOf(family)) known = *of_family;
   if (seen) {
     const auto slots = static_cast<uint64_t>(seen->share * static_cast<double>(shape.experts()));
-    TRY(known, HabitThatMisses(shape, slots, seen->missing));
+    TRY(known, HabitThatMisses(shape, std::max<uint64_t>(slots, shape.n_used), seen->missing));
   }
   TRY(Trace recorded, TraceOf(shape, known.value_or(kRecordedRouting), kTokens, kSeed));
   if (known) return SpeedPredictor(rates, std::move(recorded), std::nullopt);

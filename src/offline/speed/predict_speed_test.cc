@@ -86,6 +86,10 @@ TEST(PredictSpeed, ByWhatARunHasShown) {
   };
   EXPECT_GT(of(0.1).low, 1.5 * of(0.5).high);
   EXPECT_LE(of(0.1).high, of(0.1).low * kWidestOfKnown * 1.0001);
+  // A kept file may hold anything between 0 and 1.
+  for (const SeenCaching& odd : {SeenCaching{0.0, 0.0}, {0.0, 1.0}, {1.0, 0.0}, {1.0, 1.0}}) {
+    EXPECT_TRUE(Predict(Needs(), Rates(), {FitOf(0.3)}, odd)) << odd.share << odd.missing;
+  }
 }
 
 // All in memory, a token takes what its weights and the layers take.
