@@ -54,11 +54,13 @@ deb: setup-package build ## a package for Debian in build/package
 build/package/tree.tar:
 	@scripts/debian_tree.sh $@
 
-.PHONY: test-deb test-image
+.PHONY: test-deb test-image test-service
 test-deb: deb build/package/tree.tar ## the package in a fresh Debian: installed, used, removed (minutes)
 	@scripts/deb_test.sh build/package/deb/*.deb build/package/tree.tar
 test-image: deb build/package/tree.tar ## an image from packaging/Containerfile: built and used (minutes)
 	@scripts/image_test.sh build/package/deb/*.deb build/package/tree.tar
+test-service: setup-numa deb build/package/tree.tar ## its service under systemd, in a virtual machine (minutes)
+	@scripts/service_vm.sh build/package/deb/*.deb build/package/tree.tar
 
 .PHONY: run
 run: build ## a story from the built-in demo model, a quarter of its experts in memory

@@ -9,8 +9,7 @@
 #   - that with two threads they are interleaved on both.
 # The machine is emulated, which needs no rights and takes some minutes; speeds in it mean nothing.
 #
-# Needs qemu, busybox and cpio (scripts/setup.sh numa). NUMA_VM_KERNEL=FILE: a kernel for x86-64 of
-# your own; else the package of Debian's cloud kernel is fetched by apt and unpacked, not installed.
+# Needs qemu, busybox and cpio (scripts/setup.sh numa). VM_KERNEL=FILE: a kernel of your own.
 set -euo pipefail
 
 moestro=$(realpath "$1")
@@ -21,28 +20,12 @@ threads=4
 
 say() { printf 'numa_vm: %s\n' "$*"; }
 die() { say "$*" >&2; exit 1; }
+# shellcheck source=scripts/vm_kernel.sh
+. "$here/vm_kernel.sh"
 
 for tool in qemu-system-x86_64 busybox cpio; do
   command -v $tool >/dev/null || die "$tool is missing; scripts/setup.sh numa installs it"
 done
-
-# The kernel, unpacked beside the work.
-find_kernel() {
-  if [ -n "${NUMA_VM_KERNEL:-}" ]; then
-    kernel=$NUMA_VM_KERNEL
-    return
-  fi
-  if ! compgen -G "$work/kernel/boot/vmlinuz-*" >/dev/null; then
-    local package
-    package=$(apt-cache depends linux-image-cloud-amd64 |
-              awk '$1 == "Depends:" && $2 ~ /^linux-image-/ {print $2; exit}')
-    [ -n "$package" ] || die "apt knows no linux-image-cloud-amd64; set NUMA_VM_KERNEL"
-    say "fetching $package"
-    (cd "$work" && rm -f linux-image-*.deb && apt-get -q download "$package" >apt.log 2>&1 &&
-     dpkg -x linux-image-*.deb kernel) || die "cannot fetch $package (see $work/apt.log)"
-  fi
-  kernel=$(compgen -G "$work/kernel/boot/vmlinuz-*" | head -n 1)
-}
 
 # copy FILE...: into the machine, under the same name.
 copy() {
@@ -162,7 +145,7 @@ check() {
 }
 
 mkdir -p "$work"
-find_kernel
+find_kernel "$here/../build/vm_kernel"
 say "making the machine"
 make_machine
 say "starting $(basename "$kernel") with nodes of 3, 1 and 0 CPUs"

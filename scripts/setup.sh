@@ -26,7 +26,7 @@ device_packages=(libggml0-backend-vulkan:0.27 mesa-vulkan-drivers:25)  # a GPU i
 clients_packages=(json-schema-test-suite: chromium: prometheus:2.40 llama.cpp-tools:0.7)
 command -v node >/dev/null || clients_packages+=(nodejs:20)
 command -v npm >/dev/null || clients_packages+=(npm:10)
-# A virtual machine of several memory nodes.
+# A virtual machine.
 numa_packages=(qemu-system-x86:7 busybox-static: cpio:)
 # What reads man pages and units as strictly as can be.
 readers_packages=(mandoc: groff-base: systemd:)
@@ -81,8 +81,8 @@ explain_other_system() {
   say "    the JSON-Schema-Test-Suite in /usr/share/json-schema-test-suite; for others' clients of"
   say "    the server: node >= 20 with npm, chromium, promtool, llama-server"
   say "    what reads man pages and units: mandoc, groff, systemd-analyze"
-  say "  for 'make test-numa': qemu-system-x86_64, a static busybox, cpio, and a Linux kernel in"
-  say "    NUMA_VM_KERNEL"
+  say "  for 'make test-numa' and 'make test-service': qemu-system-x86_64, a static busybox, cpio,"
+  say "    and a Linux kernel in VM_KERNEL"
   say "  for 'make deb' and its test: dpkg-dev, mmdebstrap; for 'make test-image': podman"
   say "and call make with SETUP= to skip this script, as in 'make run SETUP='"
   exit 1
