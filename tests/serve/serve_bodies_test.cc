@@ -92,7 +92,8 @@ TEST_F(LargeBodiesTest, ASignalEndsItBesideThem) {
   // A busy machine may need longer than an end in order may take; then the process just ends.
   if (finished.err.contains("took too long")) return;
   for (const auto& client : clients_) {
-    EXPECT_TRUE(client->ReceiveAll().contains("the server is going down"));
+    const std::string reply = client->ReceiveAll();
+    EXPECT_TRUE(reply.contains("the server is going down")) << reply << finished.err;
   }
 }
 
