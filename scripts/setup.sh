@@ -128,6 +128,10 @@ install_all() {
   # replaces the other, and dpkg stops at that unless the newcomer may have the file.
   local force=()
   if [ "$1" = -t ]; then force=(-o Dpkg::Options::=--force-overwrite); fi
+  run_apt install --no-install-recommends "${force[@]}" "$@" && return
+  # An earlier call may have been cut short.
+  say "repairing what is half installed, and trying once more"
+  run_apt install -f "${force[@]}" || true
   run_apt install --no-install-recommends "${force[@]}" "$@"
 }
 

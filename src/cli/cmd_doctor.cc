@@ -53,13 +53,13 @@ Json JsonOf(const Findings& findings) {
 
 int Run(const DoctorOptions& options) {
   const Result<std::string> path = FindNamedModel(options.model, {.is_offline = true}, {});
-  if (!options.model.empty() && !path) return ExitCode(std::unexpected(path.error()));
   SystemFacts facts;
   ReadSystemFacts("", facts);
   const Result<HubSettings> hub = HubSettingsOf(true);
   ReadFolderFacts(hub ? hub->cache : "", facts);
   ReadLibraryFacts(facts);
-  if (!options.model.empty()) facts.model = ReadModel("", *path, options.user);
+  if (!options.model.empty())
+    facts.model = ReadModel("", path.value_or(options.model), options.user);
   const Findings findings = Diagnose(facts);
   const std::string text = options.json ? JsonOf(findings).Dump(2) + "\n" : TextOf(findings);
   const Status written = Output(STDOUT_FILENO).Write(text);

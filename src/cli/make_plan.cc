@@ -39,8 +39,9 @@ struct Planned {
 // Only what a plan needs of the directory stays in memory.
 Result<Planned> ReadModel(const PlanWish& wish) {
   const EngineOptions& engine = wish.engine;
-  StopSignal never;  // an interrupt ends the process, which leaves nothing behind
-  TRY(PlanSubject subject, FindSubject(wish.model, engine.engine, wish.settings, never));
+  StopSignal never;
+  TRY(PlanSubject subject, FindSubject(wish.model, engine.engine, wish.settings,
+                                       wish.stop != nullptr ? *wish.stop : never));
   Planned planned{.report = {.model = wish.model,
                              .folder = subject.folder,
                              .to_fetch = subject.to_fetch,
@@ -110,6 +111,7 @@ Result<PlanReport> MakePlan(const PlanWish& wish) {
     report.chosen = report.speeds.back();
     report.speeds.pop_back();
   }
+  if (!wish.has_choices) return std::move(planned.report);
   TRY(report.choices, Choices(planned, predictor, ram));
   return std::move(planned.report);
 }

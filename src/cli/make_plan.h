@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "base/stop_signal.h"
 #include "cli/plan_report.h"
 #include "engine/engine_options.h"
 #include "hub/hub_settings.h"
@@ -16,6 +17,8 @@ struct PlanWish {
   HubSettings settings = {};
   EngineOptions engine = {};    // of which the budget, the context and its type, and threads count
   std::string machine = {};     // a file of a machine's speeds; empty: this machine's
+  bool has_choices = true;      // the repository's other files, too
+  StopSignal* stop = nullptr;   // of requests; null: an interrupt ends the process
   bool measures_again = false;  // this machine
 };
 

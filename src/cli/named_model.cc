@@ -65,9 +65,13 @@ std::unexpected<Error> NotFetchedHere(const ModelName& name) {
 // What to expect of it, before it is fetched. kInvalidRequest: it does not fit, and no person is
 // there to judge that.
 Status TellPlan(const ModelName& name, const HubSettings& settings, const EngineOptions& engine,
-                bool may_fetch) {
-  const Result<PlanReport> plan =
-      MakePlan({.model = TextOf(name), .settings = settings, .engine = engine});
+                StopSignal& stop, bool may_fetch) {
+  const Result<PlanReport> plan = MakePlan({.model = TextOf(name),
+                                            .settings = settings,
+                                            .engine = engine,
+                                            .has_choices = false,
+                                            .stop = &stop});
+  if (!plan && plan.error().code == Errc::kInterrupted) return std::unexpected(plan.error());
   if (!plan) {
     LogWarning("no plan of {}: {}", Printable(TextOf(name)), plan.error().message);
     return {};
@@ -89,7 +93,7 @@ Result<std::string> FetchModel(const ModelName& name, const HubSettings& setting
   TRY(HubClient client, HubClient::Create(settings, stop));
   TRY(const PullPlan plan, PlanPull(client, cache, name));
   TRY_STATUS(CheckRoom(plan, cache));
-  TRY_STATUS(TellPlan(name, settings, engine, may_fetch));
+  TRY_STATUS(TellPlan(name, settings, engine, stop, may_fetch));
   const std::string text = PullPlanText(plan, cache);
   if (may_fetch) {
     std::fprintf(stderr, "moestro: fetches %s\n", text.c_str());

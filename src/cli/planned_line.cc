@@ -33,7 +33,8 @@ std::optional<PlannedSpeed> FindPlanned(const std::string& folder, uint32_t thre
 }
 
 void KeepCachingSeen(const std::string& folder, const Engine& engine, const RunReport& report) {
-  constexpr double kMostShare = 0.95;  // what is missing beyond tells of the start
+  // Beyond it much of what is missing was not read before: it tells of the start.
+  constexpr double kMostShare = 0.6;
   const std::optional<double> share = ShareOfPlainRun(report);
   const PhaseStats& decode = report.stats.decode;
   if (!share || *share > kMostShare || decode.requests == 0) return;

@@ -135,7 +135,7 @@ TEST_F(PlanTest, ARunTellsOfRouting) {
   };
   bench("100%");
   EXPECT_EQ(Dump(*Plan(plan), "routing"), "\"range\"") << "nothing was missing";
-  bench("60%");
+  bench("50%");
   EXPECT_EQ(Dump(*Plan(plan), "routing"), "\"run\"");
   EXPECT_NE(Run(plan).out.find("the model's last run here"), std::string::npos);
 }

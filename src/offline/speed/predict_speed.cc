@@ -33,6 +33,7 @@ constexpr double kReplayGain = 1.16;
 constexpr uint32_t kTokens = 224;
 constexpr uint32_t kUncounted = 112;      // that fill the slots
 constexpr uint64_t kMostChoices = 16384;  // of a token
+constexpr uint32_t kMostUsed = 256;       // in a layer
 constexpr uint64_t kSeed = 1;
 constexpr double kPromptRows = 512.0;
 // What a prediction is off by where routing plays no part.
@@ -90,8 +91,10 @@ class FileSpeed {
     TRY(const double fast, Replayed(recorded, fit.slots));
     if (even == nullptr) return Around(fast, std::sqrt(kWidestOfKnown));
     TRY(const double slow, Replayed(*even, fit.slots));
-    const double low = slow / std::sqrt(kMargin);
-    return SpeedRange{.low = low, .high = std::min(fast * std::sqrt(kMargin), low * kWidest)};
+    // With nearly all in memory rare experts are read for the first time: even routing is faster.
+    const auto [least, most] = std::minmax(slow, fast);
+    const double low = least / std::sqrt(kMargin);
+    return SpeedRange{.low = low, .high = std::min(most * std::sqrt(kMargin), low * kWidest)};
   }
 
   // A prompt needs every expert once: absent ones are read while others are computed.
@@ -144,7 +147,7 @@ Result<SpeedPredictor> SpeedPredictor::Create(const MoeShape& shape, std::string
                                               const std::optional<SeenCaching>& seen,
                                               const MachineRates& rates) {
   if (!(rates.disk > 0.0)) return Fail(Errc::kInvalidRequest, "the speed of the disk is not known");
-  if (uint64_t{shape.n_layer} * shape.n_used > kMostChoices) {
+  if (uint64_t{shape.n_layer} * shape.n_used > kMostChoices || shape.n_used > kMostUsed) {
     return Fail(Errc::kUnsupported,
                 "a token chooses {} experts in each of {} layers, which is more than any known "
                 "model",

@@ -7,7 +7,6 @@
 #include <numeric>
 #include <random>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "sim/replay.h"
