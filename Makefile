@@ -56,7 +56,9 @@ build/package/tree.tar:
 
 .PHONY: test-deb test-image test-service
 test-deb: deb build/package/tree.tar ## the package in a fresh Debian: installed, used, removed (minutes)
-	@scripts/deb_test.sh build/package/deb/*.deb build/package/tree.tar
+	@cmake --build --preset $(PRESET) -j $(JOBS) --target moestro_local_hub
+	@scripts/deb_test.sh build/package/deb/*.deb build/package/tree.tar \
+	  build/$(PRESET)/tests/support/moestro_local_hub
 test-image: deb build/package/tree.tar ## an image from packaging/Containerfile: built and used (minutes)
 	@scripts/image_test.sh build/package/deb/*.deb build/package/tree.tar
 test-service: setup-numa deb build/package/tree.tar ## its service under systemd, in a virtual machine (minutes)

@@ -1,11 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# deb_test.sh PACKAGE.deb TREE.tar: installs the package in a fresh Debian (scripts/debian_tree.sh),
-# uses it there as somebody without rights, reinstalls, removes and purges it; then lintian. Needs
-# root and the machine's apt. Prints what it does; fails at the first thing that is wrong.
+# deb_test.sh PACKAGE.deb TREE.tar [HUB]: installs the package in a fresh Debian
+# (scripts/debian_tree.sh), uses it there as somebody without rights, reinstalls, removes and purges
+# it; then lintian. Needs root and the machine's apt. Prints what it does; fails at the first thing
+# that is wrong.
+#
+# With HUB, the program moestro_local_hub, that somebody also fetches a model by its name with the
+# lines of README.md and serves it; what is typed and said is kept in build/package/transcript.txt.
 set -euo pipefail
 deb=$(realpath "$1")
 tree=$(realpath "$2")
+hub_program=${3:+$(realpath "$3")}
+here=$(dirname "$(realpath "$0")")
 
 if [ "${DEB_TEST_NAMESPACE:-}" = "" ]; then
   # Mounts and processes that are left end with this.
@@ -34,6 +40,25 @@ apt() {
   within DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0 --no-install-recommends \
     "$@" >"$root/run/try/log" 2>&1 || { tail -n 20 "$root/run/try/log" >&2; die "apt-get $*"; }
 }
+# wait_until_ready PID LOG [FLAG...]: until the server of this process answers.
+wait_until_ready() {
+  local pid=$1 log=$2
+  shift 2
+  for ((i = 0; i < 600; ++i)); do
+    if "${as_user[@]}" moestro health "$@" >/dev/null 2>&1; then return; fi
+    kill -0 "$pid" 2>/dev/null || die "the server ended: $(cat "$log")"
+    sleep 0.1
+  done
+  die "the server does not answer: $(cat "$log")"
+}
+# ask PORT PATH BODY: prints the reply.
+ask() {
+  exec 3<>"/dev/tcp/127.0.0.1/$1"
+  printf 'POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n' "$2" >&3
+  printf 'Content-Length: %s\r\n\r\n%s' ${#3} "$3" >&3
+  cat <&3
+  exec 3>&-
+}
 # All names in the tree that the package could have left.
 traces() {
   (cd "$root" && find . -xdev \( -path ./run/try -o -path ./tmp -o -path ./proc \) -prune -o \
@@ -49,22 +74,93 @@ say "runs the demo model: $(within moestro --version)"
 story=$("${as_user[@]}" moestro run -p 'Once upon a time' -n 12 --seed 1 2>/dev/null)
 [ ${#story} -gt 30 ] || die "moestro run said: $story"
 
+# keep: what is said, as a terminal shows it in the end, is printed and kept.
+keep() {
+  sed -u 's/\r*$//; s/.*\r//; s/\x1b\[[0-9;?]*[A-Za-z]//g' | tee -a "$transcript" | sed -u 's/^/  /'
+}
+# types COMMAND: the user without rights at a terminal.
+types() {
+  echo "$ $1" | keep
+  "${as_user[@]}" SHELL=/bin/sh TERM=xterm HF_ENDPOINT="$address" script -qefc "$1" /dev/null \
+    </dev/null 2>&1 | keep || die "$1"
+}
+# said WORDS: whether the transcript has them since the last command.
+said() {
+  awk '/^\$ / {said = ""} {said = said $0 "\n"} END {printf "%s", said}' "$transcript" |
+    grep -F -- "$1" >/dev/null || die "it does not say '$1'"
+}
+
+# What README.md tells a stranger to type, with a model that the tests' hub has.
+fetch_and_serve() {
+  local address port server reply
+  mkfifo "$root/run/try/hub"
+  # It ends when nobody writes to it any more.
+  exec 4<>"$root/run/try/hub"
+  "$hub_program" o/stories "$here/../models/stories-moe-q8_0.gguf" <"$root/run/try/hub" \
+    >"$root/run/try/address" 4>&- &
+  for ((i = 0; i < 300; ++i)); do
+    address=$(cat "$root/run/try/address")
+    [ -z "$address" ] || break
+    sleep 0.1
+  done
+  [ -n "$address" ] || die "there is no hub"
+
+  local lines
+  mapfile -t lines < <(sed -nE 's/^build\/(moestro (plan|pull|run) owner.*[^ ]) +# .*/\1/p' \
+    "$here/../README.md")
+  [ ${#lines[@]} = 3 ] || die "README.md has ${#lines[@]} lines of plan, pull and run"
+  for line in "${lines[@]}"; do
+    line=${line/owner\/repo:Q4_K_M/o/stories:Q8_0}
+    types "${line/--ram 6G/--ram 500M}"
+    case $line in
+      *plan*) said 'fits       yes' && said 'to fetch into' ;;
+      *pull*) said 'o/stories:Q8_0 is there' ;;
+      *) said 'Once' && said 'of a budget of 500.0 MiB' ;;
+    esac
+  done
+  types 'moestro list'
+  said 'o/stories:Q8_0'
+
+  port=$((20000 + RANDOM % 20000))
+  echo "$ moestro serve o/stories:Q8_0 --ram 500M --port $port &" | keep
+  "${as_user[@]}" moestro serve o/stories:Q8_0 --ram 500M --port $port \
+    >"$root/run/try/serve.log" 2>&1 4>&- &
+  server=$!
+  wait_until_ready $server "$root/run/try/serve.log" --port $port
+  types "moestro health --port $port"
+  local body='{"messages":[{"role":"user","content":"Tell me about a cat."}],"max_tokens":24}'
+  echo "$ POST http://127.0.0.1:$port/v1/chat/completions $body" | keep
+  reply=$(ask $port /v1/chat/completions "$body")
+  echo "$reply" | keep
+  said '"completion_tokens":24'
+  kill $server
+  wait $server || die "the server ended with $?"
+  echo '$ kill %1' | keep
+  keep <"$root/run/try/serve.log"
+
+  types 'moestro remove o/stories:Q8_0'
+  said 'freed'
+  types 'moestro list'
+  said 'no model is in'
+  reply=$(find "$root$home/.cache/huggingface" -name '*.gguf*' -o -path '*/blobs/*')
+  [ -z "$reply" ] || die "a model is left: $reply"
+  exec 4>&-
+}
+transcript=$here/../build/package/transcript.txt
+if [ -n "$hub_program" ]; then
+  say "fetches a model by its name, as README.md says"
+  mkdir -p "$(dirname "$transcript")"
+  : >"$transcript"
+  fetch_and_serve
+fi
+
 say "serves it to one request, as the machine's settings say"
 port=$((20000 + RANDOM % 20000))
 printf 'port = %s\nalias = demo-here\n' $port >"$root/etc/moestro/moestro.conf"
 "${as_user[@]}" moestro serve >"$root/run/try/serve.log" 2>&1 &
 server=$!
-for ((i = 0; i < 600; ++i)); do
-  if "${as_user[@]}" moestro health >/dev/null 2>&1; then break; fi
-  kill -0 $server 2>/dev/null || die "the server ended: $(cat "$root/run/try/serve.log")"
-  sleep 0.1
-done
-body='{"prompt":"Once","max_tokens":4,"seed":1}'
-exec 3<>"/dev/tcp/127.0.0.1/$port"
-printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n' >&3
-printf 'Content-Length: %s\r\n\r\n%s' ${#body} "$body" >&3
-reply=$(cat <&3)
-exec 3>&-
+wait_until_ready $server "$root/run/try/serve.log"
+reply=$(ask $port /v1/completions '{"prompt":"Once","max_tokens":4,"seed":1}')
 [[ $reply == *'"completion_tokens":4'* ]] || die "the server replied: $reply"
 [[ $reply == *demo-here* ]] || die "the settings were not read: $reply"
 kill $server
