@@ -64,8 +64,8 @@ ApiStatus CheckTogether(const ApiRequest& request) {
 }  // namespace
 
 ApiResult<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body, uint32_t n_vocab,
-                                      ApiPurpose purpose) {
-  TRY(const Json json, ParseBody(body));
+                                      ApiPurpose purpose, const WorkLimit& limit) {
+  TRY(const Json json, ParseBody(body, limit));
   TRY(BodyFields fields, BodyFields::Of(json.view(), ""));
   ApiRequest request;
   request.kind = kind;

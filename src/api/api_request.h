@@ -12,6 +12,7 @@
 
 #include "api/api_error.h"
 #include "api/reply.h"
+#include "base/work_limit.h"
 #include "chat/chat_types.h"
 #include "core/ids.h"
 #include "text/sampler.h"
@@ -77,9 +78,10 @@ enum class ApiPurpose : uint8_t { kAnswer, kInput };
 // JSON object become {"input": the text}. Tools that are no functions and items that need a
 // server's memory are left out with a warning; 400 only where the request demands such a tool. A
 // schema is printed anew without blanks, with the keys in their order, and so is a call's input
-// that is no string.
+// that is no string. As ParseBody() once the limit says so.
 ApiResult<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body, uint32_t n_vocab,
-                                      ApiPurpose purpose = ApiPurpose::kAnswer);
+                                      ApiPurpose purpose = ApiPurpose::kAnswer,
+                                      const WorkLimit& limit = {});
 
 // The type of a streamed answer, and an error's body, as the kind's clients read them.
 const char* StreamType(ApiKind kind);

@@ -43,11 +43,14 @@ std::unexpected<ApiError> WrongValue(std::string where, std::string_view wanted,
   return BadRequest(std::move(where), std::move(message));
 }
 
-ApiResult<Json> ParseBody(std::string_view body) {
+ApiResult<Json> ParseBody(std::string_view body, const WorkLimit& limit) {
   constexpr size_t kMostValues = size_t{1} << 18;
   if (const size_t bad = FindInvalidUtf8(body); bad < body.size())
     return BadRequest("", Format("the body is not UTF-8: byte {}", bad));
-  auto json = Json::Parse(body, kMostValues);
+  auto json = Json::Parse(body, kMostValues, limit);
+  if (const Status status = limit.status(); !status) {
+    return std::unexpected(ToApiError(status.error()));
+  }
   if (!json) return BadRequest("", Format("the body is {}", json.error().message));
   return *std::move(json);
 }

@@ -13,6 +13,7 @@
 
 #include "api/api_error.h"
 #include "base/json.h"
+#include "base/work_limit.h"
 #include "core/ids.h"
 
 namespace moestro {
@@ -34,8 +35,9 @@ std::string ShownValue(JsonView value);
 [[nodiscard]] std::unexpected<ApiError> WrongValue(std::string where, std::string_view wanted,
                                                    JsonView value);
 
-// 400: the body is not UTF-8, is not JSON, or has more values than any context has tokens.
-ApiResult<Json> ParseBody(std::string_view body);
+// 400: the body is not UTF-8, is not JSON, or has more values than any context has tokens, or the
+// limit's time is used up. 503: the server is going down.
+ApiResult<Json> ParseBody(std::string_view body, const WorkLimit& limit = {});
 // An array of ids below n_vocab; `where` names the array in messages.
 ApiResult<std::vector<Token>> ReadTokenIds(JsonView array, const std::string& where,
                                            uint32_t n_vocab);

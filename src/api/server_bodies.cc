@@ -99,8 +99,8 @@ std::string LoadingBody() {
   return Json::Object().Set("error", std::move(error)).Dump();
 }
 
-ApiResult<TokenizeRequest> ParseTokenizeRequest(std::string_view body) {
-  TRY(const Json json, ParseBody(body));
+ApiResult<TokenizeRequest> ParseTokenizeRequest(std::string_view body, const WorkLimit& limit) {
+  TRY(const Json json, ParseBody(body, limit));
   TRY(BodyFields fields, BodyFields::Of(json.view(), ""));
   TokenizeRequest request;
   TRY(std::optional<std::string> content, fields.Text("content"));
@@ -130,8 +130,9 @@ std::string TokenizeBody(std::span<const Token> tokens, std::span<const std::str
   return Json::Object().Set("tokens", std::move(array)).Dump();
 }
 
-ApiResult<std::vector<Token>> ParseDetokenizeRequest(std::string_view body, uint32_t n_vocab) {
-  TRY(const Json json, ParseBody(body));
+ApiResult<std::vector<Token>> ParseDetokenizeRequest(std::string_view body, uint32_t n_vocab,
+                                                     const WorkLimit& limit) {
+  TRY(const Json json, ParseBody(body, limit));
   TRY(BodyFields fields, BodyFields::Of(json.view(), ""));
   TRY(const JsonView array, fields.NeededArray("tokens"));
   return ReadTokenIds(array, "tokens", n_vocab);

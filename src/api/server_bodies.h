@@ -10,6 +10,7 @@
 
 #include "api/api_error.h"
 #include "api/api_request.h"
+#include "base/work_limit.h"
 #include "core/ids.h"
 #include "text/sampler.h"
 
@@ -56,12 +57,13 @@ struct TokenizeRequest {
   bool parse_special = true;  // control tokens may be spelled
   bool with_pieces = false;
 };
-ApiResult<TokenizeRequest> ParseTokenizeRequest(std::string_view body);
+ApiResult<TokenizeRequest> ParseTokenizeRequest(std::string_view body, const WorkLimit& limit = {});
 std::string TokenizeBody(std::span<const Token> tokens);
 // `pieces`: the tokens' bytes. REQUIRES: a piece for each token.
 std::string TokenizeBody(std::span<const Token> tokens, std::span<const std::string> pieces);
 
-ApiResult<std::vector<Token>> ParseDetokenizeRequest(std::string_view body, uint32_t n_vocab);
+ApiResult<std::vector<Token>> ParseDetokenizeRequest(std::string_view body, uint32_t n_vocab,
+                                                     const WorkLimit& limit = {});
 std::string DetokenizeBody(std::string_view text);
 
 // The answer of /apply-template. The request is of ApiKind::kChat, and only the input counts.

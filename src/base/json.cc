@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
@@ -127,6 +129,40 @@ class TreeBuilder final : public nlohmann::json_sax<Value> {
   std::string error_;
 };
 
+// Reads a text for the parser. The text ends early when the limit says so: a string of many MB is
+// one step of the parser.
+class LimitedText {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  LimitedText(const char* at, const char* end, const WorkLimit& limit)
+      : at_(at), end_(end), stop_(at + std::min(kStep, end - at)), limit_(&limit) {}
+
+  reference operator*() const { return *at_; }
+  LimitedText& operator++() {
+    if (++at_ == stop_) GoOn();
+    return *this;
+  }
+  bool operator==(const LimitedText& other) const { return at_ == other.at_; }
+
+ private:
+  static constexpr std::ptrdiff_t kStep = std::ptrdiff_t{64} << 10;
+
+  void GoOn() {
+    if (!limit_->Spend(kStep)) at_ = end_;
+    stop_ = at_ + std::min(kStep, end_ - at_);
+  }
+
+  const char* at_;
+  const char* end_;
+  const char* stop_;  // where the limit is asked next
+  const WorkLimit* limit_;
+};
+
 }  // namespace
 
 struct Json::Impl {
@@ -159,13 +195,17 @@ Json Json::Array(std::span<const int32_t> numbers) {
   return array;
 }
 
-Result<Json> Json::Parse(std::string_view text, size_t most_values) {
+Result<Json> Json::Parse(std::string_view text, size_t most_values, const WorkLimit& limit) {
   // The library takes it for the end and reads no further.
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
     return Fail(Errc::kInvalidRequest, "not JSON: mistake at byte {}", zero + 1);
   }
   TreeBuilder builder(most_values);
-  if (!Value::sax_parse(text, &builder)) return Fail(Errc::kInvalidRequest, "{}", builder.error());
+  const char* end = text.data() + text.size();
+  const bool is_json = Value::sax_parse(LimitedText(text.data(), end, limit),
+                                        LimitedText(end, end, limit), &builder);
+  TRY_STATUS(limit.status());  // a text that ended early may be JSON, too
+  if (!is_json) return Fail(Errc::kInvalidRequest, "{}", builder.error());
   return Json(std::make_unique<Impl>(std::move(builder.root())));
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/work_limit.h"
 
 namespace moestro {
 
@@ -79,8 +80,9 @@ class Json {
   // may be 20 times what the text takes ("[[],[],..."): `most_values` bounds it for texts that
   // are not trusted.
   // kInvalidRequest with the byte position of the first mistake; if it is nested deeper; if it has
-  // more values; if a number is beyond a double's range.
-  static Result<Json> Parse(std::string_view text, size_t most_values = SIZE_MAX);
+  // more values; if a number is beyond a double's range. What the limit says, once it says so.
+  static Result<Json> Parse(std::string_view text, size_t most_values = SIZE_MAX,
+                            const WorkLimit& limit = {});
 
   Json(Json&& other) noexcept;
   Json& operator=(Json&& other) noexcept;

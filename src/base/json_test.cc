@@ -124,6 +124,21 @@ TEST(Json, ManyKeysTakeTimeInProportion) {
   EXPECT_EQ(one->Dump(), R"({"key":7})");
 }
 
+// One string is one step of the parser, and cut short a number is a number.
+TEST(Json, EndsInsideAValueWhenTheLimitSaysSo) {
+  for (const std::string& text :
+       {'"' + std::string(1'000'000, 'x') + '"', std::string(1'000'000, '1')}) {
+    int looks = 0;
+    const WorkLimit limit({.processor_seconds = 1.0,
+                           .clock = [] { return 0.0; },
+                           .is_over = [&] { return ++looks == 2; }});
+    const auto parsed = Json::Parse(text, 1, limit);
+    ASSERT_FALSE(parsed);
+    EXPECT_EQ(parsed.error().code, Errc::kInterrupted);
+    EXPECT_LT(limit.steps(), text.size() / 4);
+  }
+}
+
 TEST(Json, RefusesMoreValuesThanAreAllowed) {
   const char* five = R"({"a":[1,null],"b":"x"})";
   EXPECT_TRUE(Json::Parse(five, 5));

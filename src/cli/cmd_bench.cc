@@ -28,6 +28,7 @@
 #include "cli/terminal_session.h"
 #include "core/random_tokens.h"
 #include "engine/append.h"
+#include "learned/seen_caching.h"
 #include "load/model_to_load.h"
 #include "load/open_engine.h"
 #include "native/native_engine.h"
@@ -247,7 +248,10 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   TRY(run.report, MakeReport(*engine, rows.sequences(), true, disk));
   run.report.stats.prefill = prefill;
   run.planned = FindPlanned(CacheFolder(), options.common.engine.threads, *engine, run.report);
-  KeepCachingSeen(CacheFolder(), *engine, run.report);
+  // Random tokens are routed otherwise than text: better than nothing, and no more.
+  if (!KeptCaching(CacheFolder(), engine->facts().id.fingerprint)) {
+    KeepCachingSeen(CacheFolder(), *engine, run.report);
+  }
   if (run.report.stats.decode.bytes_read > 0) {
     TRY(run.report.together, ProbeTogether(*engine, rows));
   }

@@ -332,6 +332,7 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
 }
 
 Status Run(InspectOptions& options) {
+  options.named.is_run = false;
   TRY(options.model, FindNamedModel(options.model, options.named, options.common.engine));
   Output output(STDOUT_FILENO);
   TRY(const ModelToLoad model, ModelToLoad::Open(options.model, options.common.engine.engine));

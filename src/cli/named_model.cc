@@ -62,22 +62,24 @@ std::unexpected<Error> NotFetchedHere(const ModelName& name) {
       Printable(TextOf(name)), place, Printable(TextOf(name)));
 }
 
-// What to expect of it, before it is fetched. kInvalidRequest: it does not fit, and no person is
-// there to judge that.
-Status TellPlan(const ModelName& name, const HubSettings& settings, const EngineOptions& engine,
-                StopSignal& stop, bool may_fetch) {
+// What to expect of it, before it is fetched. With --yes no person is there to judge that:
+// kInvalidRequest if it does not fit, kInvalidFile if it is no model.
+Status TellPlan(const ModelName& name, const HubSettings& settings,
+                const NamedModelOptions& options, const EngineOptions& engine, StopSignal& stop) {
   const Result<PlanReport> plan = MakePlan({.model = TextOf(name),
                                             .settings = settings,
                                             .engine = engine,
                                             .has_choices = false,
                                             .stop = &stop});
-  if (!plan && plan.error().code == Errc::kInterrupted) return std::unexpected(plan.error());
   if (!plan) {
+    const bool is_no_model = options.may_fetch && plan.error().code == Errc::kInvalidFile;
+    if (is_no_model || plan.error().code == Errc::kInterrupted)
+      return std::unexpected(plan.error());
     LogWarning("no plan of {}: {}", Printable(TextOf(name)), plan.error().message);
     return {};
   }
   KeepForRuns(*plan);
-  if (!plan->chosen && may_fetch) {
+  if (!plan->chosen && options.may_fetch && options.is_run) {
     return Fail(Errc::kInvalidRequest, "{} {}; to fetch it all the same: moestro pull {}",
                 Printable(TextOf(name)), PlanLine(*plan), Printable(TextOf(name)));
   }
@@ -87,15 +89,16 @@ Status TellPlan(const ModelName& name, const HubSettings& settings, const Engine
 }
 
 Result<std::string> FetchModel(const ModelName& name, const HubSettings& settings,
-                               const HubCache& cache, const EngineOptions& engine, bool may_fetch) {
+                               const HubCache& cache, const NamedModelOptions& options,
+                               const EngineOptions& engine) {
   StopSignal stop;
   const StopOnInterrupt on_interrupt(stop);
   TRY(HubClient client, HubClient::Create(settings, stop));
   TRY(const PullPlan plan, PlanPull(client, cache, name));
   TRY_STATUS(CheckRoom(plan, cache));
-  TRY_STATUS(TellPlan(name, settings, engine, stop, may_fetch));
+  TRY_STATUS(TellPlan(name, settings, options, engine, stop));
   const std::string text = PullPlanText(plan, cache);
-  if (may_fetch) {
+  if (options.may_fetch) {
     std::fprintf(stderr, "moestro: fetches %s\n", text.c_str());
   } else if (!AskYes("moestro: fetch " + text + "?")) {
     return NotHere(name, cache);
@@ -160,7 +163,7 @@ Result<std::string> FindNamedModel(const std::string& text, const NamedModelOpti
   }
   if (options.may_fetch && options.is_waited_for) return NotFetchedHere(name);
   if (!options.may_fetch && !IsTerminal()) return NotHere(name, cache);
-  return FetchModel(name, settings, cache, engine, options.may_fetch);
+  return FetchModel(name, settings, cache, options, engine);
 }
 
 }  // namespace moestro

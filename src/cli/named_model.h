@@ -19,6 +19,7 @@ namespace moestro {
 struct NamedModelOptions {
   bool may_fetch = false;   // --yes
   bool is_offline = false;  // --offline
+  bool is_run = true;       // so it has to fit; else its directory is only looked at
   // A manager waits for this process to be ready, and not for as long as a model takes to come.
   bool is_waited_for = false;
 };
@@ -29,8 +30,8 @@ void AddNamedModelFlags(Flags flags, NamedModelOptions& options);
 // A path as it is; a name's file in the cache. What is not there is planned for an engine with
 // `engine`'s budget and context, and fetched with --yes, or after a question at a terminal, unless
 // a service manager waits. kInvalidRequest: it is not there, with the command that fetches it, or
-// it would not fit. Other errors: those of ParseModelName(), ReadHubSettings(), HubCache::Find()
-// and Pull().
+// with --yes it would not fit. kInvalidFile: with --yes it is no model. Other errors: those of
+// ParseModelName(), ReadHubSettings(), HubCache::Find() and Pull().
 Result<std::string> FindNamedModel(const std::string& text, const NamedModelOptions& options,
                                    const EngineOptions& engine);
 

@@ -47,7 +47,8 @@ struct PlanReport {
 };
 
 std::string PlanText(const PlanReport& report);
-// "fits from 3.1 GiB; in 8.0 GiB ...", behind the name of a model.
+// "fits from 3.1 GiB on; in 8.0 GiB with 43 % of its experts in memory 3.0 to 6.0 tok/s are
+// expected, and 40.1 of a prompt", or why it does not fit; behind the name of a model.
 std::string PlanLine(const PlanReport& report);
 Json PlanAsJson(const PlanReport& report);
 Json FitAsJson(const Fit& fit);

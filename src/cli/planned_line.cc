@@ -38,6 +38,7 @@ void KeepCachingSeen(const std::string& folder, const Engine& engine, const RunR
   const std::optional<double> share = ShareOfPlainRun(report);
   const PhaseStats& decode = report.stats.decode;
   if (!share || *share > kMostShare || decode.requests == 0) return;
+  if (report.policy.name != PolicyChoice().name) return;
   const uint64_t missing = decode.absent() + decode.used_prefetches;
   KeepCaching(folder, engine.facts().id.fingerprint,
               {.share = *share,

@@ -192,7 +192,10 @@ FolderFacts ReadFolder(std::string purpose, const std::string& path, uint64_t wa
   if (path.empty()) return facts;
   // The folder itself may not exist yet.
   if (const auto room = FreeBytesAt(path)) facts.available = *room;
-  facts.is_writable = ::access(NearestFolder(path).c_str(), W_OK | X_OK) == 0;
+  std::error_code ignored;
+  const bool is_in_the_way =
+      std::filesystem::exists(path, ignored) && !std::filesystem::is_directory(path, ignored);
+  facts.is_writable = !is_in_the_way && ::access(NearestFolder(path).c_str(), W_OK | X_OK) == 0;
   return facts;
 }
 

@@ -186,5 +186,16 @@ TEST(ReadFactsOfThisMachine, AreThere) {
   EXPECT_EQ(facts.folders[1].path, "/no/folder/of-a-hub");
 }
 
+TEST(ReadFacts, AFileInAFoldersPlaceTakesNoModels) {
+  const TempFolder folder;
+  const std::string file = (folder.path() / "hub").string();
+  std::ofstream(file) << "no folder";
+  SystemFacts facts;
+  ReadFolderFacts(file, facts);
+  EXPECT_FALSE(facts.folders.back().is_writable);
+  ReadFolderFacts((folder.path() / "other").string(), facts);
+  EXPECT_TRUE(facts.folders.back().is_writable);
+}
+
 }  // namespace
 }  // namespace moestro

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 
 #include "base/printable.h"
-#include "base/small_file.h"
 #include "base/text.h"
 #include "hub/address.h"
 
@@ -105,7 +105,12 @@ Result<HubSettings> ReadHubSettings() {
     return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
   };
   const auto small_file = [](const std::string& path) -> std::optional<std::string> {
-    return ReadSmallFile(path, kMostTokenBytes + 2);
+    // A shell's <(command) is a pipe, so this may wait, as the hub's own client does.
+    std::ifstream file(path, std::ios::binary);
+    std::string text(kMostTokenBytes + 2, '\0');
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<size_t>(file.gcount()));
+    return text;
   };
   return ReadHubSettings(variable, small_file);
 }

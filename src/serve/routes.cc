@@ -47,7 +47,7 @@ HttpReply ApplyTemplate(const ReadyModel& model, HttpRequest& request) {
 
 HttpReply Tokenize(const ReadyModel& model, HttpRequest& request) {
   const Preparing::Turn turn = model.preparing.Begin(request.body.size());
-  const ApiResult<TokenizeRequest> asked = ParseTokenizeRequest(request.body);
+  const ApiResult<TokenizeRequest> asked = ParseTokenizeRequest(request.body, turn.limit());
   if (!asked) return ErrorReply(ApiKind::kChat, asked.error(), *request.record);
   const ApiResult<std::vector<Token>> tokens = TokensOf(
       model, asked->content,
@@ -62,7 +62,7 @@ HttpReply Tokenize(const ReadyModel& model, HttpRequest& request) {
 HttpReply Detokenize(const ReadyModel& model, HttpRequest& request) {
   const Preparing::Turn turn = model.preparing.Begin(request.body.size());
   const ApiResult<std::vector<Token>> tokens =
-      ParseDetokenizeRequest(request.body, model.card.n_vocab);
+      ParseDetokenizeRequest(request.body, model.card.n_vocab, turn.limit());
   if (!tokens) return ErrorReply(ApiKind::kChat, tokens.error(), *request.record);
   if (tokens->size() > model.card.n_ctx) {
     return ErrorReply(ApiKind::kChat, ContextExceeded(tokens->size(), -1, model.card.n_ctx),

@@ -315,7 +315,8 @@ ApiResult<Work> PrepareWork(const ReadyModel& model, ApiKind kind, std::string b
   if (const Status status = limit.Look(); !status) {
     return std::unexpected(ToApiError(status.error()));
   }
-  TRY(ApiRequest request, ParseApiRequest(kind, body, model.card.n_vocab));
+  TRY(ApiRequest request,
+      ParseApiRequest(kind, body, model.card.n_vocab, ApiPurpose::kAnswer, limit));
   std::string().swap(body);
   for (const std::string& field : request.ignored) LogInfo("a request's {} is ignored", field);
   TRY_STATUS(CheckForm(request.form));
@@ -354,7 +355,7 @@ ApiResult<Work> MakeWork(const ReadyModel& model, ApiKind kind, std::string body
 ApiResult<RenderedChat> RenderedPrompt(const ReadyModel& model, ApiKind kind, std::string_view body,
                                        const WorkLimit& limit) {
   TRY(const ApiRequest request,
-      ParseApiRequest(kind, body, model.card.n_vocab, ApiPurpose::kInput));
+      ParseApiRequest(kind, body, model.card.n_vocab, ApiPurpose::kInput, limit));
   return RenderChat(model, request, limit);
 }
 

@@ -213,7 +213,7 @@ TEST_F(MemoryTest, BenchOfManySequencesKeepsTheBudget) {
   }
 }
 
-TEST_F(MemoryTest, TwoHundredRandomSettingsKeepTheirBudget) {
+TEST_F(MemoryTest, SixtyRandomSettingsKeepTheirBudget) {
   std::mt19937 random(20261121);
   const auto pick = [&](const auto&... values) {
     const std::vector all{values...};
@@ -230,7 +230,7 @@ TEST_F(MemoryTest, TwoHundredRandomSettingsKeepTheirBudget) {
                                                      .orig_context = 2048}));
   }
   int done = 0;
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < 60; ++i) {
     const std::vector<std::string> arguments = {
         "bench",       models[random() % models.size()],
         "-p",          Format("{}", 1 + random() % 40),
@@ -259,7 +259,7 @@ TEST_F(MemoryTest, TwoHundredRandomSettingsKeepTheirBudget) {
     EXPECT_EQ(run.exit_code, 0) << run.err;
     done += run.exit_code == 0 ? 1 : 0;
   }
-  EXPECT_GT(done, 90);
+  EXPECT_GT(done, 27);
 }
 
 // libllama's buffers differ by architecture and context; the hosted engine plans what it is given.

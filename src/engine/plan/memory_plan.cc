@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "base/bytes.h"
+#include "base/log.h"
 #include "base/system_limits.h"
 #include "core/extent.h"
 #include "decide/slots/budget.h"
@@ -27,8 +28,6 @@ constexpr uint64_t kReservedDevice = 256 * kMiB;
 constexpr uint32_t kReservedThreads = 64;
 // Left alone when the user names no budget.
 constexpr uint64_t kLeastMargin = 256 * kMiB;
-
-uint64_t DefaultBudget() { return ResidentMemory() + BudgetWithin(UnhinderedMemory()); }
 
 std::vector<SlotClass> ClassesOf(const ExpertCatalog& catalog, uint64_t block, uint32_t n_used) {
   std::vector<SlotClass> classes;
@@ -97,6 +96,23 @@ Result<BudgetSplit> SplitWithStaging(BudgetRequest request, uint64_t staging) {
   return SplitBudget(request);
 }
 
+// Without a budget from the user: what is free, below where a cgroup slows this process down. Where
+// that is too little the model runs slowed down: a bound on speed is not a bound on memory.
+Result<BudgetSplit> SplitFreeMemory(BudgetRequest& request, uint64_t staging) {
+  request.budget = ResidentMemory() + BudgetWithin(UnhinderedMemory());
+  Result<BudgetSplit> split = SplitWithStaging(request, staging);
+  const uint64_t all = ResidentMemory() + BudgetWithin(AvailableMemory());
+  if (split || all <= request.budget) return split;
+  request.budget = all;
+  split = SplitWithStaging(request, staging);
+  if (split) {
+    LogWarning(
+        "this model needs more than memory.high of this process's cgroup leaves, so the "
+        "kernel will slow it down; raise that limit");
+  }
+  return split;
+}
+
 }  // namespace
 
 uint64_t BudgetWithin(uint64_t room) {
@@ -130,7 +146,7 @@ Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatal
   ReturnFreedMemory();
   block = std::max(block, kPlannedBlock);
   BudgetRequest request;
-  request.budget = options.ram_bytes > 0 ? options.ram_bytes : DefaultBudget();
+  request.budget = options.ram_bytes;
   request.dense = fixed.dense;
   request.kv = fixed.kv;
   request.work = fixed.work;
@@ -139,7 +155,8 @@ Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatal
   request.classes = ClassesOf(catalog, block, n_used);
   request.low_share = options.low_share;
   request.fixed_cache = FixedCache(options, request.classes);
-  TRY(BudgetSplit split, SplitWithStaging(request, fixed.staging));
+  TRY(const BudgetSplit split, options.ram_bytes > 0 ? SplitWithStaging(request, fixed.staging)
+                                                     : SplitFreeMemory(request, fixed.staging));
 
   PlannedMemory planned{.plan = {.budget = request.budget,
                                  .dense = request.dense,

@@ -81,15 +81,17 @@ class HabitRouter {
 
 // Of the experts that tokens ask for, those that memory lacks, prefetch apart.
 Result<double> MissingWith(const MoeShape& shape, const RoutingHabit& habit, uint64_t slots) {
-  constexpr uint32_t kTokens = 128;
-  constexpr uint32_t kUncounted = 16;  // as a prompt fills slots before a decode
-  TRY(const Trace trace, TraceOf(shape, habit, kTokens, 1));
+  constexpr uint32_t kCounted = 112;
+  // A prompt before a decode fills slots; the more slots, the more tokens that takes.
+  const auto uncounted =
+      static_cast<uint32_t>(16 + 2 * slots / (uint64_t{shape.n_layer} * shape.n_used));
+  TRY(const Trace trace, TraceOf(shape, habit, uncounted + kCounted, 1));
   TRY(const ReplayResult replayed,
       Replay(trace, {.slots = slots,
                      .policy = {.name = "next-use"},
                      .expert_bytes = 1,
                      .predictor = {.name = trace.info().depth > 0 ? "next-router" : "none"},
-                     .count_from = kUncounted}));
+                     .count_from = uncounted}));
   return static_cast<double>(replayed.absent() + replayed.used_prefetches) /
          static_cast<double>(replayed.requests);
 }

@@ -19,7 +19,7 @@ struct RoutingHabit {
   double again = 0.0;
 };
 
-// Every expert as likely as any other: no model caches worse.
+// Every expert as likely as any other.
 inline constexpr RoutingHabit kEvenRouting{};
 // As the recorded routing of OLMoE-1B-7B caches (docs/plan.md has the comparison). Models with more
 // experts to choose from cache better.
@@ -36,9 +36,9 @@ const RoutingHabit* RecordedHabitOf(std::string_view family);
 // has shown: a share from 0 to 1. kEvenRouting if that lacks no more. What Replay() says.
 Result<RoutingHabit> HabitThatMisses(const MoeShape& shape, uint64_t slots, double missing);
 
-// A text of `tokens` decoded ones with this habit, and with predictions for the next layer, of
-// which kForeseenShare come true; the same for the same seed. What Trace::Create() says of the
-// shape.
+// A text of `tokens` decoded ones with this habit, and with predictions for the next layer:
+// kForeseenShare of a layer's experts, and drawn ones up to K. The same for the same seed. What
+// Trace::Create() says of the shape.
 Result<Trace> TraceOf(const MoeShape& shape, const RoutingHabit& habit, uint32_t tokens,
                       uint64_t seed);
 

@@ -107,6 +107,22 @@ TEST(RoutingHabit, FoundByWhatARunLacked) {
   EXPECT_EQ(HabitThatMisses(shape, slots, 0.99)->skew, 0.0);
 }
 
+// Sixteen tokens of 8 in 256 fill a third of such slots: what a start lacks is not what a run
+// lacks.
+TEST(RoutingHabit, ManySlotsAreFullBeforeAnythingCounts) {
+  const MoeShape shape{.n_layer = 4, .n_expert = 256, .n_used = 8};
+  const uint64_t slots = shape.experts() * 3 / 5;
+  const auto trace = TraceOf(shape, kRecordedRouting, 400, 7);
+  ASSERT_TRUE(trace);
+  const auto replayed = Replay(
+      *trace,
+      {.slots = slots, .policy = {.name = "next-use"}, .expert_bytes = 1, .count_from = 200});
+  ASSERT_TRUE(replayed);
+  const auto habit = HabitThatMisses(shape, slots, 1.0 - replayed->hit_rate());
+  ASSERT_TRUE(habit);
+  EXPECT_NEAR(habit->skew, kRecordedRouting.skew, 0.25);
+}
+
 TEST(RoutingHabit, TheSameForTheSameSeed) {
   const auto of = [](uint64_t seed) { return *TraceOf(kShape, kRecordedRouting, 20, seed); };
   EXPECT_EQ(of(3), of(3));
