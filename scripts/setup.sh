@@ -21,7 +21,9 @@ packages=(
 lint_packages=(clang-format:21 clang-tidy:21 libbenchmark-dev:1.7)  # it reads the benchmarks, too
 bench_packages=(libbenchmark-dev:1.7)
 fuzz_packages=(clang:21 libclang-rt-dev:21)
-device_packages=(libggml0-backend-vulkan:0.27 mesa-vulkan-drivers:25)  # a GPU in software, for tests
+# For tests: a GPU in software; another machine's memory, on the loopback.
+device_packages=(libggml0-backend-vulkan:0.27 mesa-vulkan-drivers:25
+                 libggml0-backend-rpc:0.27 llama.cpp-tools-extra:0.7)
 # What servers are tested against; node and npm only where there are none, whoever installed them.
 clients_packages=(json-schema-test-suite: chromium: prometheus:2.40 llama.cpp-tools:0.7)
 command -v node >/dev/null || clients_packages+=(nodejs:20)

@@ -21,6 +21,7 @@
 #include "cli/configuration.h"
 #include "cli/flags.h"
 #include "cli/report.h"
+#include "remote/worker.h"
 
 namespace moestro {
 namespace {
@@ -75,6 +76,7 @@ int Main(std::span<char*> argv) {
 }  // namespace moestro
 
 int main(int argc, char** argv) {
+  if (argc == 2 && argv[1] == moestro::kWorkerArgument) return moestro::RemoteWorkerMain();
   moestro::SetUpOpenMp(argv);
   signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write(), see cli/output.h
   return moestro::Caught([&] { return moestro::Main({argv, static_cast<size_t>(argc)}); },

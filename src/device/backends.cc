@@ -13,6 +13,7 @@
 #include <string>
 #include <system_error>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "device/backend_calls.h"
 
@@ -78,6 +79,29 @@ void LoadDeviceBackends() {
   if (const char* other = std::getenv("GGML_BACKEND_PATH"); other != nullptr) {
     LoadPlugIn(other);
   }
+}
+
+Result<std::string> AddRemoteDevice(const std::string& address) {
+  BeQuiet();
+  const fs::path path = fs::path(MOESTRO_GGML_BACKENDS) / "libggml-rpc.so";
+  std::error_code ignored;
+  if (fs::exists(path, ignored)) LoadPlugIn(path);
+  ggml_backend_reg_t client = ggml_backend_reg_by_name("RPC");
+  using AddServer = ggml_backend_reg_t (*)(const char*);
+  const auto add = client == nullptr
+                       ? nullptr
+                       : reinterpret_cast<AddServer>(ggml_backend_reg_get_proc_address(
+                             client, "ggml_backend_rpc_add_server"));
+  if (add == nullptr) {
+    return Fail(Errc::kUnsupported,
+                "ggml's plug-in for remote hosts is not installed (Debian: libggml0-backend-rpc)");
+  }
+  ggml_backend_reg_t server = add(address.c_str());
+  if (server == nullptr || ggml_backend_reg_dev_count(server) == 0) {
+    return Fail(Errc::kDevice, "the server at {} offers no device", address);
+  }
+  ggml_backend_register(server);
+  return ggml_backend_dev_name(ggml_backend_reg_dev_get(server, 0));
 }
 
 }  // namespace moestro

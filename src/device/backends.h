@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
+
 namespace moestro {
 
 struct CpuVariant {
@@ -26,5 +28,10 @@ void LoadCpuBackend();
 
 // The CPU's, and those of GPUs that ggml has here.
 void LoadDeviceBackends();
+
+// The name of a device of ggml's server on another machine, its first. ggml's client ends the
+// process if the server is not there, is another version's, or goes; so call it where that harms
+// nothing. kUnsupported: ggml's plug-in for it is not installed. kDevice: it has no device.
+Result<std::string> AddRemoteDevice(const std::string& address);
 
 }  // namespace moestro

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "device/copier.h"
 
-#include <span>
 #include <string_view>
 #include <utility>
 
 #include "base/caught.h"
-#include "device/backend_calls.h"
 
 namespace moestro {
 
@@ -22,11 +20,11 @@ Copier::~Copier() {
   thread_.join();
 }
 
-uint64_t Copier::Ask(const Copy& copy) {
+uint64_t Copier::Ask(Copy copy) {
   uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
-    copies_.push_back(copy);
+    copies_.push_back(std::move(copy));
     number = ++n_asked_;
   }
   asked_.notify_one();
@@ -54,14 +52,13 @@ void Copier::Run() {
   for (;;) {
     asked_.wait(lock, [&] { return ends_ || !copies_.empty(); });
     if (copies_.empty()) return;
-    const Copy copy = copies_.front();
+    const Copy copy = std::move(copies_.front());
     copies_.pop_front();
     lock.unlock();
     const bool is_refused =
         fails_ && Caught([&] { return fails_(); }, [](std::string_view) { return true; });
     const double start = clock_();
-    const bool has_failed =
-        is_refused || !CopyTo(copy.to, copy.offset, std::span(copy.from, copy.bytes));
+    const bool has_failed = is_refused || !copy.make();
     const double seconds = clock_() - start;
     lock.lock();
     ++n_done_;

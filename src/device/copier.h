@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Copies bytes of memory to a device on a thread of its own, beside what the device computes:
+// Makes copies of memory to a device on a thread of its own, beside what the device computes:
 // ggml's synchronous copies of different threads to different bytes do not meet (facts: CUDA and
 // Vulkan put them on a stream or queue of their own). One after another, in order, and timed.
 //
 // Thread rule: one thread asks, the copier's copies.
 #pragma once
-
-#include <ggml.h>
 
 #include <condition_variable>
 #include <cstddef>
@@ -19,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/counters.h"
+#include "base/result.h"
 
 namespace moestro {
 
@@ -32,13 +31,11 @@ class Copier {
   Copier& operator=(const Copier&) = delete;
 
   struct Copy {
-    const std::byte* from = nullptr;  // stays until the copy is done
-    ggml_tensor* to = nullptr;
-    size_t offset = 0;  // in `to`
+    std::function<Status()> make;  // returns when the bytes are there
     size_t bytes = 0;
   };
   // Copies are numbered from 1 in the order in which they are asked for.
-  uint64_t Ask(const Copy& copy);
+  uint64_t Ask(Copy copy);
   bool is_done(uint64_t number) const;
   // Waits for the copies `first` to `last`; false if one of them failed.
   bool Wait(uint64_t first, uint64_t last);

@@ -14,6 +14,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "device/backend_calls.h"
+
 namespace moestro {
 namespace {
 
@@ -31,7 +33,7 @@ class CopierTest : public testing::Test {
     std::memset(tensor_->data, 0, ggml_nbytes(tensor_));
   }
   Copier::Copy CopyOf(size_t i) {
-    return {.from = from_[i].data(), .to = tensor_, .offset = i * kBytes, .bytes = kBytes};
+    return {.make = [this, i] { return CopyTo(tensor_, i * kBytes, from_[i]); }, .bytes = kBytes};
   }
   std::byte At(size_t i) const {
     return static_cast<const std::byte*>(tensor_->data)[i * kBytes + kBytes - 1];

@@ -12,6 +12,7 @@
 #include "decide/devices/device_tier.h"
 #include "decide/devices/lane_planner.h"
 #include "decide/devices/latency_model.h"
+#include "engine/remote_hosts.h"
 
 namespace moestro {
 
@@ -24,6 +25,20 @@ struct DeviceFaults {
   bool spoils_results = false;         // every result is a tenth too large
 };
 
+// Other machines whose memory holds experts (docs/remote.md).
+struct RemoteOptions {
+  std::vector<RemoteHost> hosts = {};
+  // This machine multiplies experts with its own kernels, so results differ from those without
+  // hosts by rounding. Else both ends use ggml's, and bits are equal.
+  bool is_inexact = false;
+  bool takes_public = false;  // addresses of no private network
+  // Hosts compute what they have, though that may be slower than this machine's disk.
+  bool is_always = false;
+  std::string program = "/proc/self/exe";  // that talks to a host
+
+  bool is_exact() const { return !hosts.empty() && !is_inexact; }
+};
+
 struct DeviceOptions {
   // ggml's device names with commas between them, or a backend's name for its first device. "cpu":
   // no device. "auto": the GPUs of one backend that are neither software nor remote, if there are
@@ -33,6 +48,7 @@ struct DeviceOptions {
   // Bytes for expert slots, the dense part and buffers: one size for all devices, or one size for
   // each device; empty: what is free, less a margin.
   std::vector<uint64_t> vram = {};
+  RemoteOptions remote = {};
   PlaceMode place = PlaceMode::kAuto;
   Tiers tiers = Tiers::kInclusive;
   std::string latency_model = {};  // a file of costs; empty: costs are measured

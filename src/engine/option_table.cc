@@ -274,6 +274,37 @@ std::vector<OptionRow> DeviceRows() {
                   .counts = Counts::kSlots},
                  SetVram, VramText),
       NamedOption(
+          {.flag = "--remote",
+           .value = "HOST:PORT[=SIZE],...",
+           .help = "machines that run 'ggml-rpc-server' and hold a share of every layer's experts "
+                   "(docs/remote.md); SIZE: what may be taken there",
+           .usual = "none",
+           .part = kPart,
+           .counts = Counts::kDevice,
+           .is_resolved = true},
+          [](auto& o) -> auto& { return o.device.remote.hosts; },
+          [](const std::string& text) { return ParseRemoteHosts(text); },
+          [](const std::vector<RemoteHost>& hosts) { return ToText(hosts); }),
+      SwitchOption({.flag = "--remote-inexact",
+                    .help = "experts here are computed by the fastest kernels, and results differ "
+                            "from those without hosts by rounding",
+                    .part = kPart,
+                    .needs = "--remote",
+                    .counts = Counts::kDevice},
+                   [](auto& o) -> auto& { return o.device.remote.is_inexact; }),
+      SwitchOption({.flag = "--remote-always",
+                    .help = "hosts compute what they have, though this machine's disk may be "
+                            "quicker",
+                    .part = kPart,
+                    .needs = "--remote"},
+                   [](auto& o) -> auto& { return o.device.remote.is_always; }),
+      SwitchOption({.flag = "--remote-insecure",
+                    .help = "also hosts of no private network: what goes there is not encrypted, "
+                            "and anybody on the way may change it",
+                    .part = kPart,
+                    .needs = "--remote"},
+                   [](auto& o) -> auto& { return o.device.remote.takes_public; }),
+      NamedOption(
           {.flag = "--place",
            .value = "auto|gpu-centric|cooperative|cpu",
            .help = "where an expert is computed",

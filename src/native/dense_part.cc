@@ -16,6 +16,7 @@
 #include "forward/dense/attention_probe.h"
 #include "forward/dense/dense_probe.h"
 #include "forward/dense/masked_attention.h"
+#include "forward/experts/device_launcher.h"
 #include "forward/experts/device_probe.h"
 #include "native/catalog.h"
 #include "native/device_part.h"
@@ -39,7 +40,7 @@ Result<std::unique_ptr<DensePart>> DensePart::Create(const OpenedModel& opened, 
     if (there) return part;
     LogWarning("{}; the CPU computes the dense part", there.error().message);
     part->LetGo();
-    first->plan = DevicePlan{.info = first->device.info()};
+    first->plan = DevicePlan{.info = first->plan.info};
   }
   TRY_STATUS(part->Build(nullptr));
   return part;
@@ -65,7 +66,7 @@ void DensePart::LetGo() {
 }
 
 Status DensePart::PutOn(UsedDevice& first) {
-  const ComputeDevice& there = first.device;
+  const ComputeDevice& there = *first.here;
   weights_ = PlanDenseOn(there.backend(), *opened_.cpu, opened_.model.weights);
   TRY_STATUS(CheckRoom(first));
   TRY_STATUS(Build(&there));
@@ -218,7 +219,7 @@ uint64_t DensePart::BytesOn(const ComputeDevice& there) const {
   const uint64_t pairs = uint64_t{plan.chunk} * spec.router.n_used;
   return weights_.device.set.bytes() + KvCache::BytesFor(opened_.remembers, cells, backend) +
          routers + StepBuffers::BytesFor(spec, limits(), backend) +
-         DeviceExperts::BytesThere(DeviceShapeOf(opened_, there), pairs);
+         DeviceLauncher::BytesThere(DeviceShapeOf(opened_, there), pairs);
 }
 
 // There must be room for the experts of a token beside it.
@@ -231,13 +232,13 @@ Status DensePart::CheckRoom(const UsedDevice& first) const {
         std::max(token, DevicePools::BytesFor(catalog.forms[f], opened_.model.spec.router.n_used));
   }
   const uint32_t cells = LayerGraph::CellsFor(opened_.plan.cells, true).all;
-  const uint64_t needed = BytesOn(first.device) +
+  const uint64_t needed = BytesOn(*first.here) +
                           MaskedAttention::BytesFor(opened_.plan.chunk, cells) +
-                          DeviceExperts::WorkBytes(DeviceShapeOf(opened_, first.device)) + token;
+                          DeviceLauncher::WorkBytes(DeviceShapeOf(opened_, *first.here)) + token;
   if (needed <= first.vram) return {};
   return Fail(Errc::kDevice,
               "the dense part and a token's experts take {}, of which {} may be used on {}",
-              FormatBytes(needed), FormatBytes(first.vram), first.device.info().name);
+              FormatBytes(needed), FormatBytes(first.vram), first.plan.info.name);
 }
 
 // Each type of matrix, multiplied there and by the CPU; then attention of this model's heads. Of

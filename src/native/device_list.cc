@@ -16,6 +16,7 @@
 #include "device/devices.h"
 #include "device/team.h"
 #include "forward/experts/device_experts.h"
+#include "forward/experts/device_launcher.h"
 #include "forward/experts/device_probe.h"
 #include "learned/cost_cache.h"
 #include "model/model_file.h"
@@ -118,9 +119,9 @@ Result<DeviceProfile> ProfileDevice(const DeviceInfo& info, const ProfileRequest
   const ExpertCatalog& catalog = subject.catalog;
   TRY(const std::vector<FormKernels> kernels, FindFormKernels(catalog, true));
   const CopyForm& form = catalog.forms[0];
-  const DeviceExperts::Shape shape{
+  const LaunchShape shape{
       .n_embd = form.n_embd, .n_ff = form.n_ff, .activation = subject.activation};
-  if (!DeviceExperts::Supports(device, form, shape)) {
+  if (!DeviceLauncher::Supports(device, form, shape)) {
     return Fail(Errc::kDevice, "{} does not compute such experts", info.name);
   }
   std::unique_ptr<BlockReader> reader;
@@ -129,7 +130,10 @@ Result<DeviceProfile> ProfileDevice(const DeviceInfo& info, const ProfileRequest
   }
   TRY(const std::vector<uint64_t> slots, SlotsFor(subject, device));
   TRY(DevicePools pools, DevicePools::Allocate(device, catalog.forms, slots));
-  DeviceExperts experts(device, catalog, {.pools = std::move(pools)}, shape);
+  DeviceExperts experts(
+      std::make_unique<DeviceLauncher>(device, catalog.forms,
+                                       DeviceLauncher::Weights{.pools = std::move(pools)}, shape),
+      catalog);
   const std::optional<HostMemorySource> pinned =
       PinnedSource(device, reader.get(), request.pins_slow_memory);
   DeviceProbe probe(experts, team,

@@ -56,16 +56,15 @@ Result<std::vector<uint64_t>> SizesFor(const std::vector<uint64_t>& vram, size_t
 
 }  // namespace
 
-DeviceExperts::Shape DeviceShapeOf(const OpenedModel& opened, const ComputeDevice& there) {
+LaunchShape DeviceShapeOf(const OpenedModel& opened, const ComputeDevice& there) {
   const ModelSpec& spec = opened.model.spec;
-  DeviceExperts::Shape shape{
-      .n_embd = spec.n_embd_expert(),
-      .activation = spec.experts.activation,
-      .n_used = spec.router.n_used,
-      .has_shared = spec.any_layer(&ModelSpec::has_shared_result) &&
-                    !spec.any_layer(&ModelSpec::adds_shared_in_next),
-      .adds_residual = !spec.any_layer(&ModelSpec::ends_in_next),
-      .bias_bytes = DeviceBiases::BytesFor(there, BiasShapeOf(opened.model))};
+  LaunchShape shape{.n_embd = spec.n_embd_expert(),
+                    .activation = spec.experts.activation,
+                    .n_used = spec.router.n_used,
+                    .has_shared = spec.any_layer(&ModelSpec::has_shared_result) &&
+                                  !spec.any_layer(&ModelSpec::adds_shared_in_next),
+                    .adds_residual = !spec.any_layer(&ModelSpec::ends_in_next),
+                    .bias_bytes = DeviceBiases::BytesFor(there, BiasShapeOf(opened.model))};
   for (const CopyForm& form : opened.catalog.forms) shape.n_ff = std::max(shape.n_ff, form.n_ff);
   return shape;
 }
@@ -93,10 +92,10 @@ Result<std::unique_ptr<DevicePart>> DevicePart::Open(const OpenedModel& opened) 
 
 Status DevicePart::OpenOne(const DeviceInfo& info, uint64_t vram) {
   TRY(ComputeDevice gpu, ComputeDevice::Open(info));
-  const DeviceExperts::Shape shape = DeviceShapeOf(opened_, gpu);
+  const LaunchShape shape = DeviceShapeOf(opened_, gpu);
   std::vector<bool> computes;
   for (const CopyForm& form : opened_.catalog.forms) {
-    computes.push_back(DeviceExperts::Supports(gpu, form, shape));
+    computes.push_back(DeviceLauncher::Supports(gpu, form, shape));
   }
   if (!std::ranges::contains(computes, true)) {
     return Fail(Errc::kDevice, "the device {} computes no expert of this model", info.name);
@@ -108,7 +107,7 @@ Status DevicePart::OpenOne(const DeviceInfo& info, uint64_t vram) {
   }
   const uint64_t margin = std::max(kLeastVramMargin, available / 20);
   const uint64_t usual = available - std::min(available, margin);
-  used_.push_back(std::make_unique<UsedDevice>(UsedDevice{.device = std::move(gpu),
+  used_.push_back(std::make_unique<UsedDevice>(UsedDevice{.here = std::move(gpu),
                                                           .plan = {.info = info},
                                                           .vram = vram > 0 ? vram : usual,
                                                           .computes = std::move(computes)}));
@@ -116,8 +115,10 @@ Status DevicePart::OpenOne(const DeviceInfo& info, uint64_t vram) {
 }
 
 Status DevicePart::AllocateSlots(DensePart& dense) {
-  return ForEach(dense,
-                 [&](size_t i) { return AllocateSlotsOn(i, i == 0 && dense.is_on_device()); });
+  return ForEach(dense, [&](size_t i) {
+    return used_[i]->here ? AllocateSlotsOn(i, i == 0 && dense.is_on_device())
+                          : TakeRemoteSlots(*used_[i]);
+  });
 }
 
 Status DevicePart::Try(DensePart& dense, Team& team) {
@@ -126,35 +127,37 @@ Status DevicePart::Try(DensePart& dense, Team& team) {
 
 Status DevicePart::AllocateSlotsOn(size_t index, bool has_dense) {
   UsedDevice& its = *used_[index];
-  const DeviceExperts::Shape shape = DeviceShapeOf(opened_, its.device);
-  const uint64_t work = DeviceExperts::WorkBytes(shape);
+  const LaunchShape shape = DeviceShapeOf(opened_, *its.here);
+  const uint64_t work = DeviceLauncher::WorkBytes(shape);
   const std::string& faulty = opened_.options.device.faults_of;
-  const bool has_faults = faulty.empty() || faulty == its.device.info().name;
-  TRY(DeviceBiases biases, LoadBiasesOn(its.device, opened_.model));
+  const bool has_faults = faulty.empty() || faulty == its.plan.info.name;
+  DeviceFaults faults = has_faults ? opened_.options.device.faults : DeviceFaults{};
+  TRY(DeviceBiases biases, LoadBiasesOn(*its.here, opened_.model));
   uint64_t bytes = its.vram - std::min(its.vram, its.plan.bytes);
   for (;; bytes = work + (bytes - work) / 2) {
-    its.slots =
-        SplitSlots(opened_.catalog, its.computes, its.device, bytes - std::min(bytes, work));
+    its.slots = SplitSlots(opened_.catalog, its.computes, *its.here, bytes - std::min(bytes, work));
     if (std::ranges::none_of(its.slots, [](uint64_t n) { return n > 0; })) {
       return Fail(Errc::kInvalidRequest,
                   "{} on {} hold no expert beside the {} that computing them takes; raise --vram",
-                  FormatBytes(bytes), its.device.info().name, FormatBytes(work));
+                  FormatBytes(bytes), its.plan.info.name, FormatBytes(work));
     }
-    Result<DevicePools> pools = DevicePools::Allocate(its.device, opened_.catalog.forms, its.slots);
+    Result<DevicePools> pools = DevicePools::Allocate(*its.here, opened_.catalog.forms, its.slots);
     if (!pools) {
       if (pools.error().code != Errc::kNoMemory) return std::unexpected(pools.error());
       LogWarning("{}; trying half of it", pools.error().message);
       continue;
     }
-    its.experts = std::make_unique<DeviceExperts>(
-        its.device, opened_.catalog,
-        DeviceExperts::Weights{.pools = *std::move(pools), .biases = std::move(biases)}, shape,
-        has_faults ? opened_.options.device.faults : DeviceFaults{});
+    auto launcher = std::make_unique<DeviceLauncher>(
+        *its.here, opened_.catalog.forms,
+        DeviceLauncher::Weights{.pools = *std::move(pools), .biases = std::move(biases)}, shape,
+        faults.spoils_results);
+    if (has_dense) {
+      const uint64_t pairs = uint64_t{opened_.plan.chunk} * opened_.model.spec.router.n_used;
+      TRY_STATUS(launcher->ReserveThere(pairs));
+    }
+    its.experts =
+        std::make_unique<DeviceExperts>(std::move(launcher), opened_.catalog, std::move(faults));
     break;
-  }
-  if (has_dense) {
-    const uint64_t pairs = uint64_t{opened_.plan.chunk} * opened_.model.spec.router.n_used;
-    TRY_STATUS(its.experts->ReserveThere(pairs));
   }
   its.plan.bytes += work;
   for (size_t f = 0; f < its.slots.size(); ++f) {
@@ -172,7 +175,7 @@ Status DevicePart::ForEach(DensePart& dense, const std::function<Status(size_t i
       ++index;
       continue;
     }
-    if (!is_auto()) return prepared;
+    if (!is_auto() && used_[index]->here) return prepared;
     LogWarning("{}; {}", prepared.error().message,
                used_.size() == 1 ? "the CPU computes everything" : "it is left out");
     TRY_STATUS(Drop(index, dense));
@@ -192,21 +195,23 @@ Status DevicePart::Drop(size_t index, DensePart& dense) {
 // So many that the disk has enough to do, and that one is read while each device copies another.
 // Whichever device copies takes the next.
 uint64_t DevicePart::staging_slots() const {
-  if (used_.empty() || opened_.options.device.tiers == Tiers::kInclusive) return 0;
+  if (!has_one_here() || opened_.options.device.tiers == Tiers::kInclusive) return 0;
   const uint64_t wanted =
       kStagingBytes / Residency::StagingSlotBytes(opened_.catalog, opened_.reader->block());
   return std::max<uint64_t>(std::min<uint64_t>(wanted, 8), 1 + used_.size());
 }
 
 void DevicePart::AddTo(FixedBytes& fixed) const {
-  fixed.devices = static_cast<uint32_t>(used_.size());
+  fixed.devices = static_cast<uint32_t>(
+      std::ranges::count_if(used_, [](const auto& one) { return one->here.has_value(); }));
+  AddRemotesTo(fixed);
   fixed.work +=
       staging_slots() * Residency::StagingSlotBytes(opened_.catalog, opened_.planned_block());
   // Pinned slots are resident before weights are read.
   if (slot_memory()) fixed.work = std::max(fixed.work, fixed.staging);
   // A software device's memory is in use by now.
   for (const std::unique_ptr<UsedDevice>& one : used_) {
-    if (one->device.info().kind == DeviceKind::kIntegrated) fixed.work += one->plan.bytes;
+    if (one->plan.info.kind == DeviceKind::kIntegrated) fixed.work += one->plan.bytes;
   }
 }
 

@@ -23,16 +23,19 @@
 #include "engine/device_options.h"
 #include "engine/plan/memory_plan.h"
 #include "forward/experts/device_experts.h"
+#include "forward/experts/device_launcher.h"
 #include "forward/experts/device_probe.h"
 #include "native/dense_part.h"
 #include "native/opened_model.h"
+#include "remote/worker_process.h"
 #include "store/extent_reader.h"
 
 namespace moestro {
 
-// A device beside the CPU that is in use.
+// A device beside the CPU that is in use: of this machine, or a remote host.
 struct UsedDevice {
-  ComputeDevice device;
+  std::optional<ComputeDevice> here = {};      // nullopt: a remote host
+  std::unique_ptr<WorkerProcess> worker = {};  // of a remote host
   DevicePlan plan;
   uint64_t vram = 0;                 // bytes that may be used on the device
   std::vector<bool> computes = {};   // by form
@@ -42,7 +45,7 @@ struct UsedDevice {
 };
 
 // What experts of the model need from a device.
-DeviceExperts::Shape DeviceShapeOf(const OpenedModel& opened, const ComputeDevice& there);
+LaunchShape DeviceShapeOf(const OpenedModel& opened, const ComputeDevice& there);
 
 class DevicePart {
  public:
@@ -53,13 +56,20 @@ class DevicePart {
   DevicePart& operator=(const DevicePart&) = delete;
 
   bool empty() const { return used_.empty(); }
-  // The devices in the order of plans; the dense part may be on the first device.
+  // The devices in the order of plans; the dense part may be on the first device. Remote hosts are
+  // the last.
   std::span<const std::unique_ptr<UsedDevice>> used() const { return used_; }
-  // null: no device is in use.
-  UsedDevice* first() { return used_.empty() ? nullptr : used_.front().get(); }
+  // null: no device of this machine is in use.
+  UsedDevice* first_here() { return has_one_here() ? used_.front().get() : nullptr; }
+  bool has_one_here() const { return !used_.empty() && used_.front()->here; }
   bool is_auto() const { return opened_.options.device.name == "auto"; }
   // Whether the run goes on after a device is lost.
   bool goes_on_if_lost() const { return is_auto() || opened_.options.device.goes_on_if_lost; }
+
+  // Adds the remote hosts, with slots for experts. A host that is of no use is left out with a
+  // warning. kUsage: an address that may not be used; kUnsupported: experts that cannot be
+  // computed there.
+  Status AddRemotes();
 
   // AllocateSlots() makes expert slots in the memory that the dense part leaves. Try() computes an
   // expert of each form on the device and on the CPU. The CPU computes the forms whose results
@@ -87,6 +97,9 @@ class DevicePart {
   Status ForEach(DensePart& dense, const std::function<Status(size_t index)>& prepare);
   Status Drop(size_t index, DensePart& dense);
   Status AllocateSlotsOn(size_t index, bool has_dense);
+  Status OpenRemote(const RemoteHost& host);
+  Status TakeRemoteSlots(UsedDevice& host) const;
+  void AddRemotesTo(FixedBytes& fixed) const;
   Status TryOne(size_t index, Team& team);
   struct Trial {
     size_t index;  // of the device
@@ -95,6 +108,7 @@ class DevicePart {
   };
   Result<double> TryForm(const Trial& trial, const ExtentReader& file, Team& team);
   Status FindCosts(const Trial& trial, DeviceProbe& probe);
+  double MostDifference(const UsedDevice& of) const;
   Status ChooseFirst();
 
   const OpenedModel& opened_;

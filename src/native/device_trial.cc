@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/log.h"
 #include "base/system_limits.h"
 #include "decide/slots/popularity.h"
@@ -30,20 +31,29 @@ uint64_t ScratchFor(const EngineOptions& options) {
   return options.ram_bytes > taken ? (options.ram_bytes - taken) / 2 : 0;
 }
 
+// What is sent to a remote host to measure it: a network carries 12 to 1200 MB a second.
+constexpr uint64_t kRemoteScratch = 8 * kMiB;
+
 }  // namespace
+
+// 0: the same bits.
+double DevicePart::MostDifference(const UsedDevice& of) const {
+  const bool is_exact = of.worker && opened_.options.device.remote.is_exact();
+  return is_exact ? 0.0 : DeviceProbe::kMostDifference;
+}
 
 Status DevicePart::TryOne(size_t index, Team& team) {
   UsedDevice& its = *used_[index];
-  if (index == 0 && ScratchFor(opened_.options) >= kPinnedTrialBytes) {
+  if (index == 0 && its.here && ScratchFor(opened_.options) >= kPinnedTrialBytes) {
     slot_memory_ =
-        PinnedSource(its.device, opened_.reader.get(), opened_.options.device.pins_slow_memory);
+        PinnedSource(*its.here, opened_.reader.get(), opened_.options.device.pins_slow_memory);
   }
   its.plan.from_pinned = slot_memory_.has_value();
   TRY(const ExtentReader file, ExtentReader::Open(opened_.paths()));
   bool has_costs = false;
   if (!opened_.options.device.latency_model.empty()) {
     TRY(const LatencyFile costs, ReadLatency(opened_.options.device.latency_model));
-    TRY(its.plan.latency, CostsOf(costs, its.device.info().name, used_.size() == 1));
+    TRY(its.plan.latency, CostsOf(costs, its.plan.info.name, used_.size() == 1));
     its.plan.costs = CostSource::kFile;
     has_costs = true;
   }
@@ -51,21 +61,27 @@ Status DevicePart::TryOne(size_t index, Team& team) {
     if (its.slots[form] == 0) continue;
     TRY(const double worst, TryForm({index, form, has_costs}, file, team));
     its.plan.difference = std::max(its.plan.difference, worst);
-    if (worst <= DeviceProbe::kMostDifference) {
+    if (worst <= MostDifference(its)) {
       has_costs = true;
       continue;
+    }
+    if (its.worker && worst <= DeviceProbe::kMostDifference) {
+      return Fail(Errc::kDevice,
+                  "the remote host {} does not compute experts to the same bits (it has another "
+                  "processor, or a GPU); --remote-inexact takes it",
+                  its.plan.info.name);
     }
     LogWarning(
         "{} computes {} experts with an error of {:.1e} (mean squares; {:.0e} is allowed): "
         "they stay on the CPU",
-        its.device.info().name,
+        its.plan.info.name,
         ggml_type_name(static_cast<ggml_type>(opened_.catalog.forms[form].types.back())), worst,
         DeviceProbe::kMostDifference);
     its.plan.slots -= std::exchange(its.slots[form], 0);
   }
   if (std::ranges::none_of(its.slots, [](uint64_t n) { return n > 0; })) {
     return Fail(Errc::kDevice, "the device {} computes no expert of this model as the CPU does",
-                its.device.info().name);
+                its.plan.info.name);
   }
   return index == 0 ? ChooseFirst() : Status();
 }
@@ -97,7 +113,7 @@ Result<double> DevicePart::TryForm(const Trial& trial, const ExtentReader& file,
     TRY(const double difference, probe.Difference(rows));
     worst = std::max(worst, difference);
   }
-  if (!trial.has_costs && worst <= DeviceProbe::kMostDifference) {
+  if (!trial.has_costs && worst <= MostDifference(its)) {
     TRY_STATUS(FindCosts(trial, probe));
   }
   return worst;
@@ -105,10 +121,14 @@ Result<double> DevicePart::TryForm(const Trial& trial, const ExtentReader& file,
 
 Status DevicePart::FindCosts(const Trial& trial, DeviceProbe& probe) {
   UsedDevice& its = *used_[trial.index];
+  if (its.worker) {  // a network changes from day to day
+    TRY(its.plan.latency, probe.Measure(kRemoteScratch));
+    return {};
+  }
   const CostKey key{.cpu = opened_.cpu->description(),
                     .kernel = opened_.kernels[trial.form].kernel.back().name,
-                    .device = its.device.info(),
-                    .pinned_by = slot_memory_ ? used_.front()->device.info().name : "",
+                    .device = its.plan.info,
+                    .pinned_by = slot_memory_ ? used_.front()->plan.info.name : "",
                     .expert = opened_.catalog.forms[trial.form]};
   if (const auto kept = KeptCosts(opened_.options.device.cost_folder, key)) {
     its.plan.latency = *kept;

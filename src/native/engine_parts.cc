@@ -26,7 +26,7 @@ Status NativeEngine::Running::AllocateFixed(const EngineOptions& options, Lastin
     TRY(numa, NumaPart::Begin(options.numa, options.numa_machine, *team));
     // Before memory is planned: a driver takes some, too.
     TRY(devices, DevicePart::Open(*opened));
-    TRY(dense, DensePart::Create(*opened, *team, lasting.stop, devices->first()));
+    TRY(dense, DensePart::Create(*opened, *team, lasting.stop, devices->first_here()));
     // Where the text depends on slots or on the rows of a step, it would depend on the budget.
     const bool may_follow = options.chunk == 0 && !options.cache && devices->empty() &&
                             options.has_exact_experts() && !options.fast_batches;
@@ -43,6 +43,7 @@ Status NativeEngine::Running::AllocateFixed(const EngineOptions& options, Lastin
 
 Status NativeEngine::Running::Allocate(const EngineOptions& options, Lasting& lasting) {
   TRY_STATUS(AllocateFixed(options, lasting));
+  TRY_STATUS(devices->AddRemotes());
   TRY_STATUS(devices->AllocateSlots(*dense));
   TRY_STATUS(devices->Try(*dense, *team));
 
@@ -157,7 +158,9 @@ Status NativeEngine::Running::Load(Lasting& lasting) {
                                    .is_repeatable = is_repeatable(),
                                    .known = lasting.weights,
                                    .sequences = *lasting.sequences}));
-  if (joined) TRY_STATUS(joined->Fill(devices->fill_first(), lasting.report));
+  if (!joined) return {};
+  TRY_STATUS(joined->Fill(devices->fill_first(), lasting.report));
+  TRY_STATUS(joined->BringToRemotes(*devices, *slots));
   return {};
 }
 

@@ -2,18 +2,23 @@
 #include "native/joined_devices.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <deque>
+#include <numeric>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/format.h"
 #include "base/log.h"
 #include "decide/slots/policy.h"
 #include "decide/slots/slot_table.h"
 #include "native/catalog.h"
+#include "native/plan/remote_gain.h"
 
 namespace moestro {
 namespace {
@@ -31,7 +36,7 @@ Status FindDiskCosts(const std::string& latency_model, DevicePart& devices, Slot
     }
     return {};
   }
-  if (devices.first()->plan.latency.disk == Cost{} && !slots.holds_all()) {
+  if (devices.used().front()->plan.latency.disk == Cost{} && !slots.holds_all()) {
     LogWarning(
         "{} has no costs of the disk: plans take reads for free; 'moestro devices MODEL --profile "
         "-o FILE' measures them",
@@ -50,6 +55,12 @@ LatencyModel LatencyOfAll(const DevicePart& devices) {
     all.devices.push_back(gpu->plan.latency.devices.front());
   }
   return all;
+}
+
+PlaceMode PlaceOf(const DeviceOptions& options) {
+  const bool has_chosen = options.place != PlaceMode::kAuto;
+  if (has_chosen || options.remote.hosts.empty() || !options.remote.is_always) return options.place;
+  return PlaceMode::kCooperative;
 }
 
 // Of one device, by form; nullopt: it computes no such expert.
@@ -79,11 +90,19 @@ Result<std::unique_ptr<JoinedDevices>> JoinedDevices::Join(const OpenedModel& op
   std::vector<std::vector<std::optional<SlotTable>>> tables;
   std::vector<DeviceExperts*> executed;
   DeviceSide::Options side{.is_fixed = joined->has_fixed_costs(),
-                           .lost = [](const std::string& why) { LogWarning("{}", why); }};
+                           .lost = [](const std::string& why) { LogWarning("{}", why); },
+                           .take_settled =
+                               [its = joined.get()] {
+                                 return its->upload_ ? its->upload_->TakeLanded()
+                                                     : std::vector<RemoteUpload::Landed>();
+                               }};
+  std::vector<bool> is_settled;
   for (const std::unique_ptr<UsedDevice>& one : devices.used()) {
     // Keys and values are lost with the one that has them.
-    const bool has_cells = has_dense && one.get() == devices.first();
-    side.ends_if_lost.push_back(!devices.goes_on_if_lost() || has_cells);
+    const bool has_cells = has_dense && one.get() == devices.first_here();
+    const bool is_remote = one->worker != nullptr;
+    side.ends_if_lost.push_back(!is_remote && (!devices.goes_on_if_lost() || has_cells));
+    is_settled.push_back(is_remote);
     TRY(tables.emplace_back(), TablesOf(*one, slots.policy(), shape));
     joined->experts_.push_back(std::move(one->experts));
     executed.push_back(joined->experts_.back().get());
@@ -107,8 +126,9 @@ Result<std::unique_ptr<JoinedDevices>> JoinedDevices::Join(const OpenedModel& op
                           [&residency](ExpertKey key, std::span<const ExpertKey> keeps) {
                             return residency.RoomFor(key, keeps);
                           },
+                      .is_settled = std::move(is_settled),
                       .usual_share = shape.usual_share()},
-      LatencyOfAll(devices), opened.options.device.place);
+      LatencyOfAll(devices), PlaceOf(opened.options.device));
   joined->set_.emplace(std::move(executed));
   joined->side_ =
       std::make_unique<DeviceSide>(*joined->tier_, *joined->set_, residency, std::move(side));
@@ -117,6 +137,65 @@ Result<std::unique_ptr<JoinedDevices>> JoinedDevices::Join(const OpenedModel& op
 
 Status JoinedDevices::Fill(std::span<const ExpertKey> first, const Progress& report) {
   return Copy(tier_->Fill(first), [] { return true; }, report);
+}
+
+// As the costs have it that were measured a moment ago; else hosts are left alone.
+bool JoinedDevices::RemotesPay(const DevicePart& devices, const SlotPart& slots) {
+  const MoeShape& shape = opened_.model.id.shape;
+  const auto share = [&](std::span<const uint64_t> of) {
+    const auto n = static_cast<double>(std::reduce(of.begin(), of.end()));
+    return std::min(1.0, n / static_cast<double>(shape.experts()));
+  };
+  RemoteCase of{.n_used = shape.n_used,
+                .expert_bytes = opened_.catalog.total_bytes() / shape.experts(),
+                .in_memory = share(slots.slots())};
+  std::string names;
+  for (const std::unique_ptr<UsedDevice>& one : devices.used()) {
+    of.there.push_back(one->worker ? share(one->slots) : 0.0);
+    if (!one->worker) continue;
+    names += Format("{}{}", names.empty() ? "" : ", ", one->plan.info.name);
+  }
+  const bool is_always = opened_.options.device.remote.is_always;
+  const RemoteGain gain =
+      GainOfRemotes(of, tier_->model(), is_always ? PlaceMode::kCooperative : PlaceMode::kAuto);
+  constexpr double kMs = 1e3;
+  const std::string figures =
+      Format("a layer's experts are expected to take {:.2f} ms with {} and {:.2f} without",
+             kMs * gain.with, names, kMs * gain.without);
+  if (gain.pays() || is_always) {
+    LogInfo("{}", figures);
+    return true;
+  }
+  LogWarning("{}, so they are left unused; --remote-always uses them all the same", figures);
+  for (uint32_t d = 0; d < devices.used().size(); ++d) {
+    if (devices.used()[d]->worker) tier_->TurnOff(d);
+  }
+  return false;
+}
+
+Status JoinedDevices::BringToRemotes(const DevicePart& devices, const SlotPart& slots) {
+  std::vector<uint64_t> room;
+  std::vector<uint32_t> numbers;
+  std::vector<RemoteUpload::Host> hosts;
+  for (uint32_t d = 0; d < devices.used().size(); ++d) {
+    const UsedDevice& one = *devices.used()[d];
+    if (one.worker == nullptr) continue;
+    room.push_back(std::reduce(one.slots.begin(), one.slots.end()));
+    numbers.push_back(d);
+    hosts.push_back({.worker = one.worker.get()});
+  }
+  if (hosts.empty() || !RemotesPay(devices, slots)) return {};
+  const uint64_t kept = std::reduce(slots.slots().begin(), slots.slots().end());
+  const std::vector<std::vector<ExpertKey>> shares =
+      SharesOf(opened_.catalog, devices.fill_first(), kept, room);
+  for (size_t h = 0; h < hosts.size(); ++h) {
+    hosts[h].experts = tier_->Settle(numbers[h], shares[h]);
+  }
+  TRY(upload_, RemoteUpload::Begin(opened_.catalog, opened_.paths(), std::move(hosts)));
+  while (has_fixed_costs() && !upload_->is_done()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return {};
 }
 
 void JoinedDevices::FillByPrompt(StopSignal& stop, bool is_repeatable, const Progress& report) {

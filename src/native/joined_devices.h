@@ -22,6 +22,7 @@
 #include "forward/experts/device_side.h"
 #include "native/device_part.h"
 #include "native/opened_model.h"
+#include "native/remote_upload.h"
 #include "native/slot_part.h"
 
 namespace moestro {
@@ -45,6 +46,9 @@ class JoinedDevices {
 
   // Copies the most popular experts to the devices. kIo.
   Status Fill(std::span<const ExpertKey> first, const Progress& report);
+  // Begins to bring remote hosts their experts, the most popular ones but for those that memory
+  // keeps, if known. Where plans must not depend on timing it waits until they are there. kIo.
+  Status BringToRemotes(const DevicePart& devices, const SlotPart& slots);
   // Call before a step that decodes. Copies the experts of DeviceTier::FillByPrompt(). Ends early
   // at a stop, or after a long time if plans may depend on timing. A failed read is no error: a
   // layer that needs the expert reads it again.
@@ -55,6 +59,7 @@ class JoinedDevices {
       : opened_(opened), residency_(slots.residency()) {}
   // Called before each expert; false: the remaining experts are not copied.
   using GoesOn = std::function<bool()>;
+  bool RemotesPay(const DevicePart& devices, const SlotPart& slots);
   Status Copy(std::span<const DeviceTier::Promotion> wanted, const GoesOn& goes_on,
               const Progress& report);
 
@@ -63,6 +68,7 @@ class JoinedDevices {
   std::vector<std::unique_ptr<DeviceExperts>> experts_;  // [device]
   std::optional<DeviceSet> set_;
   std::unique_ptr<DeviceTier> tier_;
+  std::unique_ptr<RemoteUpload> upload_;  // null: no remote hosts
   std::unique_ptr<DeviceSide> side_;
 };
 

@@ -104,7 +104,7 @@ Status AddDeviceChoices(const KeptSequences::Parts& parts, KvChoices& all) {
   std::string names;
   std::string their_slots;
   for (const std::unique_ptr<UsedDevice>& gpu : parts.devices.used()) {
-    const DeviceInfo& info = gpu->device.info();
+    const DeviceInfo& info = gpu->plan.info;
     names += Format("{}{} ({})", names.empty() ? "" : ", ", info.name, info.description);
     their_slots += Format("{}{}", their_slots.empty() ? "" : "; ", Joined(gpu->slots));
   }

@@ -83,7 +83,7 @@ Result<MemoryPlan> NativeEngine::Plan(const std::string& model_path, const Engin
 // together again for the CPU alone, and the sequences' tokens are computed again.
 Status NativeEngine::LeaveDevices(const Error& why) {
   LogWarning("{} is lost ({}); starting again on the CPU",
-             running_->devices->first()->device.info().name, why.message);
+             running_->devices->first_here()->plan.info.name, why.message);
   EngineOptions again = running_->opened->options;
   const double start = again.clock();
   again.io_depth = running_->slots->io_depth();

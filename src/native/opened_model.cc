@@ -84,7 +84,7 @@ Status OpenedModel::ChoosePredictor() {
 Status OpenedModel::OpenReaders() {
   TRY(CpuDevice device, CpuDevice::Open(options.threads));
   cpu = std::make_unique<CpuDevice>(std::move(device));
-  TRY(kernels, FindFormKernels(catalog, options.own_kernels));
+  TRY(kernels, FindFormKernels(catalog, options.own_kernels && !options.device.remote.is_exact()));
   TRY(const ReaderKind kind, ParseReaderKind(options.reader));
   TRY(reader, OpenReader({.kind = kind}, paths()));
   if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));

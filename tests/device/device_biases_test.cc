@@ -87,10 +87,10 @@ TEST_F(DeviceBiasTest, BiasesCountAndFollowTheirExperts) {
   const uint64_t biases =
       uint64_t{shape.layers} * shape.experts * (2 * shape.ff + shape.embd) * sizeof(float);
   ASSERT_EQ(biases, expert);
-  const DeviceExperts::Shape work{.n_embd = shape.embd, .n_ff = shape.ff, .bias_bytes = biases};
+  const LaunchShape work{.n_embd = shape.embd, .n_ff = shape.ff, .bias_bytes = biases};
   constexpr uint64_t kSlots = 24;
   EngineOptions options = There(PlaceMode::kGpuCentric);
-  options.device.vram = {DeviceExperts::WorkBytes(work) + (kSlots + 1) * expert};
+  options.device.vram = {DeviceLauncher::WorkBytes(work) + (kSlots + 1) * expert};
   const Run device = Decode(Open(model, shape, options), 4);
   ExpectNear(device, Decode(Open(model, shape, OnCpu()), 4), kElevenBits, "few slots");
   ASSERT_EQ(device.memory.devices.size(), 1U);
@@ -107,10 +107,10 @@ TEST_F(DeviceBiasTest, EachOfTwoDevicesHasAllBiases) {
   const std::string model = Write(shape);
   const uint64_t expert = 3 * uint64_t{shape.embd} * shape.ff * sizeof(float);
   // Biases take as much as an expert.
-  const DeviceExperts::Shape work{.n_embd = shape.embd, .n_ff = shape.ff, .bias_bytes = expert};
+  const LaunchShape work{.n_embd = shape.embd, .n_ff = shape.ff, .bias_bytes = expert};
   constexpr uint64_t kSlots = 12;
   EngineOptions options = OnTwo({}, PlaceMode::kGpuCentric);
-  options.device.vram = {DeviceExperts::WorkBytes(work) + (kSlots + 1) * expert};
+  options.device.vram = {DeviceLauncher::WorkBytes(work) + (kSlots + 1) * expert};
   const Run devices = Decode(Open(model, shape, options), 4);
   ExpectNear(devices, Decode(Open(model, shape, OnCpu()), 4), kElevenBits, "two devices");
   ASSERT_EQ(devices.memory.devices.size(), 2U);
@@ -125,8 +125,8 @@ TEST_F(DeviceBiasTest, EachOfTwoDevicesHasAllBiases) {
 TEST_F(DeviceBiasTest, TooLittleRoomIsNamed) {
   const FloatShape shape = Biased(Activation::kSwiglu);
   EngineOptions options = There(PlaceMode::kGpuCentric);
-  const DeviceExperts::Shape work{.n_embd = shape.embd, .n_ff = shape.ff};
-  options.device.vram = {DeviceExperts::WorkBytes(work) + 16 * kKiB};
+  const LaunchShape work{.n_embd = shape.embd, .n_ff = shape.ff};
+  options.device.vram = {DeviceLauncher::WorkBytes(work) + 16 * kKiB};
   const auto small = Open(Write(shape), shape, options);
   ASSERT_FALSE(small);
   EXPECT_EQ(small.error().code, Errc::kInvalidRequest);

@@ -13,7 +13,7 @@
 #include "decide/devices/latency_model.h"
 #include "engine/engine_options.h"
 #include "engine/route_recorder.h"
-#include "forward/experts/device_experts.h"
+#include "forward/experts/device_launcher.h"
 #include "learned/beside_model.h"
 #include "learned/latency_file.h"
 #include "learned/path_counter.h"
@@ -85,9 +85,9 @@ class DeviceFixture : public testing::Test {
     options.device.place = place;
     options.device.dense_on_cpu = true;
     options.device.latency_model = CostsFile(MixedCosts());
-    const DeviceExperts::Shape shape{.n_embd = spec.embd, .n_ff = spec.ff};
+    const LaunchShape shape{.n_embd = spec.embd, .n_ff = spec.ff};
     const auto type = static_cast<uint64_t>(spec.type == "F16" ? 2 : 1);
-    options.device.vram = {DeviceExperts::WorkBytes(shape) +
+    options.device.vram = {DeviceLauncher::WorkBytes(shape) +
                            slots * 3 * type * spec.embd * spec.ff};
     return options;
   }

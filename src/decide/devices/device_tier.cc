@@ -156,11 +156,13 @@ std::vector<std::vector<uint32_t>> DeviceTier::RoomFor(const LayerPlan& plan) co
   std::vector<std::vector<uint32_t>> room(devices());
   for (uint32_t d = 0; d < devices(); ++d) {
     for (const std::optional<SlotTable>& t : parts_.tables[d]) {
-      room[d].push_back(t && is_on_[d] ? static_cast<uint32_t>(t->room()) : 0);
+      const bool takes_copies = t && is_on_[d] && !is_settled(d);
+      room[d].push_back(takes_copies ? static_cast<uint32_t>(t->room()) : 0);
     }
   }
   for (const PlannedExpert& expert : plan.experts) {
-    if (const auto device = ReadyOn(expert.key)) --room[*device][parts_.form_of(expert.key)];
+    const auto device = ReadyOn(expert.key);
+    if (device && !is_settled(*device)) --room[*device][parts_.form_of(expert.key)];
   }
   return room;
 }
@@ -430,7 +432,7 @@ std::optional<DeviceTier::Promotion> DeviceTier::Promote(const LayerPlan& plan) 
   std::optional<Offer> best;
   uint32_t device = 0;
   for (uint32_t d = 0; d < devices(); ++d) {
-    if (!is_on_[d]) continue;
+    if (!is_on_[d] || is_settled(d)) continue;
     const std::optional<Offer> offer = BestMove(plan, d);
     if (!offer || (best && offer->saves <= best->saves)) continue;
     best = offer;
@@ -460,6 +462,33 @@ void DeviceTier::Promoted(const Promotion& promotion, bool has_landed) {
   }
   its.Unpin(promotion.slot);
   if (has_landed) LeaveMemory(promotion.key);
+}
+
+std::vector<DeviceTier::Promotion> DeviceTier::Settle(uint32_t device,
+                                                      std::span<const ExpertKey> experts) {
+  CHECK(is_settled(device));
+  std::vector<Promotion> settled;
+  for (const ExpertKey key : experts) {
+    SlotTable* its = table(device, key);
+    if (mode_ == PlaceMode::kCpu || its == nullptr || its->room() == 0) continue;
+    const std::optional<Placement> placed = its->Request(key, Use::kPrefetch);
+    CHECK(placed && !placed->evicted);
+    settled.push_back({.key = key, .device = device, .slot = placed->slot});
+    ++work_[device].filled;
+    work_[device].copied_bytes += parts_.bytes_of(key);
+  }
+  return settled;
+}
+
+// An expert that is not there leaves its slot, which nothing else takes.
+void DeviceTier::Settled(const Promotion& settled, bool has_landed) {
+  SlotTable& its = *table(settled.device, settled.key);
+  if (has_landed) {
+    its.Landed(settled.slot);
+  } else {
+    its.Failed(settled.slot);
+  }
+  its.Unpin(settled.slot);
 }
 
 }  // namespace moestro

@@ -64,6 +64,8 @@ struct DeviceTierParts {
   // The tier does not call this if it has `memory`.
   std::function<std::optional<SlotTable::Room>(ExpertKey, std::span<const ExpertKey> keeps)>
       memory_room = {};
+  // [device] True: the experts of Settle() stay there, and no others come. Empty: of no device.
+  std::vector<bool> is_settled = {};
   // The share of the steps that use an expert: K of E. It stands for the uses of filled experts.
   double usual_share = 0.0;
 };
@@ -156,6 +158,13 @@ class DeviceTier {
   std::optional<Promotion> Promote(const LayerPlan& plan);
   void Promoted(const Promotion& promotion, bool has_landed);
 
+  // Gives slots of a device whose experts stay the same to these experts in this order, while slots
+  // are free; loading and pinned until Settled(). No slot of memory waits for them. REQUIRES:
+  // DeviceTierParts::is_settled; no expert is on another device.
+  std::vector<Promotion> Settle(uint32_t device, std::span<const ExpertKey> experts);
+  // False: the expert did not get there, and never will.
+  void Settled(const Promotion& settled, bool has_landed);
+
   // No expert runs on that device any more; the other devices go on.
   void TurnOff(uint32_t device) { is_on_[device] = false; }
   bool is_on(uint32_t device) const { return is_on_[device]; }
@@ -166,6 +175,9 @@ class DeviceTier {
 
  private:
   uint32_t devices() const { return static_cast<uint32_t>(parts_.tables.size()); }
+  bool is_settled(uint32_t device) const {
+    return !parts_.is_settled.empty() && parts_.is_settled[device];
+  }
   SlotTable* table(uint32_t device, ExpertKey key);
   const SlotTable* table(uint32_t device, ExpertKey key) const;
   // The device in use that has the expert, ready or on its way; nullopt: no device has it.

@@ -9,17 +9,7 @@
 //
 // If the dense part and all experts of a layer are on the device, rows stay there: BeginThere()
 // takes x from the StepBuffers on the device, and Finish() launches the sum of all results, without
-// waiting:
-//
-//   hidden [rows][n_embd] = sum over K of weight * y, in router order, then shared, then residual
-//
-// Experts of one form are one launch. For P pairs of a row and an expert:
-//
-//   up, gate   [n_embd][n_ff][slots] by slot times x [P][n_embd]  -> [P][n_ff], + bias by expert
-//   join       activation(gate, up)                               -> [P][n_ff]
-//   down       [n_ff][n_embd][slots] by slot                      -> [P][n_embd], + bias
-//
-// A launch does not depend on how its experts came to the device, so equal plans give equal bits.
+// waiting. launcher.h launches.
 //
 // Thread rule: the engine thread. Copies run on a thread of their own; a slot is rewritten only
 // between Finish() and the next Begin(), when no launch reads it.
@@ -34,54 +24,25 @@
 #include <vector>
 
 #include "base/result.h"
+#include "core/device_info.h"
 #include "core/expert_catalog.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"
-#include "core/model_spec.h"
-#include "device/backend_buffer.h"
 #include "device/copier.h"
-#include "device/device_biases.h"
-#include "device/device_pools.h"
-#include "device/devices.h"
-#include "device/graph_arena.h"
 #include "engine/device_options.h"
 #include "forward/dense/step_buffers.h"
-#include "forward/experts/device_products.h"
 #include "forward/experts/expert_exec.h"
+#include "forward/experts/launcher.h"
 #include "residency/residency.h"  // Lease
 
 namespace moestro {
 
 class DeviceExperts {
  public:
-  struct Shape {
-    uint32_t n_embd = 0;
-    uint32_t n_ff = 0;  // the largest
-    Activation activation = Activation::kSwiglu;
-    uint32_t most_pairs = 512;  // of a launch
-    uint32_t n_used = 0;        // K
-    bool has_shared = false;    // a shared expert
-    bool adds_residual = true;  // false: the next graph does
-    uint64_t bias_bytes = 0;    // biases of all experts, on the device from the start
-  };
-  // Whether the device multiplies such experts, adds their biases and joins products with their
-  // activation.
-  static bool Supports(const ComputeDevice& device, const CopyForm& form, const Shape& shape);
-  // Bytes of launches beside the slots, biases included.
-  static uint64_t WorkBytes(const Shape& shape);
-
-  struct Weights {
-    DevicePools pools;
-    DeviceBiases biases = {};
-  };
-  // Catalog and device must outlive this.
-  DeviceExperts(const ComputeDevice& device, const ExpertCatalog& catalog, Weights weights,
-                const Shape& shape, DeviceFaults faults = {});
+  // The catalog must outlive this.
+  DeviceExperts(std::unique_ptr<Launcher> launcher, const ExpertCatalog& catalog,
+                DeviceFaults faults = {});
   ~DeviceExperts();
-
-  // Takes memory for BeginThere() with this number of pairs. kNoMemory.
-  Status ReserveThere(uint64_t pairs);
-  static uint64_t BytesThere(const Shape& shape, uint64_t pairs);
 
   // `device`: this device's number in the plan; experts of other devices are ignored.
   struct Part {
@@ -110,7 +71,7 @@ class DeviceExperts {
   // Ends the layer. Waits for the results, except after BeginThere(). REQUIRES: all_launched().
   // kDevice: call Abandon() then.
   Status Finish();
-  const DeviceInfo& info() const { return device_.info(); }
+  const DeviceInfo& info() const { return launcher_->info(); }
   // Waits until no copy and no launch of the layer is under way; the layer's results are lost.
   void Abandon();
 
@@ -126,21 +87,9 @@ class DeviceExperts {
   bool Wait(const Ticket& ticket) { return copier_.Wait(ticket.first, ticket.last); }
   // Copies made, one for each matrix.
   Copier::Made copies_made() const { return copier_.made(); }
-  uint64_t copies_per_expert() const { return HasGate(shape_.activation) ? 3 : 2; }
+  uint64_t copies_per_expert() const { return HasGate(launcher_->shape().activation) ? 3 : 2; }
 
  private:
-  struct Pair {
-    uint32_t pair;  // index of the pair's result
-    uint32_t row;
-    SlotId slot;
-    ExpertId expert;
-  };
-  // A launch whose results are not back yet.
-  struct Flight {
-    std::unique_ptr<GraphArena> arena;
-    ggml_tensor* y = nullptr;
-    std::vector<uint32_t> pairs;
-  };
   // Experts [first, last) of the plan. The copied experts of this device among them are launched
   // together.
   struct Group {
@@ -153,43 +102,20 @@ class DeviceExperts {
   }
   Status LaunchHeld();
   Status LaunchGroup(const Group& group);
-  Status Launch(uint32_t form, std::span<const Pair> pairs);
-  Status LaunchHere(Flight& flight, uint32_t form, std::span<const Pair> pairs);
-  Status LaunchThere(Flight& flight, uint32_t form, std::span<const Pair> pairs);
-  Status Collect(Flight& flight);
-  Status Combine();
-  ExpertTensors tensors(uint32_t form) const;
 
-  const ComputeDevice& device_;
+  const std::unique_ptr<Launcher> launcher_;
   const ExpertCatalog& catalog_;
-  Weights weights_;
-  Shape shape_;
   DeviceFaults faults_;
   Copier copier_;
 
   // State of the layer under way.
   const LayerPlan* plan_ = nullptr;
   uint32_t index_ = 0;  // this device's number in the plan
-  const float* ffn_in_ = nullptr;
-  float* results_ = nullptr;
   std::vector<Group> groups_;
   size_t next_group_ = 0;        // to be launched
   bool has_failed_ = false;      // a copy
   std::vector<Ticket> tickets_;  // [expert of the plan]: the expert's copies; 0: not requested
   std::vector<bool> is_there_;   // [expert of the plan]: copied
-
-  const StepBuffers* there_ = nullptr;  // null: rows are in memory
-  BackendBuffer results_there_;         // [launched pair][n_embd]
-  uint32_t n_launched_ = 0;             // pairs
-  std::vector<int32_t> launched_as_;    // [pair]: the pair's place in results_there_
-  GraphArena combine_;
-
-  static constexpr size_t kFlights = 4;
-  std::array<Flight, kFlights> flights_;
-  size_t next_flight_ = 0;
-  std::vector<float> x_;          // scratch: [pair][n_embd]
-  std::vector<int32_t> slots_;    // scratch: [pair]
-  std::vector<int32_t> experts_;  // scratch: [pair]
 };
 
 // REQUIRES: it is complete.

@@ -14,6 +14,8 @@
 #include <span>
 #include <vector>
 
+#include "forward/experts/device_launcher.h"
+
 namespace moestro {
 namespace {
 
@@ -48,13 +50,16 @@ class DeviceExpertsTest : public ::testing::Test {
                                      .n_ff = std::vector<uint32_t>(has_.size(), kDeviceWidth),
                                      .has = has_};
     shape_.bias_bytes = DeviceBiases::BytesFor(*device_, biases);
-    ASSERT_TRUE(DeviceExperts::Supports(*device_, catalog_.forms[0], shape_));
+    ASSERT_TRUE(DeviceLauncher::Supports(*device_, catalog_.forms[0], shape_));
     const uint64_t slots[] = {kExperts};
     experts_ = std::make_unique<DeviceExperts>(
-        *device_, catalog_,
-        DeviceExperts::Weights{.pools = *DevicePools::Allocate(*device_, catalog_.forms, slots),
-                               .biases = *DeviceBiases::Load(*device_, biases, Values)},
-        shape_);
+        std::make_unique<DeviceLauncher>(
+            *device_, catalog_.forms,
+            DeviceLauncher::Weights{
+                .pools = *DevicePools::Allocate(*device_, catalog_.forms, slots),
+                .biases = *DeviceBiases::Load(*device_, biases, Values)},
+            shape_),
+        catalog_);
   }
 
   static Status Values(ExpertLayerId layer, Matrix matrix, std::span<std::byte> to) {
@@ -111,7 +116,7 @@ class DeviceExpertsTest : public ::testing::Test {
 
   ExpertCatalog catalog_;
   std::optional<ComputeDevice> device_;
-  DeviceExperts::Shape shape_{.n_embd = kDeviceWidth, .n_ff = kDeviceWidth};
+  LaunchShape shape_{.n_embd = kDeviceWidth, .n_ff = kDeviceWidth};
   std::vector<std::array<bool, kMatrices>> has_;
   std::unique_ptr<DeviceExperts> experts_;
 };
@@ -126,7 +131,7 @@ TEST_F(DeviceExpertsTest, AddsTheBiasesOfExpertsWhateverTheirSlots) {
   has_ = {{true, true, true}, {false, false, true}};
   ASSERT_NO_FATAL_FAILURE(Create());
   EXPECT_GE(shape_.bias_bytes, uint64_t{4} * kExperts * kDeviceWidth * sizeof(float));
-  EXPECT_GT(DeviceExperts::WorkBytes(shape_), shape_.bias_bytes);
+  EXPECT_GT(DeviceLauncher::WorkBytes(shape_), shape_.bias_bytes);
   for (const uint32_t rows : {1U, 3U}) {
     ExpectResults(ExpertLayerId{0}, rows);
     ExpectResults(ExpertLayerId{1}, rows);

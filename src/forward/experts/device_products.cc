@@ -6,6 +6,23 @@
 #include "forward/dense/blocks.h"
 
 namespace moestro {
+namespace {
+
+// device/activation.cc, operation by operation: gate / (1 + exp(-gate)) * up. Each is rounded once,
+// as in C, and exp is the C library's.
+ggml_tensor* ActivateExactly(ggml_context* context, Activation activation, ggml_tensor* gate,
+                             ggml_tensor* up) {
+  if (activation == Activation::kReluSquared) return ggml_sqr(context, ggml_relu(context, up));
+  ggml_tensor* power = ggml_exp(context, ggml_neg(context, gate));
+  ggml_tensor* divisor = ggml_scale_bias(context, power, 1.0F, 1.0F);
+  return ggml_mul(context, ggml_div(context, gate, divisor), up);
+}
+
+}  // namespace
+
+bool HasExactForm(Activation activation) {
+  return activation == Activation::kSwiglu || activation == Activation::kReluSquared;
+}
 
 ggml_tensor* AddProducts(ggml_context* context, ggml_cgraph* graph, const ExpertTensors& tensors,
                          ggml_tensor* x, const PairIds& ids) {
@@ -18,7 +35,9 @@ ggml_tensor* AddProducts(ggml_context* context, ggml_cgraph* graph, const Expert
   // Up before gate before what joins them: CUDA makes one kernel of the three then.
   ggml_tensor* up = product(Matrix::kUp, x);
   ggml_tensor* gate = HasGate(tensors.activation) ? product(Matrix::kGate, x) : nullptr;
-  ggml_tensor* y = product(Matrix::kDown, Activate(context, tensors.activation, gate, up));
+  ggml_tensor* joined = tensors.is_exact ? ActivateExactly(context, tensors.activation, gate, up)
+                                         : Activate(context, tensors.activation, gate, up);
+  ggml_tensor* y = product(Matrix::kDown, joined);
   ggml_build_forward_expand(graph, up);
   ggml_build_forward_expand(graph, y);
   return y;

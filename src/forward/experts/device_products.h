@@ -21,6 +21,7 @@ struct ExpertTensors {
   std::array<ggml_tensor*, kMatrices> matrix{};
   std::array<ggml_tensor*, kMatrices> bias{};  // [n_out, experts]; null: the matrix has no bias
   Activation activation = Activation::kSwiglu;
+  bool is_exact = false;  // LaunchShape
 
   bool has_bias() const {
     return std::ranges::any_of(bias, [](const ggml_tensor* t) { return t != nullptr; });
@@ -38,6 +39,9 @@ struct PairIds {
 // x: [n_embd, 1, P], or [n_embd, 1, 1] for one row.
 ggml_tensor* AddProducts(ggml_context* context, ggml_cgraph* graph, const ExpertTensors& tensors,
                          ggml_tensor* x, const PairIds& ids);
+
+// Whether `is_exact` knows the activation.
+bool HasExactForm(Activation activation);
 
 // Gives the arena's tensors memory on the device. kDevice: also if memory is too small.
 Status PlaceOn(const ComputeDevice& device, GraphArena& arena);

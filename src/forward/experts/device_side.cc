@@ -42,6 +42,9 @@ void DeviceSide::BeginStep() {
     tier_.Promoted(one.promotion, has_landed);
   }
   promotions_.clear();
+  if (options_.take_settled) {
+    for (const auto& [expert, is_there] : options_.take_settled()) tier_.Settled(expert, is_there);
+  }
   if (options_.is_fixed) return;
   tier_.SetModel(tracker_.Refitted(measured_));
   in_use_ = tracker_.ratios();

@@ -34,6 +34,13 @@ class DeviceSide {
     std::vector<bool> ends_if_lost = {};
     // Called with a sentence when a device is given up; may be empty.
     std::function<void(const std::string&)> lost = {};
+    // Experts that have come to devices whose experts stay the same, since the last call; may be
+    // empty.
+    struct Settled {
+      DeviceTier::Promotion expert;
+      bool is_there = false;
+    };
+    std::function<std::vector<Settled>()> take_settled = {};
   };
   // All must outlive this.
   DeviceSide(DeviceTier& tier, DeviceSet& devices, Residency& residency, Options options);

@@ -7,7 +7,7 @@
 #include "base/bytes.h"
 #include "decide/slots/budget.h"
 #include "forward/dense/step_buffers.h"
-#include "forward/experts/device_experts.h"
+#include "forward/experts/device_launcher.h"
 #include "memory/kv_blocks.h"
 #include "memory/kv_cache.h"
 #include "memory/recent_cells.h"
@@ -89,11 +89,11 @@ std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const Mode
   uint64_t experts = 0;
   for (const PoolShape& pool : catalog.pools) experts += pool.is_low ? 0 : pool.experts;
   if (experts == 0) return {};
-  DeviceExperts::Shape shape{.n_embd = spec.n_embd_expert()};
+  LaunchShape shape{.n_embd = spec.n_embd_expert()};
   for (const CopyForm& form : catalog.forms) shape.n_ff = std::max(shape.n_ff, form.n_ff);
-  const uint64_t work = DeviceExperts::WorkBytes(shape);
+  const uint64_t work = DeviceLauncher::WorkBytes(shape);
   const uint64_t dense = fixed.dense + fixed.kv + fixed.work +
-                         DeviceExperts::BytesThere(shape, uint64_t{chunk} * spec.router.n_used);
+                         DeviceLauncher::BytesThere(shape, uint64_t{chunk} * spec.router.n_used);
   const bool is_in_memory = std::ranges::any_of(spec.layers, [](const LayerSpec& layer) {
     const LatentAttentionSpec* latent = layer.latent_attention();
     return LayerMemory::Of(layer).state_values > 0 || (latent != nullptr && latent->is_joined);

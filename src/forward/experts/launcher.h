@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+// Multiplies experts that lie in slots of a device: one of this machine (device_launcher.h), or of
+// another machine (remote/remote_launcher.h). device_experts.h decides what is launched and when.
+//
+// Thread rule: the engine thread; Write() comes from a copier's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/check.h"
+#include "base/result.h"
+#include "core/device_info.h"
+#include "core/ids.h"
+#include "core/layer_plan.h"
+#include "core/model_spec.h"
+#include "forward/dense/step_buffers.h"
+
+namespace moestro {
+
+struct LaunchShape {
+  uint32_t n_embd = 0;
+  uint32_t n_ff = 0;  // the largest
+  Activation activation = Activation::kSwiglu;
+  uint32_t most_pairs = 512;  // of a launch
+  uint32_t n_used = 0;        // K
+  bool has_shared = false;    // a shared expert
+  bool adds_residual = true;  // false: the next graph does
+  uint64_t bias_bytes = 0;    // biases of all experts, on the device from the start
+  // The activation is computed by the same operations as the CPU's team does, one by one, so that
+  // the same processor gives the same bits.
+  bool is_exact = false;
+};
+
+class Launcher {
+ public:
+  struct Pair {
+    uint32_t pair;  // index of the pair's result
+    uint32_t row;
+    SlotId slot;
+    ExpertId expert = {};  // for biases
+  };
+  // A matrix in a slot.
+  struct Target {
+    uint32_t form = 0;
+    Matrix matrix{};
+    SlotId slot;
+    uint64_t offset = 0;  // bytes into the slot
+  };
+
+  virtual ~Launcher() = default;
+
+  virtual const DeviceInfo& info() const = 0;
+  virtual const LaunchShape& shape() const = 0;
+
+  // A layer begins, with rows in memory: ffn_in [rows][n_embd], results [pair][n_embd]. All three
+  // must live until Finish() or Abandon().
+  virtual void Begin(const LayerPlan& plan, const float* ffn_in, float* results) = 0;
+  // A layer begins whose rows are on the device. REQUIRES: the dense part is there.
+  virtual void BeginThere(const LayerPlan& /*plan*/, const StepBuffers& /*rows*/) { CHECK(false); }
+  // Returns while the device computes. REQUIRES: at most shape().most_pairs pairs. kDevice, here
+  // and below.
+  virtual Status Launch(uint32_t form, std::span<const Pair> pairs) = 0;
+  // All results are where Begin() said.
+  virtual Status Finish() = 0;
+  // Waits until nothing is under way; results are lost.
+  virtual void Abandon() = 0;
+
+  // The bytes of a matrix in a slot; 0: experts of the form lack the matrix.
+  virtual uint64_t BytesOf(uint32_t form, Matrix matrix) const = 0;
+  // Both wait until the bytes are there; they may go on into slots behind this one.
+  virtual Status Write(const Target& to, std::span<const std::byte> bytes) = 0;
+  virtual Status Read(const Target& from, std::span<std::byte> bytes) const = 0;
+};
+
+}  // namespace moestro

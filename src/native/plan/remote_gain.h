@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// Whether remote hosts make layers of experts quicker than this machine's memory and disk alone.
+// Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "decide/devices/lane_planner.h"
+#include "decide/devices/latency_model.h"
+
+namespace moestro {
+
+struct RemoteGain {
+  double without = 0.0;  // seconds of a layer, one row
+  double with = 0.0;
+
+  double factor() const { return with > 0.0 ? without / with : 1.0; }
+  // Less than a twentieth is within what measured costs are off by.
+  bool pays() const { return factor() >= 1.05; }
+};
+
+struct RemoteCase {
+  uint32_t n_used = 1;  // K
+  uint64_t expert_bytes = 0;
+  double in_memory = 0.0;          // the share of the experts that memory has
+  std::vector<double> there = {};  // [device] the share of the experts that it has
+};
+
+// Both by PriceLanes(), on average over layers of experts drawn evenly, the same every time.
+// `mode`: kAuto or kCooperative. REQUIRES: the model has the devices of `there`.
+RemoteGain GainOfRemotes(const RemoteCase& of, const LatencyModel& model, PlaceMode mode);
+
+}  // namespace moestro

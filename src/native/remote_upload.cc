@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+#include "native/remote_upload.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_set>
+#include <utility>
+
+#include "base/caught.h"
+#include "base/log.h"
+#include "remote/worker_messages.h"
+
+namespace moestro {
+namespace {
+
+// All experts by popularity, those that memory keeps at the end; without it round by round, one of
+// each layer in a round.
+std::vector<ExpertKey> ByWish(const ExpertCatalog& catalog, std::span<const ExpertKey> first,
+                              uint64_t kept) {
+  std::vector<ExpertKey> wished;
+  std::unordered_set<ExpertKey> known;
+  const auto wish = [&](ExpertKey key) {
+    if (known.insert(key).second) wished.push_back(key);
+  };
+  const size_t hot = std::min<size_t>(kept, first.size());
+  for (const ExpertKey key : first.subspan(hot)) wish(key);
+  known.insert(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(hot));
+  size_t most = 0;
+  for (const ExpertCatalog::Layer& layer : catalog.layers) {
+    most = std::max(most, layer.experts.size());
+  }
+  for (size_t e = 0; e < most; ++e) {
+    for (size_t l = 0; l < catalog.layers.size(); ++l) {
+      if (e >= catalog.layers[l].experts.size()) continue;
+      wish({ExpertLayerId{static_cast<uint16_t>(l)}, ExpertId{static_cast<uint16_t>(e)}});
+    }
+  }
+  // The hottest last, the coldest of them first.
+  for (size_t i = hot; i > 0; --i) wished.push_back(first[i - 1]);
+  return wished;
+}
+
+}  // namespace
+
+std::vector<std::vector<ExpertKey>> SharesOf(const ExpertCatalog& catalog,
+                                             std::span<const ExpertKey> first, uint64_t kept,
+                                             std::span<const uint64_t> room) {
+  std::vector<std::vector<ExpertKey>> shares(room.size());
+  std::vector<size_t> next(catalog.layers.size());  // [layer]: the host whose turn it is
+  std::vector<size_t> rank(catalog.layers.size(), catalog.layers.size());
+  size_t ranks = 0;
+  for (const ExpertKey key : ByWish(catalog, first, kept)) {
+    const size_t layer = key.layer.value;
+    size_t tried = 0;
+    while (tried < room.size() && shares[next[layer]].size() >= room[next[layer]]) {
+      next[layer] = (next[layer] + 1) % room.size();
+      ++tried;
+    }
+    if (tried == room.size()) break;
+    if (rank[layer] == catalog.layers.size()) rank[layer] = ranks++;
+    shares[next[layer]].push_back(key);
+    next[layer] = (next[layer] + 1) % room.size();
+  }
+  for (std::vector<ExpertKey>& share : shares) {
+    std::ranges::stable_sort(share, {}, [&](ExpertKey key) { return rank[key.layer.value]; });
+  }
+  return shares;
+}
+
+Result<std::unique_ptr<RemoteUpload>> RemoteUpload::Begin(const ExpertCatalog& catalog,
+                                                          const std::vector<std::string>& paths,
+                                                          std::vector<Host> hosts) {
+  TRY(ExtentReader reader, ExtentReader::Open(paths));
+  std::unique_ptr<RemoteUpload> upload(new RemoteUpload(catalog, std::move(reader)));
+  upload->hosts_ = std::move(hosts);
+  upload->n_running_ = upload->hosts_.size();
+  for (const Host& host : upload->hosts_) {
+    upload->threads_.emplace_back([its = upload.get(), &host] {
+      Caught([&] { its->Run(host); },
+             [&](std::string_view why) {
+               LogWarning("nothing more is brought to the remote host {}: {}", host.worker->host(),
+                          why);
+             });
+      --its->n_running_;
+    });
+  }
+  return upload;
+}
+
+RemoteUpload::~RemoteUpload() { ends_ = true; }
+
+std::vector<RemoteUpload::Landed> RemoteUpload::TakeLanded() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(landed_, {});
+}
+
+void RemoteUpload::Run(const Host& host) {
+  Status status;
+  std::span<const DeviceTier::Promotion> left = host.experts;
+  while (!left.empty() && !ends_) {
+    const auto other = std::ranges::find_if(left, [&](const DeviceTier::Promotion& one) {
+      return one.key.layer != left.front().key.layer;
+    });
+    const auto layer = left.first(static_cast<size_t>(other - left.begin()));
+    left = left.subspan(layer.size());
+    if (status) {
+      status = Bring(*host.worker, layer);
+      if (!status && !ends_) LogWarning("{}; it gets no more experts", status.error().message);
+    }
+    const std::lock_guard lock(mutex_);
+    for (const DeviceTier::Promotion& one : layer) {
+      landed_.push_back({.expert = one, .is_there = status.has_value()});
+    }
+  }
+}
+
+Status RemoteUpload::Bring(WorkerProcess& worker, std::span<const DeviceTier::Promotion> layer) {
+  for (const Matrix matrix : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
+    TRY_STATUS(BringMatrices(worker, matrix, layer));
+  }
+  return {};
+}
+
+// Stage: matrices of consecutive slots, one behind the other, in pieces of kUploadBytes.
+Status RemoteUpload::BringMatrices(WorkerProcess& worker, Matrix matrix,
+                                   std::span<const DeviceTier::Promotion> layer) {
+  WriteMessage piece{.matrix = matrix};
+  const auto send = [&]() -> Status {
+    if (piece.bytes == 0) return {};
+    if (ends_) return Fail(Errc::kInterrupted, "stopped on request");
+    TRY_STATUS(worker.Write(piece));
+    piece.bytes = 0;
+    return {};
+  };
+  const ExpertCopy* before = nullptr;
+  uint32_t slot_before = 0;
+  for (const DeviceTier::Promotion& one : layer) {
+    const ExpertCopy& copy = catalog_.copy(one.key);
+    const Extent extent = copy.matrix(matrix);
+    if (extent.length == 0) continue;
+    const bool follows = before != nullptr && before->form == copy.form &&
+                         slot_before + 1 == static_cast<uint32_t>(one.slot.value);
+    if (!follows) TRY_STATUS(send());
+    before = &copy;
+    slot_before = static_cast<uint32_t>(one.slot.value);
+    TRY(const ExtentBytes read, reader_.Read(extent));
+    for (uint64_t done = 0; done < read.bytes.size();) {
+      if (piece.bytes == kUploadBytes) TRY_STATUS(send());
+      if (piece.bytes == 0) {
+        piece.form = copy.form;
+        piece.slot = slot_before;
+        piece.offset = done;
+      }
+      const uint64_t n = std::min(read.bytes.size() - done, kUploadBytes - piece.bytes);
+      std::memcpy(worker.upload() + piece.bytes, read.bytes.data() + done, n);
+      piece.bytes += n;
+      done += n;
+    }
+  }
+  return send();
+}
+
+}  // namespace moestro

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT
+#include "remote/worker.h"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/caught.h"
+#include "base/format.h"
+#include "base/result.h"
+#include "base/system_limits.h"
+#include "base/unique_fd.h"
+#include "core/layer_plan.h"
+#include "device/backends.h"
+#include "device/device_pools.h"
+#include "device/devices.h"
+#include "forward/experts/device_launcher.h"
+#include "remote/shared_region.h"
+#include "remote/worker_messages.h"
+
+namespace moestro {
+namespace {
+
+// Left alone where the user names no size.
+constexpr uint64_t kLeastRemoteMargin = 256 * kMiB;
+
+// False: the engine's process is gone.
+template <class Message>
+bool Receive(int socket, Message& message) {
+  return recv(socket, &message, sizeof(message), 0) == static_cast<ssize_t>(sizeof(message));
+}
+
+bool Answer(int socket, WorkerReply reply, const Status& status) {
+  reply.is_good = status.has_value();
+  if (!status) {
+    const std::string& text = status.error().message;
+    std::memcpy(reply.error.data(), text.data(), std::min(text.size(), reply.error.size() - 1));
+  }
+  return send(socket, &reply, sizeof(reply), MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(reply));
+}
+
+// A size over forms, in proportion to the bytes of their experts; no form gets more slots than it
+// has experts.
+std::vector<uint64_t> SlotsWithin(const WorkerSetup& setup, const ComputeDevice& device,
+                                  uint64_t bytes) {
+  const auto forms = std::span(setup.forms).first(setup.n_forms);
+  uint64_t all = 0;
+  for (size_t f = 0; f < forms.size(); ++f) {
+    all += DevicePools::BytesFor(forms[f], setup.experts[f]);
+  }
+  std::vector<uint64_t> slots(forms.size());
+  for (size_t f = 0; f < forms.size() && all > 0; ++f) {
+    const uint64_t form_bytes = DevicePools::BytesFor(forms[f], setup.experts[f]);
+    const double share = static_cast<double>(form_bytes) / static_cast<double>(all);
+    const auto its = static_cast<uint64_t>(static_cast<double>(bytes) * share);
+    const uint64_t one = DevicePools::BytesFor(forms[f], 1) / 2;  // the spare one aside
+    if (one == 0 || its / one < 2) continue;
+    slots[f] =
+        std::min({setup.experts[f], its / one - 1, DevicePools::MostSlots(device, forms[f])});
+  }
+  return slots;
+}
+
+class RemoteWorker {
+ public:
+  // Answers twice; nullptr: the host is of no use, and the engine's process has been told.
+  static std::unique_ptr<RemoteWorker> Start(const WorkerSetup& setup);
+
+  void Serve();
+
+ private:
+  RemoteWorker(const WorkerSetup& setup, SharedRegion region)
+      : setup_(setup), layout_(setup.shape), region_(std::move(region)) {}
+  Status Reach();
+  Status TakeSlots(WorkerReply& reply);
+  Status Launch(const LaunchMessage& asked);
+  std::vector<std::vector<Launcher::Pair>> RoundsOf(std::span<const Launcher::Pair> pairs) const;
+  Status Write(const WriteMessage& asked);
+
+  WorkerSetup setup_;
+  WorkerLayout layout_;
+  SharedRegion region_;
+  std::optional<ComputeDevice> device_;
+  std::vector<uint64_t> slots_;
+  std::unique_ptr<DeviceLauncher> launcher_;
+};
+
+Status RemoteWorker::Reach() {
+  TRY(const std::string name, AddRemoteDevice(setup_.endpoint.data()));
+  TRY(device_, ComputeDevice::Open({.name = name,
+                                    .description = setup_.endpoint.data(),
+                                    .backend = "RPC",
+                                    .kind = DeviceKind::kRemote}));
+  for (uint32_t f = 0; f < setup_.n_forms; ++f) {
+    if (!DeviceLauncher::Supports(*device_, setup_.forms[f], setup_.shape)) {
+      return Fail(Errc::kUnsupported, "it does not compute such experts");
+    }
+  }
+  return {};
+}
+
+Status RemoteWorker::TakeSlots(WorkerReply& reply) {
+  TRY(reply.memory_free, device_->FreeMemory());
+  const uint64_t margin = std::max(kLeastRemoteMargin, reply.memory_free / 20);
+  const uint64_t usual = reply.memory_free - std::min(reply.memory_free, margin);
+  if (setup_.bytes > reply.memory_free) {
+    return Fail(Errc::kNoMemory, "{} are more than the {} that are free there",
+                FormatBytes(setup_.bytes), FormatBytes(reply.memory_free));
+  }
+  const uint64_t bytes = setup_.bytes > 0 ? setup_.bytes : usual;
+  const uint64_t work = DeviceLauncher::WorkBytes(setup_.shape);
+  slots_ = SlotsWithin(setup_, *device_, bytes - std::min(bytes, work));
+  if (std::ranges::none_of(slots_, [](uint64_t n) { return n > 0; })) {
+    return Fail(Errc::kNoMemory, "{} there hold no expert beside the {} that computing them takes",
+                FormatBytes(bytes), FormatBytes(work));
+  }
+  const auto forms = std::span(setup_.forms).first(setup_.n_forms);
+  TRY(DevicePools pools, DevicePools::Allocate(*device_, forms, slots_));
+  launcher_ = std::make_unique<DeviceLauncher>(
+      *device_, forms, DeviceLauncher::Weights{.pools = std::move(pools)}, setup_.shape);
+  TRY_STATUS(device_->Finish());  // what has been asked for has been done
+  std::ranges::copy(slots_, reply.slots.begin());
+  reply.resident = ResidentMemory();
+  return {};
+}
+
+std::unique_ptr<RemoteWorker> RemoteWorker::Start(const WorkerSetup& setup) {
+  Result<SharedRegion> region =
+      SharedRegion::Map(UniqueFd(kWorkerMemory), WorkerLayout(setup.shape).all());
+  if (!region) {
+    Answer(kWorkerLaunches, {}, std::unexpected(region.error()));
+    return nullptr;
+  }
+  std::unique_ptr<RemoteWorker> worker(new RemoteWorker(setup, *std::move(region)));
+  const Status reached = worker->Reach();
+  if (!Answer(kWorkerLaunches, {}, reached) || !reached) return nullptr;
+  WorkerReply reply;
+  const Status taken = worker->TakeSlots(reply);
+  return Answer(kWorkerLaunches, reply, taken) && taken ? std::move(worker) : nullptr;
+}
+
+// Stage: x [pairs][n_embd], or [1][n_embd], and slots [pairs] -> y [pairs][n_embd], all in the
+// flight's place.
+Status RemoteWorker::Launch(const LaunchMessage& asked) {
+  const bool is_good = asked.flight < kWorkerFlights && asked.form < setup_.n_forms &&
+                       asked.n_pairs > 0 && asked.n_pairs <= kWorkerPairs;
+  if (!is_good) return Fail(Errc::kInvalidRequest, "a launch that makes no sense");
+  std::array<int32_t, kWorkerPairs> slots{};
+  std::memcpy(slots.data(), region_.data() + layout_.slots(asked.flight),
+              asked.n_pairs * sizeof(int32_t));
+  std::vector<Launcher::Pair> pairs;
+  for (uint32_t i = 0; i < asked.n_pairs; ++i) {
+    const auto slot = static_cast<uint32_t>(slots[i]);
+    if (slot >= slots_[asked.form]) return Fail(Errc::kInvalidRequest, "no slot {} there", slot);
+    pairs.push_back({.pair = i, .row = asked.is_one_row ? 0 : i, .slot = SlotId{slot}});
+  }
+  const LayerPlan plan{.n_rows = asked.is_one_row ? 1 : asked.n_pairs};
+  launcher_->Begin(plan, reinterpret_cast<float*>(region_.data() + layout_.x(asked.flight)),
+                   reinterpret_cast<float*>(region_.data() + layout_.y(asked.flight)));
+  for (const std::vector<Launcher::Pair>& round : RoundsOf(pairs)) {
+    TRY_STATUS(launcher_->Launch(asked.form, round));
+  }
+  return launcher_->Finish();
+}
+
+// For many rows of an expert ggml has other kernels than for one, whose sums are rounded otherwise
+// (Q4_K from 5 to 9 rows on): an exact launch has few rows of each.
+std::vector<std::vector<Launcher::Pair>> RemoteWorker::RoundsOf(
+    std::span<const Launcher::Pair> pairs) const {
+  constexpr uint32_t kMostRows = 4;
+  std::vector<std::vector<Launcher::Pair>> rounds(1);
+  if (!setup_.shape.is_exact) {
+    rounds[0].assign(pairs.begin(), pairs.end());
+    return rounds;
+  }
+  std::unordered_map<uint64_t, uint32_t> rows;  // of each slot so far
+  for (const Launcher::Pair& pair : pairs) {
+    const uint32_t round = rows[pair.slot.value]++ / kMostRows;
+    if (round == rounds.size()) rounds.emplace_back();
+    rounds[round].push_back(pair);
+  }
+  return rounds;
+}
+
+Status RemoteWorker::Write(const WriteMessage& asked) {
+  const uint64_t one =
+      asked.form < setup_.n_forms ? launcher_->BytesOf(asked.form, asked.matrix) : 0;
+  const bool is_good = one > 0 && asked.bytes <= kUploadBytes && asked.offset < one &&
+                       asked.slot * one + asked.offset + asked.bytes <= slots_[asked.form] * one;
+  if (!is_good) return Fail(Errc::kInvalidRequest, "a copy that makes no sense");
+  return launcher_->Write({.form = asked.form,
+                           .matrix = asked.matrix,
+                           .slot = SlotId{asked.slot},
+                           .offset = asked.offset},
+                          std::span(region_.data(), asked.bytes));
+}
+
+// Launches first: a step waits for them.
+void RemoteWorker::Serve() {
+  while (true) {
+    std::array<pollfd, 2> sockets{pollfd{.fd = kWorkerLaunches, .events = POLLIN, .revents = 0},
+                                  pollfd{.fd = kWorkerWrites, .events = POLLIN, .revents = 0}};
+    if (poll(sockets.data(), sockets.size(), -1) < 0) {
+      if (errno == EINTR) continue;
+      return;
+    }
+    if (sockets[0].revents != 0) {
+      LaunchMessage asked;
+      if (!Receive(kWorkerLaunches, asked)) return;
+      if (!Answer(kWorkerLaunches, {}, Launch(asked))) return;
+    } else {
+      WriteMessage asked;
+      if (!Receive(kWorkerWrites, asked)) return;
+      if (!Answer(kWorkerWrites, {}, Write(asked))) return;
+    }
+  }
+}
+
+}  // namespace
+
+int RemoteWorkerMain() {
+  signal(SIGPIPE, SIG_IGN);          // so ggml's client says what ended it
+  signal(SIGINT, SIG_IGN);           // a terminal sends it to every process; the engine's decides
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // also while ggml's client waits for the host
+  setenv("GGML_NO_BACKTRACE", "1", 1);
+  const rlimit no_core{};
+  setrlimit(RLIMIT_CORE, &no_core);
+  WorkerSetup setup;
+  if (!Receive(kWorkerLaunches, setup) || setup.n_forms > kMostWorkerForms) return 2;
+  return Caught(
+      [&] {
+        const std::unique_ptr<RemoteWorker> worker = RemoteWorker::Start(setup);
+        if (worker) worker->Serve();
+        return worker ? 0 : 1;
+      },
+      [](std::string_view why) {
+        std::fprintf(stderr, "%.*s\n", static_cast<int>(why.size()), why.data());
+        return 1;
+      });
+}
+
+}  // namespace moestro

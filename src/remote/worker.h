@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT
+// The process that talks to one remote host. ggml's client ends its process when the host goes, so
+// it is a process of its own; its last words on stderr are the reason.
+#pragma once
+
+#include <string_view>
+
+namespace moestro {
+
+// The program's first argument for this; worker_process.h starts it so, with these descriptors.
+inline constexpr std::string_view kWorkerArgument = "remote-worker";
+inline constexpr int kWorkerLaunches = 3;  // socket
+inline constexpr int kWorkerWrites = 4;    // socket
+inline constexpr int kWorkerMemory = 5;
+
+// Serves until the engine's process is gone. The exit code.
+int RemoteWorkerMain();
+
+}  // namespace moestro

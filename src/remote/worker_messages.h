@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+// What the engine's process and a remote host's worker tell each other: values of fixed size over
+// two sockets that keep messages whole, rows and weights in memory that both share. Both processes
+// are the same program, so that values are told as they lie in memory.
+//
+//   WorkerSetup                  -> WorkerReply, once the host has been reached; again, once its
+//                                   slots are there
+//   LaunchMessage  (first socket)  -> WorkerReply, once y is in the flight's place
+//   WriteMessage   (second socket) -> WorkerReply, once the bytes are on their way
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "base/bytes.h"
+#include "core/expert_catalog.h"
+#include "forward/experts/launcher.h"
+
+namespace moestro {
+
+inline constexpr size_t kMostWorkerForms = 32;
+inline constexpr uint32_t kWorkerFlights = 4;
+inline constexpr uint32_t kWorkerPairs = 64;  // of a launch
+// A server keeps pieces of more than 10 MiB on its disk if it is started with -c.
+inline constexpr uint64_t kUploadBytes = 16 * kMiB;
+
+struct WorkerSetup {
+  std::array<char, 64> endpoint{};  // "192.168.1.20:50052", with a zero behind it
+  uint64_t bytes = 0;               // that slots may take there; 0: what is free, less a margin
+  LaunchShape shape = {};
+  uint32_t n_forms = 0;
+  std::array<CopyForm, kMostWorkerForms> forms{};
+  std::array<uint64_t, kMostWorkerForms> experts{};  // of each form, all of the model
+};
+
+struct LaunchMessage {
+  uint32_t flight = 0;
+  uint32_t form = 0;
+  uint32_t n_pairs = 0;
+  bool is_one_row = false;  // x is one row for all pairs
+};
+
+struct WriteMessage {
+  uint32_t form = 0;
+  Matrix matrix{};
+  uint32_t slot = 0;
+  uint64_t offset = 0;  // bytes into the slot
+  uint64_t bytes = 0;   // at the beginning of the place for uploads; they may fill slots behind it
+};
+
+struct WorkerReply {
+  bool is_good = false;
+  std::array<char, 400> error{};  // with a zero behind it
+  // Of the setup's replies.
+  uint64_t memory_free = 0;                        // there
+  uint64_t resident = 0;                           // of the worker's process
+  std::array<uint64_t, kMostWorkerForms> slots{};  // of each form
+};
+
+static_assert(std::is_trivially_copyable_v<WorkerSetup>);
+static_assert(std::is_trivially_copyable_v<LaunchMessage>);
+static_assert(std::is_trivially_copyable_v<WriteMessage>);
+static_assert(std::is_trivially_copyable_v<WorkerReply>);
+
+// Places in the shared memory, in bytes.
+struct WorkerLayout {
+  uint64_t row_bytes = 0;  // of x and of y
+
+  explicit WorkerLayout(const LaunchShape& shape)
+      : row_bytes(uint64_t{shape.n_embd} * sizeof(float)) {}
+  uint64_t flight_bytes() const {
+    return AlignUp(kWorkerPairs * (2 * row_bytes + sizeof(int32_t)), uint64_t{64});
+  }
+  uint64_t x(uint32_t flight) const { return kUploadBytes + flight * flight_bytes(); }
+  uint64_t y(uint32_t flight) const { return x(flight) + kWorkerPairs * row_bytes; }
+  uint64_t slots(uint32_t flight) const { return y(flight) + kWorkerPairs * row_bytes; }
+  uint64_t all() const { return x(kWorkerFlights); }
+};
+
+}  // namespace moestro

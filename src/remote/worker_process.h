@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+// The engine's side of a remote host's worker (worker.h): starts it, asks it, waits no longer than
+// the host may take, and says why it is gone.
+//
+// Thread rule: launches from the engine thread, writes from one other thread at a time; Fail() and
+// the destructor end both.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "remote/shared_region.h"
+#include "remote/worker_messages.h"
+
+namespace moestro {
+
+class WorkerProcess {
+ public:
+  struct Limits {
+    double reach_seconds = 2.0;  // for the host to answer at all: it may have another client
+    double reply_seconds = 4.0;  // for a launch, or a piece of an upload
+  };
+  // `program`: this program's file. `host`: for messages. kDevice: the host is of no use, with the
+  // reason; kIo: no process can be started.
+  static Result<std::unique_ptr<WorkerProcess>> Start(const std::string& program,
+                                                      const std::string& host,
+                                                      const WorkerSetup& setup, Limits limits);
+  WorkerProcess(const WorkerProcess&) = delete;
+  WorkerProcess& operator=(const WorkerProcess&) = delete;
+  ~WorkerProcess();  // ends the process
+
+  const std::string& host() const { return host_; }
+  const WorkerReply& ready() const { return ready_; }
+  pid_t id() const { return process_; }
+  bool is_lost() const { return is_lost_; }
+
+  // Places in the shared memory.
+  float* x(uint32_t flight) const { return At<float>(layout_.x(flight)); }
+  float* y(uint32_t flight) const { return At<float>(layout_.y(flight)); }
+  int32_t* slots(uint32_t flight) const { return At<int32_t>(layout_.slots(flight)); }
+  std::byte* upload() const { return region_.data(); }
+
+  // Does not wait. One AwaitLaunch() for each. kDevice here and below: the process is ended, and
+  // every later call fails with the same reason.
+  Status Launch(const LaunchMessage& launch);
+  Status AwaitLaunch();
+  // Waits until the bytes are on their way.
+  Status Write(const WriteMessage& write);
+
+ private:
+  WorkerProcess(std::string host, const LaunchShape& shape, Limits limits)
+      : host_(std::move(host)), limits_(limits), layout_(shape) {}
+  Status Begin(const std::string& program, const WorkerSetup& setup);
+  Status Spawn(const std::string& program, int launches, int writes, int errors);
+  // taken: null: only whether it is good counts.
+  Status AwaitReply(int socket, double seconds, WorkerReply* taken = nullptr);
+  std::unexpected<Error> Lose(const std::string& why);
+  std::string LastWords();
+  template <class T>
+  T* At(uint64_t offset) const {
+    return reinterpret_cast<T*>(region_.data() + offset);
+  }
+
+  const std::string host_;
+  const Limits limits_;
+  const WorkerLayout layout_;
+  SharedRegion region_;
+  UniqueFd launches_;
+  UniqueFd writes_;
+  UniqueFd errors_;  // what the worker says on stderr
+  pid_t process_ = -1;
+  WorkerReply ready_;
+  std::atomic<bool> is_lost_ = false;
+  std::mutex mutex_;  // of what follows
+  std::string reason_;
+};
+
+}  // namespace moestro

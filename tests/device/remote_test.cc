@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT
+// Experts on remote hosts: ggml's own server on the loopback, in one process or two. A text is the
+// same to the bit as without them, whatever happens to them.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/bytes.h"
+#include "engine/append.h"
+#include "native/native_engine.h"
+#include "tests/support/decode_testing.h"
+#include "tests/support/rpc_server_testing.h"
+#include "tests/support/socket_client_testing.h"
+#include "tests/support/temp_folder_testing.h"
+#include "tests/support/tiny_model_testing.h"
+
+namespace moestro {
+namespace {
+
+using testing::RpcServer;
+
+class RemoteTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!RpcServer::Program().empty()) return;
+    GTEST_SKIP() << "no ggml-rpc-server; 'scripts/setup.sh device' installs it";
+  }
+
+  std::string Model(const std::string& arch, const std::string& type) {
+    return WriteTinyModel(
+        folder_.path(),
+        {.arch = arch, .type = type, .layers = 3, .experts = 12, .used = 3, .ff = 256});
+  }
+  static EngineOptions Here(double percent) {
+    EngineOptions options;
+    options.ctx = 128;
+    options.threads = 2;
+    options.sequences = 12;
+    options.cache = CacheSize{.percent = percent};
+    options.device.name = "cpu";
+    options.own_kernels = false;
+    return options;
+  }
+  // With the servers as hosts, which compute whatever they have.
+  EngineOptions With(const EngineOptions& here, uint64_t bytes) const {
+    EngineOptions options = here;
+    options.own_kernels = true;  // exact hosts turn them off
+    options.device.remote.program = MOESTRO_BINARY;
+    options.device.remote.is_always = true;
+    for (const auto& server : servers_) {
+      options.device.remote.hosts.push_back(
+          {.host = "127.0.0.1", .port = server->port(), .bytes = bytes});
+    }
+    return options;
+  }
+  void Serve(size_t servers) {
+    while (servers_.size() < servers) servers_.push_back(std::make_unique<RpcServer>());
+  }
+  static Decoded Decode(const Result<std::unique_ptr<NativeEngine>>& engine, uint32_t rows,
+                        uint32_t steps = 6) {
+    GivenTokens given{.prompts = {}, .steps = steps, .prompt_seed = 50, .seed = 9};
+    for (uint32_t s = 0; s < rows; ++s) given.prompts.push_back(2 + s % 4);
+    return DecodeGiven(engine, given);
+  }
+  static void ExpectEqual(const Decoded& a, const Decoded& b) {
+    ASSERT_TRUE(a.status) << a.status.error().message;
+    ASSERT_TRUE(b.status) << b.status.error().message;
+    ASSERT_FALSE(a.logits.empty());
+    EXPECT_TRUE(a.logits == b.logits);
+  }
+  // Until every host has what it will get.
+  static void Land(NativeEngine& engine) {
+    for (int i = 0; i < 400 && engine.learned().device.on_device == 0; ++i) {
+      Sequence sequence = engine.NewSequence();
+      const Status stepped =
+          engine.Step(RowsOf(sequence, std::vector<Token>{1, 2}, RowKind::kPrompt));
+      ASSERT_TRUE(stepped) << stepped.error().message;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_GT(engine.learned().device.on_device, 0U);
+  }
+
+  // Takes connections, and says one thing or nothing.
+  class Listener {
+   public:
+    explicit Listener(const std::string& says = "") : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+      sockaddr_in address{};
+      address.sin_family = AF_INET;
+      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      socklen_t bytes = sizeof(address);
+      bind(fd_, reinterpret_cast<sockaddr*>(&address), bytes);
+      listen(fd_, 8);
+      getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &bytes);
+      port_ = ntohs(address.sin_port);
+      if (says.empty()) return;
+      thread_ = std::thread([this, says] {
+        for (int client = accept(fd_, nullptr, nullptr); client >= 0;
+             client = accept(fd_, nullptr, nullptr)) {
+          send(client, says.data(), says.size(), MSG_NOSIGNAL);
+          shutdown(client, SHUT_WR);
+          close(client);
+        }
+      });
+    }
+    Listener(const Listener&) = delete;
+    Listener& operator=(const Listener&) = delete;
+    ~Listener() {
+      shutdown(fd_, SHUT_RDWR);
+      if (thread_.joinable()) thread_.join();
+      close(fd_);
+    }
+    uint16_t port() const { return port_; }
+
+   private:
+    int fd_;
+    uint16_t port_ = 0;
+    std::thread thread_;
+  };
+
+  TempFolder folder_;
+  std::vector<std::unique_ptr<RpcServer>> servers_;
+};
+
+TEST_F(RemoteTest, TheSameBitsOverBudgetsAndHosts) {
+  Serve(2);
+  for (const std::string type : {"Q4_0", "Q8_0", "Q4_K", "F16"}) {
+    const std::string model = Model("qwen3moe", type);
+    for (const double percent : {30.0, 100.0}) {
+      const EngineOptions here = Here(percent);
+      const Decoded alone = Decode(NativeEngine::Open(model, here), 3);
+      for (const uint64_t bytes : {uint64_t{26} * kMiB, uint64_t{64} * kMiB}) {
+        SCOPED_TRACE(type + ", " + std::to_string(percent) + ", " + std::to_string(bytes));
+        const auto engine = NativeEngine::Open(model, With(here, bytes));
+        ASSERT_TRUE(engine) << engine.error().message;
+        Land(**engine);
+        ExpectEqual(Decode(engine, 3), alone);
+        EXPECT_EQ((*engine)->learned().device.failures, 0U);
+        EXPECT_EQ((*engine)->facts().memory.devices.size(), 2U);
+      }
+    }
+  }
+}
+
+// Hosts with nothing, with words that are none, and ones that are never reached.
+TEST_F(RemoteTest, AHostThatIsOfNoUseIsLeftOutWithASentence) {
+  const std::string model = Model("olmoe", "Q8_0");
+  const EngineOptions here = Here(50.0);
+  const Decoded alone = Decode(NativeEngine::Open(model, here), 2);
+  const auto expect_left_out = [&](const RemoteHost& host, const std::string& why) {
+    SCOPED_TRACE(why);
+    EngineOptions options = With(here, 0);
+    options.device.remote.hosts = {host};
+    const auto start = std::chrono::steady_clock::now();
+    ::testing::internal::CaptureStderr();
+    const auto engine = NativeEngine::Open(model, options);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    ASSERT_TRUE(engine) << engine.error().message;
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+    EXPECT_TRUE(said.contains(why)) << said;
+    EXPECT_TRUE(said.contains(host.address())) << said;
+    EXPECT_TRUE((*engine)->facts().memory.devices.empty());
+    ExpectEqual(Decode(engine, 2), alone);
+  };
+  const uint16_t nothing = SocketClient::FreePort();
+  expect_left_out({.host = "127.0.0.1", .port = nothing}, "Connection refused");
+  expect_left_out({.host = "no.such.host.invalid", .port = 1}, "no.such.host.invalid");
+
+  Serve(1);
+  const RemoteHost host{.host = "127.0.0.1", .port = servers_[0]->port()};
+  RemoteHost large = host;
+  large.bytes = uint64_t{1} << 50U;
+  expect_left_out(large, "are more than the");
+  RemoteHost small = host;
+  small.bytes = kMiB;
+  expect_left_out(small, "hold no expert");
+  servers_[0]->Stop();
+  expect_left_out(host, "has not answered for 2 s");
+  servers_[0]->GoOn();
+  const Listener deaf;
+  expect_left_out({.host = "127.0.0.1", .port = deaf.port()}, "has not answered for 2 s");
+  const Listener rude("HTTP/1.1 400 Bad Request\r\n\r\n");
+  expect_left_out({.host = "127.0.0.1", .port = rude.port()}, "127.0.0.1");
+}
+
+TEST_F(RemoteTest, ASecondClientGivesUpAndTheFirstGoesOn) {
+  Serve(1);
+  const std::string model = Model("olmoe", "Q8_0");
+  const EngineOptions options = With(Here(50.0), 64 * kMiB);
+  const auto first = NativeEngine::Open(model, options);
+  ASSERT_TRUE(first) << first.error().message;
+  ASSERT_EQ((*first)->facts().memory.devices.size(), 1U);
+  ::testing::internal::CaptureStderr();
+  const auto second = NativeEngine::Open(model, options);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_TRUE(said.contains("has not answered for 2 s")) << said;
+  EXPECT_TRUE((*second)->facts().memory.devices.empty());
+  Land(**first);
+  const Decoded alone = Decode(NativeEngine::Open(model, Here(50.0)), 2);
+  ExpectEqual(Decode(first, 2), alone);
+  ExpectEqual(Decode(second, 2), alone);
+}
+
+// While experts are on their way, and between two steps.
+TEST_F(RemoteTest, AServerThatIsKilledCostsTimeAndNothingElse) {
+  const std::string model = Model("qwen3moe", "Q8_0");
+  const Decoded alone = Decode(NativeEngine::Open(model, Here(30.0)), 2);
+  for (const bool has_landed : {false, true}) {
+    SCOPED_TRACE(has_landed);
+    servers_.clear();
+    Serve(2);
+    const auto engine = NativeEngine::Open(model, With(Here(30.0), 64 * kMiB));
+    ASSERT_TRUE(engine) << engine.error().message;
+    if (has_landed) Land(**engine);
+    servers_[0]->Kill();
+    ::testing::internal::CaptureStderr();
+    ExpectEqual(Decode(engine, 2), alone);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    if (has_landed) {
+      EXPECT_TRUE(said.contains(servers_[0]->address())) << said;
+    }
+    EXPECT_FALSE(said.contains(servers_[1]->address() + ":")) << said;
+    ExpectEqual(Decode(engine, 2), alone);
+    servers_[1]->Kill();
+    ExpectEqual(Decode(engine, 2), alone);
+  }
+}
+
+TEST_F(RemoteTest, AStoppedServerHoldsNoStepUpForLong) {
+  Serve(1);
+  const std::string model = Model("qwen3moe", "Q8_0");
+  const Decoded alone = Decode(NativeEngine::Open(model, Here(30.0)), 2);
+  const auto engine = NativeEngine::Open(model, With(Here(30.0), 64 * kMiB));
+  ASSERT_TRUE(engine) << engine.error().message;
+  Land(**engine);
+  servers_[0]->Stop();
+  const auto start = std::chrono::steady_clock::now();
+  ::testing::internal::CaptureStderr();
+  ExpectEqual(Decode(engine, 2), alone);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  EXPECT_TRUE(said.contains("has not answered for 4 s")) << said;
+  servers_[0]->GoOn();
+}
+
+TEST_F(RemoteTest, AHostOfNoPrivateNetworkNeedsAWord) {
+  EngineOptions options = With(Here(50.0), 0);
+  options.device.remote.hosts = {{.host = "198.51.100.7", .port = 50052}};
+  const auto engine = NativeEngine::Open(Model("olmoe", "Q8_0"), options);
+  ASSERT_FALSE(engine);
+  EXPECT_EQ(engine.error().code, Errc::kUsage);
+  EXPECT_TRUE(engine.error().message.contains("--remote-insecure")) << engine.error().message;
+}
+
+// As with a GPU: near, and not equal.
+TEST_F(RemoteTest, WithOurKernelsHereResultsAreNear) {
+  Serve(1);
+  const std::string model = Model("qwen3moe", "Q8_0");
+  EngineOptions here = Here(100.0);
+  here.own_kernels = true;
+  EngineOptions options = With(here, 64 * kMiB);
+  options.device.remote.is_inexact = true;
+  const auto engine = NativeEngine::Open(model, options);
+  ASSERT_TRUE(engine) << engine.error().message;
+  Land(**engine);
+  const Decoded a = Decode(engine, 2);
+  const Decoded b = Decode(NativeEngine::Open(model, here), 2);
+  ASSERT_EQ(a.logits.size(), b.logits.size());
+  double worst = 0.0;
+  for (size_t i = 0; i < a.logits.size(); ++i) {
+    worst = std::max(worst, std::abs(static_cast<double>(a.logits[i]) - b.logits[i]));
+  }
+  EXPECT_LT(worst, 0.05);
+  EXPECT_LT((*engine)->facts().memory.devices.front().difference, 1e-3);
+}
+
+TEST_F(RemoteTest, AServerTakesNoMoreThanItMay) {
+  Serve(1);
+  const uint64_t before = servers_[0]->Peak();
+  const auto engine = NativeEngine::Open(Model("qwen3moe", "F16"), With(Here(30.0), 48 * kMiB));
+  ASSERT_TRUE(engine) << engine.error().message;
+  Land(**engine);
+  EXPECT_LE(servers_[0]->Peak() - before, 48 * kMiB);
+}
+
+}  // namespace
+}  // namespace moestro
