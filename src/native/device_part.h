@@ -27,6 +27,7 @@
 #include "forward/experts/device_probe.h"
 #include "native/dense_part.h"
 #include "native/opened_model.h"
+#include "remote/remote_launcher.h"
 #include "remote/worker_process.h"
 #include "store/extent_reader.h"
 
@@ -36,10 +37,13 @@ namespace moestro {
 struct UsedDevice {
   std::optional<ComputeDevice> here = {};      // nullopt: a remote host
   std::unique_ptr<WorkerProcess> worker = {};  // of a remote host
+  RemoteLauncher* launcher = nullptr;          // its, of `experts`
   DevicePlan plan;
   uint64_t vram = 0;                 // bytes that may be used on the device
   std::vector<bool> computes = {};   // by form
   std::vector<uint64_t> slots = {};  // by form
+  RemoteHost host = {};              // a remote one
+  std::vector<float> known = {};     // what a remote host gives for known rows; empty: not exact
   // experts in these slots; null: not made yet, or joined
   std::unique_ptr<DeviceExperts> experts = {};
 };
@@ -70,6 +74,9 @@ class DevicePart {
   // warning. kUsage: an address that may not be used; kUnsupported: experts that cannot be
   // computed there.
   Status AddRemotes();
+  // Reaches a remote host that has been away. It must compute to the same bits as before where runs
+  // are exact. Any thread, also while steps run. kDevice.
+  Result<std::unique_ptr<WorkerProcess>> ReachAgain(const UsedDevice& host) const;
 
   // AllocateSlots() makes expert slots in the memory that the dense part leaves. Try() computes an
   // expert of each form on the device and on the CPU. The CPU computes the forms whose results
@@ -98,6 +105,8 @@ class DevicePart {
   Status Drop(size_t index, DensePart& dense);
   Status AllocateSlotsOn(size_t index, bool has_dense);
   Status OpenRemote(const RemoteHost& host);
+  Result<std::unique_ptr<WorkerProcess>> Reach(const RemoteHost& host) const;
+  Result<std::vector<float>> KnownResults(WorkerProcess& worker) const;
   Status TakeRemoteSlots(UsedDevice& host) const;
   void AddRemotesTo(FixedBytes& fixed) const;
   Status TryOne(size_t index, Team& team);

@@ -93,8 +93,7 @@ Result<std::unique_ptr<JoinedDevices>> JoinedDevices::Join(const OpenedModel& op
                            .lost = [](const std::string& why) { LogWarning("{}", why); },
                            .take_settled =
                                [its = joined.get()] {
-                                 return its->upload_ ? its->upload_->TakeLanded()
-                                                     : std::vector<RemoteUpload::Landed>();
+                                 return its->remotes_ ? its->remotes_->BeginStep() : std::vector<RemoteUpload::Landed>();
                                }};
   std::vector<bool> is_settled;
   for (const std::unique_ptr<UsedDevice>& one : devices.used()) {
@@ -173,26 +172,25 @@ bool JoinedDevices::RemotesPay(const DevicePart& devices, const SlotPart& slots)
   return false;
 }
 
-Status JoinedDevices::BringToRemotes(const DevicePart& devices, const SlotPart& slots) {
+Status JoinedDevices::BringToRemotes(DevicePart& devices, const SlotPart& slots) {
   std::vector<uint64_t> room;
-  std::vector<uint32_t> numbers;
-  std::vector<RemoteUpload::Host> hosts;
+  std::vector<RemoteSide::Host> hosts;
   for (uint32_t d = 0; d < devices.used().size(); ++d) {
-    const UsedDevice& one = *devices.used()[d];
+    UsedDevice& one = *devices.used()[d];
     if (one.worker == nullptr) continue;
     room.push_back(std::reduce(one.slots.begin(), one.slots.end()));
-    numbers.push_back(d);
-    hosts.push_back({.worker = one.worker.get()});
+    hosts.push_back({.device = d,
+                     .worker = &one.worker,
+                     .launcher = one.launcher,
+                     .reach = [&devices, &one] { return devices.ReachAgain(one); }});
   }
   if (hosts.empty() || !RemotesPay(devices, slots)) return {};
   const uint64_t kept = std::reduce(slots.slots().begin(), slots.slots().end());
-  const std::vector<std::vector<ExpertKey>> shares =
+  std::vector<std::vector<ExpertKey>> shares =
       SharesOf(opened_.catalog, devices.fill_first(), kept, room);
-  for (size_t h = 0; h < hosts.size(); ++h) {
-    hosts[h].experts = tier_->Settle(numbers[h], shares[h]);
-  }
-  TRY(upload_, RemoteUpload::Begin(opened_.catalog, opened_.paths(), std::move(hosts)));
-  while (has_fixed_costs() && !upload_->is_done()) {
+  for (size_t h = 0; h < hosts.size(); ++h) hosts[h].share = std::move(shares[h]);
+  TRY(remotes_, RemoteSide::Begin(opened_.catalog, opened_.paths(), *tier_, std::move(hosts)));
+  while (has_fixed_costs() && !remotes_->is_done()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return {};

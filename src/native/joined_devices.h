@@ -22,7 +22,7 @@
 #include "forward/experts/device_side.h"
 #include "native/device_part.h"
 #include "native/opened_model.h"
-#include "native/remote_upload.h"
+#include "native/remote_side.h"
 #include "native/slot_part.h"
 
 namespace moestro {
@@ -48,7 +48,8 @@ class JoinedDevices {
   Status Fill(std::span<const ExpertKey> first, const Progress& report);
   // Begins to bring remote hosts their experts, the most popular ones but for those that memory
   // keeps, if known. Where plans must not depend on timing it waits until they are there. kIo.
-  Status BringToRemotes(const DevicePart& devices, const SlotPart& slots);
+  // `devices` must outlive this.
+  Status BringToRemotes(DevicePart& devices, const SlotPart& slots);
   // Call before a step that decodes. Copies the experts of DeviceTier::FillByPrompt(). Ends early
   // at a stop, or after a long time if plans may depend on timing. A failed read is no error: a
   // layer that needs the expert reads it again.
@@ -68,7 +69,7 @@ class JoinedDevices {
   std::vector<std::unique_ptr<DeviceExperts>> experts_;  // [device]
   std::optional<DeviceSet> set_;
   std::unique_ptr<DeviceTier> tier_;
-  std::unique_ptr<RemoteUpload> upload_;  // null: no remote hosts
+  std::unique_ptr<RemoteSide> remotes_;  // null: no remote hosts
   std::unique_ptr<DeviceSide> side_;
 };
 

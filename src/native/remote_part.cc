@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Remote hosts among the devices beside the CPU.
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/log.h"
 #include "forward/experts/device_products.h"
+#include "native/catalog.h"
 #include "native/device_part.h"
 #include "native/expert_biases.h"
 #include "remote/remote_launcher.h"
@@ -79,11 +82,58 @@ Status DevicePart::AddRemotes() {
   return {};
 }
 
-Status DevicePart::OpenRemote(const RemoteHost& host) {
+Result<std::unique_ptr<WorkerProcess>> DevicePart::Reach(const RemoteHost& host) const {
   const RemoteOptions& remote = opened_.options.device.remote;
   TRY(const std::string address, ResolveHost(host, remote.takes_public));
-  TRY(auto worker, WorkerProcess::Start(remote.program, host.address(),
-                                        SetupFor(opened_, address, host.bytes), {}));
+  return WorkerProcess::Start(remote.program, host.address(),
+                              SetupFor(opened_, address, host.bytes), {});
+}
+
+Result<std::unique_ptr<WorkerProcess>> DevicePart::ReachAgain(const UsedDevice& host) const {
+  TRY(auto worker, Reach(host.host));
+  const std::span slots = std::span(worker->ready().slots).first(host.slots.size());
+  for (size_t f = 0; f < slots.size(); ++f) {
+    if (slots[f] < host.slots[f]) {
+      return Fail(Errc::kDevice, "the remote host {} has less memory than before", worker->host());
+    }
+  }
+  if (host.known.empty()) return worker;
+  TRY(const std::vector<float> now, KnownResults(*worker));
+  if (now == host.known) return worker;
+  return Fail(Errc::kDevice, "the remote host {} computes otherwise than before", worker->host());
+}
+
+// Stage: for an expert of each form, known rows x [rows][n_embd] -> y [rows][n_embd].
+Result<std::vector<float>> DevicePart::KnownResults(WorkerProcess& worker) const {
+  constexpr uint32_t kRows = 4;
+  const ExpertCatalog& catalog = opened_.catalog;
+  RemoteLauncher launcher(worker, catalog.forms, RemoteShapeOf(opened_));
+  TRY(const ExtentReader file, ExtentReader::Open(opened_.paths()));
+  std::vector<float> x(kRows * size_t{launcher.shape().n_embd});
+  for (size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i));
+  std::vector<float> all;
+  for (uint32_t form = 0; form < catalog.forms.size(); ++form) {
+    if (worker.ready().slots[form] == 0) continue;
+    TRY(const ExpertKey key, AnyExpertOf(catalog, form));
+    for (const Matrix matrix : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
+      if (launcher.BytesOf(form, matrix) == 0) continue;
+      TRY(const ExtentBytes read, file.Read(catalog.copy(key).matrix(matrix)));
+      TRY_STATUS(launcher.Write({.form = form, .matrix = matrix, .slot = {}}, read.bytes));
+    }
+    const LayerPlan plan{.n_rows = kRows};
+    std::vector<Launcher::Pair> pairs;
+    for (uint32_t r = 0; r < kRows; ++r) pairs.push_back({.pair = r, .row = r, .slot = {}});
+    std::vector<float> y(x.size());
+    launcher.Begin(plan, x.data(), y.data());
+    TRY_STATUS(launcher.Launch(form, pairs));
+    TRY_STATUS(launcher.Finish());
+    all.append_range(y);
+  }
+  return all;
+}
+
+Status DevicePart::OpenRemote(const RemoteHost& host) {
+  TRY(auto worker, Reach(host));
   const DeviceInfo info{.name = host.address(),
                         .description = "remote host",
                         .backend = "RPC",
@@ -94,6 +144,10 @@ Status DevicePart::OpenRemote(const RemoteHost& host) {
   used->plan.info = info;
   for (const uint64_t n : slots) used->computes.push_back(n > 0);
   used->slots.assign(slots.begin(), slots.end());
+  used->host = host;
+  if (opened_.options.device.remote.is_exact()) {
+    TRY(used->known, KnownResults(*worker));
+  }
   used->worker = std::move(worker);
   used_.push_back(std::move(used));
   return {};
@@ -101,9 +155,9 @@ Status DevicePart::OpenRemote(const RemoteHost& host) {
 
 Status DevicePart::TakeRemoteSlots(UsedDevice& host) const {
   const LaunchShape shape = RemoteShapeOf(opened_);
-  host.experts = std::make_unique<DeviceExperts>(
-      std::make_unique<RemoteLauncher>(*host.worker, opened_.catalog.forms, shape),
-      opened_.catalog);
+  auto launcher = std::make_unique<RemoteLauncher>(*host.worker, opened_.catalog.forms, shape);
+  host.launcher = launcher.get();
+  host.experts = std::make_unique<DeviceExperts>(std::move(launcher), opened_.catalog);
   host.plan.bytes = DeviceLauncher::WorkBytes(shape);
   for (size_t f = 0; f < host.slots.size(); ++f) {
     host.plan.slots += host.slots[f];

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <unordered_set>
 #include <utility>
 
@@ -67,23 +68,13 @@ std::vector<std::vector<ExpertKey>> SharesOf(const ExpertCatalog& catalog,
   return shares;
 }
 
-Result<std::unique_ptr<RemoteUpload>> RemoteUpload::Begin(const ExpertCatalog& catalog,
-                                                          const std::vector<std::string>& paths,
-                                                          std::vector<Host> hosts) {
+Result<std::unique_ptr<RemoteUpload>> RemoteUpload::Begin(
+    const ExpertCatalog& catalog, const std::vector<std::string>& paths, WorkerProcess& worker,
+    std::vector<DeviceTier::Promotion> experts) {
   TRY(ExtentReader reader, ExtentReader::Open(paths));
-  std::unique_ptr<RemoteUpload> upload(new RemoteUpload(catalog, std::move(reader)));
-  upload->hosts_ = std::move(hosts);
-  upload->n_running_ = upload->hosts_.size();
-  for (const Host& host : upload->hosts_) {
-    upload->threads_.emplace_back([its = upload.get(), &host] {
-      Caught([&] { its->Run(host); },
-             [&](std::string_view why) {
-               LogWarning("nothing more is brought to the remote host {}: {}", host.worker->host(),
-                          why);
-             });
-      --its->n_running_;
-    });
-  }
+  std::unique_ptr<RemoteUpload> upload(
+      new RemoteUpload(catalog, std::move(reader), worker, std::move(experts)));
+  upload->thread_ = std::jthread([its = upload.get()] { its->Run(); });
   return upload;
 }
 
@@ -94,41 +85,44 @@ std::vector<RemoteUpload::Landed> RemoteUpload::TakeLanded() {
   return std::exchange(landed_, {});
 }
 
-void RemoteUpload::Run(const Host& host) {
+// Every expert lands, or is said not to.
+void RemoteUpload::Run() {
   Status status;
-  std::span<const DeviceTier::Promotion> left = host.experts;
-  while (!left.empty() && !ends_) {
+  std::span<const DeviceTier::Promotion> left = experts_;
+  while (!left.empty()) {
     const auto other = std::ranges::find_if(left, [&](const DeviceTier::Promotion& one) {
       return one.key.layer != left.front().key.layer;
     });
     const auto layer = left.first(static_cast<size_t>(other - left.begin()));
     left = left.subspan(layer.size());
     if (status) {
-      status = Bring(*host.worker, layer);
-      if (!status && !ends_) LogWarning("{}; it gets no more experts", status.error().message);
+      status = Caught([&] { return Bring(layer); },
+                      [](std::string_view why) -> Status { return Fail(Errc::kIo, "{}", why); });
+      const bool is_news = !status && !ends_ && status.error().code != Errc::kDevice;
+      if (is_news) LogWarning("{}; {} gets no more experts", status.error().message, worker_.host());
     }
     const std::lock_guard lock(mutex_);
     for (const DeviceTier::Promotion& one : layer) {
       landed_.push_back({.expert = one, .is_there = status.has_value()});
     }
   }
+  is_done_ = true;
 }
 
-Status RemoteUpload::Bring(WorkerProcess& worker, std::span<const DeviceTier::Promotion> layer) {
+Status RemoteUpload::Bring(std::span<const DeviceTier::Promotion> layer) {
   for (const Matrix matrix : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
-    TRY_STATUS(BringMatrices(worker, matrix, layer));
+    TRY_STATUS(BringMatrices(matrix, layer));
   }
   return {};
 }
 
 // Stage: matrices of consecutive slots, one behind the other, in pieces of kUploadBytes.
-Status RemoteUpload::BringMatrices(WorkerProcess& worker, Matrix matrix,
-                                   std::span<const DeviceTier::Promotion> layer) {
+Status RemoteUpload::BringMatrices(Matrix matrix, std::span<const DeviceTier::Promotion> layer) {
   WriteMessage piece{.matrix = matrix};
   const auto send = [&]() -> Status {
     if (piece.bytes == 0) return {};
     if (ends_) return Fail(Errc::kInterrupted, "stopped on request");
-    TRY_STATUS(worker.Write(piece));
+    TRY_STATUS(worker_.Write(piece));
     piece.bytes = 0;
     return {};
   };
@@ -152,7 +146,7 @@ Status RemoteUpload::BringMatrices(WorkerProcess& worker, Matrix matrix,
         piece.offset = done;
       }
       const uint64_t n = std::min(read.bytes.size() - done, kUploadBytes - piece.bytes);
-      std::memcpy(worker.upload() + piece.bytes, read.bytes.data() + done, n);
+      std::memcpy(worker_.upload() + piece.bytes, read.bytes.data() + done, n);
       piece.bytes += n;
       done += n;
     }

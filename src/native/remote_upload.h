@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
-// Brings each remote host its share of every layer's experts while steps run: from the disk, layer
-// by layer, in pieces as large as a server keeps on its own disk. A thread for each host.
+// Brings a remote host its share of every layer's experts while steps run: from the disk, layer by
+// layer, in pieces as large as a server keeps on its own disk.
 //
-// Thread rule: the engine thread calls.
+// Thread rule: the engine thread calls; a thread of its own reads and sends.
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -34,40 +34,43 @@ std::vector<std::vector<ExpertKey>> SharesOf(const ExpertCatalog& catalog,
 
 class RemoteUpload {
  public:
-  struct Host {
-    WorkerProcess* worker = nullptr;
-    std::vector<DeviceTier::Promotion> experts = {};  // grouped by layer
-  };
-  // Begins. All must outlive this. kIo.
+  using Landed = DeviceSide::Options::Settled;  // not there: the host or the disk failed
+
+  // Begins. experts: grouped by layer. All must outlive this. kIo.
   static Result<std::unique_ptr<RemoteUpload>> Begin(const ExpertCatalog& catalog,
                                                      const std::vector<std::string>& paths,
-                                                     std::vector<Host> hosts);
+                                                     WorkerProcess& worker,
+                                                     std::vector<DeviceTier::Promotion> experts);
   RemoteUpload(const RemoteUpload&) = delete;
   RemoteUpload& operator=(const RemoteUpload&) = delete;
   ~RemoteUpload();  // ends what is under way
 
-  using Landed = DeviceSide::Options::Settled;  // not there: the host or the disk failed
-  // Whole layers of a host, since the last call.
+  // Whole layers, since the last call.
   std::vector<Landed> TakeLanded();
-  bool is_done() const { return n_running_ == 0; }
+  // Nothing more will land but what TakeLanded() has not given yet.
+  bool is_done() const { return is_done_; }
 
  private:
-  RemoteUpload(const ExpertCatalog& catalog, ExtentReader reader)
-      : catalog_(catalog), reader_(std::move(reader)) {}
-  void Run(const Host& host);
+  RemoteUpload(const ExpertCatalog& catalog, ExtentReader reader, WorkerProcess& worker,
+               std::vector<DeviceTier::Promotion> experts)
+      : catalog_(catalog),
+        reader_(std::move(reader)),
+        worker_(worker),
+        experts_(std::move(experts)) {}
+  void Run();
   // Experts of one layer.
-  Status Bring(WorkerProcess& worker, std::span<const DeviceTier::Promotion> layer);
-  Status BringMatrices(WorkerProcess& worker, Matrix matrix,
-                       std::span<const DeviceTier::Promotion> layer);
+  Status Bring(std::span<const DeviceTier::Promotion> layer);
+  Status BringMatrices(Matrix matrix, std::span<const DeviceTier::Promotion> layer);
 
   const ExpertCatalog& catalog_;
   const ExtentReader reader_;
+  WorkerProcess& worker_;
+  const std::vector<DeviceTier::Promotion> experts_;
   std::atomic<bool> ends_ = false;
-  std::atomic<size_t> n_running_ = 0;
+  std::atomic<bool> is_done_ = false;
   std::mutex mutex_;
   std::vector<Landed> landed_;  // under mutex_
-  std::vector<Host> hosts_;
-  std::vector<std::jthread> threads_;  // last: they use the others
+  std::jthread thread_;         // last: it uses the others
 };
 
 }  // namespace moestro

@@ -11,7 +11,7 @@ namespace moestro {
 
 RemoteLauncher::RemoteLauncher(WorkerProcess& worker, std::span<const CopyForm> forms,
                                const LaunchShape& shape)
-    : worker_(worker),
+    : worker_(&worker),
       forms_(forms.begin(), forms.end()),
       shape_(shape),
       info_{.name = worker.host(),
@@ -20,6 +20,12 @@ RemoteLauncher::RemoteLauncher(WorkerProcess& worker, std::span<const CopyForm> 
             .kind = DeviceKind::kRemote,
             .memory_free = worker.ready().memory_free} {
   shape_.most_pairs = kWorkerPairs;
+}
+
+void RemoteLauncher::Take(WorkerProcess& worker) {
+  worker_ = &worker;
+  flights_.clear();
+  next_flight_ = 0;
 }
 
 void RemoteLauncher::Begin(const LayerPlan& plan, const float* ffn_in, float* results) {
@@ -37,12 +43,12 @@ Status RemoteLauncher::Launch(uint32_t form, std::span<const Pair> pairs) {
   Flight flight{.number = next_flight_++ % kWorkerFlights};
   for (size_t i = 0; i < pairs.size(); ++i) {
     flight.pairs.push_back(pairs[i].pair);
-    worker_.slots(flight.number)[i] = static_cast<int32_t>(pairs[i].slot.value);
+    worker_->slots(flight.number)[i] = static_cast<int32_t>(pairs[i].slot.value);
     if (i > 0 && is_one_row) continue;
-    std::memcpy(worker_.x(flight.number) + i * width, ffn_in_ + pairs[i].row * width,
+    std::memcpy(worker_->x(flight.number) + i * width, ffn_in_ + pairs[i].row * width,
                 width * sizeof(float));
   }
-  TRY_STATUS(worker_.Launch({.flight = flight.number,
+  TRY_STATUS(worker_->Launch({.flight = flight.number,
                              .form = form,
                              .n_pairs = static_cast<uint32_t>(pairs.size()),
                              .is_one_row = is_one_row}));
@@ -54,10 +60,10 @@ Status RemoteLauncher::Launch(uint32_t form, std::span<const Pair> pairs) {
 Status RemoteLauncher::CollectOldest() {
   const Flight flight = std::move(flights_.front());
   flights_.erase(flights_.begin());
-  TRY_STATUS(worker_.AwaitLaunch());
+  TRY_STATUS(worker_->AwaitLaunch());
   const size_t width = shape_.n_embd;
   for (size_t i = 0; i < flight.pairs.size(); ++i) {
-    std::memcpy(results_ + flight.pairs[i] * width, worker_.y(flight.number) + i * width,
+    std::memcpy(results_ + flight.pairs[i] * width, worker_->y(flight.number) + i * width,
                 width * sizeof(float));
   }
   return {};
@@ -72,7 +78,7 @@ Status RemoteLauncher::Finish() {
 // Replies that are not taken would be taken for those of later launches.
 void RemoteLauncher::Abandon() {
   for (; !flights_.empty(); flights_.erase(flights_.begin())) {
-    if (!worker_.AwaitLaunch()) flights_.resize(1);
+    if (!worker_->AwaitLaunch()) flights_.resize(1);
   }
   plan_ = nullptr;
 }
@@ -91,8 +97,8 @@ Status RemoteLauncher::Write(const Target& to, std::span<const std::byte> bytes)
   uint64_t offset = to.offset;
   while (!bytes.empty()) {
     const auto piece = bytes.first(std::min<size_t>(bytes.size(), kUploadBytes));
-    std::memcpy(worker_.upload(), piece.data(), piece.size());
-    TRY_STATUS(worker_.Write({.form = to.form,
+    std::memcpy(worker_->upload(), piece.data(), piece.size());
+    TRY_STATUS(worker_->Write({.form = to.form,
                               .matrix = to.matrix,
                               .slot = to.slot.value,
                               .offset = offset,
@@ -104,7 +110,7 @@ Status RemoteLauncher::Write(const Target& to, std::span<const std::byte> bytes)
 }
 
 Status RemoteLauncher::Read(const Target&, std::span<std::byte>) const {
-  return Fail(Errc::kUnsupported, "experts are not read back from {}", worker_.host());
+  return Fail(Errc::kUnsupported, "experts are not read back from {}", worker_->host());
 }
 
 }  // namespace moestro

@@ -22,8 +22,11 @@ namespace moestro {
 
 class RemoteLauncher final : public Launcher {
  public:
-  // forms: of the slots there. `worker` must outlive this.
+  // forms: of the slots there. `worker` must outlive this, or the next Take().
   RemoteLauncher(WorkerProcess& worker, std::span<const CopyForm> forms, const LaunchShape& shape);
+
+  // The host is back, with another worker. REQUIRES: between two layers.
+  void Take(WorkerProcess& worker);
 
   const DeviceInfo& info() const override { return info_; }
   const LaunchShape& shape() const override { return shape_; }
@@ -43,7 +46,7 @@ class RemoteLauncher final : public Launcher {
   };
   Status CollectOldest();
 
-  WorkerProcess& worker_;
+  WorkerProcess* worker_;
   std::vector<CopyForm> forms_;
   LaunchShape shape_;
   DeviceInfo info_;

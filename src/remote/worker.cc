@@ -2,7 +2,6 @@
 #include "remote/worker.h"
 
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -21,6 +20,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -237,15 +237,25 @@ void RemoteWorker::Serve() {
   }
 }
 
+// Ends this process with the engine's, also while ggml's client waits for the host.
+void EndWithTheEngine() {
+  std::thread([] {
+    pollfd engine{.fd = kWorkerLaunches, .events = 0, .revents = 0};
+    while (poll(&engine, 1, -1) < 0 && errno == EINTR) {
+    }
+    _exit(0);
+  }).detach();
+}
+
 }  // namespace
 
 int RemoteWorkerMain() {
   signal(SIGPIPE, SIG_IGN);          // so ggml's client says what ended it
   signal(SIGINT, SIG_IGN);           // a terminal sends it to every process; the engine's decides
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // also while ggml's client waits for the host
   setenv("GGML_NO_BACKTRACE", "1", 1);
   const rlimit no_core{};
   setrlimit(RLIMIT_CORE, &no_core);
+  EndWithTheEngine();
   WorkerSetup setup;
   if (!Receive(kWorkerLaunches, setup) || setup.n_forms > kMostWorkerForms) return 2;
   return Caught(

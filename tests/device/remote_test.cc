@@ -235,6 +235,55 @@ TEST_F(RemoteTest, AServerThatIsKilledCostsTimeAndNothingElse) {
   }
 }
 
+TEST_F(RemoteTest, AHostThatComesBackIsUsedAgain) {
+  Serve(1);
+  const std::string model = Model("qwen3moe", "Q8_0");
+  const auto engine = NativeEngine::Open(model, With(Here(30.0), 64 * kMiB));
+  ASSERT_TRUE(engine) << engine.error().message;
+  Land(**engine);
+  const uint16_t port = servers_[0]->port();
+  servers_.clear();
+  const Decoded alone = Decode(NativeEngine::Open(model, Here(30.0)), 2);
+  ExpectEqual(Decode(engine, 2), alone);
+  servers_.push_back(std::make_unique<RpcServer>(port));
+  const uint64_t before = (*engine)->learned().device.on_device;
+  for (int i = 0; i < 200 && (*engine)->learned().device.on_device == before; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ExpectEqual(Decode(engine, 1, 1), Decode(engine, 1, 1));
+  }
+  EXPECT_GT((*engine)->learned().device.on_device, before);
+  ExpectEqual(Decode(engine, 2), alone);
+}
+
+TEST_F(RemoteTest, AStopWhileExpertsAreOnTheirWayHoldsNoStepUp) {
+  Serve(1);
+  const std::string model = Model("qwen3moe", "Q8_0");
+  const Decoded alone = Decode(NativeEngine::Open(model, Here(30.0)), 2);
+  const auto engine = NativeEngine::Open(model, With(Here(30.0), 64 * kMiB));
+  ASSERT_TRUE(engine) << engine.error().message;
+  servers_[0]->Stop();
+  const auto start = std::chrono::steady_clock::now();
+  ExpectEqual(Decode(engine, 2), alone);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  servers_[0]->GoOn();
+}
+
+// Words of the planner: a host that takes longer than what it saves stays unused.
+TEST_F(RemoteTest, AHostThatDoesNotPayIsLeftUnusedAndTheTextSaysWhy) {
+  Serve(1);
+  const std::string model = Model("olmoe", "Q8_0");
+  EngineOptions options = With(Here(100.0), 64 * kMiB);  // memory has all
+  options.device.remote.is_always = false;
+  ::testing::internal::CaptureStderr();
+  const auto engine = NativeEngine::Open(model, options);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(engine) << engine.error().message;
+  EXPECT_TRUE(said.contains("--remote-always")) << said;
+  EXPECT_TRUE(said.contains(" ms with " + servers_[0]->address())) << said;
+  ExpectEqual(Decode(engine, 2), Decode(NativeEngine::Open(model, Here(100.0)), 2));
+  EXPECT_EQ((*engine)->learned().device.on_device, 0U);
+}
+
 TEST_F(RemoteTest, AStoppedServerHoldsNoStepUpForLong) {
   Serve(1);
   const std::string model = Model("qwen3moe", "Q8_0");

@@ -28,7 +28,7 @@ std::string RpcServer::Program() {
   return {};
 }
 
-RpcServer::RpcServer() : port_(SocketClient::FreePort()) {
+RpcServer::RpcServer(uint16_t at) : port_(at > 0 ? at : SocketClient::FreePort()) {
   const std::string program = Program();
   const std::string port = std::to_string(port_);
   process_ = fork();

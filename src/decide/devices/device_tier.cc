@@ -491,4 +491,13 @@ void DeviceTier::Settled(const Promotion& settled, bool has_landed) {
   its.Unpin(settled.slot);
 }
 
+void DeviceTier::ComesBack(uint32_t device) {
+  CHECK(is_settled(device));
+  for (std::optional<SlotTable>& its : parts_.tables[device]) {
+    if (!its) continue;
+    for (const ExpertKey key : its->keys()) its->Drop(key);
+  }
+  is_on_[device] = true;
+}
+
 }  // namespace moestro

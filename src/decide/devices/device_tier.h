@@ -164,6 +164,9 @@ class DeviceTier {
   std::vector<Promotion> Settle(uint32_t device, std::span<const ExpertKey> experts);
   // False: the expert did not get there, and never will.
   void Settled(const Promotion& settled, bool has_landed);
+  // The device is back and empty, after TurnOff() or not. Call between steps, when every settled
+  // expert has got there or not.
+  void ComesBack(uint32_t device);
 
   // No expert runs on that device any more; the other devices go on.
   void TurnOff(uint32_t device) { is_on_[device] = false; }
