@@ -93,7 +93,8 @@ Result<std::unique_ptr<JoinedDevices>> JoinedDevices::Join(const OpenedModel& op
                            .lost = [](const std::string& why) { LogWarning("{}", why); },
                            .take_settled =
                                [its = joined.get()] {
-                                 return its->remotes_ ? its->remotes_->BeginStep() : std::vector<RemoteUpload::Landed>();
+                                 return its->remotes_ ? its->remotes_->BeginStep()
+                                                      : std::vector<RemoteUpload::Landed>();
                                }};
   std::vector<bool> is_settled;
   for (const std::unique_ptr<UsedDevice>& one : devices.used()) {
@@ -179,10 +180,10 @@ Status JoinedDevices::BringToRemotes(DevicePart& devices, const SlotPart& slots)
     UsedDevice& one = *devices.used()[d];
     if (one.worker == nullptr) continue;
     room.push_back(std::reduce(one.slots.begin(), one.slots.end()));
-    hosts.push_back({.device = d,
-                     .worker = &one.worker,
-                     .launcher = one.launcher,
-                     .reach = [&devices, &one] { return devices.ReachAgain(one); }});
+    hosts.push_back(
+        {.device = d, .worker = &one.worker, .launcher = one.launcher, .reach = [&devices, &one] {
+           return devices.ReachAgain(one);
+         }});
   }
   if (hosts.empty() || !RemotesPay(devices, slots)) return {};
   const uint64_t kept = std::reduce(slots.slots().begin(), slots.slots().end());

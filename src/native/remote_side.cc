@@ -93,9 +93,8 @@ void RemoteSide::LookAfter(Running& one) {
 }
 
 bool RemoteSide::is_done() const {
-  return std::ranges::all_of(hosts_, [](const Running& one) {
-    return one.upload == nullptr || one.upload->is_done();
-  });
+  return std::ranges::all_of(
+      hosts_, [](const Running& one) { return one.upload == nullptr || one.upload->is_done(); });
 }
 
 }  // namespace moestro

@@ -30,7 +30,7 @@ namespace moestro {
 class RemoteSide {
  public:
   struct Host {
-    uint32_t device = 0;                             // its number in plans
+    uint32_t device = 0;                               // its number in plans
     std::unique_ptr<WorkerProcess>* worker = nullptr;  // is replaced when the host comes back
     RemoteLauncher* launcher = nullptr;
     std::vector<ExpertKey> share = {};  // grouped by layer

@@ -81,6 +81,7 @@ Result<std::unique_ptr<RemoteUpload>> RemoteUpload::Begin(
 RemoteUpload::~RemoteUpload() { ends_ = true; }
 
 std::vector<RemoteUpload::Landed> RemoteUpload::TakeLanded() {
+  if (!is_done_) return {};
   const std::lock_guard lock(mutex_);
   return std::exchange(landed_, {});
 }
@@ -99,7 +100,8 @@ void RemoteUpload::Run() {
       status = Caught([&] { return Bring(layer); },
                       [](std::string_view why) -> Status { return Fail(Errc::kIo, "{}", why); });
       const bool is_news = !status && !ends_ && status.error().code != Errc::kDevice;
-      if (is_news) LogWarning("{}; {} gets no more experts", status.error().message, worker_.host());
+      if (is_news)
+        LogWarning("{}; {} gets no more experts", status.error().message, worker_.host());
     }
     const std::lock_guard lock(mutex_);
     for (const DeviceTier::Promotion& one : layer) {

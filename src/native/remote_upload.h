@@ -45,7 +45,8 @@ class RemoteUpload {
   RemoteUpload& operator=(const RemoteUpload&) = delete;
   ~RemoteUpload();  // ends what is under way
 
-  // Whole layers, since the last call.
+  // All of them at once, when nothing more is on its way: a launch would wait for the piece that is
+  // on the wire, 0.14 s at 1 Gbit/s, in each layer.
   std::vector<Landed> TakeLanded();
   // Nothing more will land but what TakeLanded() has not given yet.
   bool is_done() const { return is_done_; }

@@ -49,9 +49,9 @@ Status RemoteLauncher::Launch(uint32_t form, std::span<const Pair> pairs) {
                 width * sizeof(float));
   }
   TRY_STATUS(worker_->Launch({.flight = flight.number,
-                             .form = form,
-                             .n_pairs = static_cast<uint32_t>(pairs.size()),
-                             .is_one_row = is_one_row}));
+                              .form = form,
+                              .n_pairs = static_cast<uint32_t>(pairs.size()),
+                              .is_one_row = is_one_row}));
   flights_.push_back(std::move(flight));
   return {};
 }
@@ -99,10 +99,10 @@ Status RemoteLauncher::Write(const Target& to, std::span<const std::byte> bytes)
     const auto piece = bytes.first(std::min<size_t>(bytes.size(), kUploadBytes));
     std::memcpy(worker_->upload(), piece.data(), piece.size());
     TRY_STATUS(worker_->Write({.form = to.form,
-                              .matrix = to.matrix,
-                              .slot = to.slot.value,
-                              .offset = offset,
-                              .bytes = piece.size()}));
+                               .matrix = to.matrix,
+                               .slot = to.slot.value,
+                               .offset = offset,
+                               .bytes = piece.size()}));
     offset += piece.size();
     bytes = bytes.subspan(piece.size());
   }

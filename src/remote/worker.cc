@@ -250,8 +250,8 @@ void EndWithTheEngine() {
 }  // namespace
 
 int RemoteWorkerMain() {
-  signal(SIGPIPE, SIG_IGN);          // so ggml's client says what ended it
-  signal(SIGINT, SIG_IGN);           // a terminal sends it to every process; the engine's decides
+  signal(SIGPIPE, SIG_IGN);  // so ggml's client says what ended it
+  signal(SIGINT, SIG_IGN);   // a terminal sends it to every process; the engine's decides
   setenv("GGML_NO_BACKTRACE", "1", 1);
   const rlimit no_core{};
   setrlimit(RLIMIT_CORE, &no_core);

@@ -82,7 +82,8 @@ class Direction {
       if (n <= 0) break;
       room_.wait(lock, [this] { return queued_ < kMostQueued; });
       queued_ += static_cast<size_t>(n);
-      pieces_.push_back({.due = Clock::now() + delay_, .bytes = {buffer.data(), buffer.data() + n}});
+      pieces_.push_back(
+          {.due = Clock::now() + delay_, .bytes = {buffer.data(), buffer.data() + n}});
       lock.unlock();
       arrived_.notify_one();
     }
