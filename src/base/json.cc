@@ -139,8 +139,10 @@ class LimitedText {
   using pointer = const char*;
   using reference = const char&;
 
-  LimitedText(const char* at, const char* end, const WorkLimit& limit)
-      : at_(at), end_(end), stop_(at + std::min(kStep, end - at)), limit_(&limit) {}
+  LimitedText(std::string_view text, const WorkLimit& limit)
+      : at_(text.data()), end_(at_ + text.size()), limit_(&limit) {
+    stop_ = at_ + std::min(kStep, end_ - at_);
+  }
 
   reference operator*() const { return *at_; }
   LimitedText& operator++() {
@@ -159,7 +161,7 @@ class LimitedText {
 
   const char* at_;
   const char* end_;
-  const char* stop_;  // where the limit is asked next
+  const char* stop_ = nullptr;  // where the limit is asked next
   const WorkLimit* limit_;
 };
 
@@ -201,9 +203,8 @@ Result<Json> Json::Parse(std::string_view text, size_t most_values, const WorkLi
     return Fail(Errc::kInvalidRequest, "not JSON: mistake at byte {}", zero + 1);
   }
   TreeBuilder builder(most_values);
-  const char* end = text.data() + text.size();
-  const bool is_json = Value::sax_parse(LimitedText(text.data(), end, limit),
-                                        LimitedText(end, end, limit), &builder);
+  const LimitedText end(text.substr(text.size()), limit);
+  const bool is_json = Value::sax_parse(LimitedText(text, limit), end, &builder);
   TRY_STATUS(limit.status());  // a text that ended early may be JSON, too
   if (!is_json) return Fail(Errc::kInvalidRequest, "{}", builder.error());
   return Json(std::make_unique<Impl>(std::move(builder.root())));

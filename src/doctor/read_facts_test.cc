@@ -186,7 +186,7 @@ TEST(ReadFactsOfThisMachine, AreThere) {
   EXPECT_EQ(facts.folders[1].path, "/no/folder/of-a-hub");
 }
 
-TEST(ReadFacts, AFileInAFoldersPlaceTakesNoModels) {
+TEST(ReadFolderFacts, AFileInAFoldersPlaceTakesNoModels) {
   const TempFolder folder;
   const std::string file = (folder.path() / "hub").string();
   std::ofstream(file) << "no folder";
