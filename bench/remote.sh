@@ -41,7 +41,7 @@ run() {
   sync
   echo 3 > /proc/sys/vm/drop_caches
   (echo $BASHPID > $throttle/cgroup.procs
-   exec "$build/moestro" bench "$model" --ram "$ram" -p 16 --warmup $warmup -n 24 --cold --json "$@")
+   exec "$build/moestro" bench "$model" --ram "$ram" -p 16 --warmup 32 -n 24 --cold --json "$@")
 }
 number() { python3 -c 'import json,sys; print(json.load(sys.stdin)["decode_tps"])'; }
 median() { sort -g | awk '{a[NR]=$1} END {print a[int((NR+1)/2)]}'; }
@@ -52,7 +52,6 @@ for net in "1gbit 100" "10gbit 50"; do
   tc qdisc replace dev ${link}0 root tbf rate $rate burst 256kb latency 50ms
   ip netns exec $ns tc qdisc replace dev ${link}1 root tbf rate $rate burst 256kb latency 50ms
   for disk in 300000000 1000000000; do
-    warmup=$((disk / 10000000 + 10))  # until the host has its share
     echo "$device $disk" > $throttle/blkio.throttle.read_bps_device
     without=() with=()
     for ((pair = 0; pair < pairs; ++pair)); do

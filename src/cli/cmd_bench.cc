@@ -98,6 +98,7 @@ void Idle(double seconds, Engine& engine) {
 // Fills the slots, by reading or by evaluating and forgetting other tokens than those measured.
 Status WarmUp(const BenchOptions& options, Engine& engine) {
   if (options.preload) TRY_STATUS(engine.Preload());
+  engine.AwaitHosts();
   if (options.warmup == 0) return {};
   Sequence other = engine.NewSequence();
   TRY_STATUS(Append(engine, other,

@@ -150,6 +150,9 @@ class Engine {
   // Reads every expert into its slot, so that no expert is missing from then on. kInvalidRequest
   // when the slots do not hold them all.
   virtual Status Preload() = 0;
+  // Waits until remote hosts have their experts, which come to them while steps run: for what
+  // counts afterwards.
+  virtual void AwaitHosts() {}
   // Between steps, while the caller has nothing to compute: goes on with reads that no step waits
   // for, for some milliseconds. False: there is nothing to do.
   virtual bool WorkWhileIdle() { return false; }

@@ -191,10 +191,14 @@ Status JoinedDevices::BringToRemotes(DevicePart& devices, const SlotPart& slots)
       SharesOf(opened_.catalog, devices.fill_first(), kept, room);
   for (size_t h = 0; h < hosts.size(); ++h) hosts[h].share = std::move(shares[h]);
   TRY(remotes_, RemoteSide::Begin(opened_.catalog, opened_.paths(), *tier_, std::move(hosts)));
-  while (has_fixed_costs() && !remotes_->is_done()) {
+  if (has_fixed_costs()) AwaitRemotes();
+  return {};
+}
+
+void JoinedDevices::AwaitRemotes() const {
+  while (remotes_ && !remotes_->is_done()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  return {};
 }
 
 void JoinedDevices::FillByPrompt(StopSignal& stop, bool is_repeatable, const Progress& report) {

@@ -50,6 +50,8 @@ class JoinedDevices {
   // keeps, if known. Where plans must not depend on timing it waits until they are there. kIo.
   // `devices` must outlive this.
   Status BringToRemotes(DevicePart& devices, const SlotPart& slots);
+  // Waits until nothing is on its way to a remote host; the next step knows what is there.
+  void AwaitRemotes() const;
   // Call before a step that decodes. Copies the experts of DeviceTier::FillByPrompt(). Ends early
   // at a stop, or after a long time if plans may depend on timing. A failed read is no error: a
   // layer that needs the expert reads it again.

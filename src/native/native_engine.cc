@@ -223,6 +223,10 @@ Status NativeEngine::MakeUp(const Sequence& sequence, std::span<const Token> tok
   return r.runner->MakeUp(sequence.id(), tokens, seed);
 }
 
+void NativeEngine::AwaitHosts() {
+  if (running_->joined) running_->joined->AwaitRemotes();
+}
+
 Status NativeEngine::Preload() {
   TRY_STATUS(CheckParts());
   return running_->slots->ReadAll(lasting_->report);

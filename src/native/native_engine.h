@@ -45,6 +45,7 @@ class NativeEngine final : public Engine {
   const std::optional<Error>& closed() const override;
   void RequestStop() override;
   Status Preload() override;
+  void AwaitHosts() override;
   bool WorkWhileIdle() override;
   Result<KvOrigin> kv_origin() override;
   Status SaveSequence(const Sequence& sequence, const std::string& notes,

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/caught.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "remote/worker_messages.h"
 
@@ -88,6 +89,7 @@ std::vector<RemoteUpload::Landed> RemoteUpload::TakeLanded() {
 
 // Every expert lands, or is said not to.
 void RemoteUpload::Run() {
+  const double start = SteadySeconds();
   Status status;
   std::span<const DeviceTier::Promotion> left = experts_;
   while (!left.empty()) {
@@ -107,6 +109,10 @@ void RemoteUpload::Run() {
     for (const DeviceTier::Promotion& one : layer) {
       landed_.push_back({.expert = one, .is_there = status.has_value()});
     }
+  }
+  if (status) {
+    LogInfo("the remote host {} has its {} experts, after {:.1f} s", worker_.host(),
+            experts_.size(), SteadySeconds() - start);
   }
   is_done_ = true;
 }

@@ -77,18 +77,15 @@ class RemoteTest : public ::testing::Test {
     ASSERT_FALSE(a.logits.empty());
     EXPECT_TRUE(a.logits == b.logits);
   }
-  // Until every host has what it will get.
+  // Until every host has what it will get, and the engine knows.
   static void Land(NativeEngine& engine) {
-    for (int i = 0; i < 400 && engine.learned().device.on_device == 0; ++i) {
-      Sequence sequence = engine.NewSequence();
-      const Status stepped =
-          engine.Step(RowsOf(sequence, std::vector<Token>{1, 2}, RowKind::kPrompt));
-      ASSERT_TRUE(stepped) << stepped.error().message;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
+    engine.AwaitHosts();
+    Sequence sequence = engine.NewSequence();
+    const Status stepped =
+        engine.Step(RowsOf(sequence, std::vector<Token>{1, 2}, RowKind::kPrompt));
+    ASSERT_TRUE(stepped) << stepped.error().message;
     EXPECT_GT(engine.learned().device.on_device, 0U);
   }
-
   // Takes connections, and says one thing or nothing.
   class Listener {
    public:
