@@ -13,7 +13,7 @@
 #include <string>
 #include <system_error>
 
-#include "base/format.h"
+#include "base/result.h"
 #include "base/text.h"
 #include "device/backend_calls.h"
 

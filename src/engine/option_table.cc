@@ -274,37 +274,6 @@ std::vector<OptionRow> DeviceRows() {
                   .counts = Counts::kSlots},
                  SetVram, VramText),
       NamedOption(
-          {.flag = "--remote",
-           .value = "HOST:PORT[=SIZE],...",
-           .help = "machines that run 'ggml-rpc-server' and hold a share of every layer's experts "
-                   "(docs/remote.md); SIZE: what may be taken there",
-           .usual = "none",
-           .part = kPart,
-           .counts = Counts::kDevice,
-           .is_resolved = true},
-          [](auto& o) -> auto& { return o.device.remote.hosts; },
-          [](const std::string& text) { return ParseRemoteHosts(text); },
-          [](const std::vector<RemoteHost>& hosts) { return ToText(hosts); }),
-      SwitchOption({.flag = "--remote-inexact",
-                    .help = "experts here are computed by the fastest kernels, and results differ "
-                            "from those without hosts by rounding",
-                    .part = kPart,
-                    .needs = "--remote",
-                    .counts = Counts::kDevice},
-                   [](auto& o) -> auto& { return o.device.remote.is_inexact; }),
-      SwitchOption({.flag = "--remote-always",
-                    .help = "hosts compute what they have, though this machine's disk may be "
-                            "quicker",
-                    .part = kPart,
-                    .needs = "--remote"},
-                   [](auto& o) -> auto& { return o.device.remote.is_always; }),
-      SwitchOption({.flag = "--remote-insecure",
-                    .help = "also hosts of no private network: what goes there is not encrypted, "
-                            "and anybody on the way may change it",
-                    .part = kPart,
-                    .needs = "--remote"},
-                   [](auto& o) -> auto& { return o.device.remote.takes_public; }),
-      NamedOption(
           {.flag = "--place",
            .value = "auto|gpu-centric|cooperative|cpu",
            .help = "where an expert is computed",
@@ -345,6 +314,43 @@ std::vector<OptionRow> DeviceRows() {
                   .counts = Counts::kDevice,
                   .is_resolved = true},
                  [](auto& o) -> auto& { return o.device.latency_model; }),
+  };
+}
+
+std::vector<OptionRow> RemoteRows() {
+  constexpr OptionPart kPart = OptionPart::kDevice;
+  return {
+      NamedOption(
+          {.flag = "--remote",
+           .value = "HOST:PORT[=SIZE],...",
+           .help = "machines that run 'ggml-rpc-server' and hold a share of every layer's experts "
+                   "(docs/remote.md); SIZE: what may be taken there",
+           .usual = "none",
+           .part = kPart,
+           .counts = Counts::kDevice,
+           .is_resolved = true},
+          [](auto& o) -> auto& { return o.device.remote.hosts; },
+          [](const std::string& text) { return ParseRemoteHosts(text); },
+          [](const std::vector<RemoteHost>& hosts) { return ToText(hosts); }),
+      SwitchOption({.flag = "--remote-inexact",
+                    .help = "experts here are computed by the fastest kernels, and results differ "
+                            "from those without hosts by rounding",
+                    .part = kPart,
+                    .needs = "--remote",
+                    .counts = Counts::kDevice},
+                   [](auto& o) -> auto& { return o.device.remote.is_inexact; }),
+      SwitchOption({.flag = "--remote-always",
+                    .help = "hosts compute what they have, though this machine's disk may be "
+                            "quicker",
+                    .part = kPart,
+                    .needs = "--remote"},
+                   [](auto& o) -> auto& { return o.device.remote.is_always; }),
+      SwitchOption({.flag = "--remote-insecure",
+                    .help = "also hosts of no private network: what goes there is not encrypted, "
+                            "and anybody on the way may change it",
+                    .part = kPart,
+                    .needs = "--remote"},
+                   [](auto& o) -> auto& { return o.device.remote.takes_public; }),
   };
 }
 
@@ -488,7 +494,7 @@ std::vector<OptionRow> LittleRows() {
 std::vector<OptionRow> AllRows() {
   std::vector<OptionRow> rows;
   for (std::vector<OptionRow> part :
-       {MachineRows(), DeviceRows(), CopyRows(), LossyRows(), LittleRows()}) {
+       {MachineRows(), DeviceRows(), RemoteRows(), CopyRows(), LossyRows(), LittleRows()}) {
     std::ranges::move(part, std::back_inserter(rows));
   }
   return rows;
