@@ -4,7 +4,6 @@
 #include <ggml-backend.h>
 #include <ggml.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
