@@ -26,6 +26,7 @@ constexpr int kLookEveryMicroseconds = 100000;  // whose time is over
 // Of the time that a connection stays, what clients are told: they shall be the ones who close.
 constexpr double kPromised = 0.9;
 constexpr const char* kIdHeader = "X-Request-Id";
+constexpr const char* kSessionHeader = "X-Session-Id";
 constexpr const char* kContinue = "100-continue";
 constexpr std::string_view kEvents = "text/event-stream";
 
@@ -305,6 +306,8 @@ void HttpServer::Impl::EndHead(const httplib::Request& request, httplib::Respons
   exchange.record.status = reply.status;
   if (exchange.record.id.empty()) exchange.record.id = RequestId("");  // it had no head
   reply.set_header(kIdHeader, exchange.record.id);
+  const std::string session = request.get_header_value(kSessionHeader);
+  if (IsRepeatable(session)) reply.set_header(kSessionHeader, session);
   reply.headers.erase("Keep-Alive");
   reply.headers.erase("Connection");
   if (exchange.stays) {
