@@ -19,6 +19,10 @@ install(FILES ${packaging}/systemd/gpu.conf RENAME gpu.conf.example
         DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${packaging}/moestro.conf RENAME moestro.conf.example
         DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${packaging}/haproxy.cfg RENAME haproxy.cfg.example
+        DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${packaging}/prometheus.yml RENAME prometheus.yml.example
+        DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # Units name the program by its path, which is known when installing. Settings are the machine's:
 # what is there stays, and a prefix of a user's own has none. In units % is special, and so are

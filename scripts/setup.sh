@@ -21,11 +21,13 @@ packages=(
 lint_packages=(clang-format:21 clang-tidy:21 libbenchmark-dev:1.7)  # it reads the benchmarks, too
 bench_packages=(libbenchmark-dev:1.7)
 fuzz_packages=(clang:21 libclang-rt-dev:21)
-# For tests: a GPU in software; another machine's memory, on the loopback.
+# What stands before several servers and reads their metrics.
+scale_packages=(haproxy:3.1 prometheus:2.40)
+# For tests: a GPU in software; another machine's memory, on the loopback; several servers.
 device_packages=(libggml0-backend-vulkan:0.27 mesa-vulkan-drivers:25
-                 libggml0-backend-rpc:0.27 llama.cpp-tools-extra:0.7)
+                 libggml0-backend-rpc:0.27 llama.cpp-tools-extra:0.7 "${scale_packages[@]}")
 # What servers are tested against; node and npm only where there are none, whoever installed them.
-clients_packages=(json-schema-test-suite: chromium: prometheus:2.40 llama.cpp-tools:0.7)
+clients_packages=(json-schema-test-suite: chromium: llama.cpp-tools:0.7 "${scale_packages[@]}")
 command -v node >/dev/null || clients_packages+=(nodejs:20)
 command -v npm >/dev/null || clients_packages+=(npm:10)
 # A virtual machine.
@@ -81,7 +83,7 @@ explain_other_system() {
   say "  for 'make bench': Google Benchmark; for 'make fuzz': clang 21 with libFuzzer"
   say "  for 'make test': ggml's Vulkan backend and Mesa's lavapipe, or any GPU that ggml knows;"
   say "    the JSON-Schema-Test-Suite in /usr/share/json-schema-test-suite; for others' clients of"
-  say "    the server: node >= 20 with npm, chromium, promtool, llama-server"
+  say "    the server: node >= 20 with npm, chromium, promtool, llama-server; HAProxy >= 3.1"
   say "    what reads man pages and units: mandoc, groff, systemd-analyze"
   say "  for 'make test-numa' and 'make test-service': qemu-system-x86_64, a static busybox, cpio,"
   say "    and a Linux kernel in VM_KERNEL"
@@ -169,10 +171,12 @@ for name in "${missing[@]}"; do
   fi
 done
 
-# Only its promtool is wanted, not the server that would listen from now on.
-if [[ " ${missing[*]} " == *" prometheus "* ]] && command -v systemctl >/dev/null; then
-  "${as_root[@]}" systemctl mask prometheus.service >"$log" 2>&1 || true
-fi
+# Tests start these themselves; no service is wanted that would run from now on.
+for name in haproxy prometheus; do
+  if [[ " ${missing[*]} " == *" $name "* ]] && command -v systemctl >/dev/null; then
+    "${as_root[@]}" systemctl mask "$name.service" >"$log" 2>&1 || true
+  fi
+done
 
 if [ ${#from_release[@]} -gt 0 ]; then
   say "installing (up to a minute): ${from_release[*]}"

@@ -232,7 +232,7 @@ std::vector<std::pair<std::string, std::string>> SharingHeaders(
   if (!origin || !IsListed(rules, *origin)) return headers;
   headers.emplace_back("Access-Control-Allow-Origin", *origin);
   headers.emplace_back("Access-Control-Expose-Headers",
-                       "Retry-After, X-Moestro-Warning, X-Request-Id");
+                       "Retry-After, X-Moestro-Warning, X-Request-Id, X-Session-Id");
   return headers;
 }
 

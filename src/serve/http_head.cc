@@ -54,8 +54,9 @@ std::string HttpHead::Push(std::string_view bytes) {
 
 void HttpHead::EndLine(std::string& out) {
   is_over_ = line_ == kLineEnd;
+  const bool goes_past = line_.size() > kLongestLine || line_.contains('%');
   std::pair<std::string, std::string> header;
-  if (line_.size() > kLongestLine && line_.ends_with(kLineEnd)) header = HeaderOf(line_);
+  if (goes_past && line_.ends_with(kLineEnd)) header = HeaderOf(line_);
   if (header.first.empty()) {
     out += line_;
   } else {

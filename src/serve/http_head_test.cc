@@ -41,6 +41,14 @@ TEST(HttpHead, ALongLineIsPutAsideWithoutItsBlanks) {
   EXPECT_EQ(head.put_aside().front(), std::pair(std::string("Long"), value));
 }
 
+TEST(HttpHead, ALineWithAPercentSignIsPutAsideAsItIs) {
+  HttpHead head;
+  EXPECT_EQ(Passed(head, "GET /%41 HTTP/1.1\r\na: 1\r\nb: %41%\r\n c: %41\r\n\r\n%41"),
+            "GET /%41 HTTP/1.1\r\na: 1\r\n c: %41\r\n\r\n%41");
+  ASSERT_EQ(head.put_aside().size(), 1U);
+  EXPECT_EQ(head.put_aside().front(), std::pair(std::string("b"), std::string("%41%")));
+}
+
 TEST(HttpHead, ALongLineThatIsNoHeaderIsLeftToHttplib) {
   for (const std::string begin : {"", "a b:", "\x01:", ":"}) {
     const std::string all = kRequestLine + begin + std::string(9000, 'v') + "\r\n\r\n";

@@ -26,6 +26,7 @@ constexpr int kLookEveryMicroseconds = 100000;  // whose time is over
 // Of the time that a connection stays, what clients are told: they shall be the ones who close.
 constexpr double kPromised = 0.9;
 constexpr const char* kIdHeader = "X-Request-Id";
+constexpr const char* kSessionHeader = "X-Session-Id";
 constexpr const char* kContinue = "100-continue";
 constexpr std::string_view kEvents = "text/event-stream";
 
@@ -213,6 +214,14 @@ bool AnnouncesBody(const httplib::Request& request) {
   return request.method != "GET" && request.method != "HEAD" && request.method != "OPTIONS";
 }
 
+// A header that says where the body ends has gone past httplib.
+bool HidesBody(const HttpHead& head) {
+  return std::ranges::any_of(head.put_aside(), [](const auto& header) {
+    return HasIgnoringCase(header.first, "Content-Length") ||
+           HasIgnoringCase(header.first, "Transfer-Encoding");
+  });
+}
+
 bool HttpServer::Impl::IsKept(const httplib::Request& request) const {
   return std::ranges::contains(options.kept_paths, request.path) && !AnnouncesBody(request);
 }
@@ -229,6 +238,12 @@ std::optional<HttpReply> HttpServer::Impl::Admit(const httplib::Request& request
   if (request.version == "HTTP/1.1") exchange.client.set_ignored(kIgnored);
   if (request.has_header(kTooLong)) {
     return Refused(exchange, 431, "the request has more than 16 KiB of headers");
+  }
+  if (request.headers.size() > kMostHeaderLines) {  // with those that httplib has not counted
+    return Refused(exchange, 431, "the request has more than 100 headers");
+  }
+  if (HidesBody(exchange.client.head())) {
+    return Refused(exchange, 400, "the request does not say plainly where its body ends");
   }
   if (request.get_header_value_count("Host") > 1 || request.get_header_value_count("Origin") > 1 ||
       (!request.path.starts_with('/') && request.method != "OPTIONS")) {
@@ -249,8 +264,7 @@ bool HttpServer::Impl::Stays(const httplib::Request& request, int status,
                              const Exchange& exchange) const {
   if (!options.keeps_alive || status >= 400 || request.version != "HTTP/1.1") return false;
   if (HasIgnoringCase(request.get_header_value("Connection"), "close")) return false;
-  return exchange.client.head().put_aside().empty() &&
-         (exchange.has_read_body || !AnnouncesBody(request));
+  return exchange.has_read_body || !AnnouncesBody(request);
 }
 
 void HttpServer::Impl::Answer(const httplib::Request& from, httplib::Response& reply,
@@ -305,6 +319,9 @@ void HttpServer::Impl::EndHead(const httplib::Request& request, httplib::Respons
   exchange.record.status = reply.status;
   if (exchange.record.id.empty()) exchange.record.id = RequestId("");  // it had no head
   reply.set_header(kIdHeader, exchange.record.id);
+  const std::string session = request.get_header_value(kSessionHeader);
+  const bool is_one = request.get_header_value_count(kSessionHeader) == 1;
+  if (is_one && IsRepeatable(session)) reply.set_header(kSessionHeader, session);
   reply.headers.erase("Keep-Alive");
   reply.headers.erase("Connection");
   if (exchange.stays) {

@@ -3,7 +3,8 @@
 // stream. A connection has a thread of its own, so that a client that sends or reads slowly holds
 // up no other client. A connection stays for further requests. A client may send requests ahead;
 // they are answered in their order. A reply after which the connection ends says so. Each reply has
-// an X-Request-Id, the client's own if the client sent one.
+// an X-Request-Id, the client's own if the client sent one, and the X-Session-Id that the client
+// sent.
 //
 // httplib (0.41 or newer; httplib.h stays in http_server.cc) takes requests apart. It refuses a
 // target above 8 KiB (414), more than 100 lines of headers (431), a length beside an encoding or

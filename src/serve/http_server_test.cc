@@ -33,11 +33,12 @@ size_t Count(std::string_view text, std::string_view part) {
   return n;
 }
 
-std::string IdOf(const std::string& reply) {
-  constexpr std::string_view kName = "\r\nX-Request-Id: ";
-  const size_t at = reply.find(kName);
+// "": the reply has no such header.
+std::string HeaderOf(const std::string& reply, std::string_view name) {
+  const std::string begin_of_line = "\r\n" + std::string(name) + ": ";
+  const size_t at = reply.find(begin_of_line);
   if (at == std::string::npos) return "";
-  const size_t begin = at + kName.size();
+  const size_t begin = at + begin_of_line.size();
   return reply.substr(begin, reply.find("\r\n", begin) - begin);
 }
 
@@ -45,7 +46,7 @@ TEST_F(HttpServerTest, EveryReplyHasTheRequestsIdOrOneOfOurs) {
   const auto ask = [&](const std::string& request) {
     const SocketClient client(server_->port());
     client.Send(request);
-    return IdOf(client.ReceiveAll());
+    return HeaderOf(client.ReceiveAll(), "X-Request-Id");
   };
   EXPECT_EQ(ask(Get("/a", "X-Request-Id: abc-\"1\"\r\n")), "abc-\"1\"");
   EXPECT_EQ(ask(Post("/secret", "", "x-request-id: 2\r\n")), "2");
@@ -62,6 +63,41 @@ TEST_F(HttpServerTest, EveryReplyHasTheRequestsIdOrOneOfOurs) {
   EXPECT_EQ(records_[0].path, "/a");
   EXPECT_EQ(records_[1].status, 401);
   EXPECT_EQ(records_[6].status, 400);
+}
+
+TEST_F(HttpServerTest, AReplyRepeatsTheSessionOfItsRequest) {
+  const auto ask = [&](const std::string& request) {
+    const SocketClient client(server_->port());
+    client.Send(request);
+    return client.ReceiveAll();
+  };
+  const std::string longest(128, '~');
+  for (const std::string& session :
+       {std::string("a"), std::string("s, \"1\"; 5%0d%0aX-Admin: 1"), longest}) {
+    const std::string header = "x-session-id: " + session + "\r\n";
+    EXPECT_EQ(HeaderOf(ask(Get("/a", header)), "X-Session-Id"), session);
+    EXPECT_EQ(HeaderOf(ask(Post("/secret", "", header)), "X-Session-Id"), session);
+    EXPECT_EQ(HeaderOf(ask(Get("/stream-end", header)), "X-Session-Id"), session);
+  }
+  for (const std::string& other :
+       {std::string(), std::string(129, 'x'), std::string(10'000, 'x'), std::string("caf\xc3\xa9"),
+        std::string("a\tb"), std::string("a\rX-Admin: 1"), std::string("a\r\nX-Session-Id: b")}) {
+    const std::string reply = ask(Get("/a", "X-Session-Id: " + other + "\r\n"));
+    EXPECT_FALSE(reply.contains("\r\nX-Session-Id: ")) << reply;
+    EXPECT_FALSE(reply.contains("\r\nX-Admin")) << reply;
+  }
+  EXPECT_FALSE(ask(Get("/a")).contains("X-Session-Id"));
+}
+
+// A session belongs to a request, not to the connection.
+TEST_F(HttpServerTest, TheNextRequestOfAConnectionHasItsOwnSession) {
+  const SocketClient client(server_->port());
+  ASSERT_TRUE(client.Send(KeptGet("/1", "X-Session-Id: one\r\n") + KeptGet("/2") +
+                          Get("/3", "X-Session-Id: three\r\n")));
+  const std::string replies = client.ReceiveAll();
+  EXPECT_EQ(Count(replies, "X-Session-Id: "), 2U) << replies;
+  EXPECT_LT(replies.find("X-Session-Id: one"), replies.find("GET /1 []")) << replies;
+  EXPECT_GT(replies.find("X-Session-Id: three"), replies.find("GET /2 []")) << replies;
 }
 
 TEST_F(HttpServerTest, AConnectionStaysForMoreRequests) {
@@ -114,6 +150,9 @@ TEST_F(HttpServerTest, AfterARefusalTheConnectionVisiblyEnds) {
       "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
       "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
       "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5x\r\n\r\nhello",
+      "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: %35\r\n\r\nhello",
+      "POST /a HTTP/1.1\r\nHost: x\r\ncontent-length: " + std::string(9000, '0') + "5\r\n\r\nhello",
+      "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chun%6Bed\r\n\r\n0\r\n\r\n",
       "GET /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n",
       "GET /a HTTP/1.0\r\nHost: x\r\n\r\n",
       "hello there\r\n\r\n"};
@@ -173,6 +212,16 @@ TEST_F(HttpServerTest, RefusesTooManyHeaders) {
   EXPECT_EQ(answered_, 0);
 }
 
+TEST_F(HttpServerTest, RefusesTooManyHeadersOfThoseThatGoPastHttplib) {
+  for (const auto& [lines, status] : {std::pair(99, "200"), std::pair(100, "431")}) {
+    std::string headers;
+    for (int i = 0; i < lines; ++i) headers += "x: %\r\n";
+    const SocketClient client(server_->port());
+    client.Send("GET / HTTP/1.1\r\nHost: x\r\n" + headers + "\r\n");
+    EXPECT_EQ(client.ReceiveUntil("\r\n").substr(9, 3), status) << lines;
+  }
+}
+
 TEST_F(HttpServerTest, RefusesTooManyBytesOfHeaders) {
   const SocketClient client(server_->port());
   const std::string value(6000, 'v');
@@ -188,6 +237,16 @@ TEST_F(HttpServerTest, TakesALongHeaderWholeAndTheBodyAfterIt) {
   const std::string reply = client.ReceiveAll();
   EXPECT_TRUE(reply.starts_with("HTTP/1.1 200")) << reply;
   EXPECT_TRUE(reply.ends_with("[hello]" + value + "]")) << reply;
+}
+
+// A key of "a%41" was never one that the server knew.
+TEST_F(HttpServerTest, APercentSignInAHeaderStaysAsItIs) {
+  const SocketClient client(server_->port());
+  for (const std::string value : {"a%41", "%", "100%25", "%0d%0aX-Admin: 1"}) {
+    ASSERT_TRUE(client.Send(KeptPost("/header", "x", "Cookie: " + value + "\r\n")));
+    const std::string end = "[x]" + value + "]";
+    EXPECT_TRUE(client.ReceiveUntil(end).ends_with("\r\n\r\n" + end)) << value;
+  }
 }
 
 TEST_F(HttpServerTest, RefusesALineOfMoreThanAllHeadersMayHave) {

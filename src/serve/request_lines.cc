@@ -17,7 +17,7 @@
 namespace moestro {
 namespace {
 
-constexpr size_t kLongestId = 128;
+constexpr size_t kLongestName = 128;
 
 double Milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
 
@@ -40,11 +40,13 @@ std::string_view NameOf(FinishReason reason) {
 
 }  // namespace
 
-std::string RequestId(std::string_view asked) {
+bool IsRepeatable(std::string_view name) {
   const auto is_printable = [](char c) { return c >= ' ' && c <= '~'; };
-  if (!asked.empty() && asked.size() <= kLongestId && std::ranges::all_of(asked, is_printable)) {
-    return std::string(asked);
-  }
+  return !name.empty() && name.size() <= kLongestName && std::ranges::all_of(name, is_printable);
+}
+
+std::string RequestId(std::string_view asked) {
+  if (IsRepeatable(asked)) return std::string(asked);
   std::random_device device;
   return Format("req_{:08x}{:08x}", device(), device());
 }

@@ -29,8 +29,11 @@ struct RequestRecord {
   double completion_seconds = 0.0;
 };
 
-// `asked`, the client's name for the request, if it has 1 to 128 characters of printable ASCII.
-// Else a new name, which no other request has.
+// Whether a reply may repeat a name that a client chose: 1 to 128 characters of printable ASCII.
+bool IsRepeatable(std::string_view name);
+
+// `asked`, the client's name for the request, if it is repeatable. Else a new name, which no other
+// request has.
 std::string RequestId(std::string_view asked);
 
 // An answer has ended, `seconds` after the client asked for it.

@@ -76,7 +76,9 @@ class Installed(unittest.TestCase):
                      "usr/share/zsh/site-functions/_moestro",
                      "usr/share/fish/vendor_completions.d/moestro.fish",
                      "usr/share/man/man1/moestro.1", "usr/share/doc/moestro/gpu.conf.example",
-                     "usr/share/doc/moestro/moestro.conf.example"):
+                     "usr/share/doc/moestro/moestro.conf.example",
+                     "usr/share/doc/moestro/haproxy.cfg.example",
+                     "usr/share/doc/moestro/prometheus.yml.example"):
             self.assertTrue((self.root / path).is_file(), path)
 
     def test_every_command_has_a_page(self):

@@ -129,7 +129,8 @@ TEST_F(ServeAnswersTest, ASchemaIsHeldToAsFarAsCanBeAndTheRestIsSaid) {
   EXPECT_TRUE(
       reply.contains("\r\nX-Moestro-Warning: json_schema #: \"uniqueItems\" is not held to\r\n"))
       << reply;
-  EXPECT_TRUE(reply.contains("Retry-After, X-Moestro-Warning, X-Request-Id\r\n")) << reply;
+  EXPECT_TRUE(reply.contains("Retry-After, X-Moestro-Warning, X-Request-Id, X-Session-Id\r\n"))
+      << reply;
   EXPECT_EQ(End().exit_code, 0);
 }
 
