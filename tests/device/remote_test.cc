@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "decide/devices/latency_model.h"
 #include "engine/append.h"
+#include "learned/latency_file.h"
 #include "native/native_engine.h"
 #include "tests/support/decode_testing.h"
 #include "tests/support/rpc_server_testing.h"
@@ -265,20 +267,33 @@ TEST_F(RemoteTest, AStopWhileExpertsAreOnTheirWayHoldsNoStepUp) {
   servers_[0]->GoOn();
 }
 
-// Words of the planner: a host that takes longer than what it saves stays unused.
+// By a file of costs, so that a busy machine decides nothing.
 TEST_F(RemoteTest, AHostThatDoesNotPayIsLeftUnusedAndTheTextSaysWhy) {
   Serve(1);
   const std::string model = Model("olmoe", "Q8_0");
-  EngineOptions options = With(Here(100.0), 64 * kMiB);  // memory has all
+  EngineOptions options = With(Here(100.0), 64 * kMiB);
   options.device.remote.is_always = false;
-  ::testing::internal::CaptureStderr();
-  const auto engine = NativeEngine::Open(model, options);
-  const std::string said = ::testing::internal::GetCapturedStderr();
-  ASSERT_TRUE(engine) << engine.error().message;
-  EXPECT_TRUE(said.contains("--remote-always")) << said;
-  EXPECT_TRUE(said.contains(" ms with " + servers_[0]->address())) << said;
-  ExpectEqual(Decode(engine, 2), Decode(NativeEngine::Open(model, Here(100.0)), 2));
-  EXPECT_EQ((*engine)->learned().device.on_device, 0U);
+  const std::string costs = folder_.path() / "costs.json";
+  options.device.latency_model = costs;
+  const Decoded alone = Decode(NativeEngine::Open(model, Here(100.0)), 2);
+  for (const bool pays : {false, true}) {
+    SCOPED_TRACE(pays);
+    LatencyModel model_of_costs{.host = {.per_byte = pays ? 1e-6 : 1e-10},
+                                .disk = {.per_byte = 1e-9},
+                                .devices = {{.compute = {.per_byte = 1e-10},
+                                             .copy = {.per_byte = 1e-8},
+                                             .launch = pays ? 1e-6 : 0.1}}};
+    ASSERT_TRUE(WriteLatency(
+        costs, {.machine = "test", .devices = {servers_[0]->address()}, .model = model_of_costs}));
+    ::testing::internal::CaptureStderr();
+    const auto engine = NativeEngine::Open(model, options);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    ASSERT_TRUE(engine) << engine.error().message;
+    EXPECT_EQ(said.contains("--remote-always"), !pays) << said;
+    EXPECT_EQ(said.contains(" ms with " + servers_[0]->address()), !pays) << said;
+    ExpectEqual(Decode(engine, 2), alone);
+    EXPECT_EQ((*engine)->learned().device.on_device > 0, pays);
+  }
 }
 
 TEST_F(RemoteTest, AStoppedServerHoldsNoStepUpForLong) {
