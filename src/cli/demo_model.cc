@@ -59,14 +59,24 @@ bool HasEmbeddedBytes(const std::string& path) {
   return true;
 }
 
+// Gives the file its name. A good one that another program has put there meanwhile stays: that
+// program runs on it, and would end if it became another file.
+bool Publish(const std::string& temporary, const std::string& path) {
+  if (link(temporary.c_str(), path.c_str()) != 0 && (errno != EEXIST || !HasEmbeddedBytes(path))) {
+    return rename(temporary.c_str(), path.c_str()) == 0;
+  }
+  unlink(temporary.c_str());
+  return true;
+}
+
 // Written under another name first, so that no program ever sees half a model under the right one.
 bool Install(const std::string& folder, const std::string& path) {
   if (MakePrivateFolder(folder)) return false;
   std::string temporary = path + ".XXXXXX";
   const UniqueFd file(mkostemp(temporary.data(), O_CLOEXEC));
   if (file.get() < 0) return false;
-  const bool written = WriteAll(file.get(), Embedded()) && fchmod(file.get(), 0644) == 0 &&
-                       rename(temporary.c_str(), path.c_str()) == 0;
+  const bool written =
+      WriteAll(file.get(), Embedded()) && fchmod(file.get(), 0644) == 0 && Publish(temporary, path);
   if (!written) unlink(temporary.c_str());
   return written;
 }

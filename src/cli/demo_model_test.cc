@@ -2,12 +2,17 @@
 #include "cli/demo_model.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <mutex>
+#include <set>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "base/format.h"
 
@@ -49,6 +54,25 @@ TEST_F(DemoModelTest, UnpacksTheShippedFileOnceAndFindsItAgain) {
   const auto written = fs::last_write_time(*path);
   EXPECT_EQ(DemoModelPathIn(folder_).value(), *path);
   EXPECT_EQ(fs::last_write_time(*path), written);
+  EXPECT_EQ(FilesInFolder(), 1U);
+}
+
+// Of two servers that started at once with an empty folder, the first ended: its file was replaced.
+TEST_F(DemoModelTest, ProgramsThatStartAtOnceUseTheSameFile) {
+  std::mutex mutex;
+  std::set<ino_t> files;
+  std::vector<std::jthread> programs;
+  for (int i = 0; i < 8; ++i) {
+    programs.emplace_back([&] {
+      struct stat info{};
+      const auto path = DemoModelPathIn(folder_);
+      ASSERT_TRUE(path && stat(path->c_str(), &info) == 0);
+      const std::lock_guard lock(mutex);
+      files.insert(info.st_ino);
+    });
+  }
+  programs.clear();
+  EXPECT_EQ(files.size(), 1U);
   EXPECT_EQ(FilesInFolder(), 1U);
 }
 
