@@ -27,7 +27,6 @@
 
 #include "base/bytes.h"
 #include "base/caught.h"
-#include "base/format.h"
 #include "base/result.h"
 #include "base/system_limits.h"
 #include "base/unique_fd.h"

@@ -96,7 +96,7 @@ class RemoteTest : public ::testing::Test {
       address.sin_family = AF_INET;
       address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
       socklen_t bytes = sizeof(address);
-      bind(fd_, reinterpret_cast<sockaddr*>(&address), bytes);
+      EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), bytes), 0);
       listen(fd_, 8);
       getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &bytes);
       port_ = ntohs(address.sin_port);

@@ -15,7 +15,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>

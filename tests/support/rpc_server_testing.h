@@ -15,8 +15,8 @@ class RpcServer {
   // The program's file; empty: it is not installed.
   static std::string Program();
 
-  // Listens on the port, or a free one, when this returns.
-  explicit RpcServer(uint16_t port = 0);
+  // Listens on the port `at`, or a free one, when this returns.
+  explicit RpcServer(uint16_t at = 0);
   RpcServer(const RpcServer&) = delete;
   RpcServer& operator=(const RpcServer&) = delete;
   ~RpcServer() { Kill(); }
