@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# remote.sh MODEL RAM SIZE [PAIRS]: decode with a remote host of SIZE against none, both in RAM, over
+# remote.sh MODEL RAM SIZE [PAIRS [OPTION...]]: decode with a remote host of SIZE against none, both in RAM, over
 # networks of 1 and 10 Gbit/s and disks of 300 MB/s and 1 GB/s. Needs root, tc, two network
 # namespaces, ggml-rpc-server, and a build with tests.
 #
@@ -9,6 +9,7 @@
 # this machine's processors, which favours runs without a host.
 set -euo pipefail
 model=$1 ram=$2 size=$3 pairs=${4:-3}
+options=("${@:5}")
 build=${BUILD:-build/ci}
 server=$(echo /usr/libexec/*/llama/bin/ggml-rpc-server)
 ns=moestro_remote link=mrem
@@ -47,26 +48,32 @@ number() { python3 -c 'import json,sys; print(json.load(sys.stdin)["decode_tps"]
 median() { sort -g | awk '{a[NR]=$1} END {print a[int((NR+1)/2)]}'; }
 
 printf '%-8s %-8s %10s %10s %8s   %s\n' disk network without with times 'expected of the experts of a layer'
-for net in "1gbit 100" "10gbit 50"; do
-  read -r rate delay <<< "$net"
-  tc qdisc replace dev ${link}0 root tbf rate $rate burst 256kb latency 50ms
-  ip netns exec $ns tc qdisc replace dev ${link}1 root tbf rate $rate burst 256kb latency 50ms
-  for disk in 300000000 1000000000; do
-    echo "$device $disk" > $throttle/blkio.throttle.read_bps_device
-    without=() with=()
-    for ((pair = 0; pair < pairs; ++pair)); do
-      without+=("$(run 2>/dev/null | number)")
+for disk in 300000000 1000000000; do
+  echo "$device $disk" > $throttle/blkio.throttle.read_bps_device
+  without=() with1gbit=() with10gbit=()
+  declare -A expected
+  for ((pair = 0; pair < pairs; ++pair)); do
+    without+=("$(run 2>/dev/null | number)")
+    for net in "1gbit 100" "10gbit 50"; do
+      read -r rate delay <<< "$net"
+      tc qdisc replace dev ${link}0 root tbf rate $rate burst 256kb latency 50ms
+      ip netns exec $ns tc qdisc replace dev ${link}1 root tbf rate $rate burst 256kb latency 50ms
       ip netns exec $ns "$server" -H 10.77.1.2 -p 50052 -t 1 -d CPU >/dev/null 2>&1 &
       "$build/tests/support/moestro_delay_relay" 50053 10.77.1.2:50052 "$delay" &
       sleep 1
-      with+=("$(run --remote 127.0.0.1:50053="$size" 2>"$said" | number)")
+      declare -n its=with$rate
+      its+=("$(run --remote 127.0.0.1:50053="$size" -v "${options[@]}" 2>"$said" | number)")
+      expected[$rate]=$(grep -o 'expected to take.*without' "$said" || tail -1 "$said")
       kill %% 2>/dev/null || true
       ip netns pids $ns | xargs -r kill -9 || true
       wait 2>/dev/null || true
     done
-    a=$(printf '%s\n' "${without[@]}" | median)
-    b=$(printf '%s\n' "${with[@]}" | median)
+  done
+  a=$(printf '%s\n' "${without[@]}" | median)
+  for rate in 1gbit 10gbit; do
+    declare -n its=with$rate
+    b=$(printf '%s\n' "${its[@]}" | median)
     printf '%-8s %-8s %10.2f %10.2f %8.2f   %s\n' $((disk / 1000000))MB/s $rate "$a" "$b" \
-      "$(echo "$b / $a" | bc -l)" "$(grep -o 'expected to take.*without' "$said" || true)"
+      "$(echo "$b / $a" | bc -l)" "${expected[$rate]}"
   done
 done

@@ -22,6 +22,7 @@ struct PlanOptions {
   std::string model;
   std::string machine;      // a file of a machine's speeds; empty: this machine's
   std::string machine_out;  // where this machine's go; empty: nowhere
+  Network network = {};     // to --remote
   bool measures = false;
   bool is_offline = false;
 };
@@ -33,7 +34,8 @@ Status Run(const PlanOptions& options) {
                                          .settings = settings,
                                          .engine = options.common.engine,
                                          .machine = options.machine,
-                                         .measures_again = options.measures}));
+                                         .measures_again = options.measures,
+                                         .network = options.network}));
   if (!options.machine_out.empty()) {
     TRY_STATUS(WriteRates(options.machine_out, report.machine));
   }
@@ -64,6 +66,13 @@ void AddPlan(CommandLine& line) {
   plan.AddSwitch("--offline", options->is_offline,
                  "no request leaves this machine: the model is here, or there is no plan");
   plan.AddSwitch("--measure", options->measures, "measure this machine again");
+  plan.AddParsed("--network", "GBIT[/MS]",
+                 "to the hosts of --remote: 10^9 bits per second and the round trip (default: "
+                 "1/0.2; from 10 on MS is 0.1)",
+                 [options](const std::string& text) -> Status {
+                   TRY(options->network, ParseNetwork(text));
+                   return {};
+                 });
   AddCommonFlags(plan, options->common);
 }
 

@@ -156,10 +156,12 @@ Result<std::vector<SweepLine>> Measure(const SimOptions& options, const Trace& t
                                        const std::optional<SimMachine>& machine) {
   Sweep sweep{.policies = options.sweep ? SweptPolicies(options) : std::vector{options.policy},
               .slots = SlotsOf(options, trace),
-              .rows = options.lanes.rows,
-              .modes = options.lanes.modes};
+              .rows = options.lanes.rows};
   TRY(sweep.options, ReplayOf(options, trace, machine));
-  if (machine) sweep.device_slots = machine->device_slots;
+  if (machine) {
+    sweep.device_slots = machine->device_slots;
+    sweep.modes = machine->modes;
+  }
   if (options.policy_file.empty()) return ReplayAll(trace, sweep);
   // The tuning's choice for each size.
   TRY(const PolicyTuning tuning, ReadTuning(options.policy_file));
@@ -182,7 +184,7 @@ Status TuneOn(const SimMachine& machine, const SimOptions& options, ReplayOption
     return Fail(Errc::kUsage, "--tune takes one --place, one --vram and one --rows");
   }
   replay.lanes = machine.lanes;
-  replay.lanes->mode = lanes.modes.front();
+  replay.lanes->mode = lanes.modes.empty() ? PlaceMode::kAuto : lanes.modes.front();
   replay.lanes->device_slots.assign(machine.names.devices.size(), machine.device_slots.front());
   replay.step.rows = lanes.rows.front();
   replay.expert_bytes = options.expert_bytes;

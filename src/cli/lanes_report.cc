@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "native/plan/remote_gain.h"
 
 namespace moestro {
 namespace {
@@ -94,6 +95,19 @@ std::string LanesText(const LanesMachine& machine, const SweepLine& line) {
                 Percent(line.slots, machine.experts)) +
          Describe("decode", line.result.lanes.decode, machine.devices) +
          Describe("prefill", line.result.lanes.prefill, machine.devices);
+}
+
+std::string RemoteGainText(const LanesMachine& machine, const SweepLine& with,
+                           const SweepLine& without) {
+  const auto seconds = [](const SweepLine& line) {
+    const LanePhase& decode = line.result.lanes.decode;
+    return decode.tokens > 0 ? decode.seconds / static_cast<double>(decode.tokens) : 0.0;
+  };
+  const RemoteGain gain{.without = seconds(without), .with = seconds(with)};
+  const bool are_pair = with.mode == PlaceMode::kAuto && without.mode == PlaceMode::kCpu;
+  if (!machine.has_remotes || !are_pair || gain.without <= 0.0) return {};
+  return Format("  {} decode is {:.2f} times as fast with them as without\n",
+                gain.pays() ? "the hosts pay:" : "the hosts do not pay:", gain.factor());
 }
 
 void AddLanes(Json& object, const LanesMachine& machine, const SweepLine& line) {

@@ -15,10 +15,15 @@ struct LanesMachine {
   std::string name;
   std::vector<std::string> devices;  // their names
   uint64_t experts = 0;              // of the model
+  bool has_remotes = false;
 };
 
 // Lines, each with a newline.
 std::string LanesText(const LanesMachine& machine, const SweepLine& line);
+// What remote hosts are worth, if `with` is auto's and `without` the CPU's line of the same
+// replay; else empty.
+std::string RemoteGainText(const LanesMachine& machine, const SweepLine& with,
+                           const SweepLine& without);
 void AddLanes(Json& object, const LanesMachine& machine, const SweepLine& line);
 
 }  // namespace moestro

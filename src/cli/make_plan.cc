@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/cache_folder.h"
+#include "base/format.h"
 #include "base/output_file.h"
 #include "base/stop_signal.h"
 #include "cli/machine_speeds.h"
@@ -14,6 +15,7 @@
 #include "engine/plan/memory_plan.h"
 #include "learned/kept_plan.h"
 #include "learned/seen_caching.h"
+#include "native/device_part.h"
 #include "offline/speed/planned_model.h"
 #include "offline/speed/predict_speed.h"
 #include "offline/speed/routing_habit.h"
@@ -31,10 +33,18 @@ uint64_t Recommended(const MachineRates& rates, const std::vector<Fit>& fits) {
 // What the model is and needs, and what of its repository could be taken instead.
 struct Planned {
   PlanReport report;
-  std::string file;               // the model's first file here; empty: it is not here
-  std::vector<HubModel> choices;  // the best first
-  std::string label;              // of the one that is planned
+  std::string refusal_of_hosts = {};  // empty: hosts can compute the model's experts
+  std::string file;                   // the model's first file here; empty: it is not here
+  std::vector<HubModel> choices;      // the best first
+  std::string label;                  // of the one that is planned
 };
+
+std::string RefusalOfHosts(const ModelToLoad& model, const RemoteOptions& remote) {
+  if (remote.hosts.empty()) return {};
+  if (!model.is_native()) return "the hosted engine uses no hosts";
+  const Status can = CheckForRemotes(model.native(), remote);
+  return can ? std::string() : can.error().message;
+}
 
 // Only what a plan needs of the directory stays in memory.
 Result<Planned> ReadModel(const PlanWish& wish) {
@@ -53,7 +63,29 @@ Result<Planned> ReadModel(const PlanWish& wish) {
   TRY(planned.report.planned,
       PlannedModel::Of(subject.model,
                        {.ctx = engine.ctx, .chunk = engine.chunk, .kv_type = engine.kv_type}));
+  planned.refusal_of_hosts = RefusalOfHosts(subject.model, engine.device.remote);
   return planned;
+}
+
+// nullopt: none are named.
+Result<std::optional<PlannedHosts>> Hosts(const Planned& planned, const SpeedPredictor& predictor,
+                                          const PlanWish& wish) {
+  const std::vector<RemoteHost>& named = wish.engine.device.remote.hosts;
+  if (named.empty() || !planned.report.chosen) return std::nullopt;
+  PlannedHosts hosts{.network = wish.network, .refusal = planned.refusal_of_hosts};
+  std::vector<uint64_t> bytes;
+  for (const RemoteHost& host : named) {
+    if (host.bytes == 0) {
+      return Fail(Errc::kUsage, "a plan asks no host what it has: write {}=SIZE", host.address());
+    }
+    hosts.names += Format("{}{}", hosts.names.empty() ? "" : ", ", host.address());
+    hosts.bytes += host.bytes;
+    bytes.push_back(host.bytes);
+  }
+  if (!hosts.refusal.empty()) return hosts;
+  TRY(hosts.price, predictor.PriceHosts(planned.report.planned.needs, planned.report.chosen->fit,
+                                        bytes, wish.network));
+  return hosts;
 }
 
 // Files of the same weights differ in size: what a token asks for, and what it takes to compute,
@@ -111,6 +143,7 @@ Result<PlanReport> MakePlan(const PlanWish& wish) {
     report.chosen = report.speeds.back();
     report.speeds.pop_back();
   }
+  TRY(report.hosts, Hosts(planned, predictor, wish));
   if (!wish.has_choices) return std::move(planned.report);
   TRY(report.choices, Choices(planned, predictor, ram));
   return std::move(planned.report);

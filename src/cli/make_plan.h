@@ -9,6 +9,7 @@
 #include "cli/plan_report.h"
 #include "engine/engine_options.h"
 #include "hub/hub_settings.h"
+#include "offline/speed/remote_price.h"
 
 namespace moestro {
 
@@ -20,6 +21,7 @@ struct PlanWish {
   bool has_choices = true;      // the repository's other files, too
   StopSignal* stop = nullptr;   // of requests; null: an interrupt ends the process
   bool measures_again = false;  // this machine
+  Network network = {};         // to the hosts of engine.device.remote
 };
 
 // Takes the compute threads for two seconds unless this machine's speeds are kept: no engine is

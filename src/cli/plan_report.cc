@@ -59,6 +59,12 @@ std::string BudgetText(const PlanReport& r) {
   return text;
 }
 
+// Decode in the chosen budget. REQUIRES: hosts that are of use.
+SpeedRange WithHosts(const PlanReport& r) {
+  const double times = r.hosts->price.gain.factor();
+  return {.low = times * r.chosen->decode.low, .high = times * r.chosen->decode.high};
+}
+
 std::string_view NameOf(RoutingSource source) {
   constexpr std::array<std::string_view, 3> kNames{"range", "family", "run"};
   return kNames[static_cast<size_t>(source)];
@@ -88,6 +94,20 @@ std::string DiskText(const PlanReport& r) {
     }
   }
   return text + "\n";
+}
+
+std::string HostsText(const PlanReport& r) {
+  if (!r.hosts) return {};
+  const PlannedHosts& hosts = *r.hosts;
+  constexpr double kMs = 1e3;
+  std::string text = Format("hosts      {}: {}", hosts.names, FormatBytes(hosts.bytes));
+  if (!hosts.refusal.empty()) return Format("{}, of no use: {}\n", text, hosts.refusal);
+  const RemoteGain& gain = hosts.price.gain;
+  text += Format(", {:.0f} % of the experts, at {:.3g} Gbit/s and {:.2g} ms\n",
+                 100.0 * hosts.price.share, hosts.network.gigabits, kMs * hosts.network.round_trip);
+  return text + Format("           {} decode {:.2g} times as fast as without, {} tok/s\n",
+                       gain.pays() ? "they pay:" : "they do not pay:", gain.factor(),
+                       SpeedText(WithHosts(r)));
 }
 
 std::string TableText(const PlanReport& r) {
@@ -123,6 +143,22 @@ Json BudgetAsJson(const BudgetSpeed& f) {
   return json;
 }
 
+Json HostsAsJson(const PlanReport& r) {
+  if (!r.hosts) return {};
+  const PlannedHosts& hosts = *r.hosts;
+  constexpr double kMs = 1e3;
+  Json json = Json::Object();
+  json.Set("names", hosts.names)
+      .Set("bytes", hosts.bytes)
+      .Set("network_gbit_per_s", hosts.network.gigabits)
+      .Set("round_trip_ms", kMs * hosts.network.round_trip);
+  if (!hosts.refusal.empty()) return std::move(json.Set("refusal", hosts.refusal));
+  return std::move(json.Set("share", hosts.price.share)
+                       .Set("times", hosts.price.gain.factor())
+                       .Set("pays", hosts.price.gain.pays())
+                       .Set("decode_tps", SpeedAsJson(WithHosts(r))));
+}
+
 Json ChoicesAsJson(const PlanReport& r) {
   Json choices = Json::Array();
   for (const PlannedChoice& choice : r.choices) {
@@ -139,8 +175,8 @@ Json ChoicesAsJson(const PlanReport& r) {
 }  // namespace
 
 std::string PlanText(const PlanReport& report) {
-  return ModelText(report) + MachineText(report) + BudgetText(report) + RoutingText(report) +
-         DiskText(report) + TableText(report) + ChoicesText(report);
+  return ModelText(report) + MachineText(report) + BudgetText(report) + HostsText(report) +
+         RoutingText(report) + DiskText(report) + TableText(report) + ChoicesText(report);
 }
 
 std::string PlanLine(const PlanReport& r) {
@@ -197,7 +233,8 @@ Json PlanAsJson(const PlanReport& r) {
       .Set("free_bytes", r.free_bytes ? Json(*r.free_bytes) : Json())
       .Set("machine", std::move(machine))
       .Set("budgets", std::move(table))
-      .Set("choices", ChoicesAsJson(r));
+      .Set("choices", ChoicesAsJson(r))
+      .Set("hosts", HostsAsJson(r));
   return json;
 }
 

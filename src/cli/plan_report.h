@@ -12,6 +12,7 @@
 #include "native/plan/fit.h"
 #include "offline/speed/planned_model.h"
 #include "offline/speed/predict_speed.h"
+#include "offline/speed/remote_price.h"
 
 namespace moestro {
 
@@ -30,6 +31,15 @@ enum class RoutingSource : uint8_t {
   kRun,     // as its last run here has shown
 };
 
+// What remote hosts would do in the chosen budget.
+struct PlannedHosts {
+  std::string names = {};  // "box:50052, box2:50052"
+  uint64_t bytes = 0;      // of all
+  Network network = {};
+  std::string refusal = {};  // why they cannot compute the model's experts; empty: they can
+  RemotePrice price = {};
+};
+
 struct PlanReport {
   std::string model = {};                   // as it was given
   std::string folder = {};                  // where it is, or would be put
@@ -44,6 +54,7 @@ struct PlanReport {
   std::optional<BudgetSpeed> chosen = {};   // of --ram, or what is recommended; nullopt: none fits
   bool is_recommended = false;              // it is not --ram's
   std::vector<PlannedChoice> choices = {};  // the best first; empty: there is one file
+  std::optional<PlannedHosts> hosts = {};   // nullopt: none are named, or the model does not fit
 };
 
 std::string PlanText(const PlanReport& report);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "cli/sim_lanes.h"
 
+#include <algorithm>
 #include <charconv>
 #include <memory>
 #include <string_view>
@@ -117,11 +118,17 @@ Result<SimMachine> ReadMachine(const SimLanes& lanes, const Trace& trace, const 
   if (shared.expert_bytes == 0 && trace.info().expert_bytes == 0) {
     return Fail(Errc::kUsage, "the trace does not say how large an expert is; give --expert-bytes");
   }
-  SimMachine machine{.lanes = {.model = file.model,
-                               .dense = file.dense,
-                               .dense_bytes = lanes.dense_bytes,
-                               .tiers = lanes.tiers,
-                               .fills_memory = lanes.preload}};
+  SimMachine machine;
+  machine.lanes.model = file.model;
+  machine.lanes.dense = file.dense;
+  machine.lanes.dense_bytes = lanes.dense_bytes;
+  machine.lanes.tiers = lanes.tiers;
+  machine.lanes.is_settled = file.is_remote;
+  machine.lanes.fills_memory = lanes.preload;
+  machine.modes = lanes.modes;
+  const bool has_remotes = std::ranges::contains(file.is_remote, true);
+  if (machine.modes.empty()) machine.modes = {PlaceMode::kAuto};
+  if (lanes.modes.empty() && has_remotes) machine.modes.push_back(PlaceMode::kCpu);
   if (shared.bandwidth > 0) {
     machine.lanes.model.disk = {.per_byte = 1.0 / static_cast<double>(shared.bandwidth)};
   }
@@ -129,7 +136,10 @@ Result<SimMachine> ReadMachine(const SimLanes& lanes, const Trace& trace, const 
   TRY(const std::vector<SlotCount> sizes, DeviceSizes(lanes, file));
   for (const SlotCount& size : sizes) machine.device_slots.push_back(size.of(experts));
   TRY(machine.lanes.first, ChooseFirst(lanes, trace, shared));
-  machine.names = {.name = file.machine, .devices = file.devices, .experts = experts};
+  machine.names = {.name = file.machine,
+                   .devices = file.devices,
+                   .experts = experts,
+                   .has_remotes = has_remotes};
   return machine;
 }
 

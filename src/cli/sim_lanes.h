@@ -19,8 +19,8 @@
 namespace moestro {
 
 struct SimLanes {
-  std::string machine = {};  // file; empty: no lanes
-  std::vector<PlaceMode> modes = {PlaceMode::kAuto};
+  std::string machine = {};           // file; empty: no lanes
+  std::vector<PlaceMode> modes = {};  // empty: not given
   Tiers tiers = Tiers::kInclusive;
   std::vector<SlotCount> vram = {};  // empty: not given
   std::vector<uint32_t> rows = {1};
@@ -34,6 +34,7 @@ void AddLaneFlags(Flags sim, SimLanes& lanes);
 
 struct SimMachine {
   LaneMachine lanes = {};
+  std::vector<PlaceMode> modes = {};        // as given, else auto, and cpu beside remote hosts
   std::vector<uint64_t> device_slots = {};  // sizes to replay: experts that each device holds
   LanesMachine names = {};
 };

@@ -47,9 +47,10 @@ std::string Describe(const SweepLine& line) {
 std::string DescribeLines(const std::vector<SweepLine>& lines,
                           const std::optional<LanesMachine>& machine) {
   std::string text = machine ? machine->name + "\n" : "";
-  for (const SweepLine& line : lines) {
-    if (machine) text += LanesText(*machine, line) + "  ";
-    text += Describe(line);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (machine) text += LanesText(*machine, lines[i]) + "  ";
+    text += Describe(lines[i]);
+    if (machine && i > 0) text += RemoteGainText(*machine, lines[i - 1], lines[i]);
   }
   return text;
 }

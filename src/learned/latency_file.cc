@@ -95,6 +95,7 @@ class CostFields {
     return factor.value_or(1.0);
   }
   const Fields& fields() const { return fields_; }
+  std::optional<JsonView> Find(std::string_view key) const { return json_.Find(key); }
 
  private:
   JsonView json_;
@@ -117,7 +118,7 @@ Status ParseHost(JsonView json, LatencyModel& model) {
 
 Status ParseDevice(const CostFields& device, const CostFields& copy, LatencyFile& file) {
   DeviceCosts costs;
-  TRY_STATUS(device.Check({"name", "launch_us"}));
+  TRY_STATUS(device.Check({"name", "launch_us", "remote"}));
   TRY(std::string name, device.fields().Text("name"));
   if (name.empty()) return Fail(Errc::kInvalidFile, "the 'name' of 'device' is empty");
   if (std::ranges::contains(file.devices, name)) {
@@ -129,6 +130,13 @@ Status ParseDevice(const CostFields& device, const CostFields& copy, LatencyFile
   TRY_STATUS(copy.Check({"beside"}));
   TRY(costs.copy_beside, copy.Beside());
   TRY(costs.copy, copy.Parse());
+  bool is_remote = false;
+  if (const auto remote = device.Find("remote")) {
+    const auto truth = remote->boolean();
+    if (!truth) return Fail(Errc::kInvalidFile, "'remote' of '{}' is neither true nor false", name);
+    is_remote = *truth;
+  }
+  file.is_remote.push_back(is_remote);
   file.devices.push_back(std::move(name));
   file.model.devices.push_back(costs);
   return {};
@@ -190,6 +198,7 @@ void SetDevices(Json& json, const LatencyFile& file) {
     const DeviceCosts& costs = file.model.devices[d];
     Json device = ToJson(costs.compute);
     device.Set("name", file.devices[d]).Set("launch_us", Rounded(costs.launch / kMicro));
+    if (d < file.is_remote.size() && file.is_remote[d]) device.Set("remote", true);
     Json copy = ToJson(costs.copy);
     copy.Set("beside", Rounded(costs.copy_beside));
     if (n == 1) {

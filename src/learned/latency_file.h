@@ -18,6 +18,8 @@ struct LatencyFile {
   // Names of model.devices, all different.
   std::vector<std::string> devices = {};
   LatencyModel model = {};
+  // [device] True: a remote host, whose experts stay the same. What its copies cost is the upload.
+  std::vector<bool> is_remote = {};
   // What a layer computes beside its experts (attention, norms, router), where that runs; by bytes
   // of dense weights. 0 where the file does not say.
   Cost dense = {};

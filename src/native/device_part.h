@@ -51,6 +51,9 @@ struct UsedDevice {
 // What experts of the model need from a device.
 LaunchShape DeviceShapeOf(const OpenedModel& opened, const ComputeDevice& there);
 
+// Whether remote hosts can compute the model's experts. kUnsupported.
+Status CheckForRemotes(const ModelFile& model, const RemoteOptions& remote);
+
 class DevicePart {
  public:
   // No device if the CPU computes everything. kDevice, kUsage; kInvalidRequest: sizes that do not

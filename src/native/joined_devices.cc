@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/format.h"
 #include "base/log.h"
+#include "decide/devices/settled_shares.h"
 #include "decide/slots/policy.h"
 #include "decide/slots/slot_table.h"
 #include "native/catalog.h"
@@ -187,8 +188,12 @@ Status JoinedDevices::BringToRemotes(DevicePart& devices, const SlotPart& slots)
   }
   if (hosts.empty() || !RemotesPay(devices, slots)) return {};
   const uint64_t kept = std::reduce(slots.slots().begin(), slots.slots().end());
+  std::vector<uint32_t> n_experts;
+  for (const ExpertCatalog::Layer& layer : opened_.catalog.layers) {
+    n_experts.push_back(static_cast<uint32_t>(layer.experts.size()));
+  }
   std::vector<std::vector<ExpertKey>> shares =
-      SharesOf(opened_.catalog, devices.fill_first(), kept, room);
+      SharesOf(n_experts, devices.fill_first(), kept, room);
   for (size_t h = 0; h < hosts.size(); ++h) hosts[h].share = std::move(shares[h]);
   TRY(remotes_, RemoteSide::Begin(opened_.catalog, opened_.paths(), *tier_, std::move(hosts)));
   if (has_fixed_costs()) AwaitRemotes();

@@ -36,8 +36,8 @@ LaunchShape RemoteShapeOf(const OpenedModel& opened) {
   return shape;
 }
 
-bool HasBiases(const OpenedModel& opened) {
-  return std::ranges::any_of(BiasShapeOf(opened.model).has,
+bool HasBiases(const ModelFile& model) {
+  return std::ranges::any_of(BiasShapeOf(model).has,
                              [](const auto& layer) { return std::ranges::contains(layer, true); });
 }
 
@@ -58,17 +58,22 @@ WorkerSetup SetupFor(const OpenedModel& opened, const std::string& address, uint
 
 }  // namespace
 
-Status DevicePart::AddRemotes() {
-  const RemoteOptions& remote = opened_.options.device.remote;
-  if (remote.hosts.empty()) return {};
-  if (HasBiases(opened_)) {
+Status CheckForRemotes(const ModelFile& model, const RemoteOptions& remote) {
+  if (HasBiases(model)) {
     return Fail(Errc::kUnsupported, "--remote: this model's experts have biases, which hosts lack");
   }
-  if (remote.is_exact() && !HasExactForm(opened_.model.spec.experts.activation)) {
+  if (remote.is_exact() && !HasExactForm(model.spec.experts.activation)) {
     return Fail(Errc::kUnsupported,
                 "--remote: the activation of this model's experts has no form that gives the same "
                 "bits there; --remote-inexact takes the other");
   }
+  return {};
+}
+
+Status DevicePart::AddRemotes() {
+  const RemoteOptions& remote = opened_.options.device.remote;
+  if (remote.hosts.empty()) return {};
+  TRY_STATUS(CheckForRemotes(opened_.model, remote));
   if (opened_.catalog.forms.size() > kMostWorkerForms) {
     return Fail(Errc::kUnsupported, "--remote: this model's experts have {} forms; {} are the most",
                 opened_.catalog.forms.size(), kMostWorkerForms);

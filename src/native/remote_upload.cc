@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <string_view>
-#include <unordered_set>
 #include <utility>
 
 #include "base/caught.h"
@@ -13,62 +12,6 @@
 #include "remote/worker_messages.h"
 
 namespace moestro {
-namespace {
-
-// All experts by popularity, those that memory keeps at the end; without it round by round, one of
-// each layer in a round.
-std::vector<ExpertKey> ByWish(const ExpertCatalog& catalog, std::span<const ExpertKey> first,
-                              uint64_t kept) {
-  std::vector<ExpertKey> wished;
-  std::unordered_set<ExpertKey> known;
-  const auto wish = [&](ExpertKey key) {
-    if (known.insert(key).second) wished.push_back(key);
-  };
-  const size_t hot = std::min<size_t>(kept, first.size());
-  for (const ExpertKey key : first.subspan(hot)) wish(key);
-  known.insert(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(hot));
-  size_t most = 0;
-  for (const ExpertCatalog::Layer& layer : catalog.layers) {
-    most = std::max(most, layer.experts.size());
-  }
-  for (size_t e = 0; e < most; ++e) {
-    for (size_t l = 0; l < catalog.layers.size(); ++l) {
-      if (e >= catalog.layers[l].experts.size()) continue;
-      wish({ExpertLayerId{static_cast<uint16_t>(l)}, ExpertId{static_cast<uint16_t>(e)}});
-    }
-  }
-  // The hottest last, the coldest of them first.
-  for (size_t i = hot; i > 0; --i) wished.push_back(first[i - 1]);
-  return wished;
-}
-
-}  // namespace
-
-std::vector<std::vector<ExpertKey>> SharesOf(const ExpertCatalog& catalog,
-                                             std::span<const ExpertKey> first, uint64_t kept,
-                                             std::span<const uint64_t> room) {
-  std::vector<std::vector<ExpertKey>> shares(room.size());
-  std::vector<size_t> next(catalog.layers.size());  // [layer]: the host whose turn it is
-  std::vector<size_t> rank(catalog.layers.size(), catalog.layers.size());
-  size_t ranks = 0;
-  for (const ExpertKey key : ByWish(catalog, first, kept)) {
-    const size_t layer = key.layer.value;
-    size_t tried = 0;
-    while (tried < room.size() && shares[next[layer]].size() >= room[next[layer]]) {
-      next[layer] = (next[layer] + 1) % room.size();
-      ++tried;
-    }
-    if (tried == room.size()) break;
-    if (rank[layer] == catalog.layers.size()) rank[layer] = ranks++;
-    shares[next[layer]].push_back(key);
-    next[layer] = (next[layer] + 1) % room.size();
-  }
-  for (std::vector<ExpertKey>& share : shares) {
-    std::ranges::stable_sort(share, {}, [&](ExpertKey key) { return rank[key.layer.value]; });
-  }
-  return shares;
-}
-
 Result<std::unique_ptr<RemoteUpload>> RemoteUpload::Begin(
     const ExpertCatalog& catalog, const std::vector<std::string>& paths, WorkerProcess& worker,
     std::vector<DeviceTier::Promotion> experts) {

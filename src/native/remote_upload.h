@@ -17,20 +17,12 @@
 
 #include "base/result.h"
 #include "core/expert_catalog.h"
-#include "core/ids.h"
 #include "decide/devices/device_tier.h"
 #include "forward/experts/device_side.h"
 #include "remote/worker_process.h"
 #include "store/extent_reader.h"
 
 namespace moestro {
-
-// The experts of each host, [host], that have room for `room` experts each: every layer gives each
-// host the same share. first: the most popular experts, of which the first `kept` stay here unless
-// all others have found a place; empty: none is known. Grouped by layer, hot layers first.
-std::vector<std::vector<ExpertKey>> SharesOf(const ExpertCatalog& catalog,
-                                             std::span<const ExpertKey> first, uint64_t kept,
-                                             std::span<const uint64_t> room);
 
 class RemoteUpload {
  public:

@@ -29,11 +29,15 @@ struct LaneMachine {
   // [device] The number of experts of each copy that the device holds; devices that are not listed
   // hold none.
   std::vector<uint64_t> device_slots = {};
+  // [device] True: a device whose experts stay the same (a remote host): these are its share by
+  // SharesOf(), there from the start, and nothing is copied. Empty: of no device.
+  std::vector<bool> is_settled = {};
   // Experts that get device slots at the start, in this order while slots are free. They leave in
   // the reverse order, and before any expert that decode has used on the device.
   std::vector<ExpertKey> first = {};
   // Memory is also full at the start: with the next experts of `first`, then the others by layer,
-  // then, in inclusive tiers, the experts on a device.
+  // then, in inclusive tiers, the experts on a device. With a settled device with the first of
+  // `first` that no device has.
   bool fills_memory = false;
 };
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +13,7 @@
 #include "base/format.h"
 #include "core/ids.h"
 #include "decide/ahead/predictor.h"
+#include "decide/devices/settled_shares.h"
 #include "decide/slots/popularity.h"
 #include "sim/belady.h"
 #include "sim/oracle.h"
@@ -47,19 +47,58 @@ Result<std::vector<SlotTable>> MakeTables(const Trace& trace, const ReplayOption
   return tables;
 }
 
-// Who is in memory at the start: those that the devices lack come first.
-std::vector<ExpertKey> MemoryFirst(const MoeShape& shape, const LaneMachine& lanes) {
-  const uint64_t on_devices =
-      lanes.mode == PlaceMode::kCpu
-          ? 0
-          : std::accumulate(lanes.device_slots.begin(), lanes.device_slots.end(), uint64_t{0});
-  const std::span<const ExpertKey> first(lanes.first);
-  const std::span<const ExpertKey> there = first.first(std::min<size_t>(on_devices, first.size()));
-  std::vector<ExpertKey> keys(first.begin() + static_cast<ptrdiff_t>(there.size()), first.end());
-  std::unordered_set<ExpertKey> listed(first.begin(), first.end());
-  for (const ExpertKey key : AllExperts(shape)) {
-    if (listed.insert(key).second) keys.push_back(key);
+uint64_t SlotsOfAll(std::span<const SlotTable> tables) {
+  uint64_t slots = 0;
+  for (const SlotTable& table : tables) slots += table.slots();
+  return slots;
+}
+
+uint64_t SlotsOf(const LaneMachine& lanes, size_t device) {
+  return device < lanes.device_slots.size() ? lanes.device_slots[device] : 0;
+}
+
+bool IsSettled(const LaneMachine& lanes, size_t device) {
+  return device < lanes.is_settled.size() && lanes.is_settled[device];
+}
+
+// The shares of the devices whose experts stay the same. kept: experts that memory holds.
+std::vector<std::vector<ExpertKey>> SettledOf(const MoeShape& shape, const LaneMachine& lanes,
+                                              uint64_t kept) {
+  const size_t devices = lanes.model.devices.size();
+  std::vector<std::vector<ExpertKey>> settled(devices);
+  std::vector<uint64_t> room;
+  for (size_t d = 0; d < devices; ++d) {
+    if (IsSettled(lanes, d)) room.push_back(SlotsOf(lanes, d));
   }
+  if (room.empty() || lanes.mode == PlaceMode::kCpu) return settled;
+  const std::vector<uint32_t> n_experts(shape.n_layer, shape.n_expert);
+  auto shares = SharesOf(n_experts, lanes.first, kept, room);
+  size_t next = 0;
+  for (size_t d = 0; d < devices; ++d) {
+    if (IsSettled(lanes, d)) settled[d] = std::move(shares[next++]);
+  }
+  return settled;
+}
+
+// Who is in memory at the start: those that the devices lack come first.
+std::vector<ExpertKey> MemoryFirst(const MoeShape& shape, const LaneMachine& lanes,
+                                   const std::vector<std::vector<ExpertKey>>& settled) {
+  uint64_t on_devices = 0;
+  for (size_t d = 0; d < lanes.model.devices.size() && lanes.mode != PlaceMode::kCpu; ++d) {
+    if (!IsSettled(lanes, d)) on_devices += SlotsOf(lanes, d);
+  }
+  const std::span<const ExpertKey> first(lanes.first);
+  std::vector<ExpertKey> there(
+      first.begin(),
+      first.begin() + static_cast<ptrdiff_t>(std::min<size_t>(on_devices, first.size())));
+  for (const std::vector<ExpertKey>& share : settled) there.append_range(share);
+  std::unordered_set<ExpertKey> listed(there.begin(), there.end());
+  std::vector<ExpertKey> keys;
+  const auto list = [&](ExpertKey key) {
+    if (listed.insert(key).second) keys.push_back(key);
+  };
+  std::ranges::for_each(first, list);
+  std::ranges::for_each(AllExperts(shape), list);
   if (lanes.tiers == Tiers::kInclusive) keys.append_range(there);
   return keys;
 }
@@ -73,7 +112,7 @@ Result<SimTables> MakeDeviceTables(const Trace& trace, const ReplayOptions& opti
   const size_t copies = options.low_bytes > 0 ? 2 : 1;
   SimTables tables;
   for (size_t d = 0; d < lanes.model.devices.size(); ++d) {
-    const uint64_t n = d < lanes.device_slots.size() ? lanes.device_slots[d] : 0;
+    const uint64_t n = SlotsOf(lanes, d);
     auto& its = tables.devices.emplace_back(copies);
     if (n == 0 || lanes.mode == PlaceMode::kCpu) continue;
     for (std::optional<SlotTable>& table : its) {
@@ -83,7 +122,8 @@ Result<SimTables> MakeDeviceTables(const Trace& trace, const ReplayOptions& opti
     }
   }
   TRY(tables.model, MakeTables(trace, options));
-  if (lanes.fills_memory) FillSlots(tables.model, pools, MemoryFirst(moe, lanes));
+  tables.settled = SettledOf(moe, lanes, SlotsOfAll(tables.model));
+  if (lanes.fills_memory) FillSlots(tables.model, pools, MemoryFirst(moe, lanes, tables.settled));
   return tables;
 }
 
@@ -179,7 +219,8 @@ Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options) {
   const bool has_low = options.low_bytes > 0;
   const SimPools pools(info, options);
   if (options.lanes && options.lanes->fills_memory) {
-    FillSlots(tables, pools, MemoryFirst(info.shape(), *options.lanes));
+    const auto settled = SettledOf(info.shape(), *options.lanes, SlotsOfAll(tables));
+    FillSlots(tables, pools, MemoryFirst(info.shape(), *options.lanes, settled));
   }
   Player player(trace, std::move(tables), options, pools);
   if (options.lanes) {

@@ -25,7 +25,7 @@ std::vector<uint64_t> BytesOfPools(const SimPools& pools) {
 
 // Plans go by what memory would hold if every read were done at once, as in an engine whose costs
 // are given.
-DeviceTierParts PartsOf(SimTables tables, const LaneMachine& lanes, const MoeShape& shape,
+DeviceTierParts PartsOf(SimTables& tables, const LaneMachine& lanes, const MoeShape& shape,
                         SimMemory& memory, const SimPools& pools) {
   const auto pool_of = [&pools](ExpertKey key) { return pools.of(key); };
   return {.tables = std::move(tables.devices),
@@ -40,6 +40,7 @@ DeviceTierParts PartsOf(SimTables tables, const LaneMachine& lanes, const MoeSha
           .tiers = lanes.tiers,
           .drop = [&memory](ExpertKey key) { memory.Drop(key); },
           .memory_room = {},
+          .is_settled = lanes.is_settled,
           .usual_share = shape.usual_share()};
 }
 
@@ -52,12 +53,16 @@ SimDevices::SimDevices(const LaneMachine& lanes, SimTables tables, const MoeShap
       pools_(pools),
       machine_(machine),
       bytes_(BytesOfPools(pools)),
-      tier_(PartsOf(std::move(tables), lanes, shape, memory, pools), lanes.model, lanes.mode),
+      tier_(PartsOf(tables, lanes, shape, memory, pools), lanes.model, lanes.mode),
       backlog_(lanes.model.devices.size()),
       copied_(lanes.model.devices.size()) {
   for (LanePhase* phase : {&result_.decode, &result_.prefill, &uncounted_}) {
     phase->devices.resize(backlog_.size());
     phase->lanes.devices.resize(backlog_.size());
+  }
+  for (uint32_t d = 0; d < tables.settled.size(); ++d) {
+    if (tables.settled[d].empty()) continue;
+    for (const auto& one : tier_.Settle(d, tables.settled[d])) tier_.Settled(one, true);
   }
   for (const DeviceTier::Promotion& one : tier_.Fill(lanes.first)) tier_.Promoted(one, true);
 }

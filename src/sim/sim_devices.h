@@ -39,11 +39,14 @@ struct SimTables {
   std::vector<std::vector<std::optional<SlotTable>>> devices;  // [device][copy]
   // [pool] the model of memory, as plans see it
   std::vector<SlotTable> model;
+  // [device] The experts of devices whose experts stay the same.
+  std::vector<std::vector<ExpertKey>> settled = {};
 };
 
 class SimDevices {
  public:
-  // All arguments must outlive this. Devices are filled with the experts of lanes.first.
+  // All arguments must outlive this. Devices are filled with the experts of lanes.first, and those
+  // whose experts stay the same with tables.settled.
   SimDevices(const LaneMachine& lanes, SimTables tables, const MoeShape& shape, SimMemory& memory,
              const SimPools& pools, Machine& machine);
 

@@ -123,6 +123,44 @@ TEST_F(LanesCliTest, ALineForEachModeSizeAndNumberOfRows) {
   EXPECT_LT(Number(four, "experts"), Number(cpu, "experts"));
 }
 
+// Remote hosts: nothing is copied, every layer has its share there, and what they are worth is
+// said.
+TEST_F(LanesCliTest, RemoteHostsArePricedAgainstNone) {
+  const std::string fast = kBench + "machines/two-boxes-10gbe.json";
+  const std::vector<std::string> common = {"--machine", fast,      "--vram",         "25%",
+                                           "--slots",   "25%",     "--expert-bytes", "4M",
+                                           "--policy",  "next-use"};
+  const Json lines = Lines(common);
+  ASSERT_EQ(lines.size(), 2U) << "with and without";
+  EXPECT_EQ(lines.At(1)->Find("place")->text(), "cpu");
+  EXPECT_EQ(Number(*lines.At(0), "copied"), 0.0);
+  EXPECT_EQ(Number(*lines.At(0), "promoted"), 0.0);
+  EXPECT_NEAR(Number(*lines.At(0), "in_device") / Number(*lines.At(0), "experts"), 0.5, 0.1);
+  const double gain = Number(*lines.At(0), "tps") / Number(*lines.At(1), "tps");
+  EXPECT_GT(gain, 1.5) << "half of the experts are there, a quarter here";
+  const auto text = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"sim", kTrace});
+    const Finished run = Run(std::move(arguments));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return run.out;
+  };
+  EXPECT_TRUE(text(common).contains("the hosts pay: decode is ")) << text(common);
+  // Experts so small that the disk is as quick as the network.
+  std::vector<std::string> small = common;
+  small[1] = kBench + "machines/two-boxes-1gbe.json";
+  small[7] = "64K";
+  EXPECT_TRUE(text(small).contains("the hosts do not pay: decode is ")) << text(small);
+}
+
+TEST_F(LanesCliTest, RemoteThatIsNoTruthIsRefused) {
+  const std::string path = (folder_.path() / "odd.json").string();
+  std::ofstream(path) << R"({"format": "moestro latency", "version": 1, "machine": "odd",
+      "host": {"base_us": 5, "gb_per_s": 20}, "disk": {"base_us": 20, "gb_per_s": 3},
+      "device": {"name": "box", "remote": 1, "launch_us": 10, "base_us": 1, "gb_per_s": 500},
+      "copy": {"base_us": 5, "gb_per_s": 25}})";
+  ExpectError({"--machine", path}, 1, "'remote' of 'box' is neither true nor false");
+}
+
 TEST_F(LanesCliTest, WhoIsThereFirstCanBeChosen) {
   const std::vector<std::string> common = {"--machine", kDesk,     "--place", "cooperative",
                                            "--vram",    "24",      "--slots", "100%",

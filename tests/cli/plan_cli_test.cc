@@ -88,6 +88,42 @@ TEST_F(PlanTest, MoreMemoryIsFasterAndRangesAreNarrow) {
   }
 }
 
+// Hosts are priced without being asked.
+TEST_F(PlanTest, HostsArePriced) {
+  const Finished run = Run({model_, "--machine", machine_, "--remote", "127.0.0.1:1=64K,box:2=64K",
+                            "--network", "10/0.05"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_TRUE(run.out.contains("hosts      127.0.0.1:1, box:2: 128.0 KiB, ")) << run.out;
+  EXPECT_TRUE(run.out.contains("at 10 Gbit/s and 0.05 ms")) << run.out;
+  const auto plan = Plan({model_, "--machine", machine_, "--remote", "127.0.0.1:1=64K"});
+  ASSERT_TRUE(plan);
+  const auto hosts = plan->Find("hosts");
+  ASSERT_TRUE(hosts);
+  EXPECT_EQ(hosts->Find("network_gbit_per_s")->number(), 1.0);
+  EXPECT_EQ(hosts->Find("round_trip_ms")->number(), 0.2);
+  // The tiny model fits, so the network is slower than the memory.
+  EXPECT_EQ(hosts->Find("pays")->boolean(), false);
+  EXPECT_GT(hosts->Find("share")->number().value_or(0.0), 0.0);
+  const auto none = Plan({model_, "--machine", machine_});
+  EXPECT_EQ(Dump(*none, "hosts"), "null");
+}
+
+TEST_F(PlanTest, HostsThatCannotBePriced) {
+  const Finished no_size = Run({model_, "--machine", machine_, "--remote", "127.0.0.1:1"});
+  EXPECT_EQ(no_size.exit_code, 2);
+  EXPECT_TRUE(no_size.err.contains("write 127.0.0.1:1=SIZE")) << no_size.err;
+  const Finished no_network = Run({model_, "--machine", machine_, "--network", "fast"});
+  EXPECT_EQ(no_network.exit_code, 2);
+  EXPECT_TRUE(no_network.err.contains("'fast' is no network")) << no_network.err;
+  const std::filesystem::path other = folder_.path() / "other";
+  std::filesystem::create_directory(other);
+  const std::string biased = WriteTinyModel(other, {.arch = "gpt-oss"});
+  const Finished refused = Run({biased, "--machine", machine_, "--remote", "127.0.0.1:1=64K"});
+  EXPECT_EQ(refused.exit_code, 0) << refused.err;
+  EXPECT_TRUE(refused.out.contains("of no use: --remote: this model's experts have biases"))
+      << refused.out;
+}
+
 TEST_F(PlanTest, ABudgetThatIsTooSmallDoesNotFit) {
   const auto plan = Plan({model_, "--machine", machine_, "--ram", "20M"});
   ASSERT_TRUE(plan);

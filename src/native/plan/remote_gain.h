@@ -27,7 +27,8 @@ struct RemoteCase {
   std::vector<double> there = {};  // [device] the share of the experts that it has
 };
 
-// Both by PriceLanes(), on average over layers of experts drawn evenly, the same every time.
+// Both by PriceLanes(), on average over layers of experts drawn evenly, the same every time. With
+// hosts memory has experts that hosts lack.
 // `mode`: kAuto or kCooperative. REQUIRES: the model has the devices of `there`.
 RemoteGain GainOfRemotes(const RemoteCase& of, const LatencyModel& model, PlaceMode mode);
 

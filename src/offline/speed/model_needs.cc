@@ -72,6 +72,7 @@ ModelNeeds NeedsByName(const GgufFile& file, const std::string& family, const Mo
 ModelNeeds NeedsOf(const ModelFile& model) {
   ModelNeeds needs{
       .family = model.spec.arch_name, .shape = model.id.shape, .n_layer = model.spec.n_layer()};
+  needs.row_bytes = uint64_t{model.spec.n_embd_expert()} * sizeof(float);
   AddDense(model.weights, needs);
   for (const LayerWeights& layer : model.weights.layers) {
     AddExperts(layer.experts, needs.shape.n_used, needs);

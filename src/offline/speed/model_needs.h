@@ -28,6 +28,7 @@ struct ModelNeeds {
   UseByType experts = {};     // the K experts of each layer, of mean size
   uint64_t expert_bytes = 0;  // of the mean expert
   uint64_t all_experts = 0;   // bytes
+  uint64_t row_bytes = 0;     // of an expert's input in F32; 0: not known
   uint64_t state_bytes = 0;   // of layers with a state, which a token reads and writes
 };
 

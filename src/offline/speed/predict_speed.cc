@@ -97,6 +97,17 @@ class FileSpeed {
     return SpeedRange{.low = low, .high = std::min(most * std::sqrt(kMargin), low * kWidest)};
   }
 
+  // As hosts are priced beside this machine.
+  HostsToPrice Hosts(const std::vector<uint64_t>& bytes, const Network& network) const {
+    return {.bytes = bytes,
+            .network = network,
+            .rates = rates_,
+            .disk = costs_.bandwidth,
+            .resident = resident_,
+            .experts = costs_.expert_share * resident_,
+            .count_from = kUncounted};
+  }
+
   // A prompt needs every expert once: absent ones are read while others are computed.
   SpeedRange Prompt(const Fit& fit) const {
     const double absent = (1.0 - fit.share()) * static_cast<double>(needs_.all_experts);
@@ -175,6 +186,14 @@ Result<std::vector<BudgetSpeed>> SpeedPredictor::Predict(const ModelNeeds& needs
     speeds.push_back({.fit = fit, .decode = decode, .prompt = file.Prompt(fit)});
   }
   return speeds;
+}
+
+Result<RemotePrice> SpeedPredictor::PriceHosts(const ModelNeeds& needs, const Fit& fit,
+                                               const std::vector<uint64_t>& host_bytes,
+                                               const Network& network) const {
+  FileSpeed file(needs, *rates_);
+  TRY_STATUS(file.Prepare());
+  return moestro::PriceHosts(recorded_, needs, fit, file.Hosts(host_bytes, network));
 }
 
 }  // namespace moestro

@@ -15,6 +15,7 @@
 #include "learned/seen_caching.h"
 #include "native/plan/fit.h"
 #include "offline/speed/model_needs.h"
+#include "offline/speed/remote_price.h"
 #include "trace/trace.h"
 
 namespace moestro {
@@ -56,6 +57,11 @@ class SpeedPredictor {
   // One for each fit. As ResidentSeconds(). REQUIRES: needs of that shape.
   Result<std::vector<BudgetSpeed>> Predict(const ModelNeeds& needs,
                                            std::span<const Fit> fits) const;
+  // What hosts of so many bytes are worth in a fit. Where routing is not known, as with recorded
+  // routing. As ResidentSeconds(). REQUIRES: needs.row_bytes.
+  Result<RemotePrice> PriceHosts(const ModelNeeds& needs, const Fit& fit,
+                                 const std::vector<uint64_t>& host_bytes,
+                                 const Network& network) const;
 
  private:
   SpeedPredictor(const MachineRates& rates, Trace recorded, std::optional<Trace> even);
