@@ -101,9 +101,10 @@ Status WarmUp(const BenchOptions& options, Engine& engine) {
   engine.AwaitHosts();
   if (options.warmup == 0) return {};
   Sequence other = engine.NewSequence();
-  TRY_STATUS(Append(engine, other,
-                    RandomTokens(options.warmup, engine.facts().n_vocab,
-                                 options.common.seed.value_or(kDefaultSeed) + 1)));
+  std::vector<Token> tokens = RandomTokens(options.warmup, engine.facts().n_vocab,
+                                           options.common.seed.value_or(kDefaultSeed) + 1);
+  MakePrompt(engine.facts().encoder, std::min<size_t>(tokens.size(), options.prefill), tokens);
+  TRY_STATUS(Append(engine, other, tokens));
   engine.stats() = {};
   return {};
 }

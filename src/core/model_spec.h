@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -48,15 +49,35 @@ struct AttentionForm {
   bool operator==(const AttentionForm&) const = default;
 };
 
+// Which positions a row attends to, and whose keys these are.
+enum class AttentionReach : uint8_t {
+  kPast,    // its own and those before it
+  kSource,  // a row of the source: all of the source
+  kAcross,  // a row of the target: all of the source, whose keys are of what the encoder gave
+};
+
+// What is added to scores: a learned number for each head and range of distances.
+// Source: C. Raffel et al., "Exploring the Limits of Transfer Learning", 2020, section 2.1.
+struct RelativeBias {
+  uint32_t n_buckets = 0;     // ranges of distances
+  uint32_t max_distance = 0;  // from this distance on all are one range
+  bool is_two_sided = false;  // half of the ranges are for keys behind the query
+  uint16_t layer = 0;         // whose tensor it is
+  bool operator==(const RelativeBias&) const = default;
+};
+
 // What joins the gate g and the up projection u of a feed-forward block.
 enum class Activation : uint8_t {
   kSwiglu,       // silu(g) * u
   kGeglu,        // gelu(g) * u, gelu by its tanh formula
   kSwigluOai,    // g' * sigmoid(1.702 g') * (u' + 1), g' = min(g, 7), u' = u within -7 to 7
   kReluSquared,  // max(u, 0)^2; blocks have no gate matrix
+  kRelu,         // max(u, 0); the same
 };
 
-constexpr bool HasGate(Activation activation) { return activation != Activation::kReluSquared; }
+constexpr bool HasGate(Activation activation) {
+  return activation != Activation::kReluSquared && activation != Activation::kRelu;
+}
 
 // What experts compute: down(activation(gate x, up x)). Biases are seen from the tensors.
 struct ExpertForm {
@@ -108,6 +129,8 @@ struct AttentionSpec {
   uint32_t window = 0;                // a row sees its last so many positions; 0: all
   float scale = 0.0F;                 // of scores; 0: one over the root of head_dim_k
   float clamp_kqv = 0.0F;             // limit of queries, keys and values; 0: none
+  AttentionReach reach = AttentionReach::kPast;
+  std::optional<RelativeBias> relative = {};  // nullopt: scores do not depend on distances
 
   uint32_t n_embd_q() const { return n_head * head_dim_k; }
   // What the query's matrix gives.
@@ -262,6 +285,23 @@ struct LayerSpec {
   bool operator==(const LayerSpec&) const = default;
 };
 
+// Of a model with an encoder and a decoder. A sequence is a source, which ends with a token that is
+// not in it otherwise, and behind it the target. Rows of the source go through the encoder's layers
+// alone, all of a sequence in one step, and rows of the target through the decoder's.
+struct EncoderSpec {
+  uint32_t n_layer = 0;    // the model's first layers; those behind them are the decoder's
+  Token source_end = 0;    // the source's last token
+  Token target_begin = 0;  // the target's first one
+  uint32_t capacity = 0;  // rows of a source that the model's config gives an expert; 0: any number
+  bool operator==(const EncoderSpec&) const = default;
+};
+
+// How many of the tokens are the source; 0: it has no end.
+inline uint32_t SourceLength(std::span<const Token> tokens, Token source_end) {
+  const auto end = std::ranges::find(tokens, source_end);
+  return end == tokens.end() ? 0 : static_cast<uint32_t>(end - tokens.begin()) + 1;
+}
+
 struct ModelSpec {
   std::string arch_name;          // as in general.architecture
   std::string name;               // general.name, may be empty
@@ -281,6 +321,7 @@ struct ModelSpec {
   bool tied_output = false;      // token_embd serves as output
   ExpertForm experts;
   RouterSpec router;
+  std::optional<EncoderSpec> encoder = {};  // nullopt: every row goes through every layer
 
   uint32_t n_layer() const { return static_cast<uint32_t>(layers.size()); }
   bool has_experts(size_t layer) const { return layers[layer].feed_forward.has_experts(); }

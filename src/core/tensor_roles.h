@@ -29,6 +29,7 @@ enum class Dim : uint8_t {
   kQkv,             // the three above together
   kMixerOut,        // what a layer's mixer gives: n_head * head_dim_v of attention
   kHeads,
+  kBuckets,      // ranges of distances whose scores get something added
   kGates,        // what a matrix for attention's output gate gives
   kConvolved,    // channels of a state mixer's convolution
   kTaps,         // positions that it sees
@@ -128,6 +129,7 @@ struct LayerRoles {
   T indexer_k_norm_b{};
   T indexer_weights{};  // of its heads
   T attn_post_norm{};   // of what attention adds
+  T attn_relative{};    // of a stack's first layer: added to scores, [range of distances][head]
   T attn_sinks{};       // of each head a score that is part of the softmax and has no value
   T delta_qkv{};        // of a delta net, before the convolution
   T delta_gate{};
@@ -190,6 +192,7 @@ struct ModelRoles {
   T output_b{};
   T output_norm{};
   T output_norm_b{};
+  T encoder_norm{};  // of what the encoder gives
   T rope_freqs{};
   T rope_factors_long{};
   T rope_factors_short{};
@@ -357,6 +360,7 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   visit(Role{"attn_gate.weight", kMat, kEmbd, kGates, kMul, kAtt}, parts.attn_gate...);
   visit(Role{"post_attention_norm.weight", kVec, kEmbd, kOne, kAny, kAtt}, parts.attn_post_norm...);
   visit(Role{"post_ffw_norm.weight", kVec, kEmbd}, parts.ffn_post_norm...);
+  visit(Role{"attn_rel_b.weight", kVec, kHeads, kBuckets, kAny, kAtt}, parts.attn_relative...);
   visit(Role{"attn_sinks.weight", kVec, kHeads, kOne, kAny, kAtt}, parts.attn_sinks...);
   tensor_roles_internal::ForEachLatentRole(visit, parts...);
   tensor_roles_internal::ForEachStateRole(visit, parts...);
@@ -379,6 +383,7 @@ constexpr void ForEachModelRole(Visit&& visit, Parts&... parts) {
              "token_embd_norm.weight"},
         parts.output_norm...);
   visit(Role{"output_norm.bias", kVec, kEmbd}, parts.output_norm_b...);
+  visit(Role{"encoder_norm.weight", kVec, kEmbd}, parts.encoder_norm...);
   visit(Role{"rope_freqs.weight", kVec, kHalfRotary}, parts.rope_freqs...);
   visit(Role{"rope_factors_long.weight", kVec, kHalfRotary}, parts.rope_factors_long...);
   visit(Role{"rope_factors_short.weight", kVec, kHalfRotary}, parts.rope_factors_short...);

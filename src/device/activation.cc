@@ -28,6 +28,8 @@ float ReluSquared(float /*gate*/, float up) {
   return positive * positive;
 }
 
+float Relu(float /*gate*/, float up) { return std::max(up, 0.0F); }
+
 }  // namespace
 
 void Join(Activation activation, std::span<const float> up, std::span<float> gate) {
@@ -43,6 +45,8 @@ void Join(Activation activation, std::span<const float> up, std::span<float> gat
       return join(SwigluOai);
     case Activation::kReluSquared:
       return join(ReluSquared);
+    case Activation::kRelu:
+      return join(Relu);
   }
 }
 

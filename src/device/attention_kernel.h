@@ -53,6 +53,9 @@ struct AttentionKernel {
     const float* keys;    // as `turn` left them
     const float* values;  // [kKeys][value_stride]
     size_t value_stride;
+    // [n_queries]: of each, what is added to the scores of the block's kKeys keys, times log2(e),
+    // not aligned; null: nothing.
+    const float* const* added = nullptr;
     float* scores;   // scratch [n_queries][kKeys]
     float* largest;  // [n_queries], before the first block -infinity
     float* weights;  // [n_queries][kMaxLanes], before the first block 0; to be added up in the end

@@ -27,6 +27,7 @@
 #include "core/ids.h"
 #include "core/interlude.h"
 #include "core/model_id.h"
+#include "core/model_spec.h"
 #include "decide/ahead/prefetch_planner.h"
 #include "decide/devices/device_tier.h"
 #include "decide/devices/latency_model.h"
@@ -56,6 +57,7 @@ struct EngineFacts {
   uint32_t chunk = 0;  // rows of a batch that are computed at once, at most
   // Some layer has a state or cells of the last positions alone, which cannot be cut back.
   bool has_states = false;
+  std::optional<EncoderSpec> encoder = {};  // nullopt: the model has no encoder
   bool divides_at_kept = false;  // a kept row (BatchRow::is_kept) costs as much as another step
   uint64_t position_bytes = 0;   // what a position takes in all layers
   uint64_t state_bytes = 0;      // what the state of one sequence takes

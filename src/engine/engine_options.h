@@ -73,6 +73,8 @@ struct RecallOptions {
   bool is_on() const { return !folder.empty() && !is_cold; }
 };
 
+inline constexpr uint32_t kConfigCapacity = UINT32_MAX;
+
 struct EngineOptions {
   std::string engine = "auto";  // auto, native, hosted; load/model_to_load.h
   uint64_t ram_bytes = 0;       // peak of the whole process; 0: what is free, less a margin
@@ -83,7 +85,10 @@ struct EngineOptions {
   std::string numa = "auto";            // auto, off; native/plan/numa_plan.h
   uint32_t ctx = 4096;                  // capped at the model's training context
   KvType kv_type = KvType::kF16;        // of keys and values
-  uint32_t chunk = 0;           // most tokens per prefill chunk; 0: native/plan/prompt_chunk.h
+  uint32_t chunk = 0;  // most tokens per prefill chunk; 0: native/plan/prompt_chunk.h
+  // Rows of a source that an expert computes, of a model with an encoder; 0: any number;
+  // kConfigCapacity: as the model's config says.
+  uint32_t capacity = 0;
   std::string reader = "auto";  // auto, uring, pread
   uint32_t io_depth = 0;        // reads at a time; 0: measured, engine/plan/io_depth.h
   // Which expert leaves a slot; nullopt: the policy that policy_source.h finds for this model and

@@ -2,6 +2,7 @@
 #include "engine/option_table.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <iterator>
 #include <vector>
@@ -67,6 +68,26 @@ std::optional<std::string> CacheText(const EngineOptions& options) {
   if (!options.cache) return std::nullopt;
   if (options.cache->bytes > 0) return Format("{}", options.cache->bytes);
   return Format("{}%", options.cache->percent);
+}
+
+Status SetCapacity(EngineOptions& options, const std::string& text) {
+  if (text == "config") {
+    options.capacity = kConfigCapacity;
+    return {};
+  }
+  uint32_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || stop != end || value == 0 || value == kConfigCapacity) {
+    return Fail(Errc::kUsage, "'{}' is no capacity; write 1 or more, or config", text);
+  }
+  options.capacity = value;
+  return {};
+}
+
+std::optional<std::string> CapacityText(const EngineOptions& options) {
+  if (options.capacity == 0) return std::nullopt;
+  return options.capacity == kConfigCapacity ? "config" : Format("{}", options.capacity);
 }
 
 Status SetPolicy(EngineOptions& options, const std::string& text) {
@@ -197,6 +218,13 @@ std::vector<OptionRow> MachineRows() {
            .usual = "auto, 512 to 2048 by the model's experts",
            .counts = Counts::kRows},
           [](auto& o) -> auto& { return o.chunk; }, kAny, "tokens"),
+      WithAccess({.flag = "--capacity",
+                  .value = "N|config",
+                  .help = "tokens of a text that an expert of the encoder takes, the first ones; "
+                          "others pass it by; config: as many as the model's config says",
+                  .usual = "any number",
+                  .counts = Counts::kYes},
+                 SetCapacity, CapacityText),
       TextOption(
           {.flag = "--engine",
            .value = "auto|native|hosted",

@@ -45,6 +45,7 @@ class Forward {
     // Read in every step. REQUIRES: their look-ahead is within the limit of the buffers.
     const Watchers& watchers;
     DeviceSide* devices = nullptr;  // null: the CPU computes everything
+    uint32_t capacity = 0;          // as RowRouter::Parts says
   };
   explicit Forward(const Parts& parts);
 
@@ -55,9 +56,10 @@ class Forward {
     // on a device.
     Interlude interlude = {};
   };
-  // Runs at most a chunk of rows through all layers; leaves the last layer's output in
-  // buffers.hidden(). kinds: [rows]. kIo, kInterrupted: only the rows' cells have changed.
-  // kInvalidFile: a layer gave NaN or infinity; the message names it.
+  // Runs at most a chunk of rows through all layers, or, of a model with an encoder, rows of
+  // sources through its layers and rows of targets through the decoder's, never both; leaves the
+  // last layer's output in buffers.hidden(). kinds: [rows]. kIo, kInterrupted: only the rows' cells
+  // have changed. kInvalidFile: a layer gave NaN or infinity; the message names it.
   Status Step(std::span<const StepRow> rows, std::span<const RowKind> kinds,
               const LittleStep& little, const Hooks& hooks);
 
@@ -85,7 +87,9 @@ class Forward {
     bool decodes = false;
     size_t prompt_rows = 0;
     uint32_t look_ahead = 0;
+    LayerRange layers = {};  // that the rows go through
   };
+  LayerRange LayersOf(std::span<const StepRow> rows) const;
   bool IsForTeam(const StepInput& step) const;
   Status RunHeld(const StepInput& step);
   Status RunLayers(const StepInput& step);

@@ -38,6 +38,18 @@ void RowRouter::Choose(ExpertLayerId layer, size_t n_rows, const LittleStep& lit
                 form.selection_bias, candidates, routing);
 }
 
+void RowRouter::DropOverCapacity(std::span<const StepRow> rows, Routing& routing) {
+  if (parts_.capacity == 0 || !rows.front().is_source) return;
+  taken_.clear();
+  for (size_t row = 0; row < rows.size(); ++row) {
+    for (size_t k = row * routing.n_used; k < (row + 1) * routing.n_used; ++k) {
+      if (++taken_[{rows[row].sequence, routing.experts[k]}] > parts_.capacity) {
+        routing.weights[k] = 0.0F;
+      }
+    }
+  }
+}
+
 void RowRouter::Widen(ExpertLayerId layer, Routing& routing) {
   const uint32_t k = parts_.spec.router.n_used;
   widened_.resize(parts_.spec.n_expert_layers());

@@ -7,7 +7,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/batch.h"
@@ -18,6 +20,7 @@
 #include "decide/layer/router.h"
 #include "engine/watchers.h"
 #include "forward/dense/step_buffers.h"
+#include "forward/dense/step_rows.h"
 #include "forward/experts/expert_exec.h"
 
 namespace moestro {
@@ -31,12 +34,17 @@ class RowRouter {
     const LayerProtocol& protocol;
     std::span<const LayerForm> layers;
     const Watchers& watchers;
+    uint32_t capacity = 0;  // rows of a source that an expert computes; 0: any number
   };
   explicit RowRouter(const Parts& parts) : parts_(parts) {}
 
   // Chooses K experts of each row; K' in a little step. What is given to be written keeps its
   // memory, here and below.
   void Choose(ExpertLayerId layer, size_t n_rows, const LittleStep& little, Routing& routing);
+  // Of sources, where an expert has a capacity: gives weight 0 to the rows of a sequence that come
+  // to an expert after so many others of it. Their part of the layer is the residual alone.
+  // Source: W. Fedus, B. Zoph, N. Shazeer, "Switch Transformers", 2021, section 2.2.
+  void DropOverCapacity(std::span<const StepRow> rows, Routing& routing);
   // The experts that the routers of the `look_ahead` layers after `layer` choose: [distance -
   // 1][row][K or K'].
   void ChooseAhead(ExpertLayerId layer, size_t n_rows, uint32_t look_ahead,
@@ -53,6 +61,7 @@ class RowRouter {
   Router router_;
   // Scratch.
   std::vector<float> biased_;
+  std::map<std::pair<SequenceId, ExpertId>, uint32_t> taken_;
   Routing of_later_;
 };
 

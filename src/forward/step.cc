@@ -40,7 +40,8 @@ Forward::Forward(const Parts& p)
                .buffers = p.buffers,
                .protocol = p.protocol,
                .layers = p.layers,
-               .watchers = p.watchers}),
+               .watchers = p.watchers,
+               .capacity = p.capacity}),
       experts_({.spec = p.spec,
                 .graph = p.graph,
                 .buffers = p.buffers,
@@ -57,17 +58,27 @@ Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kin
   step.prompt_rows = static_cast<size_t>(std::ranges::count(kinds, RowKind::kPrompt));
   step.look_ahead =
       std::max(step.decodes ? parts_.planner.look_ahead() : 0, parts_.watchers.look_ahead);
+  step.layers = LayersOf(rows);
   experts_.BeginStep();
   TRY_STATUS(parts_.graph.SetRows(rows));  // embeddings -> hidden
   TRY_STATUS(IsForTeam(step) ? RunHeld(step) : RunLayers(step));
+  if (rows.front().is_source) TRY_STATUS(parts_.graph.RememberSource());
   return parts_.graph.Finish();  // a device may still compute
+}
+
+LayerRange Forward::LayersOf(std::span<const StepRow> rows) const {
+  const auto all = static_cast<uint16_t>(parts_.spec.n_layer());
+  if (!parts_.spec.encoder) return {.first = 0, .end = all};
+  const auto encoder = static_cast<uint16_t>(parts_.spec.encoder->n_layer);
+  return rows.front().is_source ? LayerRange{.first = 0, .end = encoder}
+                                : LayerRange{.first = encoder, .end = all};
 }
 
 // Threads stay together where no graph of ggml needs them; other steps may run in an interlude, and
 // drivers of devices may have threads of their own.
 bool Forward::IsForTeam(const StepInput& step) const {
   return parts_.devices == nullptr && !step.hooks.interlude.is_due &&
-         parts_.graph.IsForTeam(step.rows.size(), step.look_ahead);
+         parts_.graph.IsForTeam(step.layers, step.rows.size(), step.look_ahead);
 }
 
 Status Forward::RunHeld(const StepInput& step) {
@@ -84,7 +95,7 @@ Status Forward::RunHeld(const StepInput& step) {
 Status Forward::RunLayers(const StepInput& step) {
   const Interlude& interlude = step.hooks.interlude;
   LeaseStream read_ahead;  // a prompt's, of the layer about to run
-  for (uint16_t l = 0; l < parts_.spec.n_layer(); ++l) {
+  for (uint16_t l = step.layers.first; l < step.layers.end; ++l) {
     if (step.hooks.layer_begins) TRY_STATUS(step.hooks.layer_begins(l));
     if (parts_.stop.is_requested()) return Fail(Errc::kInterrupted, "stopped on request");
     if (interlude.is_due && interlude.is_due()) {
@@ -107,6 +118,7 @@ Status Forward::RunExperts(LayerId l, const StepInput& step, LeaseStream& read_a
   const ExpertLayerId layer = parts_.spec.expert_layer(l);
   const size_t n_rows = step.rows.size();
   router_.Choose(layer, n_rows, little, routing_);  // experts with their weights
+  router_.DropOverCapacity(step.rows, routing_);
   router_.ChooseAhead(layer, n_rows, step.look_ahead, little, ahead_);
   if (watchers.routing) watchers.routing(layer, routing_, ahead_);
   if (watchers.route) {
@@ -121,8 +133,9 @@ Status Forward::RunExperts(LayerId l, const StepInput& step, LeaseStream& read_a
   experts_.Place(plan_);  // on the CPU or on devices
   const LayerLeases held(leases_, parts_.residency, plan_);
   leases_.Advance();  // present experts are pinned, absent ones start to be read
-  const std::vector<ExpertKey> next = PlanReadAhead(
-      layer, parts_.spec.n_expert_layers(), router.n_expert, router.n_used, step.prompt_rows);
+  const std::vector<ExpertKey> next =
+      PlanReadAhead(layer, parts_.spec.expert_layers_before(step.layers.end), router.n_expert,
+                    router.n_used, step.prompt_rows);
   read_ahead = {parts_.residency, next, Urgency::kSpeculative};  // lets go of this layer's
   parts_.protocol.Prefetch();  // for later layers, behind this layer's own
   TRY_STATUS(experts_.Run(l, plan_, leases_, read_ahead));

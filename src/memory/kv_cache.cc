@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "memory/kv_cache.h"
 
+#include <array>
 #include <cstring>
 
 #include "base/bytes.h"
@@ -15,12 +16,19 @@ std::vector<uint64_t> BeginsOf(const MemoryShape& shape, const CellCounts& cells
                                ggml_backend_t backend) {
   const uint64_t alignment =
       backend == nullptr ? kMatrixAlignment : BackendBuffer::AlignmentOf(backend);
-  std::vector<uint64_t> begins = {0};
+  std::vector<uint64_t> begins;
+  uint64_t end = 0;
   for (uint32_t l = 0; l < shape.layers.size(); ++l) {
+    if (shape.layers[l].shares_cells) {
+      begins.append_range(std::array{begins[2 * l - 2], begins[2 * l - 1]});
+      continue;
+    }
     for (const uint64_t bytes : {shape.key_bytes(l), shape.value_bytes(l)}) {
-      begins.push_back(begins.back() + AlignUp(bytes * cells.of(shape.layers[l]), alignment));
+      begins.push_back(end);
+      end += AlignUp(bytes * cells.of(shape.layers[l]), alignment);
     }
   }
+  begins.push_back(end);
   return begins;
 }
 

@@ -33,11 +33,22 @@ LayerMemory LayerMemory::Of(const LayerSpec& layer) {
   return {};
 }
 
+namespace {
+
+bool SharesCells(const ModelSpec& spec, size_t layer) {
+  const AttentionSpec* const its = spec.layers[layer].attention();
+  if (its == nullptr || its->reach == AttentionReach::kPast) return false;
+  return its->reach == AttentionReach::kAcross || layer > 0;
+}
+
+}  // namespace
+
 Result<MemoryShape> MemoryShape::Of(const ModelSpec& spec, KvType type) {
   MemoryShape shape{.type = type, .layers = {}};
   const KvTypeInfo& info = InfoOf(type);
   for (const LayerSpec& layer : spec.layers) {
-    const LayerMemory& its = shape.layers.emplace_back(LayerMemory::Of(layer));
+    LayerMemory& its = shape.layers.emplace_back(LayerMemory::Of(layer));
+    its.shares_cells = SharesCells(spec, shape.layers.size() - 1);
     // Heads are read one by one, so each is whole blocks.
     if (its.head_keys % info.block == 0 && its.head_values % info.block == 0) continue;
     return Fail(Errc::kInvalidRequest,
@@ -51,7 +62,9 @@ Result<MemoryShape> MemoryShape::Of(const ModelSpec& spec, KvType type) {
 
 uint64_t MemoryShape::position_bytes() const {
   uint64_t bytes = 0;
-  for (uint32_t l = 0; l < layers.size(); ++l) bytes += key_bytes(l) + value_bytes(l);
+  for (uint32_t l = 0; l < layers.size(); ++l) {
+    if (!layers[l].shares_cells) bytes += key_bytes(l) + value_bytes(l);
+  }
   return bytes;
 }
 

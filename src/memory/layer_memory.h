@@ -22,6 +22,10 @@ struct LayerMemory {
   uint32_t head_values = 0;
   uint32_t window = 0;        // only the last so many positions are looked at; 0: all
   uint32_t state_values = 0;  // F32; 0: the layer has no state
+  // Its cells are those of the layer before it. Keys and values of an encoder's layers are needed
+  // while the layer runs; a decoder's layer has cells of the target, and the layer that attends to
+  // the source behind it has the same cells of the source.
+  bool shares_cells = false;
 
   static LayerMemory Of(const LayerSpec& layer);
   bool has_cells() const { return keys + values > 0; }

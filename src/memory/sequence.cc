@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "core/model_spec.h"
 #include "memory/checkpoint_worth.h"
 
 namespace moestro {
@@ -263,6 +264,8 @@ void SequenceTable::Commit(SequenceId id) {
 
 uint32_t SequenceTable::Reach(SequenceId id, uint32_t position) const {
   const Timeline& timeline = timelines_.at(id);
+  // A part of a source is worth nothing: its rows have attended to the whole.
+  if (source_end_ && position < SourceLength(timeline.tokens, *source_end_)) position = 0;
   for (;;) {
     const uint32_t by_state = StateReach(timeline, position);
     const uint32_t both = recent_.is_used() ? recent_.Reach(timeline.recent, by_state) : by_state;

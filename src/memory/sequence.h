@@ -54,8 +54,10 @@ struct Timeline {
 class SequenceTable final : public SequenceOwner {
  public:
   // n_states: places for states; 0: no layer has one.
-  SequenceTable(uint32_t n_blocks, uint32_t n_states, const RecentRoom& recent = {})
-      : blocks_(n_blocks), recent_(recent), states_(n_states) {}
+  // source_end: EncoderSpec::source_end; nullopt: the model has no encoder.
+  SequenceTable(uint32_t n_blocks, uint32_t n_states, const RecentRoom& recent = {},
+                std::optional<Token> source_end = {})
+      : blocks_(n_blocks), recent_(recent), states_(n_states), source_end_(source_end) {}
 
   SequenceId New();
   SequenceId Fork(SequenceId id) override;
@@ -135,6 +137,7 @@ class SequenceTable final : public SequenceOwner {
   KvBlocks blocks_;
   RecentCells recent_;
   StateSlots states_;
+  std::optional<Token> source_end_;
   std::map<SequenceId, Timeline> timelines_;
   uint32_t next_id_ = 0;
   uint64_t uses_ = 0;

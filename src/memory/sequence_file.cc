@@ -64,6 +64,7 @@ const KvTimeline& CellsOf(const Timeline& timeline, const KvCache& kv, uint32_t 
 Status AddCells(BinaryWriter& out, const Timeline& timeline, uint32_t first, uint32_t end,
                 const KvCache& kv, uint32_t recent_first) {
   for (uint32_t l = 0; l < kv.layers(); ++l) {
+    if (kv.shape().layers[l].shares_cells) continue;
     if (kv.is_recent(l) && first < recent_first) continue;
     const KvTimeline& cells = CellsOf(timeline, kv, l);
     for (const KvCache::Part part : kParts) {
@@ -322,6 +323,7 @@ Status SequenceFile::ReadState(uint64_t offset, std::span<float> state) const {
 Result<uint64_t> SequenceFile::ReadCells(uint64_t offset, const Timeline& timeline, uint32_t first,
                                          uint32_t n, const KvCache& kv) const {
   for (uint32_t l = 0; l < kv.layers(); ++l) {
+    if (kv.shape().layers[l].shares_cells) continue;
     const bool has_recent = header_.recent_bytes > 0 && kv.shape().layers[l].window > 0;
     if (has_recent && first < header_.recent_first) continue;
     const KvTimeline& cells = CellsOf(timeline, kv, l);

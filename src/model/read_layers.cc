@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/read_encoder.h"
 #include "model/read_latent.h"
 #include "model/read_rope.h"
 #include "model/read_states.h"
@@ -412,6 +413,7 @@ std::unexpected<Error> RefuseKey(const MetaKeys& keys, std::string_view key, uin
 }
 
 Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
+  if (family.has_encoder) return ReadEncoderLayers(keys, spec);
   TRY(const Blocks blocks, ReadBlocks(keys, family));
   spec.n_next_token_layers = blocks.all - blocks.evaluated;
   TRY(const auto feed_forward,

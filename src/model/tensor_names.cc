@@ -22,6 +22,8 @@ int64_t AttentionSize(Dim dim, const AttentionSpec& a) {
   switch (dim) {
     case Dim::kHeads:
       return a.n_head;
+    case Dim::kBuckets:
+      return a.relative ? a.relative->n_buckets : 0;
     case Dim::kGates:
       return a.n_gate;
     case Dim::kQuery:

@@ -9,10 +9,13 @@
 #include <set>
 #include <utility>
 
+#include "base/format.h"
 #include "base/printable.h"
 #include "base/utf8.h"
+#include "model/families/families.h"
 #include "model/gguf_file.h"
 #include "model/llama_load.h"
+#include "model/t5_vocabulary.h"
 #include "model/vocab_check.h"
 
 namespace moestro {
@@ -71,6 +74,15 @@ uint32_t LongestTokenBytes(const llama_vocab* vocab) {
   return static_cast<uint32_t>(longest);
 }
 
+// Of a model with an encoder: the token behind a source, with which the target begins.
+Result<std::optional<Token>> FindTargetBegin(const GgufFile& file) {
+  TRY(const auto arch, file.FindString("general.architecture"));
+  const Family* family = FindFamily(Families(), arch.value_or(""));
+  if (family == nullptr || !family->has_encoder) return std::nullopt;
+  TRY(const auto token, file.FindUint(Format("{}.decoder_start_token_id", family->name)));
+  return static_cast<Token>(token.value_or(0));
+}
+
 }  // namespace
 
 void Vocab::FreeModel::operator()(llama_model* model) const { llama_model_free(model); }
@@ -89,7 +101,12 @@ Result<Vocab> Vocab::Load(const GgufFile& file) {
   params.load_mode = LLAMA_LOAD_MODE_NONE;  // no mapping, so no read-ahead into the tensors
   params.n_gpu_layers = 0;
   std::string reason;
-  Model model(LoadByLlama(path, params, reason));
+  TRY(const auto kind, file.FindString("tokenizer.ggml.model"));
+  UniqueFd as_t5;
+  if (kind == "t5") {
+    TRY(as_t5, VocabularyAsT5(file));
+  }
+  Model model(LoadByLlama(as_t5.get() >= 0 ? PathOf(as_t5) : path, params, reason));
   if (model == nullptr) {
     return Fail(Errc::kInvalidFile, "{}: libllama cannot read the vocabulary: {}", path,
                 Printable(reason, 300));
@@ -105,6 +122,7 @@ Result<Vocab> Vocab::Load(const GgufFile& file) {
     vocab.cutter_ = MakeCutter(vocab.vocab_, pre_tokenizer.value_or(""));
     vocab.longest_token_bytes_ = LongestTokenBytes(vocab.vocab_);
   }
+  TRY(vocab.target_begin_, FindTargetBegin(file));
   return vocab;
 }
 
@@ -129,8 +147,10 @@ std::vector<Token> Vocab::begin_tokens() const {
 }
 
 std::vector<Token> Vocab::end_tokens() const {
-  if (!has_text() || !llama_vocab_get_add_eos(vocab_)) return {};
-  return {llama_vocab_eos(vocab_)};
+  std::vector<Token> tokens;
+  if (has_text() && llama_vocab_get_add_eos(vocab_)) tokens.push_back(llama_vocab_eos(vocab_));
+  if (has_text() && target_begin_) tokens.push_back(*target_begin_);
+  return tokens;
 }
 
 Result<std::vector<Token>> Vocab::Tokenize(std::string_view text, bool add_special,
@@ -161,6 +181,7 @@ Result<std::vector<Token>> Vocab::Tokenize(std::string_view text, bool add_speci
     }
     if (count >= 0) {
       tokens.resize(static_cast<size_t>(count));
+      if (add_special && target_begin_) tokens.push_back(*target_begin_);
       return tokens;
     }
   } catch (const std::exception& e) {

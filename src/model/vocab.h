@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,7 +54,8 @@ class Vocab {
   std::vector<std::string> control_texts() const;
   // True if the text is one token of the vocabulary, control tokens included.
   bool has_token(std::string_view text) const;
-  // For TokenStream: what Tokenize() adds when asked for special tokens; where a text may be cut;
+  // For TokenStream: what Tokenize() adds when asked for special tokens, of a model with an encoder
+  // also the token with which the decoder begins; where a text may be cut;
   // whether it may put a space before a text, as SentencePiece does.
   std::vector<Token> begin_tokens() const;
   std::vector<Token> end_tokens() const;
@@ -77,6 +79,7 @@ class Vocab {
   std::string path_;
   TextCutter cutter_{TextCutter::Kind::kNowhere};
   uint32_t longest_token_bytes_ = 0;
+  std::optional<Token> target_begin_;  // of a model with an encoder
 };
 
 }  // namespace moestro

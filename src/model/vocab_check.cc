@@ -24,6 +24,7 @@ constexpr uint64_t kMaxSquaredBytes = 512 * kMiB;
 constexpr const char* kTokens = "tokenizer.ggml.tokens";
 constexpr const char* kScores = "tokenizer.ggml.scores";
 constexpr const char* kTypes = "tokenizer.ggml.token_type";
+constexpr const char* kCharacters = "tokenizer.ggml.precompiled_charsmap";
 constexpr const char* kMerges = "tokenizer.ggml.merges";
 
 Status CheckArray(const GgufFile& file, const std::string& key, gguf_type type,
@@ -64,6 +65,16 @@ Status CheckTokenTexts(const GgufFile& file, const MetaValue& tokens) {
               file.paths().front(), twin->second, std::next(twin)->second, kTokens);
 }
 
+// Of T5: bytes, of which the first four are the size of what follows.
+Status CheckCharacterMap(const GgufFile& file) {
+  const MetaValue* value = file.FindValue(kCharacters);
+  if (value == nullptr) return {};
+  const bool is_bytes = value->is_array && value->type == GGUF_TYPE_UINT8;
+  if (is_bytes && value->count > sizeof(uint32_t)) return {};
+  return Fail(Errc::kInvalidFile, "{}: '{}' has {} values of type {}, expected an array of bytes",
+              file.paths().front(), kCharacters, value->count, gguf_type_name(value->type));
+}
+
 // A model without text may still name the number of its ids.
 Status CheckNoText(const GgufFile& file) {
   TRY(const auto arch, file.FindString("general.architecture"));
@@ -84,9 +95,9 @@ Status CheckTokenizer(const GgufFile& file) {
                 "{}: metadata 'tokenizer.ggml.model' is missing; convert the model again", path);
   }
   if (*model == "none" || *model == "no_vocab") return CheckNoText(file);
-  if (*model != "llama" && *model != "gpt2") {
+  if (*model != "llama" && *model != "gpt2" && *model != "t5") {
     return Fail(Errc::kUnsupported,
-                "{}: tokenizer '{}' is not supported; supported are llama, gpt2, none", path,
+                "{}: tokenizer '{}' is not supported; supported are llama, gpt2, t5, none", path,
                 Printable(*model));
   }
   TRY(const auto pre, file.FindString("tokenizer.ggml.pre"));
@@ -102,6 +113,7 @@ Status CheckTokenizer(const GgufFile& file) {
   TRY_STATUS(CheckArray(file, kScores, GGUF_TYPE_FLOAT32, tokens->count));
   TRY_STATUS(CheckArray(file, kTypes, GGUF_TYPE_INT32, tokens->count));
   TRY_STATUS(CheckArray(file, kMerges, GGUF_TYPE_STRING, 0));
+  TRY_STATUS(CheckCharacterMap(file));
   return CheckTokenTexts(file, *tokens);
 }
 

@@ -44,6 +44,34 @@ Status CheckLittleStep(const Batch& batch, const BatchRules& rules) {
   return {};
 }
 
+// Of a model with an encoder. A sequence with tokens has its source.
+Status CheckSources(const Batch& batch, const SequenceTable& sequences, const BatchRules& rules) {
+  if (!rules.spec.encoder) return {};
+  const Token end = rules.spec.encoder->source_end;
+  size_t begin = 0;  // of the source that has not ended
+  bool is_open = false;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const BatchRow& row = batch.rows[i];
+    const bool begins = row.position == 0 && sequences.Find(row.sequence)->tokens.empty();
+    if (!is_open && !begins) continue;
+    if (is_open && (begins || row.sequence != batch.rows[begin].sequence)) break;
+    if (begins) begin = i;
+    is_open = row.token != end;
+    if (row.wants_logits || row.is_kept || row.kind == RowKind::kDecode) {
+      return Fail(Errc::kInvalidRequest, "rows of a source give no logits and are not kept");
+    }
+    if (i - begin + 1 > rules.chunk) {
+      return Fail(
+          Errc::kInvalidRequest,
+          "the encoder takes {} tokens at a time, and the text has more; --chunk takes more",
+          rules.chunk);
+    }
+  }
+  if (!is_open) return {};
+  return Fail(Errc::kInvalidRequest,
+              "the text for the encoder must be in one step and end with token {}", end);
+}
+
 }  // namespace
 
 Status CheckBatch(const Batch& batch, const SequenceTable& sequences, const BatchRules& rules) {
@@ -55,6 +83,7 @@ Status CheckBatch(const Batch& batch, const SequenceTable& sequences, const Batc
         if (timeline == nullptr) return std::nullopt;
         return static_cast<uint32_t>(timeline->tokens.size());
       }));
+  TRY_STATUS(CheckSources(batch, sequences, rules));
   return CheckLittleStep(batch, rules);
 }
 

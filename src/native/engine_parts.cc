@@ -9,6 +9,14 @@
 #include "native/plan/prompt_chunk.h"
 
 namespace moestro {
+namespace {
+
+uint32_t CapacityOf(const OpenedModel& opened) {
+  const uint32_t capacity = opened.options.capacity;
+  return capacity == kConfigCapacity ? opened.model.spec.encoder->capacity : capacity;
+}
+
+}  // namespace
 
 Status NativeEngine::Running::Start(const EngineOptions& options, Lasting& lasting) {
   TRY_STATUS(Allocate(options, lasting));
@@ -29,7 +37,8 @@ Status NativeEngine::Running::AllocateFixed(const EngineOptions& options, Lastin
     TRY(dense, DensePart::Create(*opened, *team, lasting.stop, devices->first_here()));
     // Where the text depends on slots or on the rows of a step, it would depend on the budget.
     const bool may_follow = options.chunk == 0 && !options.cache && devices->empty() &&
-                            options.has_exact_experts() && !options.fast_batches;
+                            options.has_exact_experts() && !options.fast_batches &&
+                            !opened->model.spec.encoder;  // a source is one chunk
     if (!may_follow) return {};
     const FixedBytes fixed = FixedFor(Limits());
     chosen.chunk = ChunkWithin(opened->plan.chunk, fixed.work, SlotPart::RoomIn(*opened, fixed));
@@ -51,7 +60,11 @@ Status NativeEngine::Running::Allocate(const EngineOptions& options, Lasting& la
   const ExpertExec::Limits limits = Limits();
   const uint32_t known = lasting.sequences ? lasting.sequences->states().size() : 0;
   TRY_STATUS(dense->TakeStates(SlotPart::RoomIn(*opened, FixedFor(limits)), known));
-  if (!lasting.sequences) lasting.sequences.emplace(plan.n_blocks, dense->n_states(), plan.recent);
+  if (!lasting.sequences) {
+    const std::optional<EncoderSpec>& encoder = opened->model.spec.encoder;
+    lasting.sequences.emplace(plan.n_blocks, dense->n_states(), plan.recent,
+                              encoder ? std::optional(encoder->source_end) : std::nullopt);
+  }
   TRY(slots, SlotPart::Create(*opened, *devices, FixedFor(limits)));
   if (!devices->empty()) {
     TRY(joined, JoinedDevices::Join(*opened, *devices, *slots, dense->is_on_device()));
@@ -88,7 +101,8 @@ Status NativeEngine::Running::MakeForward(Lasting& lasting, const ExpertExec::Li
                                  .clock = opened->options.clock,
                                  .stop = lasting.stop,
                                  .watchers = lasting.watchers,
-                                 .devices = joined ? &joined->side() : nullptr});
+                                 .devices = joined ? &joined->side() : nullptr,
+                                 .capacity = CapacityOf(*opened)});
   if (opened->checks()) {
     TRY(exact_check, ExactCheck::Create({.spec = model.spec,
                                          .shape = model.id.shape,
@@ -178,6 +192,7 @@ EngineFacts NativeEngine::Running::FindFacts() const {
           .n_ctx = opened->plan.n_ctx,
           .chunk = opened->plan.chunk,
           .has_states = opened->remembers.has_states() || opened->plan.recent.window > 0,
+          .encoder = model.spec.encoder,
           .position_bytes = opened->position_bytes(),
           .state_bytes = opened->state_bytes(),
           .memory = std::move(memory),

@@ -42,6 +42,9 @@ Result<std::unique_ptr<OpenedModel>> OpenedModel::Open(const ModelFile& model,
       PolicySource::Find(options.policy, options.policy_file, model.gguf.paths().front()));
   opened->catalog = MakeCatalog(model.weights);
   TRY(opened->remembers, MemoryShape::Of(model.spec, options.kv_type));
+  if (options.capacity > 0 && !model.spec.encoder) {
+    return Fail(Errc::kInvalidRequest, "--capacity: {} has no encoder", model.spec.arch_name);
+  }
   TRY_STATUS(opened->OpenLow());
   TRY_STATUS(opened->ChoosePasses());
   TRY(opened->plan, EnginePlan::Of(SizesOf(options), model.spec, opened->remembers));

@@ -36,9 +36,11 @@ StepRunner::StepRunner(const Parts& parts)
       look_ahead_share_(parts.dense.look_ahead_share()) {}
 
 Status StepRunner::Check(const Batch& batch) const {
-  return CheckBatch(
-      batch, parts_.sequences,
-      {.spec = spec_, .n_ctx = plan_.n_ctx, .has_low = parts_.opened.catalog.has_low()});
+  return CheckBatch(batch, parts_.sequences,
+                    {.spec = spec_,
+                     .n_ctx = plan_.n_ctx,
+                     .chunk = plan_.chunk,
+                     .has_low = parts_.opened.catalog.has_low()});
 }
 
 Status StepRunner::Extend(const Batch& batch) {
@@ -95,8 +97,8 @@ Status StepRunner::Compute(const Batch& batch, const LogitsSink& sink, const Int
     protocol.Foresee(batch.foreseen, static_cast<uint32_t>(experts_of_rows / spec_.router.n_used));
   }
   const bool looks_ahead = planner.look_ahead() > 0;
-  for (size_t first = 0; first < batch.size(); first += plan_.chunk) {
-    const size_t n = std::min<size_t>(plan_.chunk, batch.size() - first);
+  for (size_t first = 0, n = 0; first < batch.size(); first += n) {
+    n = RowsTogether(batch, first);
     TRY_STATUS(ComputeChunk(batch, first, n, interlude));
     TRY_STATUS(Heads(batch, first, n, sink));
     // The last rows may be computed once more, by all experts.
@@ -126,12 +128,48 @@ StepRow StepRunner::RowOf(const BatchRow& row, const Runs& runs) const {
                .position = row.position,
                .cell = timeline.cells.cell(row.position),
                .visible = {.runs = runs.all, .n_positions = row.position + 1},
-               .state = {.from = from, .to = to}};
+               .state = {.from = from, .to = to},
+               .sequence = row.sequence};
+  if (spec_.encoder) Divide(timeline, step);
   if (plan_.recent.window == 0) return step;
   const KvTimeline& recent = timeline.recent.now;
   step.recent_cell = recent.cell(row.position);
   step.recent = {.runs = runs.recent, .n_positions = row.position + 1, .first = recent.begin()};
   return step;
+}
+
+// What a row of a sequence with a source sees: of the source, all of it; of the target, the source
+// and what comes before the row.
+void StepRunner::Divide(const Timeline& timeline, StepRow& row) const {
+  const uint32_t n_source = SourceLength(timeline.tokens, spec_.encoder->source_end);
+  row.visible.at = row.position;
+  row.is_source = row.position < n_source;
+  if (row.is_source) {
+    row.visible.n_positions = n_source;
+    return;
+  }
+  row.source = {.runs = row.visible.runs, .n_positions = n_source};
+  row.visible.begin = n_source;
+}
+
+// How many rows from `first` on are computed together: a chunk, or, of a model with an encoder,
+// whole sources or rows of targets alone.
+size_t StepRunner::RowsTogether(const Batch& batch, size_t first) const {
+  const size_t n = std::min<size_t>(plan_.chunk, batch.size() - first);
+  if (!spec_.encoder) return n;
+  const auto is_source = [&](size_t i) {
+    const BatchRow& row = batch.rows[i];
+    const auto& tokens = parts_.sequences.Find(row.sequence)->tokens;
+    return row.position < SourceLength(tokens, spec_.encoder->source_end);
+  };
+  const bool begins_with_source = is_source(first);
+  size_t together = 0;
+  for (size_t i = 0; i < n && is_source(first + i) == begins_with_source; ++i) {
+    const bool ends =
+        !begins_with_source || batch.rows[first + i].token == spec_.encoder->source_end;
+    if (ends) together = i + 1;
+  }
+  return together;
 }
 
 Status StepRunner::Advance(std::span<const BatchRow> rows) {

@@ -101,6 +101,8 @@ class StepRunner {
   Status Advance(std::span<const BatchRow> rows);
 
  private:
+  void Divide(const Timeline& timeline, StepRow& row) const;
+  size_t RowsTogether(const Batch& batch, size_t first) const;
   void TrimWindows(std::span<const BatchRow> rows);
   Status ComputeChunk(const Batch& batch, size_t first, size_t n, const Interlude& interlude);
   Status Heads(const Batch& batch, size_t first, size_t n, const LogitsSink& sink);

@@ -183,6 +183,8 @@ class Reference {
       }
       case Activation::kReluSquared:
         return u > 0.0 ? u * u : 0.0;
+      case Activation::kRelu:
+        return std::max(u, 0.0);
     }
     return 0.0;
   }

@@ -14,7 +14,9 @@ namespace moestro {
 
 std::vector<std::string> TinyArchs() {
   std::vector<std::string> archs;
-  for (const Family& family : Families()) archs.emplace_back(family.name);
+  for (const Family& family : Families()) {
+    if (!family.has_encoder) archs.emplace_back(family.name);
+  }
   return archs;
 }
 
@@ -43,6 +45,16 @@ void SetLatent(const TinySpec& spec, const Family& family, SynthShape& shape) {
   shape.yarn_log = spec.yarn_log;
   shape.has_sigmoid = spec.has_sigmoid;
   shape.weights_scale = spec.has_sigmoid ? 2.5F : 0.0F;
+}
+
+// As many blocks of the decoder as layers of the encoder.
+void SetEncoder(const TinySpec& spec, SynthShape& shape) {
+  shape.encoder_layers = spec.layers;
+  shape.layers = 3 * spec.layers;
+  shape.sparse_every = std::min(spec.layers, 2U);
+  shape.used = 1;
+  shape.dense_layers = 0;
+  shape.dense_ff = spec.dense_ff;
 }
 
 }  // namespace
@@ -114,6 +126,7 @@ SynthShape TinyShape(const TinySpec& spec) {
       .rope_base = 10000,
       .rms_eps = spec.rms_eps};
   if (is_latent) SetLatent(spec, *family, shape);
+  if (family->has_encoder) SetEncoder(spec, shape);
   return shape;
 }
 

@@ -49,7 +49,7 @@ struct TinySpec {
   std::string vocab_path{};  // GGUF with a tokenizer to copy; sets `vocab`
 };
 
-// Every family.
+// Every family without an encoder: sequences of "switch" begin with a source.
 std::vector<std::string> TinyArchs();
 // Whether some layers of the family have a state.
 bool HasStates(const std::string& arch);

@@ -82,6 +82,10 @@ void Weigh(const AttentionKernel::Block& b, uint32_t query) {
   constexpr uint32_t kVectors = AttentionKernel::kKeys / V::kLanes;
   const KeyRange range = b.ranges[query];
   float* scores = b.scores + size_t{query} * AttentionKernel::kKeys;
+  if (b.added != nullptr) {
+    const float* added = b.added[query];
+    for (uint32_t k = 0; k < AttentionKernel::kKeys; ++k) scores[k] += added[k];
+  }
   for (uint32_t k = 0; k < range.begin; ++k) scores[k] = V::kMinusInfinity;
   for (uint32_t k = range.end; k < AttentionKernel::kKeys; ++k) scores[k] = V::kMinusInfinity;
   Float best = V::Load(scores);

@@ -296,6 +296,7 @@ void TiledAttention::AttendBlock(const Task& task, uint32_t position, const Runn
                          .end = within(row.n_positions)};
     std::fill_n(s.ranges + size_t{r} * task.n_heads, task.n_heads, range);
   }
+  if (layer_.relative != nullptr) FindAdded(task, position, s);
   // Rows at either end that see nothing are left out: with causal rows, those before the block.
   const uint32_t n_queries = tile.count * task.n_heads;
   uint32_t first = 0;
@@ -310,11 +311,24 @@ void TiledAttention::AttendBlock(const Task& task, uint32_t position, const Runn
                   .keys = s.turned,
                   .values = shape_.values_in_keys ? s.keys : s.values,
                   .value_stride = shape_.values_in_keys ? key_stride_ : value_stride_,
+                  .added = layer_.relative != nullptr ? s.added.data() + first : nullptr,
                   .scores = s.scores + size_t{first} * kKeys,
                   .largest = to.largest + first,
                   .weights = to.weights + size_t{first} * kWeightLanes,
                   .sums = to.sums + size_t{first} * sums_width_,
                   .ahead = s.ahead});
+}
+
+// What is added to each query's scores with the keys of a block.
+void TiledAttention::FindAdded(const Task& task, uint32_t position, Scratch& s) const {
+  const Tile& tile = tile_of(task);
+  s.added.resize(size_t{tile.count} * task.n_heads);
+  for (uint32_t r = 0; r < tile.count; ++r) {
+    const int64_t distance = int64_t{position} - rows_[size_t{tile.first} + r].at;
+    for (uint32_t h = 0; h < task.n_heads; ++h) {
+      s.added[size_t{r} * task.n_heads + h] = layer_.relative->From(task.first_head + h, distance);
+    }
+  }
 }
 
 // Adds a span, positions [begin, end), to those before it. A row that sees none of the span is left

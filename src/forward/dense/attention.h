@@ -31,6 +31,7 @@
 #include "device/host_memory.h"
 #include "device/team_time.h"
 #include "forward/dense/attention_tasks.h"
+#include "forward/dense/relative_scores.h"
 
 namespace moestro {
 
@@ -68,6 +69,8 @@ class TiledAttention {
     uint32_t window = 0;           // a row sees this many of its last positions; 0: all
     // [n_head]: a score that is part of the softmax and has no value; empty: no such scores.
     std::span<const float> sinks;
+    // What is added to scores; null: nothing.
+    const RelativeScores* relative = nullptr;
   };
   // Adds the node: q F32 [dim_k, n_head, rows] -> [n_head * dim_v, rows]. A graph holds one such
   // node. REQUIRES: the graph writes the cells before this node.
@@ -87,14 +90,15 @@ class TiledAttention {
   };
   // The buffers of one thread.
   struct Scratch {
-    float* queries = nullptr;    // [queries][dim_k]
-    float* scores = nullptr;     // [queries][kKeys]
-    Running span;                // of one span
-    Running whole;               // of the spans before it
-    float* keys = nullptr;       // [kKeys][key_stride]
-    float* turned = nullptr;     // the same, as the kernel reads them
-    float* values = nullptr;     // [kKeys][value_stride]
-    KeyRange* ranges = nullptr;  // [queries]
+    float* queries = nullptr;              // [queries][dim_k]
+    float* scores = nullptr;               // [queries][kKeys]
+    Running span;                          // of one span
+    Running whole;                         // of the spans before it
+    float* keys = nullptr;                 // [kKeys][key_stride]
+    float* turned = nullptr;               // the same, as the kernel reads them
+    float* values = nullptr;               // [kKeys][value_stride]
+    KeyRange* ranges = nullptr;            // [queries]
+    std::vector<const float*> added = {};  // [queries], where scores depend on distances
     std::vector<AttentionKernel::Piece> ahead;
   };
 
@@ -111,6 +115,7 @@ class TiledAttention {
                   Scratch& s) const;
   void LoadBlock(const Tile& tile, uint32_t kv_head, uint32_t position, uint32_t end,
                  Scratch& s) const;
+  void FindAdded(const Task& task, uint32_t position, Scratch& s) const;
   void AttendBlock(const Task& task, uint32_t position, const Running& to, Scratch& s) const;
   void Merge(const Task& task, uint32_t begin, uint32_t end, const Running& span,
              const Running& whole) const;

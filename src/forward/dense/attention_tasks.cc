@@ -23,7 +23,7 @@ uint32_t CountSpans(uint32_t begin, uint32_t end, uint32_t span) {
 
 uint32_t FirstSeen(const RowCells& row, uint32_t window) {
   const bool is_limited = window > 0 && row.n_positions > window;
-  return is_limited ? row.n_positions - window : 0;
+  return std::max(row.begin, is_limited ? row.n_positions - window : 0);
 }
 
 uint32_t SpanOf(uint32_t first, uint32_t n_positions) {

@@ -17,14 +17,16 @@
 
 namespace moestro {
 
-// The cells that a row attends to: those of positions `first` to n_positions - 1, in order.
+// The cells that a row attends to: those of positions `begin` to n_positions - 1, in order.
 struct RowCells {
   std::span<const CellRun> runs;  // from the cell of `first` on
   uint32_t n_positions = 0;
   uint32_t first = 0;  // a multiple of AttentionKernel::kKeys, within every row's window
+  uint32_t begin = 0;  // positions before it are not seen
+  uint32_t at = 0;     // the row's own position, where scores depend on distances
 };
 
-// The first position that a row sees. window 0: all of them.
+// The first position that a row sees. window 0: all from `begin` on.
 uint32_t FirstSeen(const RowCells& row, uint32_t window);
 
 // Spans of a row that sees positions [first, n_positions): they begin at multiples of this, a power

@@ -135,6 +135,8 @@ ggml_tensor* Activate(ggml_context* ctx, Activation activation, ggml_tensor* gat
       return ggml_swiglu_oai(ctx, gate, up, kOaiAlpha, kOaiLimit);
     case Activation::kReluSquared:
       return ggml_mul(ctx, ggml_relu(ctx, up), up);  // relu alone would make 0 of a NaN
+    case Activation::kRelu:
+      return ggml_add(ctx, ggml_relu(ctx, up), ggml_sub(ctx, up, up));  // NaN stays NaN
   }
   std::unreachable();
 }

@@ -60,9 +60,9 @@ class GraphRunner {
     TRY_STATUS(kept_->Run(place, key));
     return Interrupted();
   }
-  // Whether the team runs the graphs of places [0, places), all of this key (Team::Hold()).
-  bool AreForTeam(size_t places, const KeptGraphs::Key& key) const {
-    return kept_ && kept_->AreForTeam(places, key);
+  // Whether the team runs the graphs of places [first, end), all of this key (Team::Hold()).
+  bool AreForTeam(size_t first, size_t end, const KeptGraphs::Key& key) const {
+    return kept_ && kept_->AreForTeam(first, end, key);
   }
 
  private:

@@ -25,8 +25,8 @@ const KeptGraphs::Kept* KeptGraphs::Find(size_t place, const Key& key) const {
   return found != places_[place].end() ? found : nullptr;
 }
 
-bool KeptGraphs::AreForTeam(size_t places, const Key& key) const {
-  return std::ranges::all_of(std::views::iota(size_t{0}, places), [&](size_t place) {
+bool KeptGraphs::AreForTeam(size_t first, size_t end, const Key& key) const {
+  return std::ranges::all_of(std::views::iota(first, end), [&](size_t place) {
     const Kept* kept = Find(place, key);
     return kept != nullptr && !kept->nodes.empty();
   });

@@ -41,8 +41,8 @@ class KeptGraphs {
   KeptGraphs(Team& team, StopSignal* stop, size_t places, size_t max_nodes);
 
   bool Has(size_t place, const Key& key) const { return Find(place, key) != nullptr; }
-  // Whether the team runs the graphs of places [0, places), all of this key.
-  bool AreForTeam(size_t places, const Key& key) const;
+  // Whether the team runs the graphs of places [first, end), all of this key.
+  bool AreForTeam(size_t first, size_t end, const Key& key) const;
   // Room to build another graph of the place, which may not run until Add().
   GraphRoom& Begin(size_t place);
   // The graph that was built in the room of Begin() may run from now on. REQUIRES: it is placed.

@@ -71,7 +71,7 @@ TEST_P(KeptGraphsTest, NodesSeeWhatAllThreadsLeftInTheNodeBefore) {
   const KeptGraphs::Key key{.rows = 1};
   BuildTurns(0, key, kNodes);
   BuildTurns(1, key, kNodes);
-  EXPECT_TRUE(kept_.AreForTeam(2, key));
+  EXPECT_TRUE(kept_.AreForTeam(0, 2, key));
   for (int run = 0; run < 50; ++run) {
     for (int64_t i = 0; i < kGraphWidth; ++i) in()[i] = static_cast<float>(run + i);
     std::fill_n(out(), kGraphWidth, -1.0F);
@@ -97,8 +97,8 @@ TEST_P(KeptGraphsTest, AGraphWithANodeOfGgmlIsRunByGgml) {
   x = ggml_custom_4d(ctx, GGML_TYPE_F32, kGraphWidth, 1, 1, 1, &x, 1, TurnAround, GGML_N_TASKS_MAX,
                      nullptr);
   Add(1, key, ggml_scale(ctx, x, 2.0F));
-  EXPECT_TRUE(kept_.AreForTeam(1, key));
-  EXPECT_FALSE(kept_.AreForTeam(2, key));
+  EXPECT_TRUE(kept_.AreForTeam(0, 1, key));
+  EXPECT_FALSE(kept_.AreForTeam(0, 2, key));
   for (int64_t i = 0; i < kGraphWidth; ++i) in()[i] = static_cast<float>(i);
   ASSERT_TRUE(kept_.Run(1, key));
   for (int64_t i = 0; i < kGraphWidth; ++i) {
@@ -127,7 +127,7 @@ TEST_P(KeptGraphsTest, AGraphIsThereForItsOwnKeyUntilAllAreDropped) {
   EXPECT_TRUE(kept_.Has(0, key) && kept_.Has(0, other));
   kept_.Drop();
   EXPECT_FALSE(kept_.Has(0, key));
-  EXPECT_FALSE(kept_.AreForTeam(1, key));
+  EXPECT_FALSE(kept_.AreForTeam(0, 1, key));
 }
 
 void Throw(ggml_tensor* /*result*/, int thread, int n_threads, void* /*userdata*/) {

@@ -53,9 +53,11 @@ LayerGraph::LayerGraph(const Parts& parts)
       look_ahead_(parts.look_ahead),
       device_(parts.device),
       clock_(parts.clock),
-      // A device computes all rows of a step at once.
-      piece_rows_(parts.device != nullptr ? std::numeric_limits<uint32_t>::max()
-                                          : PieceRows(parts.tensors, parts.team.threads())),
+      // A device computes all rows of a step at once. Rows of a source attend to rows behind them,
+      // whose keys must be there.
+      piece_rows_(parts.device != nullptr || parts.spec.encoder
+                      ? std::numeric_limits<uint32_t>::max()
+                      : PieceRows(parts.tensors, parts.team.threads())),
       norm_{.kernel = RowKernel::ForThisMachine(), .eps = parts.spec.rms_eps},
       graphs_({.team = parts.team,
                .device = parts.device,
@@ -68,6 +70,9 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
   std::unique_ptr<LayerGraph> graph(new LayerGraph(parts));
   if (parts.device != nullptr && parts.spec.MostOf(&FeedForwardSpec::n_latent) > 0) {
     return Fail(Errc::kDevice, "the dense part around latent experts is computed in memory");
+  }
+  if (parts.device != nullptr && parts.spec.encoder) {
+    return Fail(Errc::kDevice, "encoders are computed in memory");
   }
   // Rows of hidden are places for tensors.
   if (parts.device != nullptr &&
@@ -137,6 +142,7 @@ Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
   // A later, larger graph would move the buffer; the largest of each kind comes first.
   visible_.assign(chunk, {});
   recent_.assign(chunk, {});
+  sources_.assign(chunk, {});
   states_.assign(chunk, {});
   for (const auto& mixer : mixers_) mixer->Assume(chunk);
   const uint32_t head_rows = std::min(chunk, logits_rows);
@@ -154,6 +160,12 @@ Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
     BuildLayer(LayerId{static_cast<uint16_t>(l)}, 0, {.count = std::min(chunk, piece_rows_)});
     TRY_STATUS(CheckSupport());
     TRY_STATUS(graphs_.Reserve());
+  }
+  for (uint16_t l = 0; l < layers.size() && spec_->encoder; ++l) {
+    if (!AttendsToSource(l)) continue;
+    graphs_.Begin();
+    BuildSource(LayerId{l}, {.count = chunk});
+    return graphs_.Reserve();
   }
   return {};
 }
@@ -176,6 +188,7 @@ Status LayerGraph::SetRows(std::span<const StepRow> rows) {
   is_hidden_there_ = false;
   visible_.clear();
   recent_.clear();
+  sources_.clear();
   states_.clear();
   for (size_t r = 0; r < rows.size(); ++r) {
     buffers_->positions()[r] = static_cast<int32_t>(rows[r].position);
@@ -183,6 +196,7 @@ Status LayerGraph::SetRows(std::span<const StepRow> rows) {
     buffers_->recent_cells()[r] = rows[r].recent_cell;
     visible_.push_back(rows[r].visible);
     recent_.push_back(rows[r].recent);
+    sources_.push_back(rows[r].source);
     states_.push_back(rows[r].state);
   }
   TRY_STATUS(SetPositions());
@@ -220,6 +234,7 @@ LayerGraph::Rows LayerGraph::KeepRows(uint32_t most) const {
   const bool has_shared = spec_->any_layer(&ModelSpec::adds_shared_in_next);
   return {.visible = visible_,
           .recent = recent_,
+          .sources = sources_,
           .states = states_,
           .hidden = {buffers_->hidden(), buffers_->hidden() + values},
           .residual = {buffers_->residual(), buffers_->residual() + (is_parted ? values : 0)},
@@ -240,6 +255,7 @@ void LayerGraph::BringBack(const Rows& rows) {
   if (chosen_) chosen_->BringBack(rows.chosen);
   visible_ = rows.visible;
   recent_ = rows.recent;
+  sources_ = rows.sources;
   states_ = rows.states;
 }
 
@@ -265,6 +281,17 @@ Status LayerGraph::ComputeLayer(LayerId layer, uint32_t look_ahead) {
   if (device_ == nullptr) return {};
   is_hidden_there_ = !spec_->has_experts(layer.value);
   return is_hidden_there_ ? Status() : FetchLogits(layer, look_ahead);
+}
+
+Status LayerGraph::RememberSource() {
+  const double start = clock_();
+  const StepRows rows{.first = 0, .count = static_cast<uint32_t>(visible_.size())};
+  for (uint16_t l = 0; l < spec_->n_layer(); ++l) {
+    if (!AttendsToSource(l)) continue;
+    TRY_STATUS(graphs_.Run(l, {}, [&] { BuildSource(LayerId{l}, rows); }));
+  }
+  seconds_ += clock_() - start;
+  return {};
 }
 
 Status LayerGraph::CheckFinite(LayerId layer) const {
@@ -312,8 +339,8 @@ Status LayerGraph::SendHidden() {
   return buffers_->Send(StepBuffers::kHidden, row_bytes());
 }
 
-bool LayerGraph::IsForTeam(size_t n_rows, uint32_t look_ahead) const {
-  return graphs_.AreForTeam(spec_->layers.size(),
+bool LayerGraph::IsForTeam(LayerRange layers, size_t n_rows, uint32_t look_ahead) const {
+  return graphs_.AreForTeam(layers.first, layers.end,
                             {.rows = static_cast<uint32_t>(n_rows), .look_ahead = look_ahead});
 }
 
@@ -412,10 +439,16 @@ void LayerGraph::BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t loo
   }
 }
 
+// The cells that rows attend to in a layer.
+const std::vector<RowCells>& LayerGraph::CellsOf(LayerId layer) const {
+  if (AttendsToSource(layer.value)) return sources_;
+  return kv_->is_recent(layer.value) ? recent_ : visible_;
+}
+
 void LayerGraph::Bind(LayerId layer, StepRows rows) {
   Mixer* const mixer = mixer_of_[layer.value];
   if (mixer == nullptr) return;
-  const std::vector<RowCells>& visible = kv_->is_recent(layer.value) ? recent_ : visible_;
+  const std::vector<RowCells>& visible = CellsOf(layer);
   mixer->Bind(tensors_->layers[layer.value],
               {.layer = layer,
                .first = rows.first,
@@ -423,22 +456,34 @@ void LayerGraph::Bind(LayerId layer, StepRows rows) {
                .states = std::span(states_).subspan(rows.first, rows.count)});
 }
 
-void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
+// x [rows][n_embd], each row's position, and the cell that its key and value go to.
+MixerGraph LayerGraph::MixerGraphOf(LayerId layer, ggml_tensor* x, StepRows rows) {
   ggml_context* ctx = graphs_.context();
-  const LayerTensors& w = tensors_->layers[layer.value];
-  const bool is_recent = kv_->is_recent(layer.value);
-
-  // hidden [rows][n_embd], each row's position, and the cell that its key and value go to.
   const MixerGraph in{.ctx = ctx,
                       .graph = graphs_.graph(),
                       .layer = layer,
                       .first = rows.first,
-                      .x = Input(layer.value, rows),
+                      .x = x,
                       .positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, rows.count),
                       .cells = ggml_new_tensor_1d(ctx, GGML_TYPE_I64, rows.count)};
+  const bool is_recent = kv_->is_recent(layer.value);
   buffers_->Place(in.positions, StepBuffers::kPositions, rows.first * sizeof(int32_t));
   buffers_->Place(in.cells, is_recent ? StepBuffers::kRecentCells : StepBuffers::kCells,
                   rows.first * sizeof(int64_t));
+  return in;
+}
+
+// hidden [rows][n_embd] -> keys and values of a layer that attends to the source.
+void LayerGraph::BuildSource(LayerId layer, StepRows rows) {
+  ggml_tensor* x = RmsNorm(graphs_.context(), Region(StepBuffers::kHidden, rows),
+                           tensors_->encoder_norm, nullptr, spec_->rms_eps);
+  mixer_of_[layer.value]->BuildSource(tensors_->layers[layer.value], MixerGraphOf(layer, x, rows));
+}
+
+void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
+  ggml_context* ctx = graphs_.context();
+  const LayerTensors& w = tensors_->layers[layer.value];
+  const MixerGraph in = MixerGraphOf(layer, Input(layer.value, rows), rows);
 
   // mixed = mixer(norm(hidden)) [rows][n_embd], attended = hidden + mixed; without a mixer a copy
   // of hidden.

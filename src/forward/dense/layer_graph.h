@@ -34,6 +34,12 @@
 
 namespace moestro {
 
+// Layers [first, end) of a model.
+struct LayerRange {
+  uint16_t first = 0;
+  uint16_t end = 0;
+};
+
 class LayerGraph {
  public:
   // Everything is borrowed and must outlive this.
@@ -79,9 +85,12 @@ class LayerGraph {
   // layer gave NaN or infinity; the message names it. REQUIRES: look_ahead is within the buffers'
   // limit, and Parts::look_ahead is set if it is not 0.
   Status Attend(LayerId layer, uint32_t look_ahead = 0);
-  // Whether Attend() of all layers for so many rows uses no other threads than the team's
+  // Whether Attend() of these layers for so many rows uses no other threads than the team's
   // (Team::Hold()).
-  bool IsForTeam(size_t n_rows, uint32_t look_ahead) const;
+  bool IsForTeam(LayerRange layers, size_t n_rows, uint32_t look_ahead) const;
+  // Of a model with an encoder, behind its last layer: hidden, normed -> keys and values of the
+  // rows in the layers that attend to the source. kInterrupted. REQUIRES: rows of sources.
+  Status RememberSource();
   // residual, shared and ffn_in to memory; on the CPU this does nothing. kDevice.
   Status FetchRows();
   // The experts' results, hidden, are on the device and not in memory. REQUIRES: is_on_device().
@@ -101,6 +110,7 @@ class LayerGraph {
   struct Rows {
     std::vector<RowCells> visible;      // of all
     std::vector<RowCells> recent;       // of all
+    std::vector<RowCells> sources;      // of all
     std::vector<RowState> states;       // of all
     std::vector<float> hidden;          // [first rows][n_embd]
     std::vector<float> residual;        // the same, where the next graph adds it
@@ -132,6 +142,13 @@ class LayerGraph {
   void BuildExperts(LayerId layer, ggml_tensor* attended, ggml_tensor* ffn_in, uint32_t look_ahead,
                     StepRows rows);
   void BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead, StepRows rows);
+  bool AttendsToSource(size_t layer) const {
+    const AttentionSpec* const attention = spec_->layers[layer].attention();
+    return attention != nullptr && attention->reach == AttentionReach::kAcross;
+  }
+  const std::vector<RowCells>& CellsOf(LayerId layer) const;
+  MixerGraph MixerGraphOf(LayerId layer, ggml_tensor* x, StepRows rows);
+  void BuildSource(LayerId layer, StepRows rows);
   void BuildHead(StepRows rows, uint32_t at);
   Status SetPositions();
   Status SendHidden();
@@ -153,6 +170,7 @@ class LayerGraph {
   std::vector<Mixer*> mixer_of_;                // [layer]
   std::vector<RowCells> visible_;               // of the rows
   std::vector<RowCells> recent_;                // the same in layers with a window
+  std::vector<RowCells> sources_;               // the same in layers that attend to the source
   std::vector<RowState> states_;                // of the rows
   std::unique_ptr<ChosenPositions> chosen_;     // where layers have indexers
   bool is_hidden_there_ = false;

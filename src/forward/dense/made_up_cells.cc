@@ -48,7 +48,8 @@ Status MakeUpCells(const KvCache& kv, std::span<const CellRun> cells,
       NormalNumbers(kv.type(), kBegins * type.block + WidestOf(kv.shape()), random);
   std::vector<std::byte> rows;
   for (uint32_t layer = 0; layer < kv.layers(); ++layer) {
-    if (!kv.shape().layers[layer].has_cells()) continue;
+    const LayerMemory& its = kv.shape().layers[layer];
+    if (!its.has_cells() || its.shares_cells) continue;
     for (const KvCache::Part part : {KvCache::Part::kKeys, KvCache::Part::kValues}) {
       for (const CellRun& run : kv.is_recent(layer) ? recent : cells) {
         for (uint32_t done = 0; done < run.count;) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "core/batch.h"
 #include "core/ids.h"
 #include "forward/dense/attention_tasks.h"
 #include "forward/dense/state_rows.h"
@@ -20,6 +21,10 @@ struct StepRow {
   uint32_t recent_cell = 0;
   RowCells recent = {};
   RowState state = {};
+  // Of a model with an encoder: whether it is a row of a source; if not, the cells of its source.
+  bool is_source = false;
+  RowCells source = {};
+  SequenceId sequence = {};
 };
 
 // Rows [first, first + count) of a step.

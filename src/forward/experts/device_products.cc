@@ -13,6 +13,7 @@ namespace {
 ggml_tensor* ActivateExactly(ggml_context* context, Activation activation, ggml_tensor* gate,
                              ggml_tensor* up) {
   if (activation == Activation::kReluSquared) return ggml_sqr(context, ggml_relu(context, up));
+  if (activation == Activation::kRelu) return ggml_relu(context, up);
   ggml_tensor* power = ggml_exp(context, ggml_neg(context, gate));
   ggml_tensor* divisor = ggml_scale_bias(context, power, 1.0F, 1.0F);
   return ggml_mul(context, ggml_div(context, gate, divisor), up);
@@ -21,7 +22,7 @@ ggml_tensor* ActivateExactly(ggml_context* context, Activation activation, ggml_
 }  // namespace
 
 bool HasExactForm(Activation activation) {
-  return activation == Activation::kSwiglu || activation == Activation::kReluSquared;
+  return activation == Activation::kSwiglu || !HasGate(activation);
 }
 
 ggml_tensor* AddProducts(ggml_context* context, ggml_cgraph* graph, const ExpertTensors& tensors,

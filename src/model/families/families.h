@@ -36,6 +36,7 @@ Family Qwen2Moe();
 Family Qwen35Moe();
 Family Qwen3Moe();
 Family Qwen3Next();
+Family Switch();
 
 std::span<const Family> Families();
 

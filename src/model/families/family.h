@@ -132,6 +132,7 @@ struct Family {
   FeedForwardLength feed_forward_length = FeedForwardLength::kOneExpert;
   SharedExpert shared_expert = SharedExpert::kNone;
   bool has_dense_layers = false;  // a layer without a router has a dense block instead
+  bool has_encoder = false;       // an encoder and a decoder (model/read_encoder.h)
   bool has_dense_beside = false;  // layers with experts have a dense block, too
   // A layer is a mixer alone, or experts alone where feed_forward_length is not 0.
   bool has_lone_parts = false;

@@ -36,6 +36,10 @@ Result<EnginePlan> EnginePlan::Of(const SizeRequest& request, const ModelSpec& s
   // A decode step of all sequences is computed at once.
   plan.chunk =
       std::min(ChunkFor(request.chunk, spec.router), std::max(plan.n_ctx, request.sequences));
+  // A source is computed at once, and is as long as the model was trained with.
+  if (spec.encoder && request.chunk == 0) {
+    plan.chunk = std::max(1U, std::min(plan.chunk, spec.n_ctx_train / 2));
+  }
   plan.logits_rows = LogitsRows(spec, request.sequences, plan.chunk);
   plan.look_ahead = std::min(request.look_ahead, spec.n_expert_layers() - 1);
   TRY(plan.n_blocks, BlocksOf({.n_ctx = plan.n_ctx,

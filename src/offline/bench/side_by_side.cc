@@ -49,6 +49,9 @@ SideBySide::SideBySide(Engine& engine, const SideBySideOptions& options)
     tokens_.push_back(RandomTokens(size_t{options.depth} + options.prefill + options.decode,
                                    engine.facts().n_vocab,
                                    i == 0 ? options.seed : options.seed + 1 + i));
+    if (options.depth == 0) {
+      MakePrompt(engine.facts().encoder, options.prefill, tokens_.back());
+    }
     sequences_.push_back(engine.NewSequence());
   }
   for (Sequence& sequence : sequences_) pointers_.push_back(&sequence);

@@ -528,6 +528,7 @@ std::span<const SynthShape> KnownShapes() {
   static const std::vector<SynthShape> all = [] {
     std::vector<SynthShape> shapes(kShapes.begin(), kShapes.end());
     shapes.append_range(LatentShapes());
+    shapes.append_range(EncoderShapes());
     return shapes;
   }();
   return all;

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "offline/synth/synth_shapes.h"
 
 namespace moestro {
 
 std::span<const SynthShape> LatentShapes();
+// Models with an encoder.
+std::vector<SynthShape> EncoderShapes();
 
 }  // namespace moestro

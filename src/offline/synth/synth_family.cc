@@ -66,6 +66,31 @@ AttentionSpec OwnHeads(const SynthShape& shape, AttentionSpec attention, uint32_
   return attention;
 }
 
+// A layer of the encoder, of the decoder's attention to the target, or to the source.
+LayerSpec EncoderLayer(const SynthShape& shape, uint32_t layer) {
+  AttentionSpec attention{.n_head = shape.heads,
+                          .n_head_kv = shape.heads,
+                          .head_dim_k = shape.head_dim,
+                          .head_dim_v = shape.head_dim,
+                          .reach = AttentionReach::kAcross};
+  const bool is_source = layer < shape.encoder_layers;
+  if (is_source || shape.is_target_alone(layer)) {
+    attention.reach = is_source ? AttentionReach::kSource : AttentionReach::kPast;
+    attention.relative =
+        RelativeBias{.n_buckets = kSynthBuckets,
+                     .max_distance = kSynthDistance,
+                     .is_two_sided = is_source,
+                     .layer = static_cast<uint16_t>(is_source ? 0 : shape.encoder_layers)};
+  }
+  LayerSpec spec{.mixer = attention};
+  if (shape.has_experts(layer)) {
+    spec.feed_forward.n_ff_expert = shape.ff;
+  } else if (!shape.is_target_alone(layer)) {
+    spec.feed_forward.n_ff_dense = shape.dense_ff;
+  }
+  return spec;
+}
+
 }  // namespace
 
 ModelSpec SpecOf(const SynthShape& shape) {
@@ -75,6 +100,13 @@ ModelSpec SpecOf(const SynthShape& shape) {
   spec.n_vocab = shape.vocab;
   spec.experts = family.experts;
   spec.router = {.n_expert = shape.experts, .n_used = shape.used};
+  for (uint32_t l = 0; l < shape.layers && family.has_encoder; ++l) {
+    spec.layers.push_back(EncoderLayer(shape, l));
+  }
+  if (family.has_encoder) {
+    spec.encoder = EncoderSpec{.n_layer = shape.encoder_layers};
+    return spec;
+  }
   const OutputGate gate = family.attention.output_gate;
   const auto n_values = static_cast<uint32_t>(shape.q_width());
   const AttentionSpec attention{.form = family.attention,

@@ -10,6 +10,10 @@
 
 namespace moestro {
 
+// Of relative positions, where a model has them: those of T5.
+inline constexpr uint32_t kSynthBuckets = 32;
+inline constexpr uint32_t kSynthDistance = 128;
+
 // nullptr: unknown.
 const Family* FindSynthFamily(std::string_view arch);
 // The model that a file of this shape is read as, as far as tensors show it.

@@ -152,6 +152,18 @@ void SetLatentKeys(ArchKeys& keys, const SynthShape& shape) {
   keys.Set("attention.value_length_mla", shape.value_dim);
 }
 
+void SetEncoderKeys(ArchKeys& keys, const SynthShape& shape) {
+  constexpr uint32_t kCapacity = 64;  // of the published models
+  keys.Set("block_count", shape.encoder_layers);
+  keys.Set("decoder_block_count", (shape.layers - shape.encoder_layers) / 2);
+  keys.Set("attention.relative_buckets_count", kSynthBuckets);
+  keys.Set("attention.relative_max_distance", kSynthDistance);
+  keys.Set("expert_capacity", kCapacity);
+  keys.Set("encoder_sparse_step", shape.sparse_every);
+  keys.Set("decoder_sparse_step", shape.sparse_every);
+  keys.Set("decoder_start_token_id", 0U);
+}
+
 void SetStateKeys(ArchKeys& keys, const SynthShape& shape, const StateRules& rules) {
   if (rules.layers == StateLayers::kByInterval) {
     keys.Set("full_attention_interval", shape.attention_every);
@@ -237,6 +249,7 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
     keys.Set("logit_scale", 1.5F);
     keys.Set("attention.scale", 1.25F / std::sqrt(static_cast<float>(shape.head_dim)));
   }
+  if (family.has_encoder) SetEncoderKeys(keys, shape);
   if (family.written.has_moe_step_key) keys.Set("interleave_moe_layer_step", 1U);
   if (shape.window > 0) keys.Set("attention.sliding_window", shape.window);
   if (shape.groups > 0) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -20,6 +21,7 @@ constexpr float kNormDeviation = 0.1F;
 constexpr float kBiasDeviation = 0.1F;
 // A sink of a few units takes a good share of a softmax over tens of positions.
 constexpr float kSinkDeviation = 2.0F;
+constexpr float kRelativeDeviation = 1.0F;
 // Of what shifts a router's probabilities, as a share of their mean: enough to change some choices
 // of every token, too little to make favourites.
 constexpr float kSelectionDeviation = 0.1F;
@@ -84,7 +86,7 @@ class Planner {
     const bool is_asked_for = presence == Presence::kOptional &&
                               ((is_qk_norm && shape_.has_qk_norm) ||
                                (role.name == "exp_probs_b.bias" && shape_.has_sigmoid));
-    if (!IsWritten(presence) && !is_asked_for) return false;
+    if (!IsWritten(presence) && !is_asked_for && !IsOfEncoder(role, layer)) return false;
     if (role.name == "output.weight") return !choices_.is_tied;
     if (role.name.starts_with("rope_factors")) return shape_.orig_context > 0;
     if (layer == nullptr) return true;
@@ -93,6 +95,14 @@ class Planner {
       return false;
     }
     return HasPart(*layer, role.part);
+  }
+
+  // What stands in some layers of a model with an encoder.
+  bool IsOfEncoder(const TensorRole& role, const LayerSpec* layer) const {
+    if (!spec_.encoder || layer == nullptr) return false;
+    const std::optional<RelativeBias>& relative = layer->attention()->relative;
+    if (role.name == "attn_rel_b.weight") return relative && relative->layer == layer_;
+    return role.name == "ffn_norm.weight" && layer->feed_forward.is_there();
   }
 
   // What a router gives an expert on average; a sigmoid does not share one among them.
@@ -146,6 +156,7 @@ class Planner {
     const bool is_divided = family_.layer_tensors.router_scale != Presence::kNone;
     const float unit = 1.0F / std::sqrt(static_cast<float>(width));
     if (name == "ffn_gate_inp.weight") return {Fill::kRouter, is_divided ? 1.0F : unit};
+    if (name == "attn_rel_b.weight") return {Fill::kNormal, kRelativeDeviation};
     return {Fill::kNormal, unit};
   }
 
@@ -163,6 +174,10 @@ class Planner {
   void AddMatrix(std::string name, MatrixRole role, std::array<int64_t, 3> ne, int dims) {
     float deviation = 1.0F / std::sqrt(static_cast<float>(ne[0]));
     if (role == MatrixRole::kTokenEmbd) deviation = EmbeddingDeviation();
+    // Scores are not divided by the root of a head's width there.
+    if (role == MatrixRole::kAttnQ && spec_.encoder) {
+      deviation /= std::sqrt(static_cast<float>(shape_.head_dim));
+    }
     if (role == MatrixRole::kAttnOutput || name.ends_with("ssm_out.weight") ||
         name.ends_with("shortconv.out_proj.weight") || role == MatrixRole::kExpertDown ||
         role == MatrixRole::kSharedDown || role == MatrixRole::kDenseDown) {

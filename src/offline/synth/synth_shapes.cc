@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "offline/synth/synth_shapes.h"
 
+#include <algorithm>
 #include <array>
 
 #include "model/families/families.h"
@@ -129,6 +130,19 @@ Status CheckLatentAttention(const SynthShape& s, const Family& family) {
       s.kv_latent, s.query_latent, s.rotated, s.head_dim, s.value_dim, s.kv_heads, s.arch);
 }
 
+Status CheckEncoder(const SynthShape& s, const Family& family) {
+  if (!family.has_encoder && s.encoder_layers == 0) return {};
+  const uint32_t decoder = s.layers - std::min(s.encoder_layers, s.layers);
+  const bool fits = family.has_encoder && s.encoder_layers >= 1 && decoder >= 2 &&
+                    decoder % 2 == 0 && s.sparse_every >= 1 && s.sparse_every <= s.encoder_layers &&
+                    s.used == 1 && s.dense_ff >= 32 && s.dense_ff <= 1048576;
+  if (fits) return {};
+  return Fail(Errc::kInvalidRequest,
+              "an encoder of {} of {} layers, experts in each {}-th block, {} used, and a dense "
+              "width of {} do not fit {}",
+              s.encoder_layers, s.layers, s.sparse_every, s.used, s.dense_ff, s.arch);
+}
+
 Status CheckDenseLayers(const SynthShape& s, const Family& family) {
   if (family.has_dense_beside) {
     if (s.dense_layers == 0 && s.dense_ff >= 32 && s.dense_ff <= 1048576) return {};
@@ -199,6 +213,7 @@ Status CheckShape(const SynthShape& s) {
   TRY_STATUS(CheckOwnHeads(s, *family));
   TRY_STATUS(CheckLatentAttention(s, *family));
   TRY_STATUS(CheckStates(s, *family));
+  TRY_STATUS(CheckEncoder(s, *family));
   TRY_STATUS(CheckGroups(s, *family));
   TRY_STATUS(CheckSharedExpert(s, *family));
   return CheckDenseLayers(s, *family);

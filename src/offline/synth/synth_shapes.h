@@ -53,6 +53,10 @@ struct SynthShape {
   // Where a layer is a mixer or experts alone: a letter for each, M a state, * attention, E
   // experts. Shorter than the model: again from its beginning. Empty: layers have both.
   std::string pattern = {};
+  // Where the model has an encoder, its layers; behind them are the decoder's blocks, two layers
+  // each (model/read_encoder.h). The second of so many blocks of a stack has experts.
+  uint32_t encoder_layers = 0;  // 0: no encoder
+  uint32_t sparse_every = 0;
   uint32_t latent = 0;  // what experts take and give; 0: the hidden state
   uint32_t state_heads = 0;
   uint32_t state_key_heads = 0;  // shared by the others; of Mamba-2 the groups
@@ -76,7 +80,15 @@ struct SynthShape {
   bool has_attention(uint32_t layer) const {
     return pattern.empty() ? !has_state(layer) : part(layer) == '*';
   }
+  // REQUIRES: the model has an encoder.
+  bool is_target_alone(uint32_t layer) const {
+    return layer >= encoder_layers && (layer - encoder_layers) % 2 == 0;
+  }
   bool has_experts(uint32_t layer) const {
+    if (encoder_layers > 0) {
+      const uint32_t block = layer < encoder_layers ? layer : (layer - encoder_layers) / 2;
+      return !is_target_alone(layer) && block % sparse_every == 1 % sparse_every;
+    }
     return pattern.empty() ? layer >= dense_layers : part(layer) == 'E';
   }
   // REQUIRES: these layers have heads of their own.

@@ -10,6 +10,7 @@
 #include "forward/dense/blocks.h"
 #include "forward/dense/head_node.h"
 #include "forward/dense/masked_attention.h"
+#include "forward/dense/relative_scores.h"
 
 namespace moestro {
 namespace {
@@ -45,6 +46,8 @@ class AttentionMixer final : public Mixer {
         rms_eps_(parts.spec.rms_eps),
         norm_(parts.norm),
         kv_(&parts.kv),
+        tensors_(&parts.tensors),
+        n_ctx_(parts.n_ctx),
         rope_factors_(RopeFactors(spec, parts.tensors, parts.n_ctx)) {}
 
   Status Allocate(const MixerParts& parts) {
@@ -53,7 +56,8 @@ class AttentionMixer final : public Mixer {
       TRY(tiled_,
           TiledAttention::Create(shape, parts.cpu.threads(), AttentionKernel::ForThisMachine(),
                                  parts.stop, &parts.cpu.team_time()));
-      if (spec_.form.qk_norm == QkNorm::kAfterRope) return {};
+      const bool has_own_keys = spec_.reach != AttentionReach::kAcross;
+      if (spec_.form.qk_norm == QkNorm::kAfterRope || !has_own_keys) return {};
       TRY(heads_,
           HeadNode::Create(parts.cpu, spec_, kv_->type(), *norm_, rope_factors_, parts.chunk));
       return {};
@@ -65,6 +69,7 @@ class AttentionMixer final : public Mixer {
   }
 
   ggml_tensor* Build(const LayerTensors& w, const MixerGraph& in) override {
+    if (spec_.reach == AttentionReach::kAcross) return BuildAcross(w, in);
     ggml_context* ctx = in.ctx;
     // x [n_embd, rows] -> q [head_dim_k, n_head, rows], k [head_dim_k, n_head_kv, rows], v.
     Heads h = Project(
@@ -93,14 +98,30 @@ class AttentionMixer final : public Mixer {
     return mixed;
   }
 
+  void BuildSource(const LayerTensors& w, const MixerGraph& in) override {
+    ggml_context* ctx = in.ctx;
+    // x [n_embd, rows] -> k [n_embd_k, rows], v [n_embd_v, rows], to their cells.
+    std::array<ggml_tensor*, 2> kv{};
+    Linears(ctx, std::array{w.attn_k, w.attn_v}, in.x, {}, kv);
+    ggml_tensor* k_cache = kv_->K(ctx, in.layer.value);
+    ggml_tensor* v_cache = kv_->V(ctx, in.layer.value);
+    ggml_build_forward_expand(in.graph, ggml_set_rows(ctx, k_cache, kv[0], in.cells));
+    ggml_build_forward_expand(in.graph, ggml_set_rows(ctx, v_cache, kv[1], in.cells));
+  }
+
   void Bind(const LayerTensors& w, const MixerRows& rows) override {
     if (!tiled_) return;
+    if (spec_.relative && !relative_) {
+      const ggml_tensor* of = tensors_->layers[spec_.relative->layer].attn_relative;
+      relative_.emplace(*spec_.relative, static_cast<const float*>(of->data), spec_.n_head, n_ctx_);
+    }
     const KvCache::Layer cells = kv_->layer(rows.layer.value);
     TiledAttention::Layer layer{
         .k = cells.k, .v = cells.v, .scale = ScoreScale(), .window = spec_.window, .sinks = {}};
     if (w.attn_sinks != nullptr) {
       layer.sinks = {static_cast<const float*>(w.attn_sinks->data), spec_.n_head};
     }
+    if (relative_) layer.relative = &*relative_;
     tiled_->Bind(layer, rows.visible);
   }
 
@@ -114,11 +135,22 @@ class AttentionMixer final : public Mixer {
     if (masked_) masked_->Assume(rows);
   }
   uint64_t work_bytes() const override {
-    return mask_bytes_ + (tiled_ ? tiled_->bytes() : 0) + (heads_ ? heads_->bytes() : 0);
+    const uint64_t relative = spec_.relative ? RelativeScores::BytesFor(spec_.n_head, n_ctx_) : 0;
+    return mask_bytes_ + relative + (tiled_ ? tiled_->bytes() : 0) + (heads_ ? heads_->bytes() : 0);
   }
   uint64_t thread_bytes() const override { return tiled_ ? tiled_->thread_bytes() : 0; }
 
  private:
+  // x [n_embd, rows] -> [n_embd, rows]: queries of the rows, keys and values of the source.
+  ggml_tensor* BuildAcross(const LayerTensors& w, const MixerGraph& in) {
+    ggml_tensor* q = Linear(
+        in.ctx, w.attn_q,
+        {.x = in.x, .weight = w.attn_norm, .bias = w.attn_norm_b, .eps = rms_eps_, .norm = norm_},
+        nullptr);
+    q = ggml_reshape_3d(in.ctx, q, spec_.head_dim_k, spec_.n_head, in.x->ne[1]);
+    return Linear(in.ctx, w.attn_out, tiled_->Node(in.ctx, q), nullptr);
+  }
+
   // The factor of query times key. With form.scale_query it multiplies queries, and scores have 1.
   float QueryScale() const {
     if (spec_.scale != 0.0F) return spec_.scale;
@@ -230,10 +262,13 @@ class AttentionMixer final : public Mixer {
   float rms_eps_;
   const RowNorm* norm_;  // null: on a device
   const KvCache* kv_;
-  ggml_tensor* rope_factors_;              // F32 [n_dims / 2] or null
-  std::unique_ptr<TiledAttention> tiled_;  // on the CPU
-  std::unique_ptr<HeadNode> heads_;        // the same, where the node can be used
-  std::optional<MaskedAttention> masked_;  // on a device
+  const ModelTensors* tensors_;
+  uint32_t n_ctx_;
+  std::optional<RelativeScores> relative_;  // once weights are there
+  ggml_tensor* rope_factors_;               // F32 [n_dims / 2] or null
+  std::unique_ptr<TiledAttention> tiled_;   // on the CPU
+  std::unique_ptr<HeadNode> heads_;         // the same, where the node can be used
+  std::optional<MaskedAttention> masked_;   // on a device
   uint64_t mask_bytes_ = 0;
 };
 

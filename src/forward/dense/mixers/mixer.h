@@ -54,6 +54,9 @@ class Mixer {
   // Adds nodes: x -> mixer(norm(x)), F32 [n_embd, rows]. A graph holds the nodes of one call. A
   // graph may run many times.
   virtual ggml_tensor* Build(const LayerTensors& weights, const MixerGraph& in) = 0;
+  // Of a layer that attends to the source: adds nodes that write the keys and values of the
+  // source's rows. in.x: what the encoder gave. REQUIRES: AttentionReach::kAcross.
+  virtual void BuildSource(const LayerTensors& /*weights*/, const MixerGraph& /*in*/) {}
   // Sets the rows of the next run of the layer's graph, before each run: equal layers share a
   // mixer.
   virtual void Bind(const LayerTensors& weights, const MixerRows& rows) = 0;
