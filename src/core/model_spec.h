@@ -281,6 +281,9 @@ struct LayerSpec {
   const ShortConvSpec* short_conv() const { return std::get_if<ShortConvSpec>(&mixer); }
   const Mamba2Spec* mamba2() const { return std::get_if<Mamba2Spec>(&mixer); }
   const StateSpec* state() const { return std::get_if<StateSpec>(&mixer); }
+  bool attends_to_source() const {
+    return attention() != nullptr && attention()->reach == AttentionReach::kAcross;
+  }
   bool has_mixer() const { return !std::holds_alternative<NoMixerSpec>(mixer); }
   bool operator==(const LayerSpec&) const = default;
 };

@@ -74,12 +74,16 @@ uint32_t LongestTokenBytes(const llama_vocab* vocab) {
   return static_cast<uint32_t>(longest);
 }
 
-// Of a model with an encoder: the token behind a source, with which the target begins.
-Result<std::optional<Token>> FindTargetBegin(const GgufFile& file) {
+// nullptr: the file's model has no encoder.
+Result<const Family*> FindWithEncoder(const GgufFile& file) {
   TRY(const auto arch, file.FindString("general.architecture"));
   const Family* family = FindFamily(Families(), arch.value_or(""));
-  if (family == nullptr || !family->has_encoder) return std::nullopt;
-  TRY(const auto token, file.FindUint(Format("{}.decoder_start_token_id", family->name)));
+  return family != nullptr && family->has_encoder ? family : nullptr;
+}
+
+// Of a model with an encoder: the token behind a source, with which the target begins.
+Result<Token> FindTargetBegin(const GgufFile& file, const Family& family) {
+  TRY(const auto token, file.FindUint(Format("{}.decoder_start_token_id", family.name)));
   return static_cast<Token>(token.value_or(0));
 }
 
@@ -101,9 +105,9 @@ Result<Vocab> Vocab::Load(const GgufFile& file) {
   params.load_mode = LLAMA_LOAD_MODE_NONE;  // no mapping, so no read-ahead into the tensors
   params.n_gpu_layers = 0;
   std::string reason;
-  TRY(const auto kind, file.FindString("tokenizer.ggml.model"));
   UniqueFd as_t5;
-  if (kind == "t5") {
+  TRY(const Family* const with_encoder, FindWithEncoder(file));
+  if (with_encoder != nullptr) {
     TRY(as_t5, VocabularyAsT5(file));
   }
   Model model(LoadByLlama(as_t5.get() >= 0 ? PathOf(as_t5) : path, params, reason));
@@ -122,7 +126,9 @@ Result<Vocab> Vocab::Load(const GgufFile& file) {
     vocab.cutter_ = MakeCutter(vocab.vocab_, pre_tokenizer.value_or(""));
     vocab.longest_token_bytes_ = LongestTokenBytes(vocab.vocab_);
   }
-  TRY(vocab.target_begin_, FindTargetBegin(file));
+  if (with_encoder != nullptr) {
+    TRY(vocab.target_begin_, FindTargetBegin(file, *with_encoder));
+  }
   return vocab;
 }
 

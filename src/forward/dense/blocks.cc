@@ -157,4 +157,19 @@ ggml_tensor* DenseFfn(ggml_context* ctx, Activation activation, const LayerTenso
   return FeedForward(ctx, activation, {w.dense_gate, w.dense_up}, w.dense_down, x);
 }
 
+ggml_tensor* EndLayer(ggml_context* ctx, const LayerTensors& w, const LayerEnd& end) {
+  ggml_tensor* y = end.y;
+  if (end.n_latent > 0) {
+    ggml_tensor* latent = ggml_view_2d(ctx, y, end.n_latent, y->ne[1], y->nb[1], 0);
+    y = Linear(ctx, w.latent_up, ggml_cont(ctx, latent), nullptr);
+  }
+  const auto normed = [&](ggml_tensor* norm) {
+    return norm != nullptr ? RmsNorm(ctx, y, norm, nullptr, end.eps) : y;
+  };
+  y = normed(w.experts_post_norm);
+  if (end.shared != nullptr) y = ggml_add(ctx, y, end.shared);
+  y = ggml_add(ctx, normed(w.ffn_post_norm), end.residual);
+  return w.output_scale != nullptr ? ggml_mul(ctx, y, w.output_scale) : y;
+}
+
 }  // namespace moestro

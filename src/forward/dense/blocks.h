@@ -71,4 +71,15 @@ ggml_tensor* SharedExpert(ggml_context* ctx, Activation activation, const LayerT
 ggml_tensor* DenseFfn(ggml_context* ctx, Activation activation, const LayerTensors& w,
                       ggml_tensor* x);
 
+// What ends a layer whose experts' results are projected or normed before they are added.
+struct LayerEnd {
+  ggml_tensor* y = nullptr;         // [n_embd, rows], of each row the experts' values first
+  ggml_tensor* shared = nullptr;    // [n_embd, rows]; null: nothing is added beside
+  ggml_tensor* residual = nullptr;  // [n_embd, rows]
+  uint32_t n_latent = 0;            // values of experts that are projected; 0: they are not
+  float eps = 0.0F;
+};
+// -> latent_up * y, normed; + shared, normed; + residual, scaled: [n_embd, rows].
+ggml_tensor* EndLayer(ggml_context* ctx, const LayerTensors& w, const LayerEnd& end);
+
 }  // namespace moestro

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/format.h"
+#include "device/backend_calls.h"
 #include "forward/dense/finite.h"
 
 namespace moestro {
@@ -32,6 +33,18 @@ Status CheckLayer(const ModelSpec& spec, const StepBuffers& buffers, LayerId lay
               "position {}: {} computed NaN or infinity; the weights are damaged, or their values "
               "too large for this type of keys and values: fetch the model again",
               buffers.positions()[*row], where);
+}
+
+Status CheckComputes(const ComputeDevice* device, ggml_cgraph* graph, KvType type) {
+  for (int i = 0; device != nullptr && i < ggml_graph_n_nodes(graph); ++i) {
+    const ggml_tensor* node = ggml_graph_node(graph, i);
+    if (Computes(device->handle(), node)) continue;
+    const bool is_of_cache = node->op == GGML_OP_SET_ROWS || node->op == GGML_OP_FLASH_ATTN_EXT;
+    return Fail(Errc::kDevice, "{} does not compute {} of this model{}{}", device->info().name,
+                ggml_op_name(node->op), is_of_cache ? " with keys and values in " : "",
+                is_of_cache ? NameOf(type) : "");
+  }
+  return {};
 }
 
 }  // namespace moestro

@@ -10,7 +10,6 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "device/backend_calls.h"
 #include "device/product_node.h"
 #include "forward/dense/blocks.h"
 #include "forward/dense/embedding.h"
@@ -148,7 +147,7 @@ Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
   const uint32_t head_rows = std::min(chunk, logits_rows);
   graphs_.Begin();
   BuildHead({.count = device_ != nullptr ? head_rows : std::min(head_rows, kHeadRows)}, 0);
-  TRY_STATUS(CheckSupport());
+  TRY_STATUS(CheckComputes(device_, graphs_.graph(), kv_->type()));
   TRY_STATUS(graphs_.Reserve());
   const std::vector<LayerSpec>& layers = spec_->layers;
   for (size_t l = 0; l < layers.size(); ++l) {
@@ -158,29 +157,14 @@ Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
     if (std::ranges::any_of(std::views::iota(size_t{0}, l), is_alike)) continue;
     graphs_.Begin();
     BuildLayer(LayerId{static_cast<uint16_t>(l)}, 0, {.count = std::min(chunk, piece_rows_)});
-    TRY_STATUS(CheckSupport());
+    TRY_STATUS(CheckComputes(device_, graphs_.graph(), kv_->type()));
     TRY_STATUS(graphs_.Reserve());
   }
-  for (uint16_t l = 0; l < layers.size() && spec_->encoder; ++l) {
-    if (!AttendsToSource(l)) continue;
-    graphs_.Begin();
-    BuildSource(LayerId{l}, {.count = chunk});
-    return graphs_.Reserve();
-  }
-  return {};
-}
-
-Status LayerGraph::CheckSupport() const {
-  if (device_ == nullptr) return {};
-  for (int i = 0; i < ggml_graph_n_nodes(graphs_.graph()); ++i) {
-    const ggml_tensor* node = ggml_graph_node(graphs_.graph(), i);
-    if (Computes(device_->handle(), node)) continue;
-    const bool is_of_cache = node->op == GGML_OP_SET_ROWS || node->op == GGML_OP_FLASH_ATTN_EXT;
-    return Fail(Errc::kDevice, "{} does not compute {} of this model{}{}", device_->info().name,
-                ggml_op_name(node->op), is_of_cache ? " with keys and values in " : "",
-                is_of_cache ? NameOf(kv_->type()) : "");
-  }
-  return {};
+  if (!spec_->encoder) return {};
+  const auto last = static_cast<uint16_t>(layers.size() - 1);  // attends to the source
+  graphs_.Begin();
+  BuildSource(LayerId{last}, {.count = chunk});
+  return graphs_.Reserve();
 }
 
 Status LayerGraph::SetRows(std::span<const StepRow> rows) {
@@ -287,7 +271,7 @@ Status LayerGraph::RememberSource() {
   const double start = clock_();
   const StepRows rows{.first = 0, .count = static_cast<uint32_t>(visible_.size())};
   for (uint16_t l = 0; l < spec_->n_layer(); ++l) {
-    if (!AttendsToSource(l)) continue;
+    if (!spec_->layers[l].attends_to_source()) continue;
     TRY_STATUS(graphs_.Run(l, {}, [&] { BuildSource(LayerId{l}, rows); }));
   }
   seconds_ += clock_() - start;
@@ -388,29 +372,14 @@ ggml_tensor* LayerGraph::Region(StepBuffers::Region where, StepRows rows) {
 // What enters a layer, or the head behind the last one: hidden [rows][n_embd].
 ggml_tensor* LayerGraph::Input(uint32_t layer, StepRows rows) {
   ggml_tensor* x = Region(StepBuffers::kHidden, rows);
-  return BringsParts(layer) ? EndLayer(x, layer - 1, rows) : x;
-}
-
-// The end of a layer whose experts' results are projected or normed before they are added, at the
-// beginning of the next graph: y [rows][n_embd], of each row the first n_embd_expert values
-// -> latent_up * y, normed; + shared, normed; + residual, scaled: [rows][n_embd].
-ggml_tensor* LayerGraph::EndLayer(ggml_tensor* y, uint32_t layer, StepRows rows) {
-  ggml_context* ctx = graphs_.context();
-  const LayerTensors& w = tensors_->layers[layer];
-  const FeedForwardSpec& feed_forward = spec_->layers[layer].feed_forward;
-  if (feed_forward.n_latent > 0) {
-    ggml_tensor* latent = ggml_view_2d(ctx, y, feed_forward.n_latent, rows.count, y->nb[1], 0);
-    y = Linear(ctx, w.latent_up, ggml_cont(ctx, latent), nullptr);
-  }
-  const auto normed = [&](ggml_tensor* norm) {
-    return norm != nullptr ? RmsNorm(ctx, y, norm, nullptr, spec_->rms_eps) : y;
-  };
-  y = normed(w.experts_post_norm);
-  if (spec_->adds_shared_in_next(layer)) {
-    y = ggml_add(ctx, y, Region(StepBuffers::kShared, rows));
-  }
-  y = ggml_add(ctx, normed(w.ffn_post_norm), Region(StepBuffers::kResidual, rows));
-  return w.output_scale != nullptr ? ggml_mul(ctx, y, w.output_scale) : y;
+  if (!BringsParts(layer)) return x;
+  const bool has_shared = spec_->adds_shared_in_next(layer - 1);
+  return EndLayer(graphs_.context(), tensors_->layers[layer - 1],
+                  {.y = x,
+                   .shared = has_shared ? Region(StepBuffers::kShared, rows) : nullptr,
+                   .residual = Region(StepBuffers::kResidual, rows),
+                   .n_latent = spec_->layers[layer - 1].feed_forward.n_latent,
+                   .eps = spec_->rms_eps});
 }
 
 // result [rows][...], of which the first is row `first_row` of the region.
@@ -441,7 +410,7 @@ void LayerGraph::BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t loo
 
 // The cells that rows attend to in a layer.
 const std::vector<RowCells>& LayerGraph::CellsOf(LayerId layer) const {
-  if (AttendsToSource(layer.value)) return sources_;
+  if (spec_->layers[layer.value].attends_to_source()) return sources_;
   return kv_->is_recent(layer.value) ? recent_ : visible_;
 }
 

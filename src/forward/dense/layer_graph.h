@@ -126,12 +126,10 @@ class LayerGraph {
   Status CheckFinite(LayerId layer) const;
   Status MakeMixers(const Parts& parts, uint32_t n_ctx, uint32_t chunk);
   Status Reserve(uint32_t chunk, uint32_t logits_rows);
-  Status CheckSupport() const;
   // Whether what enters a layer is in parts: what the experts of the layer before gave, and what
   // that is added to.
   bool BringsParts(size_t layer) const { return layer > 0 && spec_->ends_in_next(layer - 1); }
   ggml_tensor* Region(StepBuffers::Region where, StepRows rows);
-  ggml_tensor* EndLayer(ggml_tensor* y, uint32_t layer, StepRows rows);
   ggml_tensor* Input(uint32_t layer, StepRows rows);
   void Output(ggml_tensor* result, StepBuffers::Region region, uint64_t first_row);
   // Sets the rows of the next run of the layer's graph.
@@ -142,10 +140,6 @@ class LayerGraph {
   void BuildExperts(LayerId layer, ggml_tensor* attended, ggml_tensor* ffn_in, uint32_t look_ahead,
                     StepRows rows);
   void BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead, StepRows rows);
-  bool AttendsToSource(size_t layer) const {
-    const AttentionSpec* const attention = spec_->layers[layer].attention();
-    return attention != nullptr && attention->reach == AttentionReach::kAcross;
-  }
   const std::vector<RowCells>& CellsOf(LayerId layer) const;
   MixerGraph MixerGraphOf(LayerId layer, ggml_tensor* x, StepRows rows);
   void BuildSource(LayerId layer, StepRows rows);

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <string_view>
 
+#include "model/tensor_names.h"
+
 namespace moestro {
 namespace {
 
@@ -20,8 +22,10 @@ uint64_t WeightsOf(const TensorInfo& tensor) {
 }
 
 // Norms and biases are read too, but take no time beside matrices.
-void AddDense(const ModelWeights& weights, ModelNeeds& needs) {
+// Of the layers from `first` on.
+void AddDense(const ModelWeights& weights, size_t first, ModelNeeds& needs) {
   for (const TensorInfo* tensor : weights.dense_tensors()) {
+    if (LayerOfTensorName(tensor->name).value_or(first) < first) continue;
     const bool is_looked_up = tensor == weights.token_embd && weights.output != weights.token_embd;
     if (is_looked_up || tensor->ne[1] == 1) continue;
     Add(needs.dense, tensor->type, tensor->extent.length, WeightsOf(*tensor));
@@ -72,12 +76,17 @@ ModelNeeds NeedsByName(const GgufFile& file, const std::string& family, const Mo
 ModelNeeds NeedsOf(const ModelFile& model) {
   ModelNeeds needs{
       .family = model.spec.arch_name, .shape = model.id.shape, .n_layer = model.spec.n_layer()};
+  // A token that is decoded goes through the decoder alone, and a prompt's through the encoder,
+  // which is as deep.
+  const size_t first = model.spec.encoder ? model.spec.encoder->n_layer : 0;
   needs.row_bytes = uint64_t{model.spec.n_embd_expert()} * sizeof(float);
-  AddDense(model.weights, needs);
-  for (const LayerWeights& layer : model.weights.layers) {
-    AddExperts(layer.experts, needs.shape.n_used, needs);
+  AddDense(model.weights, first, needs);
+  for (size_t l = 0; l < model.weights.layers.size(); ++l) {
+    AddExperts(model.weights.layers[l].experts, l >= first ? needs.shape.n_used : 0, needs);
   }
   SetMeanExpert(needs);
+  needs.shape.n_layer -= model.spec.expert_layers_before(first);
+  needs.n_layer -= static_cast<uint32_t>(first);
   return needs;
 }
 

@@ -119,7 +119,7 @@ class FileSpeed {
   // Tokens per second with `slots` experts in memory.
   Result<double> Replayed(const Trace& trace, uint64_t slots) const {
     TRY(const ReplayResult result,
-        Replay(trace, {.slots = slots,
+        Replay(trace, {.slots = std::min<uint64_t>(slots, needs_.shape.experts()),
                        .policy = {.name = "next-use"},
                        .expert_bytes = needs_.expert_bytes,
                        .costs = costs_,
