@@ -31,6 +31,7 @@ std::unique_ptr<CommandLine> MakeCommandLine(const std::string& version) {
   AddProfile(line);
   AddImatrix(line);
   AddQuantize(line);
+  AddConvert(line);
   AddFit(line);
   return made;
 }

@@ -14,6 +14,7 @@ class CommandLine;
 std::unique_ptr<CommandLine> MakeCommandLine(const std::string& version);
 
 void AddBench(CommandLine& line);     // prefill and decode speed, and how close to the bound it is
+void AddConvert(CommandLine& line);   // a Hugging Face folder as a GGUF file
 void AddDevices(CommandLine& line);   // the devices that can compute, and their speed
 void AddDoctor(CommandLine& line);    // what is slow or wrong on this machine
 void AddEval(CommandLine& line);      // perplexity, and the difference from the exact run

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +25,7 @@
 #include "model/gguf_testing.h"
 #include "model/low_copies.h"
 #include "offline/record/imatrix_file.h"
+#include "tests/support/switch_folder_testing.h"
 #include "trace/trace_file.h"
 
 namespace moestro {
@@ -280,6 +282,28 @@ void WriteHubTexts(const std::string& folder) {
   std::ofstream(folder + "/link.txt") << "3<https://hub.test/x>; rel=\"next\"";
 }
 
+// The first byte picks the reader: convert_fuzz.cc.
+void WriteHubFolderFiles(const std::string& folder) {
+  const std::string weights = folder + "/weights";
+  const std::vector<HandTensor> tensors{
+      {.name = "a", .type = GGML_TYPE_F32, .shape = {2, 3}, .values = std::vector<float>(6, 1.0F)},
+      {.name = "b", .type = GGML_TYPE_BF16, .shape = {4}, .values = std::vector<float>(4, 0.5F)}};
+  WriteSafetensors(weights, tensors);
+  std::ifstream file(weights, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  std::ofstream(folder + "/safetensors", std::ios::binary) << '0' << bytes;
+  std::filesystem::remove(weights);
+  std::ofstream(folder + "/spiece", std::ios::binary)
+      << '1' << SentencePieceBytes(HandPieces(), std::string("\x04\0\0\0abcdtext\0", 13));
+  std::ofstream(folder + "/tokenizer.json")
+      << R"(2{"added_tokens":[{"id":2,"content":"<extra_id_0>","special":true}],"normalizer":)"
+         R"({"type":"Precompiled","precompiled_charsmap":"BAAAAGFiY2R0ZXh0AA=="},)"
+         R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"WhitespaceSplit"},)"
+         R"({"type":"Metaspace","prepend_scheme":"always"}]},"model":{"type":"Unigram",)"
+         R"("unk_id":0,"vocab":[["<unk>",0],["a",-1]]}})";
+  std::ofstream(folder + "/config.json") << '3' << TinySwitchConfig({});
+}
+
 }  // namespace
 }  // namespace moestro
 
@@ -290,7 +314,7 @@ int main(int argc, char** argv) {
   }
   const std::string folder = argv[1];
   for (const char* target : {"/gguf", "/policy", "/trace", "/paths", "/beside", "/low", "/imatrix",
-                             "/api", "/answer", "/template", "/hub"}) {
+                             "/api", "/answer", "/template", "/hub", "/convert"}) {
     std::filesystem::create_directories(folder + target);
   }
   moestro::WriteModels(folder + "/gguf");
@@ -304,5 +328,6 @@ int main(int argc, char** argv) {
   moestro::WriteAnswers(folder + "/answer");
   moestro::WriteTemplates(folder + "/template");
   moestro::WriteHubTexts(folder + "/hub");
+  moestro::WriteHubFolderFiles(folder + "/convert");
   return 0;
 }

@@ -85,8 +85,7 @@ FittedTensor CopyOf(const TensorInfo& info) {
   size_t dims = info.ne.size();
   while (dims > 1 && info.ne[dims - 1] == 1) --dims;
   tensor.ne.assign(info.ne.begin(), info.ne.begin() + static_cast<ptrdiff_t>(dims));
-  const WeightRows all{
-      .where = info.extent, .type = info.type, .width = info.ne[0], .tensor = {}, .expert = 0};
+  const WeightRows all{.where = info.extent, .type = info.type, .width = info.ne[0], .tensor = {}};
   AddParts(all, true, kCopyBytes, tensor);
   return tensor;
 }
@@ -220,7 +219,7 @@ Result<std::vector<std::byte>> MakePart(const ExtentReader& reader, const Fitted
   WeightRows rows = part.rows;
   rows.tensor = tensor.name;
   if (!part.is_copied) {
-    const size_t first = rows.expert * static_cast<size_t>(rows.width);
+    const size_t first = rows.expert.value() * static_cast<size_t>(rows.width);
     return Requantize(reader, rows, tensor.type, columns.empty() ? nullptr : &columns[first]);
   }
   TRY(const ExtentBytes read, reader.Read(rows.where));

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <span>
 
+#include "base/format.h"
 #include "offline/weight_types.h"
 
 namespace moestro {
@@ -19,8 +20,8 @@ Status CheckWeights(const WeightRows& rows, std::span<const float> values) {
       values, [](float v) { return !(std::abs(v) <= kLargestWeight); });  // NaN too
   if (bad == values.end()) return {};
   return Fail(Errc::kInvalidFile,
-              "tensor '{}' holds {} in expert {}, which is no weight; fetch the model again",
-              rows.tensor, *bad, rows.expert);
+              "tensor '{}' holds {}{}, which is no weight; fetch the model again", rows.tensor,
+              *bad, rows.expert ? Format(" in expert {}", *rows.expert) : "");
 }
 
 }  // namespace

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Rows of a weight matrix at another type: read, dequantised to F32, checked, quantised by
-// ggml_quantize_chunk. What quantize.h and write_fitted.h make their files of.
+// ggml_quantize_chunk. What quantize.h, write_fitted.h and convert.h make their files of.
 #pragma once
 
 #include <ggml.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -16,13 +17,13 @@
 
 namespace moestro {
 
-// Some neighbouring rows of an expert's matrix.
+// Some neighbouring rows of a matrix, as of an expert.
 struct WeightRows {
   Extent where;
   ggml_type type = GGML_TYPE_F32;
   int64_t width = 0;        // values of a row
   std::string_view tensor;  // for messages, as is the expert
-  uint64_t expert = 0;
+  std::optional<uint64_t> expert = {};
 };
 
 // Dequantised. kInvalidFile for what is no weight; kIo.

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// A SentencePiece unigram vocabulary, whatever file it was read from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace moestro {
+
+// SentencePiece's numbers, which are GGUF's too.
+enum class PieceKind : uint8_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6,
+};
+
+struct Piece {
+  std::string text;
+  float score = 0;
+  PieceKind kind = PieceKind::kNormal;
+};
+
+struct UnigramVocab {
+  std::vector<Piece> pieces;  // by id
+  std::string charsmap;       // SentencePiece's table of normalisation; empty: there is none
+  bool adds_space_prefix = true;
+  bool removes_extra_spaces = true;
+};
+
+inline constexpr size_t kMostPieces = size_t{1} << 20U;
+
+// A piece of text such as "<0x41>" stands for a byte.
+bool IsBytePiece(const std::string& text);
+
+// kInvalidFile: no piece is the unknown one, or several are; a text is empty, not UTF-8, or there
+// twice; a score is no number; the table of normalisation does not hold what it says. `file` names
+// it in messages.
+Status CheckUnigram(const UnigramVocab& vocab, const std::string& file);
+
+}  // namespace moestro
