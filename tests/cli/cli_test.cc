@@ -70,7 +70,7 @@ Json ParseOne(const Finished& run) {
 
 TEST_F(CliTest, HelpAndVersionAreNoErrors) {
   for (const char* command : {"run", "bench", "doctor", "eval", "inspect", "logits", "sim", "synth",
-                              "trace", "quantize", "imatrix"}) {
+                              "trace", "quantize", "imatrix", "convert"}) {
     const Finished run = Run({command, "--help"});
     EXPECT_EQ(run.exit_code, 0) << command;
     EXPECT_NE(run.out.find("--help"), std::string::npos) << command;

@@ -16,6 +16,7 @@
 #include "tests/cli/program_testing.h"
 #include "tests/support/llama_zoo_testing.h"
 #include "tests/support/sanitized_testing.h"
+#include "tests/support/switch_folder_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
 
@@ -160,6 +161,25 @@ TEST_F(MemoryTest, QuantizeTakesLittle) {
   const Finished run =
       Program(folder_.path(), {.arguments = {"quantize", model, "--experts", "q4_0", "-o",
                                              folder_.File("low.gguf"), "-t", "2"}})
+          .Wait();
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_LE(run.peak_bytes, kBudget);
+}
+
+// Nor does a conversion: a layer of half a GiB, of which a few pieces are in memory at a time.
+TEST_F(MemoryTest, ConvertTakesLittle) {
+  const std::string source = folder_.File("switch");
+  WriteTinySwitch(source, {.encoder_layers = 1,
+                           .decoder_layers = 1,
+                           .decoder_step = 0,
+                           .embd = 2048,
+                           .ff = 8192,
+                           .experts = 4,
+                           .has_values = false});
+  ASSERT_GT(std::filesystem::file_size(source + "/model.safetensors"), 6 * kBudget);
+  const Finished run =
+      Program(folder_.path(),
+              {.arguments = {"convert", source, "-o", folder_.File("out.gguf"), "-t", "2"}})
           .Wait();
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_LE(run.peak_bytes, kBudget);

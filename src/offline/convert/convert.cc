@@ -7,12 +7,13 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/output_file.h"
-#include "offline/convert/checkpoint.h"
+#include "offline/convert/folder_weights.h"
 #include "offline/convert/switch_config.h"
 #include "offline/convert/switch_keys.h"
 #include "offline/convert/switch_tensors.h"
@@ -28,19 +29,24 @@ namespace {
 
 constexpr uint32_t kAlignment = 4096;                  // what direct reads want
 constexpr uint64_t kPieceWeights = uint64_t{1} << 19;  // made at a time by a thread: 2 MiB F32
+constexpr uint32_t kMostThreads = 16;  // more would take more memory than is promised
 constexpr size_t kMostConfig = kMiB;
 constexpr size_t kMostConfigValues = 65536;
 
 // Everything that is known before the first byte is written.
 struct ConvertJob {
   SwitchConfig config;
-  Checkpoint checkpoint;
+  FolderWeights weights;
   SwitchTensors plan;
   std::vector<std::byte> header;
   ConvertReport report;
 };
 
 Result<SwitchConfig> ReadConfig(const std::string& folder) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error)) {
+    return Fail(Errc::kIo, "{} is no folder", folder);
+  }
   TRY(const auto json, ReadFolderJson(folder, "config.json", kMostConfig, kMostConfigValues));
   if (!json) {
     return Fail(Errc::kIo, "{} has no config.json; give a folder as Hugging Face has it", folder);
@@ -77,9 +83,9 @@ Result<ConvertJob> PrepareConvert(const ConvertOptions& options) {
   if (options.path.empty()) return Fail(Errc::kUsage, "no output file named");
   ConvertJob job;
   TRY(job.config, ReadConfig(options.folder));
-  TRY(job.checkpoint, Checkpoint::Open(options.folder));
-  TRY(job.plan, PlanSwitchTensors(job.config, job.checkpoint, options.type));
-  TRY_STATUS(CheckIsNoInput(options.path, job.checkpoint.paths()));
+  TRY(job.weights, FolderWeights::Open(options.folder));
+  TRY(job.plan, PlanSwitchTensors(job.config, job.weights, options.type));
+  TRY_STATUS(CheckIsNoInput(options.path, job.weights.paths()));
   TRY(job.header, ConvertedHeader(job, options));
   job.report = {.bytes = job.header.size(),
                 .encoder_layers = job.config.encoder_layers,
@@ -169,7 +175,7 @@ Status WriteTensors(const ConvertJob& job, const ConvertOptions& options,
       if (options.progress) options.progress(file.size(), job.report.bytes);
       return {};
     };
-    TRY_STATUS(RunInOrder(pieces.size(), options.threads, make, take));
+    TRY_STATUS(RunInOrder(pieces.size(), std::min(options.threads, kMostThreads), make, take));
     TRY_STATUS(PadTo(file, kAlignment));
   }
   return {};
@@ -190,7 +196,7 @@ Result<ConvertReport> ConvertFolder(const ConvertOptions& options) {
   TRY(const ConvertJob job, PrepareConvert(options));
   TRY_STATUS(CheckMayWrite(options.path, options.overwrite));
   TRY_STATUS(CheckRoom(options.path, job.report.bytes));
-  TRY(const ExtentReader reader, ExtentReader::Open(job.checkpoint.paths()));
+  TRY(const ExtentReader reader, ExtentReader::Open(job.weights.paths()));
   for (const auto& [first, copy] : job.plan.copies) {
     TRY_STATUS(CheckIsCopy(first, copy, reader));
   }

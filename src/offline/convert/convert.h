@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Writes a Hugging Face folder of a Switch Transformers model as a GGUF, with little memory: a few
-// pieces of a tensor at a time. docs/switch-format.md describes the file.
+// pieces of a tensor at a time, below 300 MB in all. docs/switch-format.md describes the file.
 #pragma once
 
 #include <ggml.h>
@@ -17,7 +17,7 @@ struct ConvertOptions {
   std::string folder;
   std::string path;                 // of the file to write
   ggml_type type = GGML_TYPE_Q8_0;  // of the matrices
-  uint32_t threads = 1;             // from 1 on
+  uint32_t threads = 1;             // from 1 on; at most 16 are used
   bool overwrite = false;           // replace an existing file
   // Of the file's tensor bytes, from the calling thread; may be empty.
   std::function<void(uint64_t done_bytes, uint64_t all_bytes)> progress = {};
@@ -38,7 +38,7 @@ struct ConvertReport {
 Result<ggml_type> FindConvertType(const std::string& name);
 
 // The file is there under its name when this returns, or no file is. Errors: those of
-// Checkpoint::Open(), ReadSwitchConfig(), PlanSwitchTensors() and ReadSwitchTokenizer();
+// FolderWeights::Open(), ReadSwitchConfig(), PlanSwitchTensors() and ReadSwitchTokenizer();
 // kInvalidFile for weights that are no numbers, and for copies of the embedding that differ; kIo:
 // the output is in the way, does not fit the disk, or the disk fails. REQUIRES: threads > 0.
 Result<ConvertReport> ConvertFolder(const ConvertOptions& options);

@@ -19,6 +19,7 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "model/gguf_file.h"
+#include "model/tensor_names.h"
 #include "tests/support/file_size_limit_testing.h"
 #include "tests/support/switch_folder_testing.h"
 #include "tests/support/temp_folder_testing.h"
@@ -61,33 +62,33 @@ class ConvertTest : public ::testing::Test {
 };
 
 // The folder's tensors that one of the file's is made of, by docs/switch-format.md.
-std::vector<std::string> SourcesOf(const std::string& name, uint32_t experts) {
+std::vector<std::string> SourcesOf(const std::string& name, const TinySwitch& shape) {
   static const std::map<std::string, std::string> kWhole{
       {"token_embd.weight", "shared.weight"},
       {"output.weight", "lm_head.weight"},
-      {"enc.output_norm.weight", "encoder.final_layer_norm.weight"},
-      {"dec.output_norm.weight", "decoder.final_layer_norm.weight"}};
+      {"encoder_norm.weight", "encoder.final_layer_norm.weight"},
+      {"output_norm.weight", "decoder.final_layer_norm.weight"}};
   if (const auto whole = kWhole.find(name); whole != kWhole.end()) return {whole->second};
-  const bool is_decoder = name.starts_with("dec.");
-  const size_t dot = name.find('.', 8);
+  const uint32_t number = LayerOfTensorName(name).value_or(0);
+  const bool is_decoder = number >= shape.encoder_layers;
+  const uint32_t block = is_decoder ? (number - shape.encoder_layers) / 2 : number;
+  const bool is_cross = is_decoder && (number - shape.encoder_layers) % 2 == 1;
+  const size_t dot = name.find('.', 4);
   const std::string part = name.substr(dot + 1, name.size() - dot - 8);
-  const std::string layer =
-      Format("{}.block.{}.layer.", is_decoder ? "decoder" : "encoder", name.substr(8, dot - 8));
+  const std::string layer = Format("{}.block.{}.layer.", is_decoder ? "decoder" : "encoder", block);
   const std::string last = layer + (is_decoder ? "2" : "1");
+  const std::string attention = layer + (is_cross ? "1.EncDecAttention." : "0.SelfAttention.");
   const std::map<std::string, std::string> parts{
-      {"attn_norm", layer + "0.layer_norm"},
+      {"attn_norm", layer + (is_cross ? "1" : "0") + ".layer_norm"},
       {"attn_rel_b", layer + "0.SelfAttention.relative_attention_bias"},
-      {"cross_attn_norm", layer + "1.layer_norm"},
       {"ffn_norm", last + ".layer_norm"},
       {"ffn_up", last + ".mlp.wi"},
       {"ffn_down", last + ".mlp.wo"},
       {"ffn_gate_inp", last + ".mlp.router.classifier"}};
   if (const auto found = parts.find(part); found != parts.end()) return {found->second + ".weight"};
-  if (part.starts_with("attn_")) return {layer + "0.SelfAttention." + part.substr(5) + ".weight"};
-  if (part.starts_with("cross_"))
-    return {layer + "1.EncDecAttention." + part.substr(11) + ".weight"};
+  if (part.starts_with("attn_")) return {attention + part.substr(5, 1) + ".weight"};
   std::vector<std::string> sources;
-  for (uint32_t e = 0; e < experts; ++e) {
+  for (uint32_t e = 0; e < shape.experts; ++e) {
     sources.push_back(
         Format("{}.mlp.experts.expert_{}.{}.weight", last, e, part == "ffn_up_exps" ? "wi" : "wo"));
   }
@@ -113,7 +114,7 @@ void ExpectTensors(const std::string& path, const TinySwitch& shape, ggml_type t
     EXPECT_EQ(tensor.type, wanted) << tensor.name;
     EXPECT_EQ(tensor.extent.offset % 4096, 0U) << tensor.name;
     std::string expected;
-    for (const std::string& source : SourcesOf(tensor.name, shape.experts)) {
+    for (const std::string& source : SourcesOf(tensor.name, shape)) {
       const auto found = tensors.find(source);
       ASSERT_NE(found, tensors.end()) << tensor.name << " from " << source;
       used.insert(source);
@@ -244,8 +245,8 @@ TEST_F(ConvertTest, FoldersOfTransformers) {
     const auto file = GgufFile::Open(made);
     ASSERT_TRUE(file);
     EXPECT_EQ(file->Find("output.weight") != nullptr, std::string(name) == "untied");
-    EXPECT_NE(file->Find("enc.blk.1.ffn_up_exps.weight"), nullptr);
-    EXPECT_NE(file->Find("dec.blk.0.ffn_up.weight"), nullptr);
+    EXPECT_NE(file->Find("blk.1.ffn_up_exps.weight"), nullptr);
+    EXPECT_NE(file->Find("blk.5.ffn_up.weight"), nullptr);
   }
   EXPECT_EQ(tokens[0].size(), 320U);
   EXPECT_EQ(tokens[0], tokens[1]);
@@ -281,7 +282,7 @@ TEST_F(ConvertTest, OtherConfigurationsAreRefused) {
   ExpectConfigRefused("\"d_ff\": 96", "\"d_ff\": \"96\"", "has 'd_ff': \"96\"");
   ExpectConfigRefused("\"d_ff\": 96", "\"d_ff\": 1e300", "has 'd_ff'");
   ExpectConfigRefused("\"d_ff\": 96", "\"d_ff\": 95", "has the shape");
-  ExpectConfigRefused("\"num_experts\": 3", "\"num_experts\": 4", "has no tensor");
+  ExpectConfigRefused("\"num_experts\": 3", "\"num_experts\": 4", "wants 4, 64");
   ExpectConfigRefused("\"num_experts\": 3", "\"num_experts\": 2", "has the shape 3, 64");
   ExpectConfigRefused("\"num_layers\": 2", "\"num_layers\": 1", "has no place");
   ExpectConfigRefused("\"encoder_sparse_step\": 1", "\"encoder_sparse_step\": 2", "has no tensor");
@@ -374,7 +375,7 @@ TEST_F(ConvertTest, OtherTokenizersAreRefused) {
 
 TEST_F(ConvertTest, RowsMustBeWholeBlocks) {
   WriteTinySwitch(source(), {.ff = 80});
-  ExpectRefused("blocks of 32; F16 fits", GGML_TYPE_Q8_0);
+  ExpectRefused("blocks of 32; f16 fits", GGML_TYPE_Q8_0);
   EXPECT_TRUE(Convert(GGML_TYPE_F16));
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "base/printable.h"
+#include "model/tensor_names.h"
 #include "offline/quantize/requantize.h"
 
 namespace moestro {
@@ -27,15 +28,17 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 
 class TensorPlan {
  public:
-  TensorPlan(const SwitchConfig& config, const Checkpoint& checkpoint, ggml_type type)
-      : config_(config), checkpoint_(checkpoint), type_(type) {}
+  TensorPlan(const SwitchConfig& config, const FolderWeights& weights, ggml_type type)
+      : config_(config), weights_(weights), type_(type) {}
 
   Result<SwitchTensors> Make() {
     TRY_STATUS(AddEmbedding());
-    TRY_STATUS(AddStack(SwitchStack::kEncoder, "enc", "encoder"));
-    TRY_STATUS(AddStack(SwitchStack::kDecoder, "dec", "decoder"));
+    TRY_STATUS(AddStack(SwitchStack::kEncoder, "encoder"));
+    TRY_STATUS(AddNorm("encoder_norm.weight", "encoder.final_layer_norm.weight"));
+    TRY_STATUS(AddStack(SwitchStack::kDecoder, "decoder"));
+    TRY_STATUS(AddNorm("output_norm.weight", "decoder.final_layer_norm.weight"));
     TRY_STATUS(AddOutput());
-    for (const auto& [name, stored] : checkpoint_.tensors()) {
+    for (const auto& [name, stored] : weights_.tensors()) {
       if (used_.contains(name) || name == kUnusedBias) continue;
       return Fail(Errc::kInvalidFile,
                   "tensor '{}' has no place in a model of this configuration; config.json is of "
@@ -48,7 +51,7 @@ class TensorPlan {
  private:
   // One of the folder's; sizes as in a GGUF.
   Result<NamedTensor> Take(const std::string& name, const std::vector<int64_t>& ne) {
-    const StoredTensor* stored = checkpoint_.Find(name);
+    const StoredTensor* stored = weights_.Find(name);
     if (stored == nullptr) {
       return Fail(Errc::kInvalidFile, "the folder has no tensor '{}', which its config.json wants",
                   name);
@@ -85,7 +88,7 @@ class TensorPlan {
 
   // A copy of what is in the file already, if there is one.
   Status AddCopy(std::string_view name, const ConvertedTensor& of) {
-    if (checkpoint_.Find(name) == nullptr) return {};
+    if (weights_.Find(name) == nullptr) return {};
     TRY(NamedTensor copy, Take(std::string(name), of.ne));
     const NamedTensor& first = of.sources.front();
     if (copy.stored.type != first.stored.type) {
@@ -106,9 +109,9 @@ class TensorPlan {
                                                      "decoder.embed_tokens.weight"};
     std::string_view first = kNames.front();
     for (const std::string_view name : kNames) {
-      if (checkpoint_.Find(first) == nullptr) first = name;
+      if (weights_.Find(first) == nullptr) first = name;
     }
-    if (checkpoint_.Find(first) == nullptr) first = kNames.front();
+    if (weights_.Find(first) == nullptr) first = kNames.front();
     TRY_STATUS(Add("token_embd.weight", EmbeddingType(), EmbeddingSizes(), std::string(first)));
     for (const std::string_view name : kNames) {
       if (name != first) TRY_STATUS(AddCopy(name, made_.tensors.front()));
@@ -128,10 +131,10 @@ class TensorPlan {
   Status AddAttention(const std::string& name, const std::string& source) {
     const int64_t inner = int64_t{config_.heads} * config_.head_dim;
     for (const char part : {'q', 'k', 'v'}) {
-      TRY_STATUS(Add(Format("{}_{}.weight", name, part), type_, {config_.embd, inner},
+      TRY_STATUS(Add(Format("{}attn_{}.weight", name, part), type_, {config_.embd, inner},
                      Format("{}.{}.weight", source, part)));
     }
-    return Add(name + "_o.weight", type_, {inner, config_.embd}, source + ".o.weight");
+    return Add(name + "attn_output.weight", type_, {inner, config_.embd}, source + ".o.weight");
   }
 
   Status AddFeedForward(const std::string& name, const std::string& source, bool is_sparse) {
@@ -147,30 +150,33 @@ class TensorPlan {
     return AddExperts(name + "ffn_down_exps.weight", down, source + ".experts", "wo");
   }
 
-  Status AddStack(SwitchStack stack, const std::string& ours, const std::string& theirs) {
+  // Layers of the file are numbered through both stacks; a block of the decoder is two of them.
+  Status AddStack(SwitchStack stack, const std::string& theirs) {
+    const bool has_cross = stack == SwitchStack::kDecoder;
     for (uint32_t n = 0; n < config_.layers(stack); ++n) {
-      const std::string name = Format("{}.blk.{}.", ours, n);
+      const uint32_t layer = has_cross ? config_.encoder_layers + 2 * n : n;
+      std::string name = LayerTensorName(layer, "");
       const std::string source = Format("{}.block.{}.layer.", theirs, n);
       TRY_STATUS(AddNorm(name + "attn_norm.weight", source + "0.layer_norm.weight"));
-      TRY_STATUS(AddAttention(name + "attn", source + "0.SelfAttention"));
+      TRY_STATUS(AddAttention(name, source + "0.SelfAttention"));
       if (n == 0) {
         TRY_STATUS(Add(name + "attn_rel_b.weight", GGML_TYPE_F32, {config_.heads, config_.buckets},
                        source + "0.SelfAttention.relative_attention_bias.weight"));
       }
-      const bool has_cross = stack == SwitchStack::kDecoder;
       if (has_cross) {
-        TRY_STATUS(AddNorm(name + "cross_attn_norm.weight", source + "1.layer_norm.weight"));
-        TRY_STATUS(AddAttention(name + "cross_attn", source + "1.EncDecAttention"));
+        name = LayerTensorName(layer + 1, "");
+        TRY_STATUS(AddNorm(name + "attn_norm.weight", source + "1.layer_norm.weight"));
+        TRY_STATUS(AddAttention(name, source + "1.EncDecAttention"));
       }
       const std::string ff = source + (has_cross ? "2" : "1");
       TRY_STATUS(AddNorm(name + "ffn_norm.weight", ff + ".layer_norm.weight"));
       TRY_STATUS(AddFeedForward(name, ff + ".mlp", config_.is_sparse(stack, n)));
     }
-    return AddNorm(ours + ".output_norm.weight", theirs + ".final_layer_norm.weight");
+    return {};
   }
 
   const SwitchConfig& config_;
-  const Checkpoint& checkpoint_;
+  const FolderWeights& weights_;
   ggml_type type_;
   std::set<std::string, std::less<>> used_;  // of the folder's tensors
   SwitchTensors made_;
@@ -178,9 +184,9 @@ class TensorPlan {
 
 }  // namespace
 
-Result<SwitchTensors> PlanSwitchTensors(const SwitchConfig& config, const Checkpoint& checkpoint,
+Result<SwitchTensors> PlanSwitchTensors(const SwitchConfig& config, const FolderWeights& weights,
                                         ggml_type type) {
-  return TensorPlan(config, checkpoint, type).Make();
+  return TensorPlan(config, weights, type).Make();
 }
 
 }  // namespace moestro

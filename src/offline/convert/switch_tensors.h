@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "offline/convert/checkpoint.h"
+#include "offline/convert/folder_weights.h"
 #include "offline/convert/switch_config.h"
 
 namespace moestro {
@@ -45,7 +45,7 @@ struct SwitchTensors {
 // type: of the matrices. kInvalidFile: a tensor is missing, has another shape than the
 // configuration says, or has no place in the file; kInvalidRequest: rows are no whole number of the
 // type's blocks.
-Result<SwitchTensors> PlanSwitchTensors(const SwitchConfig& config, const Checkpoint& checkpoint,
+Result<SwitchTensors> PlanSwitchTensors(const SwitchConfig& config, const FolderWeights& weights,
                                         ggml_type type);
 
 }  // namespace moestro

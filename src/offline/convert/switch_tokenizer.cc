@@ -8,7 +8,7 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/printable.h"
-#include "offline/convert/checkpoint.h"
+#include "offline/convert/folder_weights.h"
 #include "offline/convert/sentencepiece.h"
 #include "offline/convert/tokenizer_json.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "offline/convert/checkpoint.h"
+#include "offline/convert/folder_weights.h"
 
 #include <filesystem>
 #include <set>
@@ -79,7 +79,7 @@ Result<std::vector<SafeTensor>> ReadHeader(const ExtentReader& reader, uint32_t 
   return ParseSafetensors(text(header), file_bytes, path);
 }
 
-Status CheckIndex(const WeightMap& files, const Checkpoint::Tensors& tensors,
+Status CheckIndex(const WeightMap& files, const FolderWeights::Tensors& tensors,
                   const std::vector<std::string>& paths) {
   for (const auto& [tensor, file] : files) {
     const auto found = tensors.find(tensor);
@@ -94,12 +94,8 @@ Status CheckIndex(const WeightMap& files, const Checkpoint::Tensors& tensors,
 
 }  // namespace
 
-Result<Checkpoint> Checkpoint::Open(const std::string& folder) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(folder, error)) {
-    return Fail(Errc::kIo, "{} is no folder", folder);
-  }
-  Checkpoint made;
+Result<FolderWeights> FolderWeights::Open(const std::string& folder) {
+  FolderWeights made;
   WeightMap files;
   if (IsThere(folder, kOneFile)) {
     made.paths_.push_back(Format("{}/{}", folder, kOneFile));
@@ -125,7 +121,7 @@ Result<Checkpoint> Checkpoint::Open(const std::string& folder) {
   return made;
 }
 
-const StoredTensor* Checkpoint::Find(std::string_view name) const {
+const StoredTensor* FolderWeights::Find(std::string_view name) const {
   const auto found = tensors_.find(name);
   return found == tensors_.end() ? nullptr : &found->second;
 }

@@ -27,13 +27,13 @@ struct StoredTensor {
   Extent where;
 };
 
-class Checkpoint {
+class FolderWeights {
  public:
   using Tensors = std::map<std::string, StoredTensor, std::less<>>;
 
   // kIo; kInvalidFile: a header is damaged, an index names what is not there, two shards have the
   // same tensor; kUnsupported: there are pickles only, or a type that is not read.
-  static Result<Checkpoint> Open(const std::string& folder);
+  static Result<FolderWeights> Open(const std::string& folder);
 
   const Tensors& tensors() const { return tensors_; }
   const StoredTensor* Find(std::string_view name) const;            // nullptr: no such tensor
