@@ -11,8 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
+#include "base/json.h"
+#include "base/small_file.h"
 #include "core/random_tokens.h"
+#include "model/vocab.h"
 #include "native/native_engine.h"
+#include "offline/convert/convert.h"
 #include "tests/support/plain_switch_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
@@ -154,6 +159,83 @@ TEST_F(EncoderTest, PlainLoopsGiveTheSameLogits) {
     }
   }
 }
+
+// Goldens of transformers (scripts/switch_goldens.py).
+class TransformersTest : public EncoderTest, public ::testing::WithParamInterface<std::string> {
+ protected:
+  static std::string GoldenFolder() { return MOESTRO_SOURCE_DIR "/tests/goldens/switch/"; }
+  static std::vector<Token> Tokens(JsonView list) {
+    std::vector<Token> tokens;
+    for (size_t i = 0; i < list.size(); ++i) {
+      tokens.push_back(static_cast<Token>(list.At(i)->number().value_or(-1)));
+    }
+    return tokens;
+  }
+  std::string Convert(const std::string& name) const {
+    const std::string path = folder_.path() / (name + ".gguf");
+    const auto made = ConvertFolder(
+        {.folder = GoldenFolder() + name, .path = path, .type = GGML_TYPE_F32, .threads = 2});
+    EXPECT_TRUE(made) << made.error().message;
+    return path;
+  }
+};
+
+TEST_P(TransformersTest, LogitsAndGreedyTokensAreEqual) {
+  const auto text = ReadSmallFile(GoldenFolder() + GetParam() + ".json", 16 * kMiB);
+  ASSERT_TRUE(text);
+  const auto golden = Json::Parse(*text);
+  ASSERT_TRUE(golden) << golden.error().message;
+  const std::string path = Convert(std::string(golden->Find("model")->text().value_or("")));
+  const double capacity = golden->Find("expert_capacity")->number().value_or(0.0);
+  const auto engine = Open(path, {.capacity = static_cast<uint32_t>(capacity)});
+  ASSERT_NE(engine, nullptr);
+  const uint32_t n_vocab = engine->facts().n_vocab;
+  const JsonView cases = *golden->Find("cases");
+  ASSERT_EQ(cases.size(), 3U);
+  for (size_t c = 0; c < cases.size(); ++c) {
+    SCOPED_TRACE(c);
+    const auto source = Tokens(*cases.At(c)->Find("input_ids"));
+    const auto greedy = Tokens(*cases.At(c)->Find("tokens"));
+    if (source.back() != 1) continue;
+    std::vector<Token> target{0};
+    target.append_range(greedy);
+    const std::vector<float> got = Evaluate(*engine, source, target, 1);
+    std::vector<float> expected;
+    const JsonView logits = *cases.At(c)->Find("logits");
+    for (size_t i = 0; i < logits.size(); ++i) {
+      for (size_t v = 0; v < n_vocab; ++v) {
+        expected.push_back(static_cast<float>(logits.At(i)->At(v)->number().value_or(0.0)));
+      }
+    }
+    ExpectNear({got.begin(), got.begin() + static_cast<ptrdiff_t>(expected.size())}, expected,
+               5e-4);
+    for (size_t i = 0; i < greedy.size(); ++i) {
+      const auto row = got.begin() + static_cast<ptrdiff_t>(i * n_vocab);
+      EXPECT_EQ(std::max_element(row, row + n_vocab) - row, greedy[i]) << i;
+    }
+  }
+}
+
+TEST_P(TransformersTest, TextsAreTheSameTokens) {
+  const auto text = ReadSmallFile(GoldenFolder() + GetParam() + ".json", 16 * kMiB);
+  ASSERT_TRUE(text);
+  const auto golden = Json::Parse(*text);
+  const auto vocab = Vocab::Load(Convert(std::string(golden->Find("model")->text().value_or(""))));
+  ASSERT_TRUE(vocab) << vocab.error().message;
+  const JsonView texts = *golden->Find("texts");
+  ASSERT_GE(texts.size(), 10U);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const std::string one = texts.At(i)->Find("text")->text().value_or("?");
+    std::vector<Token> expected = Tokens(*texts.At(i)->Find("ids"));
+    expected.push_back(0);  // the target begins
+    const auto tokens = vocab->Tokenize(one, /*add_special=*/true, /*parse_special=*/true);
+    ASSERT_TRUE(tokens) << tokens.error().message;
+    EXPECT_EQ(*tokens, expected) << one;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TransformersTest, ::testing::Values("tied", "untied", "capacity"),
+                         [](const auto& test) { return test.param; });
 
 // A capacity counts a source's rows in order; what overflows is the residual alone.
 TEST_F(EncoderTest, CapacityIsThatOfPlainLoops) {
