@@ -8,7 +8,6 @@
 #include <span>
 #include <string_view>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "base/bytes.h"

@@ -63,12 +63,13 @@ class ConvertTest : public ::testing::Test {
 
 // The folder's tensors that one of the file's is made of, by docs/switch-format.md.
 std::vector<std::string> SourcesOf(const std::string& name, const TinySwitch& shape) {
-  static const std::map<std::string, std::string> kWhole{
+  static const std::map<std::string, std::string> whole_tensors{
       {"token_embd.weight", "shared.weight"},
       {"output.weight", "lm_head.weight"},
       {"encoder_norm.weight", "encoder.final_layer_norm.weight"},
       {"output_norm.weight", "decoder.final_layer_norm.weight"}};
-  if (const auto whole = kWhole.find(name); whole != kWhole.end()) return {whole->second};
+  if (const auto whole = whole_tensors.find(name); whole != whole_tensors.end())
+    return {whole->second};
   const uint32_t number = LayerOfTensorName(name).value_or(0);
   const bool is_decoder = number >= shape.encoder_layers;
   const uint32_t block = is_decoder ? (number - shape.encoder_layers) / 2 : number;
