@@ -17,6 +17,12 @@
 
 namespace moestro {
 
+std::unexpected<Error> FailShard(std::string_view path, std::string_view what) {
+  return Fail(Errc::kInvalidFile,
+              "{}: a shard of a run, not {}; 'moestro merge' makes one of all its shards", path,
+              what);
+}
+
 Result<InputFile> InputFile::Open(const std::string& path, const FileFormat& format) {
   // O_NONBLOCK: opening a named pipe must not wait for a writer.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -35,6 +41,7 @@ Result<InputFile> InputFile::Open(const std::string& path, const FileFormat& for
 
 InputFile::InputFile(InputFile&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
+      begin_(other.begin_),
       size_(other.size_),
       path_(std::move(other.path_)),
       format_(other.format_) {}
@@ -48,6 +55,7 @@ Result<std::string> InputFile::ReadHeader() const {
   TRY(const std::string bytes,
       Read(0, static_cast<size_t>(std::min<uint64_t>(size_, f.header_bytes))));
   if (!bytes.starts_with(f.magic)) {
+    if (bytes.starts_with(kShardMagic)) return FailShard(path_, f.what);
     return Fail(Errc::kInvalidFile, "{}: not {}, it does not begin with {}; {}", path_, f.what,
                 f.magic, f.origin);
   }
@@ -70,7 +78,19 @@ Result<std::string> InputFile::ReadHeader() const {
   return bytes.substr(version_end);
 }
 
+InputFile InputFile::Rest(uint64_t begin, const FileFormat& format) && {
+  InputFile rest(std::move(*this));
+  rest.begin_ += begin;
+  rest.size_ -= begin;
+  rest.format_ = &format;
+  return rest;
+}
+
 Result<std::string> InputFile::Read(uint64_t offset, size_t bytes) const {
+  return ReadAt(begin_ + offset, bytes);
+}
+
+Result<std::string> InputFile::ReadAt(uint64_t offset, size_t bytes) const {
   std::string out(bytes, '\0');
   for (size_t done = 0; done < bytes;) {
     const ssize_t got =
@@ -87,13 +107,13 @@ Result<std::string> InputFile::Read(uint64_t offset, size_t bytes) const {
 
 Status InputFile::CheckSum() const {
   Fnv1a sum;
-  const uint64_t end = size_ - kChecksumBytes;
+  const uint64_t end = begin_ + size_ - kChecksumBytes;
   for (uint64_t at = 0; at < end; at += kFileWindow) {
     TRY(const std::string window,
-        Read(at, static_cast<size_t>(std::min<uint64_t>(kFileWindow, end - at))));
+        ReadAt(at, static_cast<size_t>(std::min<uint64_t>(kFileWindow, end - at))));
     sum.Add(window);
   }
-  TRY(const std::string bytes, Read(end, kChecksumBytes));
+  TRY(const std::string bytes, ReadAt(end, kChecksumBytes));
   const auto stored = Decoder(bytes).Take<uint64_t>();
   if (stored == sum.value()) return {};
   return Damaged(

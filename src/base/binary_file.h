@@ -34,6 +34,12 @@ struct FileFormat {
   std::string_view remedy;  // for a damaged one: "copy or record it again"
 };
 
+// With what a share of a run begins (offline/shard/shard_file.h). Readers of whole files know it,
+// so that they can say what makes it whole.
+inline constexpr std::string_view kShardMagic = "MOESHARD";
+// kInvalidFile: the file at `path` is a share, where `what` is expected.
+std::unexpected<Error> FailShard(std::string_view path, std::string_view what);
+
 template <class T>
 void AppendNumber(std::string& bytes, T value) {
   char raw[sizeof(T)];
@@ -81,8 +87,13 @@ class InputFile {
   Result<std::string> ReadHeader() const;
   // REQUIRES: offset + bytes <= size().
   Result<std::string> Read(uint64_t offset, size_t bytes) const;
-  // Compares the last 8 bytes with those before. Needs one window of memory. REQUIRES: size() >= 8.
+  // Compares the last 8 bytes with all those before. Needs one window of memory. REQUIRES:
+  // size() >= 8.
   Status CheckSum() const;
+
+  // What follows the byte `begin`, as a file of `format`, which must outlive it. Offsets count from
+  // there; the checksum is still that of the whole file. REQUIRES: begin <= size().
+  InputFile Rest(uint64_t begin, const FileFormat& format) &&;
 
   // kInvalidFile: it is shorter or longer than `expected` says; it is wrong in another way.
   std::unexpected<Error> CutShort(std::string_view expected) const;
@@ -92,7 +103,10 @@ class InputFile {
   InputFile(int fd, std::string path, const FileFormat& format)
       : fd_(fd), path_(std::move(path)), format_(&format) {}
 
+  Result<std::string> ReadAt(uint64_t offset, size_t bytes) const;  // of the whole file
+
   int fd_;
+  uint64_t begin_ = 0;  // of what is read, in the file
   uint64_t size_ = 0;
   std::string path_;
   const FileFormat* format_;

@@ -112,6 +112,12 @@ TEST_F(GgufFileTest, RefusesWhatIsNotAModelFile) {
     WriteBytes(Path(), bytes);
     EXPECT_NE(GgufFile::Open(Path()).error().message.find("not a GGUF"), std::string::npos);
   }
+  WriteBytes(Path(), "MOESHARD and more");
+  EXPECT_NE(GgufFile::Open(Path()).error().message.find("'moestro merge'"), std::string::npos);
+  for (const std::string bytes : {"MOESHAR", "MOESEQNC and more"}) {
+    WriteBytes(Path(), bytes);
+    EXPECT_NE(GgufFile::Open(Path()).error().message.find("does not begin"), std::string::npos);
+  }
 }
 
 TEST_F(GgufFileTest, RefusesOtherVersions) {

@@ -4,11 +4,13 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <unordered_set>
 #include <utility>
 
+#include "base/binary_file.h"
 #include "base/bytes.h"
 #include "base/printable.h"
 #include "model/file_cursor.h"
@@ -242,11 +244,23 @@ Status PlaceTensors(const FileCursor& in, uint64_t alignment, GgufHeader& header
   return {};
 }
 
+// By the eight letters of which `begin` are the first four.
+Result<bool> IsShard(FileCursor& in, std::string_view begin) {
+  const std::string_view rest = kShardMagic.substr(begin.size());
+  if (!kShardMagic.starts_with(begin) || in.file_bytes() < kShardMagic.size()) return false;
+  std::string more(rest.size(), '\0');
+  TRY_STATUS(in.ReadBytes(more.data(), more.size(), "the magic"));
+  return more == rest;
+}
+
 Status CheckMagicAndVersion(FileCursor& in) {
   std::array<char, 4> magic{};
   if (in.file_bytes() >= magic.size())
     TRY_STATUS(in.ReadBytes(magic.data(), magic.size(), "the magic"));
-  if (std::string_view(magic.data(), magic.size()) != GGUF_MAGIC) {
+  const std::string_view found(magic.data(), magic.size());
+  if (found != GGUF_MAGIC) {
+    TRY(const bool is_shard, IsShard(in, found));
+    if (is_shard) return FailShard(in.path(), "a GGUF file");
     return Fail(Errc::kInvalidFile, "{}: not a GGUF file ({} bytes, does not begin with '{}')",
                 in.path(), in.file_bytes(), GGUF_MAGIC);
   }

@@ -278,8 +278,8 @@ void DecodeCandidates(Decoder& decoder, const TraceInfo& info, size_t layer, Tok
   rows.ranges[layer] = decoder.Take<float>();
 }
 
-Status DecodeToken(Decoder& decoder, TokenRows& rows, Trace& trace) {
-  const TraceInfo& info = trace.info();
+Status DecodeToken(Decoder& decoder, const TraceInfo& info, TokenRows& rows,
+                   const TraceSink& sink) {
   const size_t n_used = info.shape().n_used;
   const size_t id_bytes = IdBytes(info.shape().n_expert);
   const auto kind = decoder.Take<uint8_t>();
@@ -297,22 +297,22 @@ Status DecodeToken(Decoder& decoder, TokenRows& rows, Trace& trace) {
     if (info.little > 0) DecodeLittle(decoder, info, layer, rows);
   }
   const float confidence = info.little > 0 ? decoder.Take<float>() : 1.0F;
-  return trace.Add({.phase = (kind & kKindPrefill) != 0 ? Phase::kPrefill : Phase::kDecode,
-                    .starts_sequence = (kind & kKindStartsSequence) != 0,
-                    .joins_step = (kind & kKindJoinsStep) != 0,
-                    .experts = rows.experts,
-                    .weights = rows.weights,
-                    .predicted = rows.predicted,
-                    .predicted_weights = rows.predicted_weights,
-                    .candidates = {.experts = rows.candidates,
-                                   .scores = rows.scores,
-                                   .raw = rows.raw,
-                                   .ranges = rows.ranges},
-                    .little = {.experts = rows.little_experts,
-                               .weights = rows.little_weights,
-                               .predicted = rows.little_predicted,
-                               .predicted_weights = rows.little_predicted_weights,
-                               .confidence = confidence}});
+  return sink({.phase = (kind & kKindPrefill) != 0 ? Phase::kPrefill : Phase::kDecode,
+               .starts_sequence = (kind & kKindStartsSequence) != 0,
+               .joins_step = (kind & kKindJoinsStep) != 0,
+               .experts = rows.experts,
+               .weights = rows.weights,
+               .predicted = rows.predicted,
+               .predicted_weights = rows.predicted_weights,
+               .candidates = {.experts = rows.candidates,
+                              .scores = rows.scores,
+                              .raw = rows.raw,
+                              .ranges = rows.ranges},
+               .little = {.experts = rows.little_experts,
+                          .weights = rows.little_weights,
+                          .predicted = rows.little_predicted,
+                          .predicted_weights = rows.little_predicted_weights,
+                          .confidence = confidence}});
 }
 
 }  // namespace
@@ -324,8 +324,13 @@ TraceWriter::TraceWriter(Trace shape, BinaryWriter file, uint64_t tokens)
       left_(tokens) {}
 
 Result<TraceWriter> TraceWriter::Create(const std::string& path, TraceInfo info, uint64_t tokens) {
-  TRY(Trace shape, Trace::Create(std::move(info)));
+  TRY_STATUS(Trace::Create(info));
   TRY(BinaryWriter file, BinaryWriter::Create(path));
+  return Create(std::move(file), std::move(info), tokens);
+}
+
+Result<TraceWriter> TraceWriter::Create(BinaryWriter file, TraceInfo info, uint64_t tokens) {
+  TRY(Trace shape, Trace::Create(std::move(info)));
   return TraceWriter(std::move(shape), std::move(file), tokens);
 }
 
@@ -355,29 +360,50 @@ Status WriteTrace(const std::string& path, const Trace& trace) {
   return writer.Finish();
 }
 
-Result<Trace> ReadTrace(const std::string& path) {
-  TRY(const InputFile source, InputFile::Open(path, kTraceFormat));
-  TRY(Header header, ReadHeader(source));
-  TRY_STATUS(source.CheckSum());
-  TRY(header.info.model.name,
-      source.Read(header.name_begin, static_cast<size_t>(header.name_end - header.name_begin)));
-  Result<Trace> trace = Trace::Create(std::move(header.info));
-  if (!trace) return source.Damaged(trace.error().message);
-  if (header.tokens == 0) return trace;  // only a token proves that the counts fit the file
+uint64_t TraceBytes(const TraceInfo& info, uint64_t tokens) {
+  return EncodeHeader(info, tokens).size() + tokens * TokenBytes(info);
+}
 
-  const auto token_bytes = static_cast<size_t>(TokenBytes(trace->info()));
+const FileFormat& TraceFormat() { return kTraceFormat; }
+
+Result<TraceReader> TraceReader::Open(InputFile file) {
+  TRY(Header header, ReadHeader(file));
+  TRY(header.info.model.name,
+      file.Read(header.name_begin, static_cast<size_t>(header.name_end - header.name_begin)));
+  // The counts have been tried; what else a trace must be has not.
+  if (const auto trace = Trace::Create(header.info); !trace) {
+    return file.Damaged(trace.error().message);
+  }
+  return TraceReader(std::move(file), std::move(header.info), header.tokens, header.tokens_begin);
+}
+
+Status TraceReader::ForEach(const TraceSink& sink) const {
+  if (tokens_ == 0) return {};  // only a token proves that the counts fit the file
+  const auto token_bytes = static_cast<size_t>(TokenBytes(info_));
   const uint64_t at_once = std::max<uint64_t>(1, kFileWindow / token_bytes);
-  TokenRows rows(trace->info());
-  for (uint64_t t = 0; t < header.tokens;) {
-    const uint64_t count = std::min(at_once, header.tokens - t);
-    TRY(const std::string bytes, source.Read(header.tokens_begin + t * token_bytes,
-                                             static_cast<size_t>(count) * token_bytes));
+  TokenRows rows(info_);
+  for (uint64_t t = 0; t < tokens_;) {
+    const uint64_t count = std::min(at_once, tokens_ - t);
+    TRY(const std::string bytes,
+        file_.Read(tokens_begin_ + t * token_bytes, static_cast<size_t>(count) * token_bytes));
     Decoder decoder(bytes);
     for (const uint64_t end = t + count; t < end; ++t) {
-      const Status added = DecodeToken(decoder, rows, *trace);
-      if (!added) return source.Damaged(Format("token {}: {}", t, added.error().message));
+      const Status added = DecodeToken(decoder, info_, rows, sink);
+      if (!added && added.error().code == Errc::kIo) return added;
+      if (!added) return file_.Damaged(Format("token {}: {}", t, added.error().message));
     }
   }
+  return {};
+}
+
+Result<Trace> ReadTrace(const std::string& path) {
+  TRY(InputFile source, InputFile::Open(path, kTraceFormat));
+  TRY_STATUS(ReadHeader(source));  // which sees that a checksum is there
+  TRY_STATUS(source.CheckSum());
+  TRY(const TraceReader reader, TraceReader::Open(std::move(source)));
+  Result<Trace> trace = Trace::Create(reader.info());
+  if (!trace) return trace;
+  TRY_STATUS(reader.ForEach([&](const TraceToken& token) { return trace->Add(token); }));
   return trace;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "base/binary_file.h"
 #include "base/result.h"
@@ -18,6 +19,9 @@ class TraceWriter {
  public:
   // `tokens` is how many there will be. Errors: those of Trace::Create() and WriteTrace().
   static Result<TraceWriter> Create(const std::string& path, TraceInfo info, uint64_t tokens);
+  // The same behind what a file has already; TraceBytes() more follow. Errors: those of
+  // Trace::Create().
+  static Result<TraceWriter> Create(BinaryWriter file, TraceInfo info, uint64_t tokens);
 
   // Errors: what Trace::Add() says, kIo. REQUIRES: fewer than `tokens` were added.
   Status Add(const TraceToken& token);
@@ -32,6 +36,36 @@ class TraceWriter {
   BinaryWriter file_;
   std::string bytes_;  // not written yet
   uint64_t left_;      // tokens to come
+};
+
+// What a trace takes in a file, without the checksum. REQUIRES: the counts are in range.
+uint64_t TraceBytes(const TraceInfo& info, uint64_t tokens);
+// Of a trace's file, for InputFile.
+const FileFormat& TraceFormat();
+
+// Reads a trace token by token: memory for a window of the file is all it takes.
+class TraceReader {
+ public:
+  // Errors: those of ReadTrace(), for all but the checksum, at which it does not look.
+  static Result<TraceReader> Open(InputFile file);
+
+  const TraceInfo& info() const { return info_; }
+  uint64_t tokens() const { return tokens_; }
+  // Passes on every token. An error of the sink with kIo ends it; any other, as Trace::Check()
+  // says, means a damaged file. Errors: kInvalidFile, naming file and token; kIo.
+  Status ForEach(const TraceSink& sink) const;
+
+ private:
+  TraceReader(InputFile file, TraceInfo info, uint64_t tokens, uint64_t tokens_begin)
+      : file_(std::move(file)),
+        info_(std::move(info)),
+        tokens_(tokens),
+        tokens_begin_(tokens_begin) {}
+
+  InputFile file_;
+  TraceInfo info_;
+  uint64_t tokens_;
+  uint64_t tokens_begin_;
 };
 
 // `path` holds the old file or the whole new one, never a part. Weights lose precision: they are
