@@ -18,6 +18,7 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
+#include "cli/shard_flags.h"
 #include "cli/terminal_session.h"
 #include "engine/knobs.h"
 #include "learned/sweep_file.h"
@@ -39,7 +40,8 @@ struct EvalCommand {
   std::string reference;
   std::vector<KnobSettings> sweep;  // empty: one run with the options as they are
   std::string plot;
-  std::string output;        // the sweep as --quality reads it
+  std::string output;  // the sweep as --quality reads it, or the shard
+  std::optional<Shard> shard;
   std::optional<Task> task;  // instead of texts
   std::string task_file;
   uint32_t shots = 0;
@@ -130,8 +132,15 @@ Status CheckUsage(const EvalCommand& command) {
   if (command.task && !command.against.empty() && command.against != "exact") {
     return Fail(Errc::kUsage, "--task is answered by one model; write --against exact");
   }
-  if (command.task) return {};
   const bool is_sweep = !command.sweep.empty();
+  if (!command.output.empty() && !is_sweep && !command.shard) {
+    return Fail(Errc::kUsage,
+                "-o keeps a sweep or a shard; add --sweep or --shard, or leave it out");
+  }
+  if (command.task) return {};
+  if (command.shard) {
+    TRY_STATUS(CheckShardOutput(command.output, command.model, command.texts));
+  }
   if (is_sweep && command.common.json) {
     return Fail(Errc::kUsage, "--sweep prints CSV; leave out --json");
   }
@@ -161,8 +170,14 @@ Status Run(const EvalCommand& command) {
                            .exact_model = command.against == "exact" ? "" : command.against,
                            .scratch = command.scratch,
                            .reference = command.reference,
+                           .shard = command.shard,
                            .progress = ShowOn(bar)}));
   if (is_sweep) return Sweep(command, evaluation, bar);
+  if (command.shard) {
+    TRY(const ShardInfo shard, evaluation.RunShard(command.common.engine, command.output));
+    bar.Clear();
+    return Output(STDOUT_FILENO).Write(ShardText(shard, command.output, command.common.json));
+  }
   TRY(const EvalResult result, evaluation.Run(command.common.engine));
   bar.Clear();
   return Output(STDOUT_FILENO)
@@ -197,9 +212,10 @@ void AddTextFlags(Flags eval, const std::shared_ptr<EvalCommand>& command) {
       .Type("FILE")
       .Needs(sweep);
   eval.Add("-o,--output", command->output,
-           "keep the sweep, and the exact run's speed, for --quality (found as MODEL.sweep.json)")
-      .Type("FILE")
-      .Needs(sweep);
+           "keep the sweep, and the exact run's speed, for --quality (found as MODEL.sweep.json); "
+           "or the shard")
+      .Type("FILE");
+  AddShardFlag(eval, command->shard).Excludes(sweep);
   eval.Add("--reference", command->reference,
            "keep the exact run's log-probabilities here, and use them if they are there")
       .Type("FILE");
@@ -222,7 +238,7 @@ void AddTaskFlags(Flags eval, const std::shared_ptr<EvalCommand>& command) {
         return Fail(Errc::kUsage, "'{}' is no task; known are truthfulqa, gsm8k", text);
       });
   for (const char* other :
-       {"--text", "--tokens", "--score-from", "--sweep", "--reference", "--scratch"}) {
+       {"--text", "--tokens", "--score-from", "--sweep", "--shard", "--reference", "--scratch"}) {
     task.Excludes(other);
   }
   eval.Add("--shots", command->shots, "the first items stand before each question with answers")

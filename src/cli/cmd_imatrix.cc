@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: MIT
 #include <unistd.h>
 
-#include <cstdint>
 #include <memory>
-#include <string>
-#include <utility>
 
-#include "base/format.h"
-#include "base/json.h"
 #include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
 #include "cli/features.h"
 #include "cli/flags.h"
+#include "cli/imatrix_report.h"
 #include "cli/output.h"
 #include "cli/report.h"
+#include "cli/shard_flags.h"
 #include "cli/terminal_session.h"
-#include "cli/unvisited.h"
 #include "offline/record/imatrix.h"
 
 namespace moestro {
@@ -27,33 +23,22 @@ struct ImatrixFlags {
   ImatrixOptions options;
 };
 
-std::string ImatrixText(const ImatrixOptions& options, const ImatrixReport& report) {
-  return Format("importances {} tokens, in {}\n", report.tokens, options.path) +
-         UnvisitedText(report.unvisited, report.experts);
-}
-
-Json ImatrixAsJson(const ImatrixOptions& options, const ImatrixReport& report) {
-  Json layers = Json::Array();
-  for (const uint32_t unvisited : report.unvisited) layers.Push(unvisited);
-  Json object = Json::Object();
-  object.Set("imatrix", options.path)
-      .Set("tokens", report.tokens)
-      .Set("experts", report.experts)
-      .Set("unvisited", std::move(layers));
-  return object;
-}
-
 Status Run(ImatrixFlags& flags) {
   ImatrixOptions& options = flags.options;
   TRY_STATUS(CheckAllExperts("imatrix", flags.common.engine));
+  if (options.shard) {
+    TRY_STATUS(CheckShardOutput(options.path, options.model, options.texts));
+  }
   ProgressBar bar(ProgressBar::Stderr());
   options.engine = flags.common.engine;
   options.progress = ShowOn(bar);
   TRY(const ImatrixReport report, MakeImatrix(options));
   bar.Clear();
   Output output(STDOUT_FILENO);
-  if (flags.common.json) return output.Write(ImatrixAsJson(options, report).Dump() + "\n");
-  return output.Write(ImatrixText(options, report));
+  const bool is_json = flags.common.json;
+  if (report.shard) return output.Write(ShardText(*report.shard, options.path, is_json));
+  if (is_json) return output.Write(ImatrixAsJson(options.path, report).Dump() + "\n");
+  return output.Write(DescribeImatrix(options.path, report));
 }
 
 }  // namespace
@@ -73,6 +58,7 @@ void AddImatrix(CommandLine& line) {
       .Required();
   command.Add("-n,--tokens", options.tokens, "at most this many tokens of each of them").Positive();
   command.Add("-o,--output", options.path, "file to write").Type("FILE").Required();
+  AddShardFlag(command, options.shard);
   AddCommonFlags(command, flags->common);
 }
 

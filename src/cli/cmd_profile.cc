@@ -9,23 +9,22 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
 #include "base/format.h"
-#include "base/json.h"
 #include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
 #include "cli/features.h"
 #include "cli/flags.h"
 #include "cli/output.h"
+#include "cli/profile_report.h"
 #include "cli/report.h"
+#include "cli/shard_flags.h"
 #include "cli/terminal_session.h"
 #include "learned/beside_model.h"
 #include "learned/learn_paths.h"
-#include "learned/norms_file.h"
-#include "learned/path_file.h"
 #include "load/model_to_load.h"
 #include "offline/record/output_norms.h"
+#include "offline/record/profile.h"
 #include "offline/record/record_texts.h"
 #include "trace/trace_file.h"
 
@@ -38,29 +37,14 @@ struct ProfileOptions {
   std::vector<std::string> texts;
   std::vector<std::string> traces;
   std::string output;
-  std::string norms;    // where norms go; empty: see NormsPath()
+  std::string norms;  // where norms go; empty: see NormsPath()
+  std::optional<Shard> shard;
   uint32_t tokens = 0;  // of each text or trace; 0: all
 };
 
-struct Profile {
-  PathFile paths;
-  std::string output;
-  uint64_t file_bytes = 0;
-  size_t held_out = 0;  // tokens
-  PathRecall recall;
-  std::string norms = {};  // where they went; empty: none were measured
-};
-
-// Routing to learn from, and what it was recorded from. Two bytes per expert of a token.
-struct Recorded {
-  ModelId model;
-  PathCounter experts;
-  std::optional<OutputNorms> norms = {};  // of texts
-};
-
 // The experts of several traces as one, which are read one after the other.
-Result<Recorded> JoinTraces(const ProfileOptions& options) {
-  std::optional<Recorded> all;
+Result<RecordedRouting> JoinTraces(const ProfileOptions& options) {
+  std::optional<RecordedRouting> all;
   for (const std::string& path : options.traces) {
     TRY(const Trace part, ReadTrace(path));
     const ModelId& model = part.info().model;
@@ -71,36 +55,50 @@ Result<Recorded> JoinTraces(const ProfileOptions& options) {
   return *std::move(all);
 }
 
-Result<Recorded> FindRouting(const ProfileOptions& options) {
-  if (!options.traces.empty()) return JoinTraces(options);
-  std::optional<Recorded> all;
-  const auto open = [&](const TraceInfo& info, uint64_t tokens) -> Result<TraceSink> {
-    all = {.model = info.model, .experts = PathCounter(info.shape())};
-    all->experts.Reserve(tokens);
+// Of texts, with norms.
+struct RecordedTexts {
+  std::optional<RecordedRouting> routing = {};  // nullopt: of a shard without windows
+  std::optional<ShardInfo> shard = {};
+};
+
+Result<RecordedTexts> RecordRouting(const ProfileOptions& options) {
+  RecordedTexts recorded;
+  std::optional<RecordedRouting>& all = recorded.routing;
+  const auto open = [&](const TextsToRecord& read) -> Result<TraceSink> {
+    all = {.model = read.info.model, .experts = PathCounter(read.info.shape())};
+    all->experts.Reserve(read.tokens);
     return [&](const TraceToken& token) -> Status {
       all->experts.Add(token.experts);
       return {};
     };
   };
   std::optional<OutputNorms> norms;
-  const auto watch = [&norms](const ModelSpec& spec, const ModelId& id) -> ExpertObserver {
-    norms.emplace(id.shape, spec.n_embd_expert());
+  const auto watch = [&](const ModelSpec& spec, const ModelId& id) -> ExpertObserver {
+    norms.emplace(id.shape, spec.n_embd_expert(), options.shard.has_value());
     return [&norms](const SeenExperts& seen) { norms->Add(seen); };
   };
+  std::optional<ShardRequest> shard;
+  if (options.shard) shard = {.command = ShardOf::kProfile, .shard = *options.shard};
   // Experts are the same whether tokens come one by one or together, which is faster.
   ProgressBar bar(ProgressBar::Stderr());
-  TRY_STATUS(RecordTexts({.model = options.model,
-                          .engine = options.common.engine,
-                          .texts = options.texts,
-                          .tokens = options.tokens,
-                          .prefill = std::numeric_limits<uint32_t>::max(),
-                          .bytes_per_expert = sizeof(ExpertId),
-                          .watch_experts = watch,
-                          .progress = ShowOn(bar)},
-                         open));
+  TRY(recorded.shard, RecordTexts({.model = options.model,
+                                   .engine = options.common.engine,
+                                   .texts = options.texts,
+                                   .tokens = options.tokens,
+                                   .prefill = std::numeric_limits<uint32_t>::max(),
+                                   .shard = shard,
+                                   .bytes_per_expert = sizeof(ExpertId),
+                                   .bytes_per_window = shard ? sizeof(double) : 0,
+                                   .watch_experts = watch,
+                                   .end_window =
+                                       [&norms] {
+                                         if (norms) norms->EndWindow();
+                                       },
+                                   .progress = ShowOn(bar)},
+                                  open));
   bar.Clear();
-  all->norms = std::move(norms);
-  return *std::move(all);
+  if (all) all->norms = std::move(norms);
+  return recorded;
 }
 
 Status CheckUsage(const ProfileOptions& options) {
@@ -111,6 +109,12 @@ Status CheckUsage(const ProfileOptions& options) {
   TRY_STATUS(CheckAllExperts("profile", options.common.engine));
   if (!options.norms.empty() && options.texts.empty()) {
     return Fail(Errc::kUsage, "traces hold no outputs to measure; --norms-output needs --text");
+  }
+  if (options.shard && options.texts.empty()) {
+    return Fail(Errc::kUsage, "--shard is a share of texts, give some with --text FILE");
+  }
+  if (options.shard && !options.norms.empty()) {
+    return Fail(Errc::kUsage, "a shard's norms are in its file; give --norms-output to 'merge'");
   }
   if (!options.model.empty()) return {};
   if (!options.texts.empty()) return Fail(Errc::kUsage, "name the model that --text is for");
@@ -149,73 +153,38 @@ Status CheckMeasures(const ProfileOptions& options) {
               "--norms-output needs the native engine; this model runs on the hosted one");
 }
 
-Result<Profile> Learn(const ProfileOptions& options) {
+ProfileFiles FilesOf(const ProfileOptions& options) {
+  return {.paths = options.output.empty() ? PathsBeside(options.model) : options.output,
+          .norms = NormsPath(options)};
+}
+
+Result<RecordedRouting> FindRouting(const ProfileOptions& options) {
+  if (!options.traces.empty()) return JoinTraces(options);
   TRY_STATUS(CheckMeasures(options));
-  TRY(const Recorded routing, FindRouting(options));
-  const PathCounter& experts = routing.experts;
-  const size_t tokens = experts.tokens();
-  if (tokens == 0) {
-    return Fail(Errc::kInvalidRequest, "no token to learn from; give a longer text or trace");
-  }
-  TRY(ModelId model, FindModel(options, routing.model));
-  const size_t held_out = tokens / 5;
-  PathRecall recall;
-  if (held_out > 0) {
-    const size_t begin = tokens - held_out;
-    recall = MeasurePaths(experts.Learn(begin), experts, {begin, tokens});
-  }
-  Profile profile{.paths = {.model = std::move(model), .tokens = tokens, .table = experts.Learn()},
-                  .output = options.output.empty() ? PathsBeside(options.model) : options.output,
-                  .held_out = held_out,
-                  .recall = recall};
-  TRY(profile.file_bytes, WritePaths(profile.output, profile.paths));
-  if (routing.norms) profile.norms = NormsPath(options);
-  if (!profile.norms.empty()) {
-    TRY_STATUS(WriteNorms(
-        profile.norms,
-        {.model = profile.paths.model, .tokens = tokens, .norms = routing.norms->Mean()}));
-  }
-  return profile;
+  TRY(RecordedTexts recorded, RecordRouting(options));
+  return *std::move(recorded.routing);
 }
 
-std::string Describe(const Profile& p) {
-  const MoeShape& shape = p.paths.table.shape();
-  std::string text = Format(
-      "learned  {} tokens, {} layers of {} experts, {} used\n"
-      "paths    {} keys, {} in {}\n",
-      p.paths.tokens, shape.n_layer, shape.n_expert, shape.n_used, p.paths.table.keys(),
-      FormatBytes(p.file_bytes), p.output);
-  if (!p.norms.empty()) text += Format("norms    mean lengths of outputs, in {}\n", p.norms);
-  if (p.held_out == 0) return text + "recall   not measured: fewer than five tokens\n";
-  return text + Format(
-                    "recall   {:.1f} % on the last {} tokens, learned from those before; {:.1f} % "
-                    "by popularity, {:.1f} % by repeating the last token\n",
-                    100.0 * p.recall.paths, p.held_out, 100.0 * p.recall.popular,
-                    100.0 * p.recall.repeat);
-}
-
-Json ToJson(const Profile& p) {
-  Json object = Json::Object();
-  object.Set("paths", p.output)
-      .Set("model", p.paths.model.name)
-      .Set("tokens", p.paths.tokens)
-      .Set("keys", p.paths.table.keys())
-      .Set("file_bytes", p.file_bytes)
-      .Set("norms", p.norms)
-      .Set("held_out_tokens", p.held_out);
-  if (p.held_out == 0) return object;
-  object.Set("recall_paths", p.recall.paths)
-      .Set("recall_popular", p.recall.popular)
-      .Set("recall_repeat", p.recall.repeat);
-  return object;
+Status RunShard(const ProfileOptions& options) {
+  TRY_STATUS(CheckShardOutput(options.output, options.model, options.texts));
+  TRY(const RecordedTexts recorded, RecordRouting(options));
+  TRY_STATUS(recorded.routing
+                 ? WriteProfileShard(options.output, *recorded.shard, *recorded.routing)
+                 : WriteShard(options.output, *recorded.shard, {}));
+  return Output(STDOUT_FILENO)
+      .Write(ShardText(*recorded.shard, options.output, options.common.json));
 }
 
 Status Run(const ProfileOptions& options) {
   TRY_STATUS(CheckUsage(options));
-  TRY(const Profile profile, Learn(options));
+  if (options.shard) return RunShard(options);
+  TRY_STATUS(CheckFiles(FilesOf(options)));
+  TRY(const RecordedRouting routing, FindRouting(options));
+  TRY(const ModelId model, FindModel(options, routing.model));
+  TRY(const Profile profile, LearnProfile(routing, model, FilesOf(options)));
   Output output(STDOUT_FILENO);
-  if (options.common.json) return output.Write(ToJson(profile).Dump() + "\n");
-  return output.Write(Describe(profile));
+  if (options.common.json) return output.Write(ProfileAsJson(profile).Dump() + "\n");
+  return output.Write(DescribeProfile(profile));
 }
 
 }  // namespace
@@ -226,10 +195,8 @@ void AddProfile(CommandLine& line) {
                                   [options] { return ExitCode(Run(*options)); });
   profile.Footer(
       "Writes MODEL.paths, from which the predictor 'paths' predicts the next layers' experts and "
-      "by "
-      "which the most popular ones are on a device first, and MODEL.norms for --importance "
-      "score-norm. "
-      "docs/paths-format.md describes the file.\n"
+      "by which the most popular ones are on a device first, and MODEL.norms for --importance "
+      "score-norm. docs/paths-format.md describes the file.\n"
       "Examples: moestro profile model.gguf --text story.txt --text code.txt\n"
       "          moestro profile --trace story.trace -o model.gguf.paths");
   profile.Add("MODEL", options->model, "GGUF file; may be left out with --trace and -o");
@@ -245,6 +212,7 @@ void AddProfile(CommandLine& line) {
            "with -o)")
       .Type("FILE");
   profile.Add("-o,--output", options->output, "the paths (default: MODEL.paths)").Type("FILE");
+  AddShardFlag(profile, options->shard);
   AddCommonFlags(profile, options->common);
 }
 

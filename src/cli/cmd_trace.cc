@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/progress.h"
@@ -12,6 +13,7 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
+#include "cli/shard_flags.h"
 #include "cli/terminal_session.h"
 #include "core/random_tokens.h"
 #include "offline/record/record_texts.h"
@@ -34,6 +36,7 @@ struct TraceOptions {
   uint32_t random = 0;   // tokens to record instead of a text's
   bool summary = false;
   bool candidates = false;  // record who else could run
+  std::optional<Shard> shard;
 };
 
 // What is there already: imported, or a trace to summarise; nullopt: a text is to be recorded.
@@ -50,19 +53,32 @@ Result<std::optional<Trace>> FindTrace(const TraceOptions& options) {
   return Fail(Errc::kUsage, "give a text to record: --text FILE");
 }
 
+// Where the trace goes while it is recorded: with a shard, behind what the shard says of itself.
+Result<TraceWriter> OpenWriter(const TraceOptions& options, const TextsToRecord& read) {
+  if (!read.shard) return TraceWriter::Create(options.output, read.info, read.tokens);
+  TRY(BinaryWriter file,
+      BeginShard(options.output, *read.shard, TraceBytes(read.info, read.tokens)));
+  return TraceWriter::Create(std::move(file), read.info, read.tokens);
+}
+
+Status ReportShard(const TraceOptions& options, const ShardInfo& shard) {
+  if (shard.range().size() == 0) TRY_STATUS(WriteShard(options.output, shard, {}));
+  return Output(STDOUT_FILENO).Write(ShardText(shard, options.output, options.common.json));
+}
+
 // Writes the trace as it is recorded. Gives it back only for a summary, which needs all of it: what
 // that takes is in the plan.
 Result<std::optional<Trace>> Record(const TraceOptions& options) {
   std::optional<TraceWriter> writer;
   std::optional<Trace> kept;
-  const auto open = [&](const TraceInfo& info, uint64_t tokens) -> Result<TraceSink> {
+  const auto open = [&](const TextsToRecord& read) -> Result<TraceSink> {
     if (!options.output.empty()) {
-      TRY(TraceWriter created, TraceWriter::Create(options.output, info, tokens));
+      TRY(TraceWriter created, OpenWriter(options, read));
       writer.emplace(std::move(created));
     }
     if (options.summary) {
-      TRY(kept, Trace::Create(info));
-      kept->Reserve(tokens);
+      TRY(kept, Trace::Create(read.info));
+      kept->Reserve(read.tokens);
     }
     return [&](const TraceToken& token) -> Status {
       if (kept) TRY_STATUS(kept->Add(token));
@@ -72,21 +88,26 @@ Result<std::optional<Trace>> Record(const TraceOptions& options) {
   // Id, weight and predictions of an expert; its distance to the last use while summing up.
   const uint64_t pass = sizeof(ExpertId) * (1 + options.common.engine.prefetch) + sizeof(float);
   const uint64_t bytes = pass * (options.common.engine.little.is_on() ? 2 : 1) + 3 * sizeof(double);
+  std::optional<ShardRequest> shard;
+  if (options.shard) shard = {.command = ShardOf::kTrace, .shard = *options.shard};
   ProgressBar bar(ProgressBar::Stderr());
-  TRY_STATUS(RecordTexts({.model = options.input,
-                          .engine = options.common.engine,
-                          .texts = options.texts,
-                          .random = options.random,
-                          .seed = options.common.seed.value_or(kDefaultSeed),
-                          .tokens = options.tokens,
-                          .details = true,
-                          .candidates = options.candidates,
-                          .prefill = options.prefill,
-                          .bytes_per_expert = options.summary ? bytes : 0,
-                          .progress = ShowOn(bar)},
-                         open));
+  TRY(const std::optional<ShardInfo> recorded,
+      RecordTexts({.model = options.input,
+                   .engine = options.common.engine,
+                   .texts = options.texts,
+                   .random = options.random,
+                   .seed = options.common.seed.value_or(kDefaultSeed),
+                   .tokens = options.tokens,
+                   .details = true,
+                   .candidates = options.candidates,
+                   .prefill = options.prefill,
+                   .shard = shard,
+                   .bytes_per_expert = options.summary ? bytes : 0,
+                   .progress = ShowOn(bar)},
+                  open));
   bar.Clear();
   if (writer) TRY_STATUS(writer->Finish());
+  if (recorded) TRY_STATUS(ReportShard(options, *recorded));
   return kept;
 }
 
@@ -100,7 +121,16 @@ Status Run(TraceOptions& options) {
                 "a trace holds both passes of every token, so --gamma and --little-misses decide "
                 "nothing here; give them to 'moestro sim'");
   }
+  if (options.shard && options.summary) {
+    return Fail(Errc::kUsage, "a shard has no --summary; sum up what 'moestro merge' makes of all");
+  }
   TRY(std::optional<Trace> trace, FindTrace(options));
+  if (options.shard && trace) {
+    return Fail(Errc::kUsage, "--shard is a share of texts, give some with --text FILE");
+  }
+  if (options.shard) {
+    TRY_STATUS(CheckShardOutput(options.output, options.input, options.texts));
+  }
   if (!trace) {
     TRY_STATUS(ApplyQuality(options.common.quality, options.input, options.common.engine));
     TRY(trace, Record(options));
@@ -142,6 +172,7 @@ void AddTrace(CommandLine& line) {
                   "record also who else could run, for 'moestro sim --prefer-resident'");
   trace.AddSwitch("--summary", options->summary,
                   "popularity, reuse, working set and predictability");
+  AddShardFlag(trace, options->shard);
   AddCommonFlags(trace, options->common);
   AddQualityFlags(trace, options->common.quality);
 }

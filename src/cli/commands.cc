@@ -30,6 +30,7 @@ std::unique_ptr<CommandLine> MakeCommandLine(const std::string& version) {
   AddRemove(line);
   AddProfile(line);
   AddImatrix(line);
+  AddMerge(line);
   AddQuantize(line);
   AddConvert(line);
   AddFit(line);

@@ -24,6 +24,7 @@ void AddImatrix(CommandLine& line);   // measures which weights of the experts m
 void AddInspect(CommandLine& line);   // what a model holds and what fits in memory
 void AddList(CommandLine& line);      // the models that are here
 void AddLogits(CommandLine& line);    // logits after some tokens, as JSON
+void AddMerge(CommandLine& line);     // puts the shards of a run together
 void AddPlan(CommandLine& line);      // whether a model fits, and how fast it will be
 void AddProfile(CommandLine& line);   // learns which experts follow which
 void AddPull(CommandLine& line);      // fetches a model by its name

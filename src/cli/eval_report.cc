@@ -49,9 +49,8 @@ Json ItemsAsJson(const std::vector<ItemOutcome>& items) {
 
 }  // namespace
 
-std::string DescribeEval(const EvalResult& result) {
-  const EvalFigures& figures = result.figures;
-  std::string text = Format("text     {} tokens in {} windows\n", figures.tokens, result.windows);
+std::string DescribeFigures(const EvalFigures& figures, uint64_t windows) {
+  std::string text = Format("text     {} tokens in {} windows\n", figures.tokens, windows);
   text += Format("ppl      {}\n", WithError(figures.perplexity));
   if (figures.against) {
     const EvalFigures::Against& a = *figures.against;
@@ -63,15 +62,19 @@ std::string DescribeEval(const EvalResult& result) {
                    WithError(a.delta_p_rms, 100.0));
     text += Format("top-1    {} % the same\n", WithError(a.top1_agreement, 100.0));
   }
+  return text;
+}
+
+std::string DescribeEval(const EvalResult& result) {
+  std::string text = DescribeFigures(result.figures, result.windows);
   text += Format("asked    {} per token\n",
                  FormatBytes(static_cast<uint64_t>(std::llround(result.bytes_per_token()))));
   return text + SummaryText(result.report);
 }
 
-Json EvalAsJson(const EvalResult& result) {
-  const EvalFigures& figures = result.figures;
+Json FiguresAsJson(const EvalFigures& figures, uint64_t windows) {
   Json object = Json::Object();
-  object.Set("tokens", figures.tokens).Set("windows", result.windows);
+  object.Set("tokens", figures.tokens).Set("windows", windows);
   SetEstimate(object, "perplexity", "perplexity_se", figures.perplexity);
   if (figures.against) {
     const EvalFigures::Against& a = *figures.against;
@@ -83,6 +86,11 @@ Json EvalAsJson(const EvalResult& result) {
     SetEstimate(object, "delta_p_rms", "delta_p_rms_se", a.delta_p_rms);
     SetEstimate(object, "top1_agreement", "top1_agreement_se", a.top1_agreement);
   }
+  return object;
+}
+
+Json EvalAsJson(const EvalResult& result) {
+  Json object = FiguresAsJson(result.figures, result.windows);
   object.Set("bytes_per_token", result.bytes_per_token());
   AddReport(object, result.report);
   return object;

@@ -2,6 +2,7 @@
 // The output of `eval`.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "base/json.h"
@@ -13,6 +14,9 @@ namespace moestro {
 // Several lines for people, with a final newline.
 std::string DescribeEval(const EvalResult& result);
 std::string DescribeTask(const TaskResult& result);
+// The figures alone: of a run that was shared out.
+std::string DescribeFigures(const EvalFigures& figures, uint64_t windows);
+Json FiguresAsJson(const EvalFigures& figures, uint64_t windows);
 // One object: the figures, then the report of bench about the run.
 Json EvalAsJson(const EvalResult& result);
 // One object: the score, every item's outcome, then the report of bench about the run.

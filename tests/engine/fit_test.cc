@@ -78,14 +78,15 @@ class FitTest : public testing::Test {
     const auto opened = ModelFile::Open(model);
     EXPECT_TRUE(opened);
     std::mt19937 random(5);
-    std::deque<std::vector<float>> values;
+    std::deque<std::vector<double>> all_sums;
+    std::deque<std::vector<uint64_t>> all_counts;
     std::vector<ImatrixEntry> entries;
     for (uint32_t l = 0; l < opened->spec.n_layer(); ++l) {
       for (const Matrix m : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
         const ExpertMatrix& matrix = opened->weights.layers[l].experts[m];
-        auto& counts = values.emplace_back(matrix.slices.size(), 7.0F);
-        auto& sums = values.emplace_back(matrix.slices.size() * matrix.n_in);
-        for (float& sum : sums) sum = static_cast<float>(random() % 1000) + 1.0F;
+        const auto& counts = all_counts.emplace_back(matrix.slices.size(), 7U);
+        auto& sums = all_sums.emplace_back(matrix.slices.size() * matrix.n_in);
+        for (double& sum : sums) sum = static_cast<double>(random() % 1000) + 1.0;
         entries.push_back(
             {.name = MergedExpertsName(l, m), .n_in = matrix.n_in, .sums = sums, .counts = counts});
       }

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@
 #include "core/random_tokens.h"
 #include "model/low_copies.h"
 #include "offline/quantize/quantize.h"
+#include "offline/record/imatrix_shard.h"
+#include "offline/record/imatrix_sums.h"
 #include "tests/support/one_sequence_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
@@ -105,25 +108,26 @@ TEST(ImatrixSums, DoNotDependOnHowTokensComeTogether) {
   for (const size_t step : {24U, 5U, 1U}) {
     auto run = OneSequence::Open(path, Threads(1));
     ASSERT_TRUE(run) << run.error().message;
-    ImatrixSums sums((*run)->spec());
+    ImatrixSums sums(ImatrixShape::Of((*run)->spec()));
     (*run)->engine().SetExpertObserver([&](const SeenExperts& seen) { sums.Add(seen); });
     for (size_t at = 0; at < tokens.size(); at += step) {
       ASSERT_TRUE(
           (*run)->Append(std::span(tokens).subspan(at, std::min(step, tokens.size() - at))));
     }
-    const auto counts = sums.counts(0);
-    EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), 0.0F), 24.0F * 2);
+    const auto& counts = sums.layer(0).counts;
+    EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), uint64_t{0}), 24U * 2);
     EXPECT_TRUE(sums.is_finite());
     all.push_back(std::move(sums));
   }
   for (size_t i = 1; i < all.size(); ++i) {
-    EXPECT_TRUE(std::ranges::equal(all[i].counts(0), all[0].counts(0)));
-    for (size_t c = 0; c < all[0].inputs(0).size(); ++c) {
-      EXPECT_NEAR(all[i].inputs(0)[c], all[0].inputs(0)[c], 1e-3F * (1 + all[0].inputs(0)[c]));
+    const ImatrixSums::Layer& one = all[i].layer(0);
+    const ImatrixSums::Layer& first = all[0].layer(0);
+    EXPECT_EQ(one.counts, first.counts);
+    for (size_t c = 0; c < first.inputs.size(); ++c) {
+      EXPECT_NEAR(one.inputs[c], first.inputs[c], 1e-3 * (1 + first.inputs[c]));
     }
-    for (size_t c = 0; c < all[0].products(0).size(); ++c) {
-      EXPECT_NEAR(all[i].products(0)[c], all[0].products(0)[c],
-                  1e-3F * (1 + all[0].products(0)[c]));
+    for (size_t c = 0; c < first.products.size(); ++c) {
+      EXPECT_NEAR(one.products[c], first.products[c], 1e-3 * (1 + first.products[c]));
     }
   }
 }
@@ -191,6 +195,47 @@ TEST_F(MakeImatrixTest, QuantisingWeighsColumnsByTheirMeanSquares) {
     }
   }
   EXPECT_GT(compared, 8U);
+}
+
+// What the shards of a run found, added up before anything is rounded to F32.
+ImatrixRun MergedRun(ImatrixOptions options, uint32_t count) {
+  std::vector<std::string> paths;
+  const std::string path = options.path;
+  for (uint32_t index = 1; index <= count; ++index) {
+    options.shard = {.index = index, .count = count};
+    options.path = paths.emplace_back(path + std::to_string(index));
+    const auto made = MakeImatrix(options);
+    EXPECT_TRUE(made) << made.error().message;
+  }
+  const auto found = FindShards(paths);
+  EXPECT_TRUE(found) << found.error().message;
+  auto run = MergeImatrix(*found);
+  EXPECT_TRUE(run) << run.error().message;
+  return *std::move(run);
+}
+
+TEST_F(MakeImatrixTest, ShardsAddUpToTheWholeRun) {
+  ImatrixOptions options = Options(std::string(kStory) + kStory + kStory);
+  options.engine.ctx = 16;
+  const ImatrixRun whole = MergedRun(options, 1);
+  EXPECT_GE(whole.info.chunk_count, 4U);
+  for (const uint32_t count : {2U, 3U, 9U}) {
+    const ImatrixRun merged = MergedRun(options, count);
+    EXPECT_EQ(merged.tokens, whole.tokens);
+    double worst = 0.0;
+    for (size_t l = 0; l < whole.sums.shape().n_ff.size(); ++l) {
+      const ImatrixSums::Layer& a = whole.sums.layer(l);
+      const ImatrixSums::Layer& b = merged.sums.layer(l);
+      EXPECT_EQ(a.counts, b.counts);
+      for (const auto sums : {&ImatrixSums::Layer::inputs, &ImatrixSums::Layer::products}) {
+        for (size_t i = 0; i < (a.*sums).size(); ++i) {
+          worst = std::max(worst, std::abs((a.*sums)[i] - (b.*sums)[i]) /
+                                      std::max((a.*sums)[i], std::numeric_limits<double>::min()));
+        }
+      }
+    }
+    EXPECT_LE(worst, 1e-12) << count;
+  }
 }
 
 TEST_F(MakeImatrixTest, ExpertsThatNobodyCameToAreCounted) {

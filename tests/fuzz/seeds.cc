@@ -24,7 +24,11 @@
 #include "model/gguf_file.h"
 #include "model/gguf_testing.h"
 #include "model/low_copies.h"
+#include "offline/eval/eval_shard.h"
 #include "offline/record/imatrix_file.h"
+#include "offline/record/imatrix_shard.h"
+#include "offline/record/profile.h"
+#include "offline/shard/shard_file.h"
 #include "tests/support/switch_folder_testing.h"
 #include "trace/trace_file.h"
 
@@ -95,8 +99,8 @@ void WriteBeside(const std::string& folder) {
 }
 
 void WriteImportances(const std::string& folder) {
-  const std::vector<float> sums(size_t{32} * 4, 2.0F);
-  const std::vector<float> counts{3.0F, 0.0F, 1.0F, 9.0F};
+  const std::vector<double> sums(size_t{32} * 4, 2.0);
+  const std::vector<uint64_t> counts{3, 0, 1, 9};
   const ImatrixEntry entry{
       .name = "blk.0.ffn_up_exps.weight", .n_in = 32, .sums = sums, .counts = counts};
   CHECK(WriteImatrix(folder + "/small.gguf",
@@ -188,6 +192,65 @@ void WritePathTables(const std::string& folder) {
     const PathFile file{.model = trace.info().model, .tokens = 8, .table = counter.Learn()};
     CHECK(WritePaths(path, file).has_value());
     DropChecksum(path);
+  }
+}
+
+ImatrixRun SmallImportances() {
+  ImatrixRun run{.info = {.datasets = {"text"}, .chunk_size = 13},
+                 .places = {{.name = "blk.0.ffn_up_exps.weight",
+                             .matrix = Matrix::kUp,
+                             .layer = 0,
+                             .n_experts = 4},
+                            {.name = "blk.0.ffn_down_exps.weight",
+                             .matrix = Matrix::kDown,
+                             .layer = 0,
+                             .n_experts = 4}},
+                 .tokens = 13,
+                 .sums = ImatrixSums({.n_experts = 4, .n_embd = 2, .n_ff = {3}})};
+  run.sums.layer(0) = {.inputs = std::vector<double>(8, 2.0),
+                       .products = std::vector<double>(12, 3.0),
+                       .counts = {3, 0, 1, 9}};
+  return run;
+}
+
+RecordedRouting SmallRouting(bool has_norms) {
+  const Trace trace = SmallTrace(8, false, 0);
+  RecordedRouting routing{.model = trace.info().model, .experts = PathCounter({3, 8, 2})};
+  CountTrace(trace, trace.tokens(), routing.experts);
+  if (!has_norms) return routing;
+  routing.norms.emplace(routing.model.shape, 0, true);
+  routing.norms->EndWindow();
+  return routing;
+}
+
+EvalSums SmallSums(bool has_exact) {
+  EvalSums sums{.blocks = {{.tokens = 3.0, .nll = 4.0}, {.tokens = 1.0, .nll = 2.0}}};
+  if (has_exact) sums.kls = {0.0F, 0.5F, 0.1F, 0.0F};
+  return sums;
+}
+
+// The only one of its run, of one window.
+void WriteShards(const std::string& folder) {
+  const auto path = [&folder](const char* name) { return Format("{}/{}.shard", folder, name); };
+  ShardInfo info{.model = "m", .fingerprint = 7, .windows = 1, .settings = "ctx 13\n"};
+  info.command = ShardOf::kImatrix;
+  CHECK(WriteImatrixShard(path("imatrix"), info, SmallImportances()).has_value());
+  info.command = ShardOf::kEval;
+  CHECK(WriteShard(path("eval"), info, EncodeSums(SmallSums(false))).has_value());
+  CHECK(WriteShard(path("against"), info, EncodeSums(SmallSums(true))).has_value());
+  info.command = ShardOf::kProfile;
+  CHECK(WriteProfileShard(path("profile"), info, SmallRouting(false)).has_value());
+  CHECK(WriteProfileShard(path("norms"), info, SmallRouting(true)).has_value());
+  info.command = ShardOf::kTrace;
+  const Trace trace = MeasuredTrace();
+  auto file = BeginShard(path("trace"), info, TraceBytes(trace.info(), trace.tokens()));
+  CHECK(file.has_value());
+  auto writer = TraceWriter::Create(*std::move(file), trace.info(), trace.tokens());
+  CHECK(writer.has_value());
+  for (size_t t = 0; t < trace.tokens(); ++t) CHECK(writer->Add(trace.token(t)).has_value());
+  CHECK(writer->Finish().has_value());
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    DropChecksum(entry.path());
   }
 }
 
@@ -314,7 +377,7 @@ int main(int argc, char** argv) {
   }
   const std::string folder = argv[1];
   for (const char* target : {"/gguf", "/policy", "/trace", "/paths", "/beside", "/low", "/imatrix",
-                             "/api", "/answer", "/template", "/hub", "/convert"}) {
+                             "/api", "/answer", "/template", "/hub", "/shard", "/convert"}) {
     std::filesystem::create_directories(folder + target);
   }
   moestro::WriteModels(folder + "/gguf");
@@ -324,6 +387,7 @@ int main(int argc, char** argv) {
   moestro::WriteBeside(folder + "/beside");
   moestro::WriteLow(folder + "/low");
   moestro::WriteImportances(folder + "/imatrix");
+  moestro::WriteShards(folder + "/shard");
   moestro::WriteRequests(folder + "/api");
   moestro::WriteAnswers(folder + "/answer");
   moestro::WriteTemplates(folder + "/template");

@@ -18,6 +18,7 @@
 #include "load/open_engine.h"
 #include "native/find_weights.h"
 #include "native/native_engine.h"
+#include "offline/eval/eval_shard.h"
 
 namespace moestro {
 namespace {
@@ -63,6 +64,7 @@ double EvalResult::bytes_per_token() const {
 }
 
 Result<Evaluation> Evaluation::Prepare(EvalRequest request) {
+  if (request.shard) TRY_STATUS(CheckShardable(request.engine));
   std::string scratch;
   if (request.against_exact && request.reference.empty()) {
     TRY(scratch, ScratchFolder(request.scratch, request.text.paths.front()));
@@ -72,6 +74,7 @@ Result<Evaluation> Evaluation::Prepare(EvalRequest request) {
   Evaluation evaluation(std::move(request), model.id(), std::move(text));
   evaluation.scratch_ = std::move(scratch);
   const EvalRequest& asked = evaluation.request_;
+  if (asked.shard) TRY_STATUS(evaluation.TakeShare(model));
   if (!asked.against_exact) return evaluation;
   if (!asked.exact_model.empty()) {
     TRY(model, ModelToLoad::Open(asked.exact_model));
@@ -83,13 +86,43 @@ Result<Evaluation> Evaluation::Prepare(EvalRequest request) {
                 "always runs exactly",
                 model.arch_name());
   }
+  if (asked.shard) TRY_STATUS(evaluation.NameExact(model.native()));
+  if (evaluation.text_.windows.empty()) return evaluation;
   TRY_STATUS(evaluation.MakeReference(std::move(model).TakeNative()));
   return evaluation;
 }
 
+// Keeps the windows of the shard alone.
+Status Evaluation::TakeShare(const ModelToLoad& model) {
+  const WindowSettings settings{.is_native = model.is_native(), .n_ctx = text_.n_ctx};
+  share_ = {.command = ShardOf::kEval,
+            .shard = *request_.shard,
+            .model = model_.name,
+            .fingerprint = model_.fingerprint,
+            .text_hash = text_hash_,
+            .windows = text_.windows.size(),
+            .settings = SettingsText(request_.engine, settings) +
+                        Format("score-from {}\n", text_.score_from)};
+  if (model.is_native()) {
+    TRY(share_->weights, FindWeightsId(model.native(), request_.engine.weights_folder));
+  }
+  const WindowRange range = share_->range();
+  std::vector<EvalText::Window>& windows = text_.windows;
+  windows.erase(windows.begin() + static_cast<ptrdiff_t>(range.end), windows.end());
+  windows.erase(windows.begin(), windows.begin() + static_cast<ptrdiff_t>(range.begin));
+  return {};
+}
+
+// Shards compared with other models' exact runs are not of one run.
+Status Evaluation::NameExact(const ModelFile& model) {
+  TRY(const uint64_t weights, FindWeightsId(model, request_.engine.weights_folder));
+  share_->settings += Format("against {:016x} {:016x}\n", model.id.fingerprint, weights);
+  return {};
+}
+
 Status Evaluation::CheckReadsAlike(const ModelToLoad& other) const {
   TRY(const EvalText text, ReadEvalText(TextModel::Of(other), request_.text, request_.engine));
-  if (text.n_vocab == text_.n_vocab && text.Hash() == text_.Hash()) return {};
+  if (text.n_vocab == text_.n_vocab && text.Hash() == text_hash_) return {};
   return Fail(Errc::kInvalidRequest,
               "{} and {} read the text as different tokens; only models of one vocabulary can be "
               "compared",
@@ -117,9 +150,11 @@ Status Evaluation::MakeReference(ModelFile model) {
 }
 
 Result<ReferenceReader> Evaluation::RunExact(ModelFile model, const ReferenceInfo& info) {
-  const std::string path = request_.reference.empty()
-                               ? Format("{}/moestro-eval-{}.exact", scratch_, getpid())
-                               : request_.reference;
+  // Shards on several machines, or in containers, may have one number of a process.
+  const Shard shard = request_.shard.value_or(Shard());
+  const std::string path = request_.reference.empty() ? Format("{}/moestro-eval-{}-{}.exact",
+                                                               scratch_, getpid(), shard.index)
+                                                      : request_.reference;
   TRY(ReferenceWriter writer, ReferenceWriter::Create(path, info));
   EngineOptions options = ExactOf(request_.engine);
   options.caller_bytes += OwnBytes();
@@ -144,9 +179,27 @@ Result<ReferenceReader> Evaluation::RunExact(ModelFile model, const ReferenceInf
 }
 
 Result<EvalResult> Evaluation::Run(EngineOptions options) {
+  EvalStats stats(text_.n_evaluated(), text_.n_blocks(kBlockTokens));
+  TRY(EvalResult result, RunInto(std::move(options), stats));
+  result.figures = stats.Figures();
+  return result;
+}
+
+Result<ShardInfo> Evaluation::RunShard(const EngineOptions& options, const std::string& path) {
+  EvalStats stats(text_.n_evaluated(), text_.n_blocks(kBlockTokens));
+  if (text_.windows.empty()) {
+    TRY_STATUS(WriteShard(path, *share_, {}));
+    return *share_;
+  }
+  TRY_STATUS(RunInto(options, stats));
+  TRY_STATUS(WriteShard(path, *share_, EncodeSums(stats.Sums())));
+  return *share_;
+}
+
+// Opens an engine with these options and runs it over the windows.
+Result<EvalResult> Evaluation::RunInto(EngineOptions options, EvalStats& stats) {
   options.caller_bytes += OwnBytes();
   TRY(const std::unique_ptr<Engine> engine, OpenEngine(request_.model, options, request_.progress));
-  EvalStats stats(text_.n_evaluated(), text_.n_blocks(kBlockTokens));
   std::vector<float> row(text_.n_vocab);
   uint64_t index = 0;
   const auto evaluate = [&](std::span<const float> logits, Token next) -> Status {
@@ -167,7 +220,6 @@ Result<EvalResult> Evaluation::Run(EngineOptions options) {
                           {.begin_window = [&] { stats.BeginWindow(); }, .evaluate = evaluate}));
     result.asked_bytes = asked.bytes();
   }
-  result.figures = stats.Figures();
   TRY(result.report, MakeReport(*engine, sequence, true));
   return result;
 }

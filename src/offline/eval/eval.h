@@ -19,6 +19,7 @@
 #include "offline/eval/eval_reference.h"
 #include "offline/eval/eval_stats.h"
 #include "offline/eval/eval_text.h"
+#include "offline/shard/shard_file.h"
 
 namespace moestro {
 
@@ -30,10 +31,11 @@ struct EvalRequest {
   EngineOptions engine;
   TextRequest text;
   bool against_exact = false;
-  std::string exact_model = {};  // runs exactly, in place of the model: what a fitted one is of
-  std::string scratch = {};      // folder for the exact run's rows; empty: see ScratchFolder()
-  std::string reference = {};    // a file that keeps them: used if it is there, else written
-  Progress progress = {};        // may be empty
+  std::string exact_model = {};     // runs exactly, in place of the model: what a fitted one is of
+  std::string scratch = {};         // folder for the exact run's rows; empty: see ScratchFolder()
+  std::string reference = {};       // a file that keeps them: used if it is there, else written
+  std::optional<Shard> shard = {};  // evaluates its windows alone
+  Progress progress = {};           // may be empty
 };
 
 struct EvalResult {
@@ -49,27 +51,39 @@ struct EvalResult {
 // One text, one exact run, any number of runs to be judged.
 class Evaluation {
  public:
-  // Checks the request, tokenizes, and makes the exact run if the request wants one. Errors: those
+  // Checks the request, tokenizes, and makes the exact run if the request wants one and there are
+  // windows for it. Errors: those
   // of ModelToLoad::Open(), ScratchFolder(), ReadEvalText(), the engine and the reference's file;
   // kInvalidRequest if the two models read the text as other tokens.
   static Result<Evaluation> Prepare(EvalRequest request);
   // Opens an engine with these options and runs it over the text. Errors: the engine's; kIo.
   Result<EvalResult> Run(EngineOptions options);
+  // The same, and leaves what the windows add to the figures in a file, for MergeEval().
+  // REQUIRES: the request has a shard.
+  Result<ShardInfo> RunShard(const EngineOptions& options, const std::string& path);
   const ModelId& model() const { return model_; }
 
  private:
   Evaluation(EvalRequest request, ModelId model, EvalText text)
-      : request_(std::move(request)), model_(std::move(model)), text_(std::move(text)) {}
+      : request_(std::move(request)),
+        model_(std::move(model)),
+        text_(std::move(text)),
+        text_hash_(text_.Hash()) {}
 
+  Status TakeShare(const ModelToLoad& model);
+  Status NameExact(const ModelFile& model);
   Status MakeReference(ModelFile model);  // the one that runs exactly
   Result<ReferenceReader> RunExact(ModelFile model, const ReferenceInfo& info);
   Status CheckReadsAlike(const ModelToLoad& other) const;
+  Result<EvalResult> RunInto(EngineOptions options, EvalStats& stats);
   uint64_t OwnBytes() const;  // beside an engine
 
   EvalRequest request_;
   ModelId model_;
   std::string scratch_;
   EvalText text_;
+  uint64_t text_hash_ = 0;               // of all windows, those of other shards included
+  std::optional<ShardInfo> share_ = {};  // with a shard
   std::optional<ReferenceReader> reference_;
 };
 

@@ -71,10 +71,10 @@ EvalStats::EvalStats(uint64_t tokens, uint64_t blocks) {
 
 uint64_t EvalStats::BytesFor(uint64_t tokens, uint64_t blocks) {
   // The last is for drawing blocks again.
-  return tokens * sizeof(Divergent) + blocks * (sizeof(Block) + sizeof(uint32_t));
+  return tokens * sizeof(Divergent) + blocks * (sizeof(EvalBlock) + sizeof(uint32_t));
 }
 
-EvalStats::Block& EvalStats::BlockOfNext() {
+EvalBlock& EvalStats::BlockOfNext() {
   const bool is_full = blocks_.empty() || blocks_.back().tokens >= double{kBlockTokens};
   if (is_full || window_begins_) blocks_.emplace_back();
   window_begins_ = false;
@@ -92,7 +92,7 @@ void EvalStats::Add(std::span<const float> log_probs, std::span<const float> exa
   const auto at = static_cast<size_t>(next);
   const double kl = Divergence(exact, log_probs);
   const double delta_p = std::exp(double{log_probs[at]}) - std::exp(double{exact[at]});
-  Block& block = BlockOfNext();
+  EvalBlock& block = BlockOfNext();
   block.nll -= log_probs[at];
   block.exact_nll -= exact[at];
   block.kl += kl;
@@ -103,9 +103,30 @@ void EvalStats::Add(std::span<const float> log_probs, std::span<const float> exa
   kl_max_ = std::max(kl_max_, kl);
 }
 
-Estimate EvalStats::Mean(double Block::* sum) const {
+EvalSums EvalStats::Sums() const {
+  EvalSums sums{.blocks = blocks_, .kl_max = kl_max_};
+  for (const Divergent& token : divergent_) sums.kls.push_back(token.kl);
+  return sums;
+}
+
+void EvalStats::Append(const EvalSums& sums) {
+  size_t token = 0;
+  for (const EvalBlock& block : sums.blocks) {
+    blocks_.push_back(block);
+    const auto index = static_cast<uint32_t>(blocks_.size() - 1);
+    for (double t = 0.0; t < block.tokens && token < sums.kls.size(); ++t) {
+      divergent_.push_back({.kl = sums.kls[token++], .block = index});
+    }
+  }
+  CHECK(token == sums.kls.size());
+  kl_max_ = std::max(kl_max_, sums.kl_max);
+  window_begins_ = true;
+}
+
+Estimate EvalStats::Mean(double EvalBlock::* sum) const {
   std::vector<BlockSum> blocks;
-  for (const Block& block : blocks_) blocks.push_back({.tokens = block.tokens, .sum = block.*sum});
+  for (const EvalBlock& block : blocks_)
+    blocks.push_back({.tokens = block.tokens, .sum = block.*sum});
   return MeanOver(blocks);
 }
 
@@ -152,23 +173,23 @@ double EvalStats::KlQuantileError(double share) const {
 EvalFigures::Against EvalStats::Compare() {
   std::ranges::sort(divergent_, {}, &Divergent::kl);
   EvalFigures::Against against;
-  against.exact_perplexity = std::exp(Mean(&Block::exact_nll).value);
-  against.kl_mean = Mean(&Block::kl);
+  against.exact_perplexity = std::exp(Mean(&EvalBlock::exact_nll).value);
+  against.kl_mean = Mean(&EvalBlock::kl);
   against.kl_p99 = {.value = KlQuantile(0.99), .error = KlQuantileError(0.99)};
   against.kl_p999 = {.value = KlQuantile(0.999), .error = KlQuantileError(0.999)};
   against.kl_max = kl_max_;
-  const Estimate square = Mean(&Block::squared_delta_p);
+  const Estimate square = Mean(&EvalBlock::squared_delta_p);
   const double root = std::sqrt(square.value);
   against.delta_p_rms = {.value = root,
                          .error = root > 0.0 ? square.error / (2.0 * root) : square.error};
-  against.top1_agreement = Mean(&Block::equal_top1);
+  against.top1_agreement = Mean(&EvalBlock::equal_top1);
   return against;
 }
 
 EvalFigures EvalStats::Figures() {
   EvalFigures figures;
-  for (const Block& block : blocks_) figures.tokens += static_cast<uint64_t>(block.tokens);
-  const Estimate nll = Mean(&Block::nll);
+  for (const EvalBlock& block : blocks_) figures.tokens += static_cast<uint64_t>(block.tokens);
+  const Estimate nll = Mean(&EvalBlock::nll);
   figures.perplexity.value = std::exp(nll.value);
   figures.perplexity.error = figures.perplexity.value * nll.error;
   if (!divergent_.empty()) figures.against = Compare();

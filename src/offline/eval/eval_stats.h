@@ -61,6 +61,25 @@ struct EvalFigures {
   std::optional<Against> against;
 };
 
+// Sums over the tokens of a block. Those against an exact run are 0 without one.
+struct EvalBlock {
+  double tokens = 0.0;
+  double nll = 0.0;  // of the next token, nats
+  double exact_nll = 0.0;
+  double kl = 0.0;
+  double squared_delta_p = 0.0;
+  double equal_top1 = 0.0;
+  bool operator==(const EvalBlock&) const = default;
+};
+
+// What some windows add to all figures. Blocks are added in the order of the text, whether they
+// come token by token or from elsewhere: figures are the same to the bit.
+struct EvalSums {
+  std::vector<EvalBlock> blocks = {};
+  std::vector<float> kls = {};  // of each token; empty without an exact run
+  double kl_max = 0.0;
+};
+
 class EvalStats {
  public:
   // Takes BytesFor(). REQUIRES: no more tokens, and no more blocks, are added.
@@ -74,31 +93,27 @@ class EvalStats {
   void Add(std::span<const float> log_probs, Token next);
   void Add(std::span<const float> log_probs, std::span<const float> exact, Token next);
 
+  // What was added; REQUIRES: before Figures(). And what comes after that, of whole windows.
+  // REQUIRES: either all sums have a KL for each token, or none has.
+  EvalSums Sums() const;
+  void Append(const EvalSums& sums);
+
   EvalFigures Figures();  // sorts what it keeps
 
  private:
-  // Sums over the tokens of a block.
-  struct Block {
-    double tokens = 0.0;
-    double nll = 0.0;  // of the next token, nats
-    double exact_nll = 0.0;
-    double kl = 0.0;
-    double squared_delta_p = 0.0;
-    double equal_top1 = 0.0;
-  };
   // A token's KL, for quantiles. F32 as the rows are.
   struct Divergent {
     float kl = 0.0F;
     uint32_t block = 0;
   };
 
-  Block& BlockOfNext();
-  Estimate Mean(double Block::* sum) const;
+  EvalBlock& BlockOfNext();
+  Estimate Mean(double EvalBlock::* sum) const;
   EvalFigures::Against Compare();
   double KlQuantile(double share) const;
   double KlQuantileError(double share) const;
 
-  std::vector<Block> blocks_;
+  std::vector<EvalBlock> blocks_;
   std::vector<Divergent> divergent_;
   double kl_max_ = 0.0;
   bool window_begins_ = true;

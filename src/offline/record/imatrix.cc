@@ -2,68 +2,23 @@
 #include "offline/record/imatrix.h"
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <span>
 #include <utility>
 
+#include "base/printable.h"
 #include "engine/append.h"
-#include "model/expert_tensors.h"
 #include "model/model_file.h"
+#include "native/find_weights.h"
 #include "native/native_engine.h"
 #include "offline/gguf_output.h"
 #include "offline/record/imatrix_file.h"
+#include "offline/record/imatrix_shard.h"
+#include "offline/record/imatrix_sums.h"
 #include "offline/record/text_parts.h"
 
 namespace moestro {
 namespace {
-
-void AddSquares(std::span<const float> values, std::span<float> sums) {
-  for (size_t i = 0; i < values.size(); ++i) sums[i] += values[i] * values[i];
-}
-
-// A tensor that holds experts, remembered until the engine, which takes the file, has run.
-struct ExpertPlace {
-  std::string name;
-  Matrix matrix = Matrix::kGate;
-  uint32_t layer = 0;  // of those with experts
-  uint32_t first_expert = 0;
-  uint32_t n_experts = 1;
-};
-
-Result<std::vector<ExpertPlace>> PlacesOf(const GgufFile& file, const ModelSpec& spec) {
-  std::vector<ExpertPlace> places;
-  for (uint32_t layer = 0; layer < spec.n_layer(); ++layer) {
-    if (!spec.has_experts(layer)) continue;
-    TRY(const auto tensors, FindExpertTensors(file, spec, layer, "convert the model again"));
-    for (const ExpertTensor& tensor : tensors) {
-      places.push_back({.name = tensor.info->name,
-                        .matrix = tensor.matrix,
-                        .layer = spec.expert_layers_before(layer),
-                        .first_expert = tensor.first_expert,
-                        .n_experts = tensor.n_experts});
-    }
-  }
-  return places;
-}
-
-// Gate and up have the same inputs.
-std::vector<ImatrixEntry> EntriesOf(std::span<const ExpertPlace> places, const ModelSpec& spec,
-                                    const ImatrixSums& sums) {
-  const std::vector<uint32_t> widths = spec.expert_widths();
-  std::vector<ImatrixEntry> entries;
-  for (const ExpertPlace& place : places) {
-    const bool is_down = place.matrix == Matrix::kDown;
-    const uint32_t n_in = is_down ? widths[place.layer] : spec.n_embd_expert();
-    const auto all = is_down ? sums.products(place.layer) : sums.inputs(place.layer);
-    entries.push_back(
-        {.name = place.name,
-         .n_in = n_in,
-         .sums = all.subspan(size_t{place.first_expert} * n_in, size_t{place.n_experts} * n_in),
-         .counts = sums.counts(place.layer).subspan(place.first_expert, place.n_experts)});
-  }
-  return entries;
-}
 
 std::vector<std::string> NamesOf(std::span<const NamedTokens> texts) {
   std::vector<std::string> names;
@@ -71,93 +26,101 @@ std::vector<std::string> NamesOf(std::span<const NamedTokens> texts) {
   return names;
 }
 
-ImatrixReport ReportOf(const ModelSpec& spec, const ImatrixSums& sums, uint64_t tokens) {
-  ImatrixReport report{.tokens = tokens, .experts = spec.router.n_expert, .unvisited = {}};
-  for (uint32_t l = 0; l < spec.n_expert_layers(); ++l) {
-    report.unvisited.push_back(static_cast<uint32_t>(std::ranges::count(sums.counts(l), 0.0F)));
+ImatrixReport ReportOf(const ImatrixRun& run) {
+  const ImatrixShape& shape = run.sums.shape();
+  ImatrixReport report{.tokens = run.tokens, .experts = shape.n_experts, .unvisited = {}};
+  for (size_t l = 0; l < shape.n_ff.size(); ++l) {
+    report.unvisited.push_back(
+        static_cast<uint32_t>(std::ranges::count(run.sums.layer(l).counts, uint64_t{0})));
   }
   return report;
 }
 
-}  // namespace
+Status CheckFinite(const ImatrixRun& run, const std::string& model) {
+  if (run.sums.is_finite()) return {};
+  return Fail(Errc::kInvalidFile, "{} computes what is no number; fetch it again", model);
+}
 
-ImatrixSums::ImatrixSums(const ModelSpec& spec)
-    : n_embd_(spec.n_embd_expert()), n_ff_(spec.expert_widths()), layers_(spec.n_expert_layers()) {
-  const size_t experts = spec.router.n_expert;
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    Layer& layer = layers_[l];
-    layer.inputs.resize(experts * n_embd_);
-    layer.products.resize(experts * n_ff_[l]);
-    layer.counts.resize(experts);
+// Texts as windows, all of them or those of the shard that was asked for.
+struct TextsToRead {
+  std::vector<NamedTokens> texts;
+  std::vector<TextSlice> parts;
+  std::optional<ShardInfo> shard;
+};
+
+Result<TextsToRead> ReadForImatrix(const ImatrixOptions& options, const ModelFile& model) {
+  if (options.shard) TRY_STATUS(CheckShardable(options.engine));
+  TextsToRead read;
+  TRY(read.texts, TokenizeTexts(options.texts, options.tokens, options.engine, model.gguf));
+  const uint32_t n_ctx = std::min(options.engine.ctx, model.spec.n_ctx_train);
+  read.parts = CutIntoParts(read.texts, n_ctx);
+  if (read.parts.empty()) {
+    return Fail(Errc::kInvalidRequest, "no token to learn from; give a longer text");
   }
+  if (!options.shard) return read;
+  TRY(ShardInfo info,
+      TakeShard({.command = ShardOf::kImatrix, .shard = *options.shard}, read.texts, read.parts));
+  info.model = model.id.name;
+  info.fingerprint = model.id.fingerprint;
+  TRY(info.weights, FindWeightsId(model, options.engine.weights_folder));
+  info.settings = SettingsText(options.engine, {.n_ctx = n_ctx});
+  read.shard = std::move(info);
+  return read;
 }
 
-uint64_t ImatrixSums::BytesFor(const ModelSpec& spec) {
-  uint64_t values = 0;  // of one expert in each layer
-  for (const uint32_t n_ff : spec.expert_widths()) values += n_ff + spec.n_embd_expert() + 1;
-  return values * spec.router.n_expert * sizeof(float);
-}
-
-void ImatrixSums::Add(const SeenExperts& seen) {
-  Layer& layer = layers_[seen.plan.layer.value];
-  const size_t n_ff = n_ff_[seen.plan.layer.value];
-  for (const PlannedExpert& expert : seen.plan.experts) {
-    const size_t e = expert.key.expert.value;
-    const auto inputs = std::span(layer.inputs).subspan(e * n_embd_, n_embd_);
-    const auto products = std::span(layer.products).subspan(e * n_ff, n_ff);
-    for (uint32_t i = 0; i < expert.n_pairs; ++i) {
-      const size_t pair = expert.first_pair + i;
-      const size_t row = seen.plan.row_of[pair];
-      AddSquares(seen.inputs.subspan(row * n_embd_, n_embd_), inputs);
-      AddSquares(seen.products.subspan(pair * n_ff, n_ff), products);
-    }
-    layer.counts[e] += static_cast<float>(expert.n_pairs);
-  }
-}
-
-bool ImatrixSums::is_finite() const {
-  const auto all_finite = [](std::span<const float> values) {
-    return std::ranges::all_of(values, [](float v) { return std::isfinite(v); });
+// Runs the model on the windows.
+Result<ImatrixRun> RunOnTexts(const ImatrixOptions& options, ModelFile model,
+                              const TextsToRead& read) {
+  TRY(auto places, PlacesOf(model.gguf, model.spec));
+  const ImatrixShape shape = ImatrixShape::Of(model.spec);
+  EngineOptions engine_options = options.engine;
+  engine_options.caller_bytes += ImatrixSums::BytesFor(shape);
+  TRY(const std::unique_ptr<NativeEngine> engine,
+      NativeEngine::Open(std::move(model), engine_options, options.progress));
+  ImatrixRun run{.info = {.datasets = NamesOf(read.texts), .chunk_size = engine->n_ctx()},
+                 .places = std::move(places),
+                 .sums = ImatrixSums(shape)};
+  engine->SetExpertObserver([&run](const SeenExperts& seen) { run.sums.Add(seen); });
+  Sequence sequence = engine->NewSequence();
+  const auto evaluate = [&](std::span<const Token> part) -> Status {
+    sequence.CutBack(0);
+    TRY_STATUS(Append(*engine, sequence, part));
+    run.tokens += part.size();
+    ++run.info.chunk_count;
+    return {};
   };
-  return std::ranges::all_of(layers_, [&](const Layer& layer) {
-    return all_finite(layer.inputs) && all_finite(layer.products);
-  });
+  TRY_STATUS(ForEachPart(read.texts, read.parts, options.progress, evaluate));
+  engine->SetExpertObserver({});
+  return run;
 }
+
+}  // namespace
 
 Result<ImatrixReport> MakeImatrix(const ImatrixOptions& options) {
   TRY(ModelFile model, ModelFile::Open(options.model));
   TRY_STATUS(CheckIsNotFitted(model.weights.fit, options.model, "measure"));
-  const ModelSpec spec = model.spec;
   TRY_STATUS(CheckIsNoInput(options.path, model.gguf.paths()));
   TRY_STATUS(CheckMayWrite(options.path, true));
-  TRY(const auto texts, TokenizeTexts(options.texts, options.tokens, options.engine, model.gguf));
-  TRY(const auto places, PlacesOf(model.gguf, spec));
-  EngineOptions engine_options = options.engine;
-  engine_options.caller_bytes += ImatrixSums::BytesFor(spec);
-  TRY(const std::unique_ptr<NativeEngine> engine,
-      NativeEngine::Open(std::move(model), engine_options, options.progress));
-
-  ImatrixSums sums(spec);
-  engine->SetExpertObserver([&sums](const SeenExperts& seen) { sums.Add(seen); });
-  Sequence sequence = engine->NewSequence();
-  ImatrixInfo info{.datasets = NamesOf(texts), .chunk_count = 0, .chunk_size = engine->n_ctx()};
-  uint64_t tokens = 0;
-  const auto evaluate = [&](std::span<const Token> part) -> Status {
-    sequence.CutBack(0);
-    if (auto done = Append(*engine, sequence, part); !done) {
-      return std::unexpected(std::move(done).error());
-    }
-    tokens += part.size();
-    ++info.chunk_count;
-    return {};
-  };
-  TRY_STATUS(ForEachPart(texts, engine->n_ctx(), options.progress, evaluate));
-  if (tokens == 0) return Fail(Errc::kInvalidRequest, "no token to learn from; give a longer text");
-  if (!sums.is_finite()) {
-    return Fail(Errc::kInvalidFile, "{} computes what is no number; fetch it again", options.model);
+  TRY(const TextsToRead read, ReadForImatrix(options, model));
+  if (read.parts.empty()) {  // of this shard
+    TRY_STATUS(WriteShard(options.path, *read.shard, {}));
+    return ImatrixReport{.shard = read.shard};
   }
-  TRY_STATUS(WriteImatrix(options.path, info, EntriesOf(places, spec, sums)));
-  return ReportOf(spec, sums, tokens);
+  TRY(const ImatrixRun run, RunOnTexts(options, std::move(model), read));
+  TRY_STATUS(CheckFinite(run, options.model));
+  if (read.shard) {
+    TRY_STATUS(WriteImatrixShard(options.path, *read.shard, run));
+    return ImatrixReport{.shard = read.shard};
+  }
+  TRY_STATUS(WriteImatrix(options.path, run.info, EntriesOf(run.places, run.sums)));
+  return ReportOf(run);
+}
+
+Result<ImatrixReport> MergeImatrices(std::span<const FoundShard> shards, const std::string& path) {
+  TRY(const ImatrixRun run, MergeImatrix(shards));
+  TRY_STATUS(CheckFinite(run, Printable(shards.front().info.model)));
+  TRY_STATUS(WriteImatrix(path, run.info, EntriesOf(run.places, run.sums)));
+  return ReportOf(run);
 }
 
 }  // namespace moestro

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/format.h"
 #include "base/hash.h"
 #include "base/output_file.h"
@@ -39,6 +40,21 @@ void Normalise(std::span<float> row) {
   for (float& value : row) value = std::max(std::ldexp(value, exponent), least);
 }
 
+// A part at a time: the sums of a model take as much memory as is there.
+template <class T>
+Status WriteAsFloats(OutputFile& file, std::span<const T> values) {
+  constexpr size_t kAtOnce = 64 * kKiB;
+  std::vector<float> floats;
+  while (!values.empty()) {
+    const auto part = values.first(std::min(values.size(), kAtOnce));
+    floats.clear();
+    for (const T value : part) floats.push_back(static_cast<float>(value));
+    TRY_STATUS(file.Write(std::as_bytes(std::span(floats))));
+    values = values.subspan(part.size());
+  }
+  return PadTo(file, GGUF_DEFAULT_ALIGNMENT);
+}
+
 }  // namespace
 
 Status WriteImatrix(const std::string& path, const ImatrixInfo& info,
@@ -59,10 +75,8 @@ Status WriteImatrix(const std::string& path, const ImatrixInfo& info,
   TRY(OutputFile file, OutputFile::Create(path));
   TRY_STATUS(file.Write(HeaderBytes(gguf.get())));
   for (const ImatrixEntry& entry : entries) {
-    for (const std::span<const float> values : {entry.sums, entry.counts}) {
-      TRY_STATUS(file.Write(std::as_bytes(values)));
-      TRY_STATUS(PadTo(file, GGUF_DEFAULT_ALIGNMENT));
-    }
+    TRY_STATUS(WriteAsFloats(file, entry.sums));
+    TRY_STATUS(WriteAsFloats(file, entry.counts));
   }
   TRY_STATUS(file.Publish());
   file.Keep();

@@ -17,10 +17,10 @@ namespace moestro {
 
 // What was seen of the inputs of one weight tensor. Views; the values have another owner.
 struct ImatrixEntry {
-  std::string name;               // the weight tensor's
-  uint32_t n_in = 0;              // values of an input
-  std::span<const float> sums;    // [expert][n_in]: of the inputs' squares
-  std::span<const float> counts;  // [expert]: how many inputs
+  std::string name;                  // the weight tensor's
+  uint32_t n_in = 0;                 // values of an input
+  std::span<const double> sums;      // [expert][n_in]: of the inputs' squares; F32 in the file
+  std::span<const uint64_t> counts;  // [expert]: how many inputs; F32 in the file
 };
 
 struct ImatrixInfo {

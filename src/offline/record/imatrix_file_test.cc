@@ -7,9 +7,12 @@
 #include <sys/resource.h>
 
 #include <cmath>
+#include <cstring>
+#include <fstream>
 #include <limits>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/gguf_testing.h"
@@ -23,8 +26,8 @@ constexpr uint32_t kExperts = 3;
 
 // Expert 1 was never visited.
 struct Sums {
-  std::vector<float> sums = {2, 4, 6, 8, 0, 0, 0, 0, 10, 0, 30, 40};
-  std::vector<float> counts = {2, 0, 10};
+  std::vector<double> sums = {2, 4, 6, 8, 0, 0, 0, 0, 10, 0, 30, 40};
+  std::vector<uint64_t> counts = {2, 0, 10};
 };
 
 Status Write(const std::string& path, const Sums& sums, const std::string& name = "experts") {
@@ -76,20 +79,20 @@ TEST(ImatrixFile, TheFactorIsAPowerOfFour) {
   const TempFolder folder;
   for (const float size : {1e-20F, 0.3F, 5.0F, 1e20F}) {
     Sums sums;
-    for (float& sum : sums.sums) sum *= size;
+    for (double& sum : sums.sums) sum *= static_cast<double>(size);
     ASSERT_TRUE(Write(folder.File("i"), sums));
     const auto read = ReadBack(folder.File("i"));
     ASSERT_TRUE(read) << read.error().message;
     int exponent = 0;
-    EXPECT_EQ(std::frexp(read->columns[3] / (sums.sums[3] / 2), &exponent), 0.5F);
+    EXPECT_EQ(std::frexp(read->columns[3] / static_cast<float>(sums.sums[3] / 2), &exponent), 0.5F);
     EXPECT_EQ((exponent - 1) % 2, 0);
   }
 }
 
 TEST(ImatrixFile, WithoutAnyInputAllColumnsAreAlike) {
   const TempFolder folder;
-  ASSERT_TRUE(Write(folder.File("i"), {.sums = std::vector<float>(kIn * kExperts),
-                                       .counts = std::vector<float>(kExperts)}));
+  ASSERT_TRUE(Write(folder.File("i"), {.sums = std::vector<double>(kIn * kExperts),
+                                       .counts = std::vector<uint64_t>(kExperts)}));
   const auto read = ReadBack(folder.File("i"));
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(read->unvisited, kExperts);
@@ -175,13 +178,19 @@ TEST(ImatrixFile, DamagedFilesAreNamed) {
   for (const float bad :
        {-1.0F, std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     Sums sums;
-    sums.sums[5] = bad;
+    sums.sums[5] = static_cast<double>(bad);
     ASSERT_TRUE(Write(path, sums));
     ExpectError(ReadBack(path), "no sum of squares");
   }
-  Sums sums;
-  sums.counts[2] = 1e-40F;  // a mean without bounds
-  ASSERT_TRUE(Write(path, sums));
+  ASSERT_TRUE(Write(path, Sums()));
+  std::string bytes = ReadAll(path);
+  const std::vector<float> counts = {2.0F, 0.0F, 10.0F};
+  const std::string_view raw(reinterpret_cast<const char*>(counts.data()), 3 * sizeof(float));
+  const size_t at = bytes.rfind(raw);
+  ASSERT_NE(at, std::string::npos);
+  const float tiny = 1e-40F;  // a mean without bounds
+  std::memcpy(bytes.data() + at + 2 * sizeof(float), &tiny, sizeof(float));
+  std::ofstream(path, std::ios::binary) << bytes;
   ExpectError(ReadBack(path), "no number of inputs");
 }
 

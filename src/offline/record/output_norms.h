@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/model_id.h"
@@ -12,19 +13,34 @@
 
 namespace moestro {
 
+// One sum for each window, added in the order of the text: the means are the same to the bit,
+// whether one run read all windows or several shared them.
 class OutputNorms {
  public:
-  // n_embd: the width of an expert's output, ModelSpec::n_embd_expert().
-  OutputNorms(const MoeShape& shape, uint32_t n_embd);
+  // n_embd: the width of an expert's output, ModelSpec::n_embd_expert(). `keeps_windows`: for
+  // windows().
+  OutputNorms(const MoeShape& shape, uint32_t n_embd, bool keeps_windows = false);
 
   void Add(const SeenExperts& seen);
+  void EndWindow();  // what is added from now on belongs to the next one
   // An expert that no row visited has its layer's mean; 1 where no expert of a layer was visited.
   ExpertNorms Mean() const;
+
+  // Of each window that ended, [layer][expert]: the sums of lengths. Of all of them together the
+  // rows that came to each expert.
+  std::span<const std::vector<double>> windows() const { return windows_; }
+  std::span<const uint64_t> counts() const { return counts_; }
+  // What another run had of these. REQUIRES: no window is begun; as many as experts of all layers.
+  void AddWindow(std::span<const double> sums);
+  void AddCounts(std::span<const uint64_t> counts);
 
  private:
   MoeShape shape_;
   uint32_t n_embd_;
-  std::vector<double> sums_;      // [layer][expert]
+  bool keeps_windows_;
+  std::vector<double> sums_;    // [layer][expert], of windows that ended
+  std::vector<double> window_;  // of the one that is read
+  std::vector<std::vector<double>> windows_;
   std::vector<uint64_t> counts_;  // [layer][expert]
 };
 

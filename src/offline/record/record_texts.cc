@@ -5,59 +5,106 @@
 #include <memory>
 #include <utility>
 
+#include "base/format.h"
 #include "core/random_tokens.h"
 #include "engine/route_recorder.h"
 #include "load/model_to_load.h"
 #include "load/open_engine.h"
+#include "native/find_weights.h"
 #include "native/native_engine.h"
 #include "offline/record/text_parts.h"
 
 namespace moestro {
+namespace {
 
-Status RecordTexts(const RecordOptions& options, const OpenSink& open) {
+struct RecordedParts {
+  std::vector<NamedTokens> texts;
+  std::vector<TextSlice> parts;
+  std::optional<ShardInfo> shard;
+};
+
+// What of a trace is asked for, beside what every command has.
+std::string RecordSettings(const RecordOptions& options) {
+  std::string text = Format("prefill {}\n", options.prefill);
+  if (options.details) text += Format("prefetch {}\n", options.engine.prefetch);
+  if (options.candidates) text += "candidates\n";
+  return text;
+}
+
+Result<RecordedParts> ReadTexts(const RecordOptions& options, const ModelToLoad& model) {
+  RecordedParts read;
+  TRY(read.texts, TokenizeTexts(options.texts, options.tokens, options.engine, model.gguf()));
+  const uint32_t n_ctx = std::min(options.engine.ctx, model.n_ctx_train());
+  const uint32_t random = std::min(options.random, n_ctx);
+  if (random > 0) {
+    read.texts.insert(
+        read.texts.begin(),
+        {.name = "random tokens", .tokens = RandomTokens(random, model.n_vocab(), options.seed)});
+  }
+  read.parts = CutIntoParts(read.texts, n_ctx);
+  if (!options.shard) return read;
+  TRY_STATUS(CheckShardable(options.engine));
+  TRY(ShardInfo info, TakeShard(*options.shard, read.texts, read.parts));
+  info.model = model.id().name;
+  info.fingerprint = model.id().fingerprint;
+  info.settings = SettingsText(options.engine, {.is_native = model.is_native(), .n_ctx = n_ctx}) +
+                  RecordSettings(options);
+  if (model.is_native()) {
+    TRY(info.weights, FindWeightsId(model.native(), options.engine.weights_folder));
+  }
+  read.shard = std::move(info);
+  return read;
+}
+
+TraceInfo InfoOf(const RecordOptions& options, const Engine& engine, uint32_t little,
+                 bool is_native) {
+  const MemoryPlan& memory = engine.memory();
+  return {.model = engine.id(),
+          .expert_bytes = memory.all_experts / std::max<uint64_t>(memory.n_experts, 1),
+          .pools = engine.facts().pools,
+          .depth = options.details ? engine.facts().max_look_ahead : 0,
+          .little = little,
+          .has_weights = options.details && is_native,
+          .has_predicted_weights = options.candidates,
+          .has_candidates = options.candidates,
+          .reads_prompts_ahead = is_native};
+}
+
+}  // namespace
+
+Result<std::optional<ShardInfo>> RecordTexts(const RecordOptions& options, const OpenSink& open) {
   TRY(ModelToLoad model, ModelToLoad::Open(options.model, options.engine.engine));
   const MoeShape shape = model.id().shape;
-  TRY(std::vector<NamedTokens> texts,
-      TokenizeTexts(options.texts, options.tokens, options.engine, model.gguf()));
+  TRY(const RecordedParts read, ReadTexts(options, model));
+  if (read.shard && read.parts.empty()) return read.shard;
   EngineOptions engine_options = options.engine;
   uint32_t little = 0;
   if (engine_options.little.is_on() && model.is_native()) {
     TRY(little, CheckLittle(engine_options.little, shape.n_used, !options.engine.low.empty()));
     engine_options.little = {};
   }
-  const uint32_t n_ctx = std::min(engine_options.ctx, model.n_ctx_train());
-  const uint32_t random = std::min(options.random, n_ctx);
-  if (random > 0) {
-    texts.insert(texts.begin(), {.name = "random tokens",
-                                 .tokens = RandomTokens(random, model.n_vocab(), options.seed)});
-  }
-  uint64_t tokens = 0;
-  for (const NamedTokens& text : texts) tokens += text.tokens.size();
-  engine_options.caller_bytes += tokens * shape.n_layer * shape.n_used * options.bytes_per_expert;
+  const uint64_t tokens = TokensOf(read.parts);
+  engine_options.caller_bytes += tokens * shape.n_layer * shape.n_used * options.bytes_per_expert +
+                                 read.parts.size() * shape.experts() * options.bytes_per_window;
 
   const bool is_native = model.is_native();
   TRY(const std::unique_ptr<Engine> engine,
       OpenEngine(std::move(model), engine_options, options.progress));
   if (options.candidates) TRY_STATUS(AsNative(*engine, "--candidates"));
-  const MemoryPlan& memory = engine->memory();
-  const TraceInfo info{.model = engine->id(),
-                       .expert_bytes = memory.all_experts / std::max<uint64_t>(memory.n_experts, 1),
-                       .pools = engine->facts().pools,
-                       .depth = options.details ? engine->facts().max_look_ahead : 0,
-                       .little = little,
-                       .has_weights = options.details && is_native,
-                       .has_predicted_weights = options.candidates,
-                       .has_candidates = options.candidates,
-                       .reads_prompts_ahead = is_native};
-  TRY(TraceSink sink, open(info, tokens));
+  const TraceInfo info = InfoOf(options, *engine, little, is_native);
+  TRY(TraceSink sink, open({.info = info, .tokens = tokens, .shard = read.shard}));
   if (options.watch_experts && is_native) {
     TRY(NativeEngine* const native, AsNative(*engine, "expert outputs"));
     native->SetExpertObserver(options.watch_experts(native->spec(), engine->id()));
   }
   RouteRecorder recorder(*engine, info, std::move(sink));
-  return ForEachPart(texts, engine->n_ctx(), options.progress, [&](std::span<const Token> part) {
-    return recorder.Record(part, options.prefill);
-  });
+  const auto record = [&](std::span<const Token> part) -> Status {
+    TRY_STATUS(recorder.Record(part, options.prefill));
+    if (options.end_window) options.end_window();
+    return {};
+  };
+  TRY_STATUS(ForEachPart(read.texts, read.parts, options.progress, record));
+  return read.shard;
 }
 
 }  // namespace moestro

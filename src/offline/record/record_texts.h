@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "core/model_spec.h"
 #include "engine/engine.h"
+#include "offline/shard/shard_file.h"
 #include "trace/trace.h"
 
 namespace moestro {
@@ -24,20 +26,31 @@ struct RecordOptions {
   bool details = false;     // weights, and what the next engine.prefetch layers' routers would say
   bool candidates = false;  // who else could run
   uint32_t prefill = 0;     // at the start of each sequence, evaluated at once
+  std::optional<ShardRequest> shard = {};  // evaluates its windows alone
   // Memory that the taker of the tokens keeps for each expert of a token; part of the plan.
   uint64_t bytes_per_expert = 0;
+  uint64_t bytes_per_window = 0;  // and for each expert of the model in each window
   // Made once the engine is open, for what experts are given and give; may be empty. The hosted
   // engine cannot show it, and calls nothing.
   std::function<ExpertObserver(const ModelSpec& spec, const ModelId& id)> watch_experts = {};
+  // Called at the end of each sequence; may be empty.
+  std::function<void()> end_window = {};
   Progress progress = {};  // may be empty
 };
 
-// Called once, before the first token: where `tokens` tokens of `info` go.
-using OpenSink = std::function<Result<TraceSink>(const TraceInfo& info, uint64_t tokens)>;
+// What will be evaluated.
+struct TextsToRecord {
+  const TraceInfo& info;
+  uint64_t tokens = 0;
+  const std::optional<ShardInfo>& shard;  // with RecordOptions::shard
+};
+// Called once, before the first token: where the tokens go.
+using OpenSink = std::function<Result<TraceSink>(const TextsToRecord& texts)>;
 
 // Tokenizes all texts, then opens the engine in what memory that leaves, and passes each token on
-// as it is evaluated. Errors: those of OpenText(), TokenizeText(), the
-// engine and the sink.
-Status RecordTexts(const RecordOptions& options, const OpenSink& open);
+// as it is evaluated. Of a shard without windows neither the engine nor the sink is opened. Gives
+// the shard that was asked for. Errors: those of OpenText(), TokenizeText(), CheckShardable(),
+// TakeShard(), the engine and the sink.
+Result<std::optional<ShardInfo>> RecordTexts(const RecordOptions& options, const OpenSink& open);
 
 }  // namespace moestro

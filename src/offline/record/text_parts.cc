@@ -2,9 +2,11 @@
 #include "offline/record/text_parts.h"
 
 #include <algorithm>
+#include <bit>
 #include <filesystem>
 #include <utility>
 
+#include "base/hash.h"
 #include "model/vocab.h"
 #include "text/text_file.h"
 #include "text/text_tokens.h"
@@ -25,18 +27,59 @@ Result<std::vector<NamedTokens>> TokenizeTexts(const std::vector<std::string>& p
   return all;
 }
 
-Status ForEachPart(std::span<const NamedTokens> texts, size_t n_ctx, const Progress& progress,
-                   const std::function<Status(std::span<const Token> part)>& evaluate) {
-  for (const NamedTokens& text : texts) {
-    std::span<const Token> rest = text.tokens;
-    while (!rest.empty()) {
-      const auto part = rest.first(std::min(rest.size(), n_ctx));
-      TRY_STATUS(evaluate(part));
-      rest = rest.subspan(part.size());
-      if (progress) {
-        progress(text.name.c_str(), text.tokens.size() - rest.size(), text.tokens.size());
-      }
+std::vector<TextSlice> CutIntoParts(std::span<const NamedTokens> texts, size_t n_ctx) {
+  std::vector<TextSlice> parts;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const size_t tokens = texts[i].tokens.size();
+    for (size_t begin = 0; begin < tokens; begin += n_ctx) {
+      parts.push_back({.text = i, .begin = begin, .length = std::min(n_ctx, tokens - begin)});
     }
+  }
+  return parts;
+}
+
+uint64_t HashOf(std::span<const NamedTokens> texts, std::span<const TextSlice> parts) {
+  Fnv1a hash;
+  for (const TextSlice& part : parts) {
+    hash.AddNumber(uint64_t{part.length});
+    for (const Token token : std::span(texts[part.text].tokens).subspan(part.begin, part.length)) {
+      hash.AddNumber(std::bit_cast<uint32_t>(token));
+    }
+  }
+  return hash.value();
+}
+
+uint64_t TokensOf(std::span<const TextSlice> parts) {
+  uint64_t tokens = 0;
+  for (const TextSlice& part : parts) tokens += part.length;
+  return tokens;
+}
+
+Result<ShardInfo> TakeShard(const ShardRequest& request, std::span<const NamedTokens> texts,
+                            std::vector<TextSlice>& parts) {
+  if (parts.empty()) {
+    return Fail(Errc::kInvalidRequest, "no token to learn from; give a longer text");
+  }
+  ShardInfo info{.command = request.command,
+                 .shard = request.shard,
+                 .text_hash = HashOf(texts, parts),
+                 .windows = parts.size()};
+  const WindowRange range = info.range();
+  parts.erase(parts.begin() + static_cast<ptrdiff_t>(range.end), parts.end());
+  parts.erase(parts.begin(), parts.begin() + static_cast<ptrdiff_t>(range.begin));
+  return info;
+}
+
+Status ForEachPart(std::span<const NamedTokens> texts, std::span<const TextSlice> parts,
+                   const Progress& progress,
+                   const std::function<Status(std::span<const Token> part)>& evaluate) {
+  const uint64_t total = TokensOf(parts);
+  uint64_t done = 0;
+  for (const TextSlice& part : parts) {
+    const NamedTokens& text = texts[part.text];
+    TRY_STATUS(evaluate(std::span(text.tokens).subspan(part.begin, part.length)));
+    done += part.length;
+    if (progress) progress(text.name.c_str(), done, total);
   }
   return {};
 }

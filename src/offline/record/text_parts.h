@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "core/ids.h"
 #include "engine/engine.h"
+#include "offline/shard/shard_file.h"
 
 namespace moestro {
 
@@ -24,9 +25,27 @@ struct NamedTokens {
 Result<std::vector<NamedTokens>> TokenizeTexts(const std::vector<std::string>& paths, uint32_t most,
                                                const EngineOptions& options, const GgufFile& file);
 
-// Calls `evaluate` for each text, in parts of at most n_ctx tokens, each the start of a sequence;
-// returns its error at once. `progress` may be empty.
-Status ForEachPart(std::span<const NamedTokens> texts, size_t n_ctx, const Progress& progress,
+// A part of a text that is one sequence.
+struct TextSlice {
+  size_t text = 0;
+  size_t begin = 0;
+  size_t length = 0;
+};
+
+// Parts of at most n_ctx tokens, in order; all of them hold all tokens.
+std::vector<TextSlice> CutIntoParts(std::span<const NamedTokens> texts, size_t n_ctx);
+// Of the parts' tokens and where parts begin.
+uint64_t HashOf(std::span<const NamedTokens> texts, std::span<const TextSlice> parts);
+uint64_t TokensOf(std::span<const TextSlice> parts);
+
+// Leaves the parts of a shard and says what all were: the text's side of a ShardInfo.
+// kInvalidRequest: there is no part at all.
+Result<ShardInfo> TakeShard(const ShardRequest& request, std::span<const NamedTokens> texts,
+                            std::vector<TextSlice>& parts);
+
+// Calls `evaluate` for each part; returns its error at once. `progress` may be empty.
+Status ForEachPart(std::span<const NamedTokens> texts, std::span<const TextSlice> parts,
+                   const Progress& progress,
                    const std::function<Status(std::span<const Token> part)>& evaluate);
 
 }  // namespace moestro

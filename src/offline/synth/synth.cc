@@ -23,7 +23,7 @@ namespace {
 constexpr uint64_t kTileAbove = uint64_t{1} << 18;
 constexpr uint32_t kMaxShards = 512;
 
-struct Shard {
+struct GgufShard {
   std::string path;
   std::span<const PlannedTensor> tensors;
   std::vector<std::byte> header;
@@ -33,7 +33,7 @@ struct Shard {
 struct Job {
   SynthShape shape;
   std::vector<PlannedTensor> tensors;
-  std::vector<Shard> shards;  // views of `tensors`
+  std::vector<GgufShard> shards;  // views of `tensors`
   SynthReport report;
 };
 
@@ -112,7 +112,7 @@ bool IsOfExperts(const PlannedTensor& tensor) { return tensor.name.ends_with("_e
 
 void FillReport(Job& job) {
   job.report.vocab = job.shape.vocab;
-  for (const Shard& shard : job.shards) {
+  for (const GgufShard& shard : job.shards) {
     job.report.paths.push_back(shard.path);
     job.report.bytes += shard.header.size();
     for (const PlannedTensor& tensor : shard.tensors) {
@@ -151,7 +151,7 @@ Result<Job> Prepare(const SynthOptions& options) {
 }
 
 Status CheckDisk(const Job& job, const SynthOptions& options) {
-  for (const Shard& shard : job.shards) {
+  for (const GgufShard& shard : job.shards) {
     TRY_STATUS(CheckMayWrite(shard.path, options.overwrite));
   }
   const uint64_t holes = options.is_sparse ? job.report.expert_bytes : 0;
@@ -172,8 +172,8 @@ class WriteProgress {
   uint64_t done_ = 0;
 };
 
-Status WriteShard(const Shard& shard, bool is_sparse, SynthWeights& weights, OutputFile& file,
-                  WriteProgress& progress) {
+Status WriteGgufShard(const GgufShard& shard, bool is_sparse, SynthWeights& weights,
+                      OutputFile& file, WriteProgress& progress) {
   const auto append = [&](std::span<const std::byte> bytes) -> Status {
     TRY_STATUS(file.Write(bytes));
     progress.Add(bytes.size());
@@ -210,10 +210,10 @@ Result<SynthReport> WriteSynthetic(const SynthOptions& options) {
                         .tile_above = is_tiled ? kTileAbove : 0});
   WriteProgress progress(options, job.report.bytes);
   std::vector<OutputFile> files;
-  for (const Shard& shard : job.shards) {
+  for (const GgufShard& shard : job.shards) {
     TRY(OutputFile file, OutputFile::Create(shard.path));
     files.push_back(std::move(file));
-    TRY_STATUS(WriteShard(shard, options.is_sparse, weights, files.back(), progress));
+    TRY_STATUS(WriteGgufShard(shard, options.is_sparse, weights, files.back(), progress));
   }
   for (OutputFile& file : files) TRY_STATUS(file.Publish());
   for (OutputFile& file : files) file.Keep();

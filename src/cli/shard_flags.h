@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// --shard, and what a command says about the shard that it wrote.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/flags.h"
+#include "offline/shard/shard_file.h"
+
+namespace moestro {
+
+// The flag; `shard` must outlive the parsing.
+Flag AddShardFlag(Flags flags, std::optional<Shard>& shard);
+
+// Before anything is read for long. kUsage: no file is named; kIo: it may not be written, or is the
+// model or one of the texts. REQUIRES: a shard is asked for.
+Status CheckShardOutput(const std::string& output, const std::string& model,
+                        const std::vector<std::string>& texts);
+
+// One line for people, or one object.
+std::string ShardText(const ShardInfo& shard, const std::string& path, bool json);
+
+}  // namespace moestro

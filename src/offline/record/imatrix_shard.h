@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// What `imatrix --shard` leaves, and the sums of all shards. docs/shards.md describes the bytes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "offline/record/imatrix_file.h"
+#include "offline/record/imatrix_sums.h"
+#include "offline/shard/shard_file.h"
+
+namespace moestro {
+
+// A run over texts, or over its part of them.
+struct ImatrixRun {
+  ImatrixInfo info = {};  // of the whole run
+  std::vector<ImatrixPlace> places = {};
+  uint64_t tokens = 0;
+  ImatrixSums sums;
+};
+
+// Errors: kIo.
+Status WriteImatrixShard(const std::string& path, const ShardInfo& shard, const ImatrixRun& run);
+
+// Counts are those of the run over the whole texts, sums but for their rounding to F64. Errors:
+// kInvalidFile, kIo; kInvalidRequest: the shards are of different tensors.
+// REQUIRES: the shards are those of FindShards(), of imatrix.
+Result<ImatrixRun> MergeImatrix(std::span<const FoundShard> shards);
+
+}  // namespace moestro

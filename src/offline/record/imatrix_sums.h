@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// The squares of what the routed experts' matrices are multiplied with, summed up column by column.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "core/model_spec.h"
+#include "engine/watchers.h"
+#include "model/gguf_file.h"
+#include "offline/record/imatrix_file.h"
+
+namespace moestro {
+
+// The sizes of all sums.
+struct ImatrixShape {
+  uint32_t n_experts = 0;           // of a layer
+  uint32_t n_embd = 0;              // an expert's inputs
+  std::vector<uint32_t> n_ff = {};  // [layer with experts]: its products
+
+  static ImatrixShape Of(const ModelSpec& spec);
+  uint64_t columns() const;  // of all experts of all layers
+};
+
+// Adds up what the experts of a model are given. F64, so that it hardly matters in which order, or
+// in how many parts. Engine's thread.
+class ImatrixSums {
+ public:
+  explicit ImatrixSums(ImatrixShape shape);
+  static uint64_t BytesFor(const ImatrixShape& shape);
+
+  void Add(const SeenExperts& seen);
+
+  const ImatrixShape& shape() const { return shape_; }
+  // Of a layer with experts.
+  struct Layer {
+    std::vector<double> inputs;    // [expert][n_embd]
+    std::vector<double> products;  // [expert][n_ff]
+    std::vector<uint64_t> counts;  // [expert]
+  };
+  const Layer& layer(size_t l) const { return layers_[l]; }
+  Layer& layer(size_t l) { return layers_[l]; }
+  bool is_finite() const;  // also in F32, as files have them
+
+ private:
+  ImatrixShape shape_;
+  std::vector<Layer> layers_;
+};
+
+// A tensor of experts, and where its sums are.
+struct ImatrixPlace {
+  std::string name;
+  Matrix matrix = Matrix::kGate;
+  uint32_t layer = 0;  // of those with experts
+  uint32_t first_expert = 0;
+  uint32_t n_experts = 1;
+};
+// kInvalidFile: the file has other tensors than the spec says.
+Result<std::vector<ImatrixPlace>> PlacesOf(const GgufFile& file, const ModelSpec& spec);
+// Views of the sums. Gate and up have the same inputs.
+std::vector<ImatrixEntry> EntriesOf(std::span<const ImatrixPlace> places, const ImatrixSums& sums);
+
+}  // namespace moestro

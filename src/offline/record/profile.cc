@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+#include "offline/record/profile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/format.h"
+#include "core/id_bytes.h"
+#include "learned/norms_file.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint64_t kNumbersBytes = 3 * 4 + 8 + 4;  // of the payload, before the ids
+
+struct ProfileNumbers {
+  MoeShape shape = {};
+  uint64_t tokens = 0;
+  bool has_norms = false;
+
+  uint64_t token_bytes() const {
+    return uint64_t{shape.n_layer} * shape.n_used * IdBytes(shape.n_expert);
+  }
+  uint64_t norms_bytes(uint64_t windows) const {
+    return has_norms ? shape.experts() * (sizeof(uint64_t) + windows * sizeof(double)) : 0;
+  }
+};
+
+// Sizes are checked against the payload's, so that nobody asks for more memory than it has bytes.
+Result<ProfileNumbers> TakeProfileNumbers(ShardPayload& payload, uint64_t windows) {
+  TRY(const std::string bytes, payload.Take(std::min(kNumbersBytes, payload.left())));
+  if (bytes.size() < kNumbersBytes) return payload.Damaged("its payload ends too early");
+  Decoder decoder(bytes);
+  ProfileNumbers numbers;
+  numbers.shape.n_layer = decoder.Take<uint32_t>();
+  numbers.shape.n_expert = decoder.Take<uint32_t>();
+  numbers.shape.n_used = decoder.Take<uint32_t>();
+  numbers.tokens = decoder.Take<uint64_t>();
+  const auto norms = decoder.Take<uint32_t>();
+  numbers.has_norms = norms == 1;
+  const bool is_good = PathTable::CheckShape(numbers.shape).has_value() && norms <= 1 &&
+                       numbers.tokens >= windows &&
+                       numbers.tokens <= payload.left() / numbers.token_bytes() &&
+                       (norms == 0 || windows <= payload.left() / numbers.shape.experts());
+  if (is_good &&
+      payload.left() == numbers.tokens * numbers.token_bytes() + numbers.norms_bytes(windows)) {
+    return numbers;
+  }
+  return payload.Damaged("its numbers of layers, experts and tokens do not fill it");
+}
+
+// What PathCounter::Add() requires.
+bool IsRouting(std::span<const ExpertId> experts, const MoeShape& shape) {
+  std::vector<bool> seen(shape.n_expert);
+  for (size_t at = 0; at < experts.size(); at += shape.n_used) {
+    const auto layer = experts.subspan(at, shape.n_used);
+    for (const ExpertId e : layer) {
+      if (e.value >= shape.n_expert || seen[e.value]) return false;
+      seen[e.value] = true;
+    }
+    for (const ExpertId e : layer) seen[e.value] = false;
+  }
+  return true;
+}
+
+Status TakeRouting(ShardPayload& payload, const ProfileNumbers& numbers, PathCounter& experts) {
+  const size_t id_bytes = IdBytes(numbers.shape.n_expert);
+  std::vector<ExpertId> ids(size_t{numbers.shape.n_layer} * numbers.shape.n_used);
+  const uint64_t at_once = std::max<uint64_t>(1, kFileWindow / numbers.token_bytes());
+  for (uint64_t t = 0; t < numbers.tokens;) {
+    const uint64_t now = std::min(at_once, numbers.tokens - t);
+    TRY(const std::string bytes, payload.Take(now * numbers.token_bytes()));
+    Decoder decoder(bytes);
+    for (const uint64_t end = t + now; t < end; ++t) {
+      TakeIds(decoder, ids, id_bytes);
+      if (!IsRouting(ids, numbers.shape)) {
+        return payload.Damaged(Format("token {} was routed to what are no experts", t));
+      }
+      experts.Add(ids);
+    }
+  }
+  return {};
+}
+
+Status TakeNorms(ShardPayload& payload, const ProfileNumbers& numbers, uint64_t windows,
+                 OutputNorms& norms) {
+  std::vector<uint64_t> counts(numbers.shape.experts());
+  TRY_STATUS(payload.TakeNumbers(std::span(counts)));
+  if (std::ranges::any_of(counts, [&](uint64_t n) { return n > numbers.tokens; })) {
+    return payload.Damaged("an expert had more rows than there are tokens");
+  }
+  norms.AddCounts(counts);
+  std::vector<double> sums(numbers.shape.experts());
+  for (uint64_t window = 0; window < windows; ++window) {
+    TRY_STATUS(payload.TakeNumbers(std::span(sums)));
+    const auto bad =
+        std::ranges::find_if(sums, [](double s) { return !(s >= 0.0 && std::isfinite(s)); });
+    if (bad != sums.end()) return payload.Damaged(Format("{} is no sum of lengths", *bad));
+    norms.AddWindow(sums);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status CheckFiles(const ProfileFiles& where) {
+  const auto plain = [](const std::string& path) {
+    std::error_code unreadable;  // then it stays as it is
+    const auto found = std::filesystem::weakly_canonical(path, unreadable);
+    return unreadable ? std::filesystem::path(path).lexically_normal() : found;
+  };
+  if (where.norms.empty() || plain(where.paths) != plain(where.norms)) return {};
+  return Fail(Errc::kUsage, "{} cannot be the paths and the norms; give two names", where.paths);
+}
+
+Result<Profile> LearnProfile(const RecordedRouting& routing, const ModelId& model,
+                             const ProfileFiles& where) {
+  const PathCounter& experts = routing.experts;
+  const size_t tokens = experts.tokens();
+  if (tokens == 0) {
+    return Fail(Errc::kInvalidRequest, "no token to learn from; give a longer text or trace");
+  }
+  const size_t held_out = tokens / 5;
+  PathRecall recall;
+  if (held_out > 0) {
+    const size_t begin = tokens - held_out;
+    recall = MeasurePaths(experts.Learn(begin), experts, {begin, tokens});
+  }
+  Profile profile{.paths = {.model = model, .tokens = tokens, .table = experts.Learn()},
+                  .written = {.paths = where.paths, .norms = routing.norms ? where.norms : ""},
+                  .held_out = held_out,
+                  .recall = recall};
+  TRY(profile.file_bytes, WritePaths(profile.written.paths, profile.paths));
+  if (!profile.written.norms.empty()) {
+    TRY_STATUS(WriteNorms(
+        profile.written.norms,
+        {.model = profile.paths.model, .tokens = tokens, .norms = routing.norms->Mean()}));
+  }
+  return profile;
+}
+
+Status WriteProfileShard(const std::string& path, const ShardInfo& shard,
+                         const RecordedRouting& routing) {
+  const ProfileNumbers numbers{.shape = routing.experts.shape(),
+                               .tokens = routing.experts.tokens(),
+                               .has_norms = routing.norms.has_value()};
+  TRY(BinaryWriter file, BeginShard(path, shard,
+                                    kNumbersBytes + numbers.tokens * numbers.token_bytes() +
+                                        numbers.norms_bytes(shard.range().size())));
+  std::string bytes;
+  AppendNumber(bytes, numbers.shape.n_layer);
+  AppendNumber(bytes, numbers.shape.n_expert);
+  AppendNumber(bytes, numbers.shape.n_used);
+  AppendNumber(bytes, numbers.tokens);
+  AppendNumber(bytes, uint32_t{numbers.has_norms ? 1U : 0U});
+  for (size_t t = 0; t < numbers.tokens; ++t) {
+    for (size_t l = 0; l < numbers.shape.n_layer; ++l) {
+      AppendIds(bytes, routing.experts.of(t, l), IdBytes(numbers.shape.n_expert));
+    }
+    if (bytes.size() < kFileWindow) continue;
+    TRY_STATUS(file.Add(bytes));
+    bytes.clear();
+  }
+  TRY_STATUS(file.Add(bytes));
+  if (routing.norms) {
+    bytes.clear();
+    for (const uint64_t count : routing.norms->counts()) AppendNumber(bytes, count);
+    TRY_STATUS(file.Add(bytes));
+    for (const std::vector<double>& window : routing.norms->windows()) {
+      bytes.clear();
+      for (const double sum : window) AppendNumber(bytes, sum);
+      TRY_STATUS(file.Add(bytes));
+    }
+  }
+  return file.Finish();
+}
+
+Result<RecordedRouting> MergeProfile(std::span<const FoundShard> shards) {
+  std::optional<RecordedRouting> all;
+  for (const FoundShard& shard : shards) {
+    const uint64_t windows = shard.info.range().size();
+    if (windows == 0) continue;
+    TRY(ShardPayload payload, ShardPayload::Open(shard));
+    TRY(const ProfileNumbers numbers, TakeProfileNumbers(payload, windows));
+    if (!all) {
+      all = {.model = {.name = shard.info.model,
+                       .fingerprint = shard.info.fingerprint,
+                       .shape = numbers.shape},
+             .experts = PathCounter(numbers.shape)};
+      if (numbers.has_norms) all->norms.emplace(numbers.shape, 0);
+    }
+    if (all->model.shape != numbers.shape || all->norms.has_value() != numbers.has_norms) {
+      return payload.Damaged("its layers and experts are not those of the shards before it");
+    }
+    TRY_STATUS(TakeRouting(payload, numbers, all->experts));
+    if (all->norms) TRY_STATUS(TakeNorms(payload, numbers, windows, *all->norms));
+    TRY_STATUS(payload.CheckEnd());
+  }
+  return *std::move(all);
+}
+
+}  // namespace moestro

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// What `moestro profile` makes of routing: learned paths, and how long experts' outputs are. Of a
+// shard the routing itself is kept, and the paths, of which few are left, are learned from that of
+// all shards. docs/shards.md describes the bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "core/model_id.h"
+#include "learned/learn_paths.h"
+#include "learned/path_counter.h"
+#include "learned/path_file.h"
+#include "offline/record/output_norms.h"
+#include "offline/shard/shard_file.h"
+
+namespace moestro {
+
+// Routing to learn from, and what it was recorded from. Two bytes per expert of a token.
+struct RecordedRouting {
+  ModelId model;
+  PathCounter experts;
+  std::optional<OutputNorms> norms = {};  // of texts that the native engine read
+};
+
+// Where it goes.
+struct ProfileFiles {
+  std::string paths;
+  std::string norms = {};  // empty: they are not written
+};
+
+// Before anything is recorded. kUsage: both would be one file.
+Status CheckFiles(const ProfileFiles& where);
+
+struct Profile {
+  PathFile paths;
+  ProfileFiles written = {};  // norms: empty where none were measured
+  uint64_t file_bytes = 0;
+  size_t held_out = 0;  // tokens
+  PathRecall recall = {};
+};
+
+// Learns and writes. kInvalidRequest without a token; errors: those of WritePaths() and
+// WriteNorms().
+Result<Profile> LearnProfile(const RecordedRouting& routing, const ModelId& model,
+                             const ProfileFiles& where);
+
+// Errors: kIo. REQUIRES: the norms keep their windows, of which the shard has as many.
+Status WriteProfileShard(const std::string& path, const ShardInfo& shard,
+                         const RecordedRouting& routing);
+// The routing of the run over the whole text, and its norms, to the bit. Errors: kInvalidFile, kIo.
+// REQUIRES: the shards are those of FindShards(), of profile.
+Result<RecordedRouting> MergeProfile(std::span<const FoundShard> shards);
+
+}  // namespace moestro

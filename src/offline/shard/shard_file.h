@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+// What a shard leaves for `moestro merge`: which part of which run it is, then what its command
+// keeps of it. docs/shards.md describes every byte.
+//
+// Thread rule: none, calls share nothing but the file system.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/binary_file.h"
+#include "base/result.h"
+#include "offline/shard/shard.h"
+
+namespace moestro {
+
+// The command whose run was shared out. Files have these numbers.
+enum class ShardOf : uint32_t { kEval = 1, kImatrix = 2, kProfile = 3, kTrace = 4 };
+std::string_view CommandOf(ShardOf command);
+
+struct ShardRequest {
+  ShardOf command = ShardOf::kEval;
+  Shard shard = {};
+};
+
+struct ShardInfo {
+  ShardOf command = ShardOf::kEval;
+  Shard shard = {};
+  std::string model = {};    // its name, for messages and for what is merged
+  uint64_t fingerprint = 0;  // of the model's header
+  uint64_t weights = 0;      // model/weights_id.h; 0: not known
+  uint64_t text_hash = 0;    // of the tokens of all windows
+  uint64_t windows = 0;      // of the whole text, at least one
+  std::string settings = {};
+
+  WindowRange range() const { return WindowsOf(shard, windows); }
+  bool operator==(const ShardInfo&) const = default;
+};
+
+// A new file that waits for `payload_bytes` of payload and BinaryWriter::Finish(). A shard without
+// windows has no payload. Errors: those of BinaryWriter::Create().
+Result<BinaryWriter> BeginShard(const std::string& path, const ShardInfo& info,
+                                uint64_t payload_bytes);
+// The same with all of it. Errors: kIo.
+Status WriteShard(const std::string& path, const ShardInfo& info, std::string_view payload);
+
+struct FoundShard {
+  std::string path;
+  ShardInfo info = {};
+  uint64_t payload_begin = 0;
+  uint64_t payload_bytes = 0;
+};
+
+// All shards of one run, the first one first. Nothing in the files is trusted, and each is checked
+// to its last byte. kInvalidRequest, naming the files: one is there twice or missing, or is of
+// another command, model, text, number of shards or of other settings than the first of `paths`.
+// kInvalidFile: no shard, cut short or damaged; kUnsupported; kIo. REQUIRES: paths is not empty.
+Result<std::vector<FoundShard>> FindShards(std::span<const std::string> paths);
+
+// Reads a payload front to back.
+class ShardPayload {
+ public:
+  // kIo; kInvalidFile: it is not the file that was found.
+  static Result<ShardPayload> Open(const FoundShard& found);
+
+  const std::string& path() const { return file_.path(); }
+  uint64_t left() const { return end_ - at_; }
+  // The next bytes. kInvalidFile: there are not so many.
+  Result<std::string> Take(uint64_t bytes);
+  template <class T>
+  Result<T> TakeNumber() {
+    TRY(const std::string bytes, Take(sizeof(T)));
+    return Decoder(bytes).Take<T>();
+  }
+  // A window of the file at a time.
+  template <class T>
+  Status TakeNumbers(std::span<T> numbers) {
+    constexpr size_t kAtOnce = kFileWindow / sizeof(T);
+    while (!numbers.empty()) {
+      const auto now = numbers.first(std::min(numbers.size(), kAtOnce));
+      TRY(const std::string bytes, Take(now.size_bytes()));
+      std::memcpy(now.data(), bytes.data(), bytes.size());
+      numbers = numbers.subspan(now.size());
+    }
+    return {};
+  }
+  Status CheckEnd() const;  // kInvalidFile: something is left
+  std::unexpected<Error> Damaged(std::string_view what) const { return file_.Damaged(what); }
+
+ private:
+  ShardPayload(InputFile file, uint64_t at, uint64_t end)
+      : file_(std::move(file)), at_(at), end_(end) {}
+
+  InputFile file_;
+  uint64_t at_;
+  uint64_t end_;
+};
+
+// The payload and the checksum as a file of another format (InputFile::Rest()). Errors: as above.
+Result<InputFile> OpenPayloadAs(const FoundShard& found, const FileFormat& format);
+
+}  // namespace moestro
