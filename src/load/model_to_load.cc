@@ -97,4 +97,10 @@ Result<uint64_t> ModelToLoad::PositionBytes(KvType type) const {
   return id_.shape.n_layer * KvBytes(type, cell / 32 * 32);
 }
 
+Status ModelToLoad::CheckDecodesAlone(std::string_view what) const {
+  if (!native_ || !native_->spec.encoder) return {};
+  return Fail(Errc::kUnsupported, "{}: {} takes no models with an encoder; 'moestro run' does",
+              gguf().paths().front(), what);
+}
+
 }  // namespace moestro

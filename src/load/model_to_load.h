@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "core/kv_type.h"
@@ -34,6 +35,8 @@ class ModelToLoad {
   ModelFile TakeNative() && { return *std::move(native_); }
   GgufFile TakeHosted() && { return *std::move(hosted_); }
 
+  // kUnsupported: the model has an encoder, whose sources `what` knows nothing of.
+  Status CheckDecodesAlone(std::string_view what) const;
   // Facts that are known before an engine is open. The shape of a hosted model is that of the
   // metadata, which also counts layers without experts.
   const ModelId& id() const { return id_; }

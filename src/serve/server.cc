@@ -349,6 +349,7 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
   ServiceNotice notice(ServiceNotice::AddressOfEnvironment());
   notice.Send(Format("STATUS=reads the header of {}", Printable(options.model, 4096)));
   TRY(ModelToLoad file, ModelToLoad::Open(options.model, options.engine.engine));
+  TRY_STATUS(file.CheckDecodesAlone("a server"));
   TRY(const Vocab vocab, Vocab::Load(file.gguf()));
   TRY(const std::unique_ptr<GrammarChecker> grammars, StartGrammars(options, vocab, file));
   TRY(const std::string chat_template, ChosenTemplate(options.chat_template, vocab));

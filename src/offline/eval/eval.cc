@@ -70,6 +70,7 @@ Result<Evaluation> Evaluation::Prepare(EvalRequest request) {
     TRY(scratch, ScratchFolder(request.scratch, request.text.paths.front()));
   }
   TRY(ModelToLoad model, ModelToLoad::Open(request.model, request.engine.engine));
+  TRY_STATUS(model.CheckDecodesAlone("an evaluation"));
   TRY(EvalText text, ReadEvalText(TextModel::Of(model), request.text, request.engine));
   Evaluation evaluation(std::move(request), model.id(), std::move(text));
   evaluation.scratch_ = std::move(scratch);

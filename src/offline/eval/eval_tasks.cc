@@ -207,6 +207,7 @@ Result<ItemOutcome> Ask(const TaskRequest& request, Engine& engine, Sequence& se
 Result<TaskRun> RunItems(const TaskRequest& request, EngineOptions options, const Vocab& vocab,
                          const Questions& questions, const std::vector<size_t>& items) {
   TRY(ModelToLoad model, ModelToLoad::Open(request.model, options.engine));
+  TRY_STATUS(model.CheckDecodesAlone("an evaluation"));
   options.caller_bytes += uint64_t{model.n_vocab()} * sizeof(float);
   for (const size_t item : items) {
     // In a list that grows by doubling.

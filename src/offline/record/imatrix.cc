@@ -98,6 +98,11 @@ Result<ImatrixRun> RunOnTexts(const ImatrixOptions& options, ModelFile model,
 
 Result<ImatrixReport> MakeImatrix(const ImatrixOptions& options) {
   TRY(ModelFile model, ModelFile::Open(options.model));
+  if (model.spec.encoder) {
+    return Fail(Errc::kUnsupported,
+                "{}: importances of models with an encoder are not counted; quantize without them",
+                options.model);
+  }
   TRY_STATUS(CheckIsNotFitted(model.weights.fit, options.model, "measure"));
   TRY_STATUS(CheckIsNoInput(options.path, model.gguf.paths()));
   TRY_STATUS(CheckMayWrite(options.path, true));

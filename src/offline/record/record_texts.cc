@@ -74,6 +74,7 @@ TraceInfo InfoOf(const RecordOptions& options, const Engine& engine, uint32_t li
 
 Result<std::optional<ShardInfo>> RecordTexts(const RecordOptions& options, const OpenSink& open) {
   TRY(ModelToLoad model, ModelToLoad::Open(options.model, options.engine.engine));
+  TRY_STATUS(model.CheckDecodesAlone("a recording"));
   const MoeShape shape = model.id().shape;
   TRY(const RecordedParts read, ReadTexts(options, model));
   if (read.shard && read.parts.empty()) return read.shard;
