@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "offline/convert/switch_config.h"
 
-#include <cmath>
 #include <optional>
 #include <string_view>
-#include <utility>
 
 #include "base/format.h"
 #include "base/printable.h"
