@@ -29,14 +29,26 @@ MatrixShape ShapeOf(const CopyForm& form, size_t m) {
 
 constexpr uint64_t kSpare = 1;
 
+uint64_t SlotBytes(const CopyForm& form) {
+  uint64_t bytes = 0;
+  for (size_t m = 0; m < kMatrices; ++m) {
+    if (form.has(m)) bytes += ShapeOf(form, m).bytes();
+  }
+  return bytes;
+}
+
+uint64_t PiecesOf(uint64_t slots, uint64_t of_piece) {
+  return slots / of_piece + (slots % of_piece > 0 ? 1 : 0);
+}
+
 }  // namespace
 
-uint64_t DevicePools::MostSlots(const ComputeDevice& device, const CopyForm& form) {
+uint64_t DevicePools::SlotsOfPiece(const ComputeDevice& device, const CopyForm& form) {
   const uint64_t most_bytes =
       ggml_backend_buft_get_max_size(ggml_backend_get_default_buffer_type(device.backend()));
   // Kernels count a tensor's blocks with 31 bits.
   constexpr auto kBlocks = static_cast<uint64_t>(std::numeric_limits<int32_t>::max());
-  uint64_t most = std::numeric_limits<uint64_t>::max();
+  uint64_t most = kOnePiece;
   for (size_t m = 0; m < kMatrices; ++m) {
     if (!form.has(m)) continue;
     const MatrixShape shape = ShapeOf(form, m);
@@ -46,41 +58,68 @@ uint64_t DevicePools::MostSlots(const ComputeDevice& device, const CopyForm& for
   return most > kSpare ? most - kSpare : 0;
 }
 
-uint64_t DevicePools::BytesFor(const CopyForm& form, uint64_t slots) {
-  uint64_t bytes = 0;
+uint64_t DevicePools::BytesFor(const CopyForm& form, uint64_t slots, uint64_t of_piece) {
+  return slots > 0 ? (slots + kSpare * PiecesOf(slots, of_piece)) * SlotBytes(form) : 0;
+}
+
+uint64_t DevicePools::SlotsIn(uint64_t bytes, const CopyForm& form, uint64_t of_piece) {
+  const uint64_t one = SlotBytes(form);
+  if (one == 0 || of_piece == 0) return 0;
+  const uint64_t all = bytes / one;  // with spare ones
+  const uint64_t most = of_piece == kOnePiece ? of_piece : of_piece + kSpare;
+  return all - std::min(all, kSpare * PiecesOf(all, most));
+}
+
+Result<DevicePools::Piece> DevicePools::AllocatePiece(const ComputeDevice& device,
+                                                      const CopyForm& form, uint64_t slots) {
+  ggml_backend_buffer_type_t type = ggml_backend_get_default_buffer_type(device.backend());
+  Piece tensors{};
   for (size_t m = 0; m < kMatrices; ++m) {
-    if (form.has(m)) bytes += (slots + kSpare) * ShapeOf(form, m).bytes();
+    if (!form.has(m)) continue;
+    const MatrixShape shape = ShapeOf(form, m);
+    const ggml_init_params params{
+        .mem_size = 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true};
+    contexts_.emplace_back(ggml_init(params));
+    ggml_context* context = contexts_.back().get();
+    tensors[m] = ggml_new_tensor_3d(context, shape.type, shape.n_in, shape.n_out,
+                                    static_cast<int64_t>(slots + kSpare));
+    Result<BufferPtr> buffer = AllocateTensors(context, type);
+    if (!buffer && buffer.error().code == Errc::kNoMemory) {
+      return Fail(Errc::kNoMemory, "the device {} has no {} for expert slots", device.info().name,
+                  FormatBytes(ggml_nbytes(tensors[m])));
+    }
+    TRY(buffers_.emplace_back(), std::move(buffer));
+    ggml_backend_buffer_set_usage(buffers_.back().get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    TRY_STATUS(ClearBuffer(buffers_.back().get()));
   }
-  return slots > 0 ? bytes : 0;
+  return tensors;
 }
 
 Result<DevicePools> DevicePools::Allocate(const ComputeDevice& device,
                                           std::span<const CopyForm> forms,
-                                          std::span<const uint64_t> slots) {
+                                          std::span<const Size> sizes) {
   DevicePools pools;
-  ggml_backend_buffer_type_t type = ggml_backend_get_default_buffer_type(device.backend());
   for (size_t f = 0; f < forms.size(); ++f) {
-    std::array<ggml_tensor*, kMatrices>& tensors = pools.tensors_.emplace_back();
-    for (size_t m = 0; m < kMatrices && slots[f] > 0; ++m) {
-      if (!forms[f].has(m)) continue;
-      const MatrixShape shape = ShapeOf(forms[f], m);
-      const ggml_init_params params{
-          .mem_size = 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true};
-      pools.contexts_.emplace_back(ggml_init(params));
-      ggml_context* context = pools.contexts_.back().get();
-      tensors[m] = ggml_new_tensor_3d(context, shape.type, shape.n_in, shape.n_out,
-                                      static_cast<int64_t>(slots[f] + kSpare));
-      Result<BufferPtr> buffer = AllocateTensors(context, type);
-      if (!buffer && buffer.error().code == Errc::kNoMemory) {
-        return Fail(Errc::kNoMemory, "the device {} has no {} for expert slots", device.info().name,
-                    FormatBytes(ggml_nbytes(tensors[m])));
-      }
-      TRY(pools.buffers_.emplace_back(), std::move(buffer));
-      ggml_backend_buffer_set_usage(pools.buffers_.back().get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-      TRY_STATUS(ClearBuffer(pools.buffers_.back().get()));
+    Form& its = pools.forms_.emplace_back(Form{.of_piece = sizes[f].of_piece, .pieces = {}});
+    for (uint64_t left = sizes[f].slots; left > 0;) {
+      const uint64_t slots = std::min(left, its.of_piece);
+      TRY(const Piece piece, pools.AllocatePiece(device, forms[f], slots));
+      its.pieces.push_back(piece);
+      left -= slots;
     }
   }
   return pools;
+}
+
+size_t DevicePools::most_pieces() const {
+  size_t most = 0;
+  for (const Form& form : forms_) most = std::max(most, form.pieces.size());
+  return most;
+}
+
+DevicePools::Place DevicePools::Find(uint32_t form, SlotId slot) const {
+  const uint64_t of_piece = forms_[form].of_piece;
+  return {.piece = slot.value / of_piece, .slot = static_cast<uint32_t>(slot.value % of_piece)};
 }
 
 }  // namespace moestro

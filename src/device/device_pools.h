@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Slots for experts in a device's memory: for each form three tensors [n_in, n_out, slots], so that
-// ggml's product by expert (mul_mat_id) takes slots for experts. Cleared at the start, with one
-// slot to spare: kernels read past the end of a row.
+// ggml's product by expert (mul_mat_id) takes slots for experts. A device limits the size of a
+// tensor, so a form may have several pieces of three tensors each; slots are numbered through.
+// Cleared at the start, with one slot to spare in each piece: kernels read past the end of a row.
 //
 // Thread rule: any thread may fill slots that no launch reads.
 #pragma once
@@ -12,6 +13,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -25,24 +27,50 @@ namespace moestro {
 
 class DevicePools {
  public:
-  // The most slots of a form that one tensor may hold there.
-  static uint64_t MostSlots(const ComputeDevice& device, const CopyForm& form);
-  static uint64_t BytesFor(const CopyForm& form, uint64_t slots);
-  // kNoMemory if the device refuses, kDevice. slots: by form; 0: none of that form.
-  static Result<DevicePools> Allocate(const ComputeDevice& device, std::span<const CopyForm> forms,
-                                      std::span<const uint64_t> slots);
+  static constexpr uint64_t kOnePiece = std::numeric_limits<uint64_t>::max();
+  // The most slots of a form that a piece may hold there.
+  static uint64_t SlotsOfPiece(const ComputeDevice& device, const CopyForm& form);
+  static uint64_t BytesFor(const CopyForm& form, uint64_t slots, uint64_t of_piece = kOnePiece);
+  // The most slots that take no more than `bytes`.
+  static uint64_t SlotsIn(uint64_t bytes, const CopyForm& form, uint64_t of_piece);
 
-  // [n_in, n_out, slots + 1]; null for a form without slots.
-  ggml_tensor* tensor(uint32_t form, Matrix matrix) const {
-    return tensors_[form][static_cast<size_t>(matrix)];
+  // By form. slots: 0: none of that form; of_piece: at most SlotsOfPiece().
+  struct Size {
+    uint64_t slots = 0;
+    uint64_t of_piece = kOnePiece;
+  };
+  // kNoMemory if the device refuses, kDevice.
+  static Result<DevicePools> Allocate(const ComputeDevice& device, std::span<const CopyForm> forms,
+                                      std::span<const Size> sizes);
+
+  // Three tensors [n_in, n_out, its slots + 1]; null: experts of the form lack the matrix.
+  using Piece = std::array<ggml_tensor*, kMatrices>;
+  // The most pieces of a form.
+  size_t most_pieces() const;
+  // Where a slot is.
+  struct Place {
+    size_t piece;
+    uint32_t slot;  // within it
+  };
+  Place Find(uint32_t form, SlotId slot) const;
+  // null for a form without slots.
+  ggml_tensor* tensor(uint32_t form, size_t piece, Matrix matrix) const {
+    const std::vector<Piece>& pieces = forms_[form].pieces;
+    return pieces.empty() ? nullptr : pieces[piece][static_cast<size_t>(matrix)];
   }
   // Bytes of a slot in it, contiguous.
   static size_t SliceBytes(const ggml_tensor* tensor) { return tensor->nb[2]; }
 
  private:
+  struct Form {
+    uint64_t of_piece = kOnePiece;
+    std::vector<Piece> pieces;
+  };
+  Result<Piece> AllocatePiece(const ComputeDevice& device, const CopyForm& form, uint64_t slots);
+
   std::vector<ggml_context_ptr> contexts_;
   std::vector<BufferPtr> buffers_;
-  std::vector<std::array<ggml_tensor*, kMatrices>> tensors_;  // by form
+  std::vector<Form> forms_;
 };
 
 }  // namespace moestro

@@ -91,13 +91,14 @@ Result<Subject> SubjectOf(const std::string& path) {
 }
 
 // By form: of the first so many as a part of what is free holds.
-Result<std::vector<uint64_t>> SlotsFor(const Subject& subject, const ComputeDevice& device) {
+Result<std::vector<DevicePools::Size>> SlotsFor(const Subject& subject,
+                                                const ComputeDevice& device) {
   TRY(const uint64_t available, device.FreeMemory());
   const uint64_t room = available / 4 / std::max<uint64_t>(subject.bytes(), 1);
-  std::vector<uint64_t> slots(subject.catalog.forms.size());
-  slots[0] = std::min(std::clamp<uint64_t>(room, 1, kMostSlots),
-                      DevicePools::MostSlots(device, subject.catalog.forms[0]));
-  return slots;
+  std::vector<DevicePools::Size> sizes(subject.catalog.forms.size());
+  sizes[0].slots = std::min(std::clamp<uint64_t>(room, 1, kMostSlots),
+                            DevicePools::SlotsOfPiece(device, subject.catalog.forms[0]));
+  return sizes;
 }
 
 }  // namespace
@@ -128,8 +129,8 @@ Result<DeviceProfile> ProfileDevice(const DeviceInfo& info, const ProfileRequest
   if (!subject.paths.empty()) {
     TRY(reader, OpenReader({}, subject.paths));
   }
-  TRY(const std::vector<uint64_t> slots, SlotsFor(subject, device));
-  TRY(DevicePools pools, DevicePools::Allocate(device, catalog.forms, slots));
+  TRY(const std::vector<DevicePools::Size> sizes, SlotsFor(subject, device));
+  TRY(DevicePools pools, DevicePools::Allocate(device, catalog.forms, sizes));
   DeviceExperts experts(
       std::make_unique<DeviceLauncher>(device, catalog.forms,
                                        DeviceLauncher::Weights{.pools = std::move(pools)}, shape),
@@ -143,7 +144,7 @@ Result<DeviceProfile> ProfileDevice(const DeviceInfo& info, const ProfileRequest
                      .bytes = subject.bytes(),
                      .kernels = kernels[0],
                      .activation = subject.activation,
-                     .slots = static_cast<uint32_t>(slots[0]),
+                     .slots = static_cast<uint32_t>(sizes[0].slots),
                      .memory = pinned.value_or(HostMemorySource())});
   DeviceProfile profile{.latency = {}, .from_pinned = pinned.has_value()};
   for (const uint32_t rows : DeviceProbe::kRowsToTry) {

@@ -18,9 +18,18 @@ constexpr uint64_t kLeastVramMargin = 256 * kMiB;
 // What experts on their way from the disk to devices may take in memory, if they are small.
 constexpr uint64_t kStagingBytes = 32 * kMiB;
 
+// By form, the most slots that a piece of the pool may hold there.
+std::vector<uint64_t> SlotsOfPieces(const ExpertCatalog& catalog, const ComputeDevice& device) {
+  std::vector<uint64_t> most;
+  for (const CopyForm& form : catalog.forms) {
+    most.push_back(DevicePools::SlotsOfPiece(device, form));
+  }
+  return most;
+}
+
 // A device's budget over forms, in proportion to the bytes of their experts.
 std::vector<uint64_t> SplitSlots(const ExpertCatalog& catalog, const std::vector<bool>& computes,
-                                 const ComputeDevice& device, uint64_t bytes) {
+                                 std::span<const uint64_t> of_piece, uint64_t bytes) {
   std::vector<uint64_t> experts(catalog.forms.size());
   for (const ExpertCatalog::Layer& layer : catalog.layers) {
     for (const std::vector<ExpertCopy>& copies : layer.experts) {
@@ -29,17 +38,15 @@ std::vector<uint64_t> SplitSlots(const ExpertCatalog& catalog, const std::vector
   }
   uint64_t all = 0;
   for (size_t f = 0; f < experts.size(); ++f) {
-    if (computes[f]) all += DevicePools::BytesFor(catalog.forms[f], experts[f]);
+    if (computes[f]) all += DevicePools::BytesFor(catalog.forms[f], experts[f], of_piece[f]);
   }
   std::vector<uint64_t> slots(experts.size());
   for (size_t f = 0; f < experts.size(); ++f) {
     if (!computes[f]) continue;
-    const uint64_t one = DevicePools::BytesFor(catalog.forms[f], 1) / 2;  // the spare one aside
-    const double share = static_cast<double>(DevicePools::BytesFor(catalog.forms[f], experts[f])) /
-                         static_cast<double>(all);
+    const uint64_t form = DevicePools::BytesFor(catalog.forms[f], experts[f], of_piece[f]);
+    const double share = static_cast<double>(form) / static_cast<double>(all);
     const auto its = static_cast<uint64_t>(static_cast<double>(bytes) * share);
-    slots[f] = std::min({experts[f], its / one > 0 ? its / one - 1 : 0,
-                         DevicePools::MostSlots(device, catalog.forms[f])});
+    slots[f] = std::min(experts[f], DevicePools::SlotsIn(its, catalog.forms[f], of_piece[f]));
   }
   return slots;
 }
@@ -133,15 +140,18 @@ Status DevicePart::AllocateSlotsOn(size_t index, bool has_dense) {
   const bool has_faults = faulty.empty() || faulty == its.plan.info.name;
   DeviceFaults faults = has_faults ? opened_.options.device.faults : DeviceFaults{};
   TRY(DeviceBiases biases, LoadBiasesOn(*its.here, opened_.model));
+  const std::vector<uint64_t> of_piece = SlotsOfPieces(opened_.catalog, *its.here);
   uint64_t bytes = its.vram - std::min(its.vram, its.plan.bytes);
   for (;; bytes = work + (bytes - work) / 2) {
-    its.slots = SplitSlots(opened_.catalog, its.computes, *its.here, bytes - std::min(bytes, work));
+    its.slots = SplitSlots(opened_.catalog, its.computes, of_piece, bytes - std::min(bytes, work));
     if (std::ranges::none_of(its.slots, [](uint64_t n) { return n > 0; })) {
       return Fail(Errc::kInvalidRequest,
                   "{} on {} hold no expert beside the {} that computing them takes; raise --vram",
                   FormatBytes(bytes), its.plan.info.name, FormatBytes(work));
     }
-    Result<DevicePools> pools = DevicePools::Allocate(*its.here, opened_.catalog.forms, its.slots);
+    std::vector<DevicePools::Size> sizes;
+    for (size_t f = 0; f < of_piece.size(); ++f) sizes.push_back({its.slots[f], of_piece[f]});
+    Result<DevicePools> pools = DevicePools::Allocate(*its.here, opened_.catalog.forms, sizes);
     if (!pools) {
       if (pools.error().code != Errc::kNoMemory) return std::unexpected(pools.error());
       LogWarning("{}; trying half of it", pools.error().message);
@@ -162,7 +172,7 @@ Status DevicePart::AllocateSlotsOn(size_t index, bool has_dense) {
   its.plan.bytes += work;
   for (size_t f = 0; f < its.slots.size(); ++f) {
     its.plan.slots += its.slots[f];
-    its.plan.bytes += DevicePools::BytesFor(opened_.catalog.forms[f], its.slots[f]);
+    its.plan.bytes += DevicePools::BytesFor(opened_.catalog.forms[f], its.slots[f], of_piece[f]);
   }
   return {};
 }

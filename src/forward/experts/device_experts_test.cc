@@ -51,12 +51,12 @@ class DeviceExpertsTest : public ::testing::Test {
                                      .has = has_};
     shape_.bias_bytes = DeviceBiases::BytesFor(*device_, biases);
     ASSERT_TRUE(DeviceLauncher::Supports(*device_, catalog_.forms[0], shape_));
-    const uint64_t slots[] = {kExperts};
+    const DevicePools::Size sizes[] = {{.slots = kExperts, .of_piece = of_piece_}};
     experts_ = std::make_unique<DeviceExperts>(
         std::make_unique<DeviceLauncher>(
             *device_, catalog_.forms,
             DeviceLauncher::Weights{
-                .pools = *DevicePools::Allocate(*device_, catalog_.forms, slots),
+                .pools = *DevicePools::Allocate(*device_, catalog_.forms, sizes),
                 .biases = *DeviceBiases::Load(*device_, biases, Values)},
             shape_),
         catalog_);
@@ -118,6 +118,7 @@ class DeviceExpertsTest : public ::testing::Test {
   std::optional<ComputeDevice> device_;
   LaunchShape shape_{.n_embd = kDeviceWidth, .n_ff = kDeviceWidth};
   std::vector<std::array<bool, kMatrices>> has_;
+  uint64_t of_piece_ = DevicePools::kOnePiece;
   std::unique_ptr<DeviceExperts> experts_;
 };
 
@@ -125,6 +126,35 @@ TEST_F(DeviceExpertsTest, ComputesExpertsByTheirSlots) {
   ASSERT_NO_FATAL_FAILURE(Create());
   EXPECT_EQ(shape_.bias_bytes, 0U);
   for (const uint32_t rows : {1U, 3U}) ExpectResults(ExpertLayerId{0}, rows);
+}
+
+// Experts 1 and 2 are in slots 2 and 1: the same piece of three slots, different pieces of two.
+TEST_F(DeviceExpertsTest, SlotsMayBeInSeveralPieces) {
+  has_ = {{true, true, true}, {false, false, true}};
+  for (const uint64_t of_piece : {1U, 2U, 3U}) {
+    of_piece_ = of_piece;
+    ASSERT_NO_FATAL_FAILURE(Create());
+    for (const uint32_t rows : {1U, 3U}) {
+      ExpectResults(ExpertLayerId{0}, rows);
+      ExpectResults(ExpertLayerId{1}, rows);
+    }
+  }
+}
+
+TEST_F(DeviceExpertsTest, BytesOfPiecesHoldTheirSlots) {
+  const CopyForm& form = catalog_.forms[0];
+  const uint64_t one = DevicePools::BytesFor(form, 1) / 2;
+  EXPECT_EQ(DevicePools::BytesFor(form, 0, 3), 0U);
+  EXPECT_EQ(DevicePools::BytesFor(form, 3, 3), 4 * one);
+  EXPECT_EQ(DevicePools::BytesFor(form, 4, 3), 6 * one);
+  EXPECT_EQ(DevicePools::SlotsIn(7 * one - 1, form, DevicePools::kOnePiece), 5U);
+  for (const uint64_t of_piece : {uint64_t{1}, uint64_t{3}, DevicePools::kOnePiece}) {
+    for (uint64_t n = 0; n < 20; ++n) {
+      const uint64_t slots = DevicePools::SlotsIn(n * one, form, of_piece);
+      EXPECT_LE(DevicePools::BytesFor(form, slots, of_piece), n * one) << n;
+      EXPECT_GT(DevicePools::BytesFor(form, slots + 1, of_piece), n * one) << n;
+    }
+  }
 }
 
 TEST_F(DeviceExpertsTest, AddsTheBiasesOfExpertsWhateverTheirSlots) {

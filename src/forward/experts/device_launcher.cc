@@ -4,6 +4,7 @@
 #include <ggml-backend.h>
 #include <ggml.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -19,8 +20,10 @@
 namespace moestro {
 namespace {
 
-constexpr size_t kNodes = 32;
+constexpr size_t kNodes = 32;         // of a piece
 constexpr size_t kCombineNodes = 16;  // and some for each of K
+
+// Of one pair, to ask what a device computes.
 struct LaunchInputs {
   ggml_tensor* x;
   PairIds ids;
@@ -35,9 +38,6 @@ struct LaunchInputs {
     ggml_set_input(x);
   }
 };
-
-// The place of the next list of numbers in a tensor, aligned for every device.
-size_t Aligned(size_t numbers) { return AlignUp(numbers, 64); }
 
 }  // namespace
 
@@ -91,7 +91,8 @@ DeviceLauncher::DeviceLauncher(const ComputeDevice& device, std::span<const Copy
       spoils_results_(spoils_results),
       combine_(device.backend(), kCombineNodes + 3 * size_t{shape.n_used}) {
   for (Flight& flight : flights_) {
-    flight.arena = std::make_unique<GraphArena>(device.backend(), kNodes);
+    flight.arena = std::make_unique<GraphArena>(
+        device.backend(), kNodes * std::max<size_t>(weights_.pools.most_pieces(), 1));
   }
 }
 
@@ -117,45 +118,66 @@ void DeviceLauncher::BeginThere(const LayerPlan& plan, const StepBuffers& rows) 
 }
 
 uint64_t DeviceLauncher::BytesOf(uint32_t form, Matrix matrix) const {
-  const ggml_tensor* tensor = weights_.pools.tensor(form, matrix);
+  const ggml_tensor* tensor = weights_.pools.tensor(form, 0, matrix);
   return tensor == nullptr ? 0 : DevicePools::SliceBytes(tensor);
 }
 
 Status DeviceLauncher::Write(const Target& to, std::span<const std::byte> bytes) {
-  ggml_tensor* tensor = weights_.pools.tensor(to.form, to.matrix);
-  return CopyTo(tensor, to.slot.value * DevicePools::SliceBytes(tensor) + to.offset, bytes);
+  const DevicePools::Place place = weights_.pools.Find(to.form, to.slot);
+  ggml_tensor* tensor = weights_.pools.tensor(to.form, place.piece, to.matrix);
+  return CopyTo(tensor, place.slot * DevicePools::SliceBytes(tensor) + to.offset, bytes);
 }
 
 Status DeviceLauncher::Read(const Target& from, std::span<std::byte> bytes) const {
-  const ggml_tensor* tensor = weights_.pools.tensor(from.form, from.matrix);
-  return CopyFrom(tensor, from.slot.value * DevicePools::SliceBytes(tensor) + from.offset, bytes);
+  const DevicePools::Place place = weights_.pools.Find(from.form, from.slot);
+  const ggml_tensor* tensor = weights_.pools.tensor(from.form, place.piece, from.matrix);
+  return CopyFrom(tensor, place.slot * DevicePools::SliceBytes(tensor) + from.offset, bytes);
 }
 
-ExpertTensors DeviceLauncher::tensors(uint32_t form) const {
+ExpertTensors DeviceLauncher::tensors(uint32_t form, size_t piece) const {
   const DevicePools& pools = weights_.pools;
-  return {.matrix = {pools.tensor(form, Matrix::kGate), pools.tensor(form, Matrix::kUp),
-                     pools.tensor(form, Matrix::kDown)},
-          .bias = weights_.biases.of(plan_->layer),
-          .activation = shape_.activation,
-          .is_exact = shape_.is_exact};
+  return {
+      .matrix = {pools.tensor(form, piece, Matrix::kGate), pools.tensor(form, piece, Matrix::kUp),
+                 pools.tensor(form, piece, Matrix::kDown)},
+      .bias = weights_.biases.of(plan_->layer),
+      .activation = shape_.activation,
+      .is_exact = shape_.is_exact};
 }
 
 Status DeviceLauncher::Launch(uint32_t form, std::span<const Pair> pairs) {
   CHECK(form < n_forms_ && pairs.size() <= shape_.most_pairs);
   Flight& flight = flights_[next_flight_++ % kFlights];
   TRY_STATUS(Collect(flight));
-  slots_.clear();
-  experts_.clear();
-  for (const Pair& pair : pairs) {
-    slots_.push_back(static_cast<int32_t>(pair.slot.value));
-    experts_.push_back(pair.expert.value);
-  }
-  return there_ != nullptr ? LaunchThere(flight, form, pairs) : LaunchHere(flight, form, pairs);
+  lists_.Assign(weights_.pools, form, pairs);
+  return there_ != nullptr ? LaunchThere(flight, form) : LaunchHere(flight, form);
 }
 
-// Stage: one launch with rows in memory: x [pairs][n_embd] and slots [pairs] -> y [pairs][n_embd]
-// on the device.
-Status DeviceLauncher::LaunchHere(Flight& flight, uint32_t form, std::span<const Pair> pairs) {
+// Stage: graph, x [pairs][n_embd] ([1][n_embd] for one row) -> y [pairs][n_embd], part by part.
+void DeviceLauncher::AddParts(Flight& flight, uint32_t form, ggml_tensor* x,
+                              ggml_tensor* numbers) const {
+  ggml_context* context = flight.arena->context();
+  const bool is_one_row = plan_->n_rows == 1;
+  for (const PairLists::Part& part : lists_.parts()) {
+    const auto n = static_cast<int64_t>(part.n);
+    const auto list = [&](size_t at) {
+      const size_t offset = at * sizeof(int32_t);
+      return is_one_row ? ggml_view_2d(context, numbers, n, 1, numbers->nb[1], offset)
+                        : ggml_view_2d(context, numbers, 1, n, sizeof(int32_t), offset);
+    };
+    ggml_tensor* its_x = x;
+    if (!is_one_row && lists_.parts().size() > 1) {
+      its_x = ggml_view_3d(context, x, x->ne[0], 1, n, x->nb[1], x->nb[2], part.first * x->nb[2]);
+    }
+    flight.y.push_back(
+        AddProducts(context, flight.arena->graph(), tensors(form, part.piece), its_x,
+                    {.slots = list(part.slots_at), .experts = list(part.experts_at)}));
+  }
+}
+
+// Stage: one launch with rows in memory: x [pairs][n_embd] and numbers -> y [pairs][n_embd] on the
+// device.
+Status DeviceLauncher::LaunchHere(Flight& flight, uint32_t form) {
+  const std::span<const Pair> pairs = lists_.pairs();
   const bool is_one_row = plan_->n_rows == 1;
   const size_t width = shape_.n_embd;
   flight.pairs.clear();
@@ -167,18 +189,19 @@ Status DeviceLauncher::LaunchHere(Flight& flight, uint32_t form, std::span<const
     std::memcpy(x_.data() + i * width, ffn_in_ + pairs[i].row * width, width * sizeof(float));
   }
   ggml_context* context = flight.arena->Begin();
-  // Stage: graph, x [pairs][n_embd] -> y [pairs][n_embd].
-  const LaunchInputs in(context, shape_.n_embd, static_cast<int64_t>(pairs.size()), is_one_row);
-  const ExpertTensors experts = tensors(form);
-  ggml_tensor* y = AddProducts(context, flight.arena->graph(), experts, in.x, in.ids);
-  ggml_set_output(y);
+  ggml_tensor* numbers =
+      ggml_new_tensor_1d(context, GGML_TYPE_I32, static_cast<int64_t>(lists_.numbers().size()));
+  ggml_tensor* x = ggml_new_tensor_3d(context, GGML_TYPE_F32, shape_.n_embd, 1,
+                                      is_one_row ? 1 : static_cast<int64_t>(pairs.size()));
+  ggml_set_input(numbers);
+  ggml_set_input(x);
+  AddParts(flight, form, x, numbers);
+  const std::vector<ggml_tensor*> y = std::exchange(flight.y, {});
+  for (ggml_tensor* its : y) ggml_set_output(its);
   TRY_STATUS(PlaceOn(device_, *flight.arena));
-  // Stage: send x, slots and experts, then launch.
-  TRY_STATUS(CopyTo(in.x, 0, std::as_bytes(std::span(x_))));
-  TRY_STATUS(CopyTo(in.ids.slots, 0, std::as_bytes(std::span(slots_))));
-  if (experts.has_bias()) {
-    TRY_STATUS(CopyTo(in.ids.experts, 0, std::as_bytes(std::span(experts_))));
-  }
+  // Stage: send x and the numbers, then launch.
+  TRY_STATUS(CopyTo(x, 0, std::as_bytes(std::span(x_))));
+  TRY_STATUS(CopyTo(numbers, 0, std::as_bytes(lists_.numbers())));
   TRY_STATUS(flight.arena->Launch());
   flight.y = y;
   return {};
@@ -186,13 +209,18 @@ Status DeviceLauncher::LaunchHere(Flight& flight, uint32_t form, std::span<const
 
 // Stage: waits for a launch and copies y [pairs][n_embd] to results [pair][n_embd].
 Status DeviceLauncher::Collect(Flight& flight) {
-  ggml_tensor* y = std::exchange(flight.y, nullptr);
-  if (y == nullptr) return {};
+  const std::vector<ggml_tensor*> y = std::exchange(flight.y, {});
+  if (y.empty()) return {};
   TRY_STATUS(device_.Finish());
   if (there_ != nullptr) return {};  // the results stay on the device
   const size_t width = shape_.n_embd;
   x_.resize(flight.pairs.size() * width);
-  TRY_STATUS(CopyFrom(y, 0, std::as_writable_bytes(std::span(x_))));
+  std::span<float> to(x_);
+  for (const ggml_tensor* its : y) {
+    const auto n = static_cast<size_t>(ggml_nelements(its));
+    TRY_STATUS(CopyFrom(its, 0, std::as_writable_bytes(to.first(n))));
+    to = to.subspan(n);
+  }
   if (spoils_results_) {
     for (float& value : x_) value *= 1.1F;
   }
@@ -205,7 +233,7 @@ Status DeviceLauncher::Collect(Flight& flight) {
 Status DeviceLauncher::Finish() {
   if (there_ != nullptr) {
     TRY_STATUS(Combine());
-    for (Flight& flight : flights_) flight.y = nullptr;  // no later call waits for these launches
+    for (Flight& flight : flights_) flight.y.clear();  // no later call waits for these launches
     plan_ = nullptr;
     return {};
   }
@@ -217,7 +245,7 @@ Status DeviceLauncher::Finish() {
 void DeviceLauncher::Abandon() {
   // An error has no effect: no result is used.
   [[maybe_unused]] const Status ended = device_.Finish();
-  for (Flight& flight : flights_) flight.y = nullptr;
+  for (Flight& flight : flights_) flight.y.clear();
   plan_ = nullptr;
 }
 
@@ -231,41 +259,37 @@ Status DeviceLauncher::ReserveThere(uint64_t pairs) {
   return {};
 }
 
-// Stage: one launch with rows on the device: slots, experts and rows of the pairs, [3][pairs], are
-// sent; x [pairs][n_embd] is gathered from ffn_in [rows][n_embd]; y [pairs][n_embd] stays.
-Status DeviceLauncher::LaunchThere(Flight& flight, uint32_t form, std::span<const Pair> pairs) {
+// Stage: one launch with rows on the device: the numbers of the pairs are sent; x [pairs][n_embd]
+// is gathered from ffn_in [rows][n_embd]; y [pairs][n_embd] stays.
+Status DeviceLauncher::LaunchThere(Flight& flight, uint32_t form) {
+  const std::span<const Pair> pairs = lists_.pairs();
   const auto n = static_cast<int64_t>(pairs.size());
-  const size_t length = Aligned(pairs.size());
   const bool is_one_row = plan_->n_rows == 1;
+  const uint32_t first = n_launched_;
   for (const Pair& pair : pairs) launched_as_[pair.pair] = static_cast<int32_t>(n_launched_++);
   ggml_context* context = flight.arena->Begin();
-  ggml_tensor* lists = ggml_new_tensor_1d(context, GGML_TYPE_I32, static_cast<int64_t>(3 * length));
-  ggml_set_input(lists);
-  const auto ids = [&](size_t list) {
-    const size_t offset = list * length * sizeof(int32_t);
-    return is_one_row ? ggml_view_2d(context, lists, n, 1, lists->nb[1], offset)
-                      : ggml_view_2d(context, lists, 1, n, sizeof(int32_t), offset);
-  };
+  ggml_tensor* numbers =
+      ggml_new_tensor_1d(context, GGML_TYPE_I32, static_cast<int64_t>(lists_.numbers().size()));
+  ggml_set_input(numbers);
   // Stage: gather x, [pairs][n_embd] from ffn_in [rows][n_embd] on the device.
   ggml_tensor* rows = ggml_new_tensor_2d(context, GGML_TYPE_F32, shape_.n_embd, plan_->n_rows);
   there_->Place(rows, StepBuffers::kFfnIn);
   ggml_tensor* x = rows;
   if (!is_one_row) {
-    x = ggml_get_rows(context, rows, ggml_view_1d(context, lists, n, 2 * length * sizeof(int32_t)));
+    x = ggml_get_rows(context, rows,
+                      ggml_view_1d(context, numbers, n, lists_.rows_at() * sizeof(int32_t)));
   }
   x = ggml_reshape_3d(context, x, shape_.n_embd, 1, is_one_row ? 1 : n);
   // Stage: x [pairs][n_embd] -> y [pairs][n_embd], into results_there_.
-  ggml_tensor* y = AddProducts(context, flight.arena->graph(), tensors(form), x,
-                               {.slots = ids(0), .experts = ids(1)});
-  results_there_.Place(y, (n_launched_ - pairs.size()) * shape_.n_embd * sizeof(float));
+  AddParts(flight, form, x, numbers);
+  const std::vector<ggml_tensor*> y = std::exchange(flight.y, {});
+  for (size_t i = 0; i < y.size(); ++i) {
+    const size_t place = first + lists_.parts()[i].first;
+    results_there_.Place(y[i], place * shape_.n_embd * sizeof(float));
+  }
   TRY_STATUS(PlaceOn(device_, *flight.arena));
-  // Stage: send the lists, [slots, experts, rows][length], then launch.
-  slots_.resize(length);
-  slots_.append_range(experts_);
-  slots_.resize(2 * length);
-  for (const Pair& pair : pairs) slots_.push_back(static_cast<int32_t>(pair.row));
-  slots_.resize(3 * length);
-  TRY_STATUS(CopyTo(lists, 0, std::as_bytes(std::span(slots_))));
+  // Stage: send the numbers, then launch.
+  TRY_STATUS(CopyTo(numbers, 0, std::as_bytes(lists_.numbers())));
   TRY_STATUS(flight.arena->Launch());
   flight.y = y;
   return {};

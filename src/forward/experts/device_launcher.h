@@ -10,6 +10,8 @@
 //
 //   hidden [rows][n_embd] = sum over K of weight * y, in router order, then shared, then residual
 //
+// Slots of several pieces are multiplied piece by piece, in one launch.
+//
 // A launch does not depend on how its experts came to the device, so equal plans give equal bits.
 #pragma once
 
@@ -31,6 +33,7 @@
 #include "forward/dense/step_buffers.h"
 #include "forward/experts/device_products.h"
 #include "forward/experts/launcher.h"
+#include "forward/experts/pair_lists.h"
 
 namespace moestro {
 
@@ -71,14 +74,15 @@ class DeviceLauncher final : public Launcher {
   // A launch whose results are not back yet.
   struct Flight {
     std::unique_ptr<GraphArena> arena;
-    ggml_tensor* y = nullptr;
+    std::vector<ggml_tensor*> y;  // of each part; empty: nothing is under way
     std::vector<uint32_t> pairs;
   };
-  Status LaunchHere(Flight& flight, uint32_t form, std::span<const Pair> pairs);
-  Status LaunchThere(Flight& flight, uint32_t form, std::span<const Pair> pairs);
+  Status LaunchHere(Flight& flight, uint32_t form);
+  Status LaunchThere(Flight& flight, uint32_t form);
+  void AddParts(Flight& flight, uint32_t form, ggml_tensor* x, ggml_tensor* numbers) const;
   Status Collect(Flight& flight);
   Status Combine();
-  ExpertTensors tensors(uint32_t form) const;
+  ExpertTensors tensors(uint32_t form, size_t piece) const;
 
   const ComputeDevice& device_;
   size_t n_forms_;
@@ -99,9 +103,8 @@ class DeviceLauncher final : public Launcher {
   static constexpr size_t kFlights = 4;
   std::array<Flight, kFlights> flights_;
   size_t next_flight_ = 0;
-  std::vector<float> x_;          // scratch: [pair][n_embd]
-  std::vector<int32_t> slots_;    // scratch: [pair]
-  std::vector<int32_t> experts_;  // scratch: [pair]
+  std::vector<float> x_;  // scratch: [pair][n_embd]
+  PairLists lists_;       // of the last launch
 };
 
 }  // namespace moestro
