@@ -2,6 +2,8 @@
 // Engines with two devices beside the CPU: one software device that ggml shows twice will do.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,6 +26,19 @@ class DevicePair : public DeviceTest {
   void SetUp() override {
     DeviceTest::SetUp();
     if (!IsSkipped() && !has_two()) GTEST_SKIP() << "there is one device";
+  }
+  // To the bit; says where and by how much they differ.
+  static void ExpectSameBits(const Run& a, const Run& b, const std::string& what) {
+    ASSERT_TRUE(a.status && b.status) << what;
+    ASSERT_EQ(a.logits.size(), b.logits.size()) << what;
+    const auto at = std::ranges::mismatch(a.logits, b.logits).in1 - a.logits.begin();
+    if (static_cast<size_t>(at) == a.logits.size()) return;
+    double largest = 0.0;
+    for (size_t i = 0; i < a.logits.size(); ++i) {
+      largest = std::max(largest, std::abs(static_cast<double>(a.logits[i]) - b.logits[i]));
+    }
+    ADD_FAILURE() << what << ": first in row " << static_cast<size_t>(at) / a.n_vocab
+                  << ", largest difference " << largest / Deviation(b.logits);
   }
   static void ExpectBothWork(const Run& run, const std::string& what) {
     ASSERT_EQ(run.device.each.size(), 2U) << what;
@@ -66,7 +81,7 @@ TEST_F(DevicePair, WhatOneCannotHoldTwoDo) {
   EXPECT_EQ(run.device.on_device, run.device.experts);
 }
 
-TEST_F(DevicePair, EqualPlansGiveEqualBitsWhateverTheTimingAndTheTiers) {
+TEST_F(DevicePair, EqualPlansGiveEqualBitsWhateverTheTiming) {
   const TinySpec spec = Spec("qwen2moe", "Q4_0");
   const std::string model = WriteTinyModel(folder_.path(), spec);
   EngineOptions options = OnTwo(spec, PlaceMode::kGpuCentric, 8);
@@ -82,13 +97,14 @@ TEST_F(DevicePair, EqualPlansGiveEqualBitsWhateverTheTimingAndTheTiers) {
   slow.wrap_reader = [](std::unique_ptr<BlockReader> inner) {
     return std::make_unique<SlowReader>(std::move(inner), 3);
   };
-  EXPECT_EQ(Decode(model, slow, 4).logits, first.logits);
-  // A prompt's layers copy first who is in memory, so what prompts leave on devices is the tiers'.
+  ExpectSameBits(Decode(model, slow, 4), first, "slow");
+  // Who is in memory is copied first, so what is launched together is the tiers', and a device may
+  // round activations to eight bits for some numbers of pairs.
   const GivenTokens no_prompts{.prompts = {0, 0, 0, 0}, .steps = 10};
   const Run inclusive = DecodeGiven(model, options, no_prompts);
   ExpectBothWork(inclusive, "inclusive");
   slow.device.tiers = Tiers::kExclusive;
-  EXPECT_EQ(DecodeGiven(model, slow, no_prompts).logits, inclusive.logits);
+  ExpectNear(DecodeGiven(model, slow, no_prompts), inclusive, kEightBits, "exclusive");
 }
 
 // Through slots that are neither's, and back to memory that both share.
@@ -107,7 +123,7 @@ TEST_F(DevicePair, ExclusiveTiersMoveExpertsToAndFromBoth) {
   options.wrap_reader = [](std::unique_ptr<BlockReader> inner) {
     return std::make_unique<SlowReader>(std::move(inner), 3);
   };
-  EXPECT_EQ(Decode(model, options, 4, 12).logits, quick.logits);
+  ExpectSameBits(Decode(model, options, 4, 12), quick, "slow");
 }
 
 // Rows stay on the first where it has all experts of a layer, and come back for the second's.

@@ -29,8 +29,11 @@ namespace moestro {
 class DeviceFixture : public testing::Test {
  protected:
   // Mesa's software device has matrix cores whose products are wrong (docs/decisions/0004), so the
-  // dense part would stay on the CPU.
-  DeviceFixture() { setenv("GGML_VK_DISABLE_COOPMAT", "1", 0); }
+  // dense part would stay on the CPU. MOESTRO_TEST_MATRIX_CORES: with those that there are.
+  DeviceFixture() {
+    if (std::getenv("MOESTRO_TEST_MATRIX_CORES") != nullptr) return;
+    setenv("GGML_VK_DISABLE_COOPMAT", "1", 0);
+  }
 
   void SetUp() override {
     for (const DeviceInfo& info : ListDevices()) {

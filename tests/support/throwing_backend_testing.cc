@@ -116,7 +116,10 @@ std::vector<int64_t> LostDevice::calls() {
   return {state.calls.begin(), state.calls.end()};
 }
 
-void LostDevice::LeaveMatrixCores() { setenv("GGML_VK_DISABLE_COOPMAT", "1", 0); }
+void LostDevice::LeaveMatrixCores() {
+  if (std::getenv("MOESTRO_TEST_MATRIX_CORES") != nullptr) return;
+  setenv("GGML_VK_DISABLE_COOPMAT", "1", 0);
+}
 
 int64_t LostDevice::thrown() {
   State& state = TheState();
