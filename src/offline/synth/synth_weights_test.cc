@@ -28,7 +28,7 @@ std::vector<float> Floats(const std::vector<std::byte>& bytes) {
   return values;
 }
 
-PlannedTensor Matrix(const char* name, int64_t width, int64_t rows, ggml_type type) {
+PlannedTensor MatrixTensor(const char* name, int64_t width, int64_t rows, ggml_type type) {
   return {.name = name, .ne = {width, rows, 1}, .dims = 2, .type = type, .deviation = 0.5F};
 }
 
@@ -48,8 +48,8 @@ TEST(SynthRng, NormalHasMeanZeroAndVarianceOne) {
 }
 
 TEST(SynthWeights, BytesDependOnSeedAndNameAlone) {
-  const PlannedTensor a = Matrix("a", 64, 32, GGML_TYPE_Q8_0);
-  const PlannedTensor b = Matrix("b", 64, 32, GGML_TYPE_Q8_0);
+  const PlannedTensor a = MatrixTensor("a", 64, 32, GGML_TYPE_Q8_0);
+  const PlannedTensor b = MatrixTensor("b", 64, 32, GGML_TYPE_Q8_0);
   EXPECT_EQ(Bytes(SynthWeights({.seed = 1}), a), Bytes(SynthWeights({.seed = 1}), a));
   EXPECT_NE(Bytes(SynthWeights({.seed = 1}), a), Bytes(SynthWeights({.seed = 2}), a));
   EXPECT_NE(Bytes(SynthWeights({.seed = 1}), a), Bytes(SynthWeights({.seed = 1}), b));
@@ -58,10 +58,10 @@ TEST(SynthWeights, BytesDependOnSeedAndNameAlone) {
 
 TEST(SynthWeights, EveryTypeStandsForTheSameValues) {
   const std::vector<float> exact =
-      Floats(Bytes(SynthWeights({}), Matrix("w", 256, 8, GGML_TYPE_F32)));
+      Floats(Bytes(SynthWeights({}), MatrixTensor("w", 256, 8, GGML_TYPE_F32)));
   for (const ggml_type type : {GGML_TYPE_F16, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0, GGML_TYPE_Q6_K,
                                GGML_TYPE_Q2_K, GGML_TYPE_IQ4_XS, GGML_TYPE_MXFP4}) {
-    const std::vector<std::byte> bytes = Bytes(SynthWeights({}), Matrix("w", 256, 8, type));
+    const std::vector<std::byte> bytes = Bytes(SynthWeights({}), MatrixTensor("w", 256, 8, type));
     std::vector<float> read(exact.size());
     ggml_get_type_traits(type)->to_float(bytes.data(), read.data(),
                                          static_cast<int64_t>(read.size()));
@@ -75,8 +75,8 @@ TEST(SynthWeights, EveryTypeStandsForTheSameValues) {
 
 TEST(SynthWeights, TiledMatricesHaveTheRightSizeAndDiffer) {
   const SynthWeights tiling({.tile_above = 1024});
-  const PlannedTensor a = Matrix("a", 1024, 9000, GGML_TYPE_Q8_0);  // more than two blocks
-  const PlannedTensor b = Matrix("b", 1024, 9000, GGML_TYPE_Q8_0);
+  const PlannedTensor a = MatrixTensor("a", 1024, 9000, GGML_TYPE_Q8_0);  // more than two blocks
+  const PlannedTensor b = MatrixTensor("b", 1024, 9000, GGML_TYPE_Q8_0);
   const std::vector<std::byte> bytes = Bytes(tiling, a);
   ASSERT_EQ(bytes.size(), a.bytes());
   EXPECT_NE(bytes, Bytes(tiling, b));
@@ -94,7 +94,7 @@ TEST(SynthWeights, TiledMatricesHaveTheRightSizeAndDiffer) {
 TEST(SynthWeights, ASinkErrorEndsTheWork) {
   SynthWeights weights({});
   int calls = 0;
-  const Status done = weights.Generate(Matrix("a", 1024, 4096, GGML_TYPE_F32),
+  const Status done = weights.Generate(MatrixTensor("a", 1024, 4096, GGML_TYPE_F32),
                                        [&](std::span<const std::byte>) -> Status {
                                          ++calls;
                                          return Fail(Errc::kIo, "full");
