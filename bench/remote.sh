@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# remote.sh MODEL RAM SIZE [PAIRS [OPTION...]]: decode with a remote host of SIZE against none, both in RAM, over
-# networks of 1 and 10 Gbit/s and disks of 300 MB/s and 1 GB/s. Needs root, tc, two network
-# namespaces, ggml-rpc-server, and a build with tests.
+# remote.sh MODEL RAM SIZE [PAIRS [OPTION...]]: decode with a remote host of SIZE against none, both
+# in RAM, over networks of 1 and 10 Gbit/s and disks of 300 MB/s and 1 GB/s. OPTIONs are of the runs
+# with a host. Needs root, tc, two network namespaces, ggml-rpc-server, and a build with tests.
 #
 # The server runs in a namespace of its own behind `tc tbf`; a relay of the tests delays what passes
 # (0.1 and 0.05 ms each way). Reads of the disk are throttled by a blkio cgroup. All of it shares
