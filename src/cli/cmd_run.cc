@@ -121,7 +121,9 @@ std::vector<Token> AfterSaved(Session& session, std::span<const Token> prompt) {
 Status Complete(const RunOptions& options, const Prompt& prompt, TerminalSession& session,
                 const OneStepKl& checked, Output& output) {
   const bool streams = !options.common.json;
-  if (streams && options.shows_prompt) TRY_STATUS(output.Write(prompt.text));
+  // A target does not go on with its source.
+  const bool goes_on = !session.session().engine().facts().encoder;
+  if (streams && goes_on && options.shows_prompt) TRY_STATUS(output.Write(prompt.text));
   Status written;
   const GenerateOptions generate{.max_tokens = options.n_predict, .stops = options.stops};
   const std::vector<Token> tokens = AfterSaved(session.session(), prompt.tokens);

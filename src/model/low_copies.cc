@@ -83,7 +83,9 @@ Status CheckSameModel(const GgufFile& file, const ModelFile& model) {
   const ModelSpec& spec = model.spec;
   TRY_STATUS(header.CheckVersion());
   TRY_STATUS(header.CheckArchitecture());
-  TRY_STATUS(header.CheckNumber("block_count", "layers", spec.n_layer()));
+  // Where there is an encoder, blocks are not layers, and the tensors say which these are.
+  const uint32_t blocks = spec.encoder ? spec.encoder->n_layer : spec.n_layer();
+  TRY_STATUS(header.CheckNumber("block_count", "layers", blocks));
   TRY_STATUS(header.CheckNumber("expert_count", "experts of a layer", spec.router.n_expert));
   TRY_STATUS(header.CheckNumber("embedding_length", "values wide", spec.n_embd));
   return header.CheckFingerprint();

@@ -90,12 +90,12 @@ TEST_F(PlanTest, MoreMemoryIsFasterAndRangesAreNarrow) {
 
 // Hosts are priced without being asked.
 TEST_F(PlanTest, HostsArePriced) {
-  const Finished run = Run({model_, "--machine", machine_, "--remote", "127.0.0.1:1=64K,box:2=64K",
+  const Finished run = Run({model_, "--machine", machine_, "--remote", "127.0.0.1:1=4M,box:2=4M",
                             "--network", "10/0.05"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_TRUE(run.out.contains("hosts      127.0.0.1:1, box:2: 128.0 KiB, ")) << run.out;
+  EXPECT_TRUE(run.out.contains("hosts      127.0.0.1:1, box:2: 8.0 MiB, ")) << run.out;
   EXPECT_TRUE(run.out.contains("at 10 Gbit/s and 0.05 ms")) << run.out;
-  const auto plan = Plan({model_, "--machine", machine_, "--remote", "127.0.0.1:1=64K"});
+  const auto plan = Plan({model_, "--machine", machine_, "--remote", "127.0.0.1:1=4M"});
   ASSERT_TRUE(plan);
   const auto hosts = plan->Find("hosts");
   ASSERT_TRUE(hosts);

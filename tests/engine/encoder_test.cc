@@ -18,6 +18,7 @@
 #include "model/vocab.h"
 #include "native/native_engine.h"
 #include "offline/convert/convert.h"
+#include "offline/quantize/quantize.h"
 #include "tests/support/plain_switch_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
@@ -402,6 +403,23 @@ TEST_F(EncoderTest, ASavedSequenceGoesOn) {
       Step(*engine, restored->sequence, std::span(target).subspan(5), 25, RowKind::kPrompt);
   ASSERT_TRUE(rest) << rest.error().message;
   ExpectSame(*rest, {expected.end() - static_cast<ptrdiff_t>(3 * kVocab), expected.end()}, "saved");
+}
+
+// Low copies of experts of both stacks.
+TEST_F(EncoderTest, LowCopiesAreTaken) {
+  const std::string path = WriteTinyModel(folder_.path(), Tiny(true, "Q8_0"));
+  const std::string low = folder_.path() / "low.gguf";
+  const auto types = ParseLowTypes("q4_0");
+  ASSERT_TRUE(types);
+  const auto written = WriteLowCopies({.model = path, .types = *types, .path = low});
+  ASSERT_TRUE(written) << written.error().message;
+  EXPECT_EQ(written->layers, 4U);
+  EngineOptions options;
+  options.low = low;
+  options.cache = CacheSize{.percent = 40};
+  const auto engine = NativeEngine::Open(path, options);
+  ASSERT_TRUE(engine) << engine.error().message;
+  EXPECT_FALSE(Evaluate(**engine, Source(20), Target(4), 1).empty());
 }
 
 TEST_F(EncoderTest, CapacityIsOfEncodersAlone) {

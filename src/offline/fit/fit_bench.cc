@@ -86,9 +86,6 @@ Result<FitBench> FitBench::Open(const FitBenchOptions& options, const FitText& t
   engine_options.caller_bytes += 3 * uint64_t{text.text.n_vocab} * sizeof(float);
   TRY(std::unique_ptr<NativeEngine> engine,
       NativeEngine::Open(options.model, engine_options, options.progress));
-  if (engine->facts().encoder) {
-    return Fail(Errc::kUnsupported, "{}: models with an encoder are not fitted", options.model);
-  }
   FitBench bench(std::move(engine), text, options.progress);
   bench.first_window_ = options.first_window;
   return bench;

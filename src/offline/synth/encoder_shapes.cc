@@ -34,7 +34,7 @@ SynthShape SwitchBase(uint32_t experts, double billions) {
 }  // namespace
 
 std::vector<SynthShape> EncoderShapes() {
-  SynthShape large = SwitchBase(128, 26.0);
+  SynthShape large = SwitchBase(128, 26.3);
   large.name = "switch-large-128";
   large.layers = 72;
   large.embd = 1024;
