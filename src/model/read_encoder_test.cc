@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "model/read_encoder.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -2,7 +2,6 @@
 // Any bytes as the only shard of a run: merging must return, and what it accepts must be written.
 #include <unistd.h>
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>

@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "core/ids.h"
 #include "engine/engine.h"
+#include "model/gguf_file.h"
 #include "offline/shard/shard_file.h"
 
 namespace moestro {

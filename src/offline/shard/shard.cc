@@ -15,9 +15,8 @@ namespace {
 // nullopt: anything but digits.
 std::optional<uint64_t> DigitsOf(std::string_view text) {
   uint64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || rest != end || text.empty()) return std::nullopt;
+  const auto [rest, error] = std::from_chars(text.begin(), text.end(), value);
+  if (error != std::errc() || rest != text.end() || text.empty()) return std::nullopt;
   return value;
 }
 

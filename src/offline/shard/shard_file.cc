@@ -2,8 +2,6 @@
 #include "offline/shard/shard_file.h"
 
 #include <algorithm>
-#include <optional>
-#include <ranges>
 #include <utility>
 
 #include "base/format.h"

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -101,7 +100,7 @@ TEST_F(ShardFileTest, ATwiceOrMissingShardIsRefused) {
 
 TEST_F(ShardFileTest, AForeignShardIsRefusedAndTheDifferenceNamed) {
   const std::string a = Write("a", Info(1));
-  const auto expect = [&](ShardInfo info, const std::string& part) {
+  const auto expect = [&](const ShardInfo& info, const std::string& part) {
     ExpectError({a, Write("b", info)}, Errc::kInvalidRequest, part);
   };
   ShardInfo info = Info(2);

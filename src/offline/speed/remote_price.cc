@@ -5,7 +5,6 @@
 #include <charconv>
 #include <numeric>
 #include <optional>
-#include <string>
 #include <system_error>
 
 #include "sim/replay.h"
