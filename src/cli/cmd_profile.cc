@@ -68,7 +68,7 @@ Result<RecordedTexts> RecordRouting(const ProfileOptions& options) {
     all = {.model = read.info.model, .experts = PathCounter(read.info.shape())};
     all->experts.Reserve(read.tokens);
     return [&](const TraceToken& token) -> Status {
-      all->experts.Add(token.experts);
+      all->experts.Add(token.experts, token.is_source);
       return {};
     };
   };

@@ -72,6 +72,7 @@ struct ExpertCatalog {
     std::vector<uint32_t> pools;                   // that its copies use, each once
   };
   std::vector<Layer> layers;
+  uint32_t n_encoder = 0;  // as MoeShape has it
   std::vector<CopyForm> forms;
   std::vector<PoolShape> pools;
 

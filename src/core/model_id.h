@@ -9,13 +9,34 @@
 
 namespace moestro {
 
+// Neighbouring layers with experts; `end` is not one of them.
+struct ExpertLayers {
+  uint32_t begin = 0;
+  uint32_t end = 0;
+
+  uint32_t size() const { return end - begin; }
+  bool contains(size_t layer) const { return layer >= begin && layer < end; }
+};
+
 // The part of a model that routing is about.
 struct MoeShape {
   uint32_t n_layer = 0;   // with experts; 1 to 4096
   uint32_t n_expert = 0;  // of a layer; 1 to 4096
   uint32_t n_used = 0;    // K: of a token in a layer; 1 to n_expert
+  // Of n_layer, the first ones, which are an encoder's: tokens of a source go through these layers,
+  // all other tokens through the layers behind them. Below n_layer.
+  uint32_t n_encoder = 0;
 
   uint32_t experts() const { return n_layer * n_expert; }  // of all layers
+  ExpertLayers layers_of(bool is_source) const {
+    return is_source ? ExpertLayers{.begin = 0, .end = n_encoder}
+                     : ExpertLayers{.begin = n_encoder, .end = n_layer};
+  }
+  ExpertLayers decode_layers() const { return layers_of(false); }
+  // Whether tables by layer and expert fit; files beside a model do not say what an encoder's are.
+  bool is_as_large_as(const MoeShape& other) const {
+    return n_layer == other.n_layer && n_expert == other.n_expert && n_used == other.n_used;
+  }
   // Of tokens that use an expert, on average.
   double usual_share() const { return static_cast<double>(n_used) / n_expert; }
   bool operator==(const MoeShape&) const = default;
@@ -27,16 +48,17 @@ struct ModelId {
   MoeShape shape = {};
   bool operator==(const ModelId&) const = default;
 
-  // The one rule for "made for this model": the same shape, and no two known fingerprints that
-  // differ. Names may change.
+  // The one rule for "made for this model": as many layers and experts, and no two known
+  // fingerprints that differ. Names may change.
   bool may_be(const ModelId& other) const {
     const bool is_known = fingerprint != 0 && other.fingerprint != 0;
-    return shape == other.shape && (!is_known || fingerprint == other.fingerprint);
+    return shape.is_as_large_as(other.shape) && (!is_known || fingerprint == other.fingerprint);
   }
   std::string text() const {  // for messages
     std::string text =
         Format("{} ({} layers, {} of {} experts", name.empty() ? "an unnamed model" : name,
                shape.n_layer, shape.n_used, shape.n_expert);
+    if (shape.n_encoder > 0) text += Format(", {} layers an encoder's", shape.n_encoder);
     if (fingerprint != 0) text += Format(", fingerprint {:016x}", fingerprint);
     return text + ")";
   }

@@ -9,6 +9,17 @@
 #include "engine/append.h"
 
 namespace moestro {
+namespace {
+
+// Puts zeros before and behind what is there, so that it begins at `front` of `all`.
+template <class T>
+void Widen(std::vector<T>& values, size_t front, size_t all) {
+  if (values.empty()) return;
+  values.insert(values.begin(), front, T{});
+  values.resize(all);
+}
+
+}  // namespace
 
 RouteRecorder::RouteRecorder(Engine& engine, TraceInfo info, TraceSink sink)
     : engine_(engine),
@@ -22,13 +33,15 @@ RouteRecorder::RouteRecorder(Engine& engine, TraceInfo info, TraceSink sink)
 RouteRecorder::~RouteRecorder() { engine_.SetRouteObserver({}); }
 
 void RouteRecorder::See(const SeenRouting& seen) {
-  CHECK(seen.layer.value == seen_.size());
+  const MoeShape& shape = info_.shape();
+  layers_ = shape.layers_of(seen.layer.value < shape.n_encoder);
+  CHECK(seen.layer.value == layers_.begin + seen_.size());
   seen_.push_back(
       {.phase = seen.kinds.front() == RowKind::kPrompt ? Phase::kPrefill : Phase::kDecode,
        .routing = seen.routing,
        .ahead = {seen.ahead.begin(), seen.ahead.end()},
        .ahead_weights = {seen.ahead_weights.begin(), seen.ahead_weights.end()}});
-  if (seen_.size() < info_.shape().n_layer) return;
+  if (seen_.size() < layers_.size()) return;
   if (seen.is_little) {
     TakeLittle();
   } else if (status_) {
@@ -42,6 +55,10 @@ Status RouteRecorder::Record(std::span<const Token> tokens, size_t prefill) {
   seen_.clear();
   status_ = {};
   starts_sequence_ = true;
+  const std::optional<EncoderSpec>& encoder = engine_.facts().encoder;
+  if (encoder) {
+    prefill = std::max<size_t>(prefill, SourceLength(tokens, encoder->source_end) + size_t{1});
+  }
   prefill = std::min(prefill, tokens.size());
   for (size_t at = 0; at < tokens.size();) {
     const size_t n = at < prefill ? prefill - at : 1;
@@ -71,6 +88,9 @@ void RouteRecorder::TakeLittle() {
     const RoutingCandidates& candidates = layer.routing.candidates;
     little_.experts.append_range(candidates.row(0).experts.first(info_.shape().n_used));
   }
+  const MoeShape& shape = info_.shape();
+  Widen(little_.experts, size_t{layers_.begin} * shape.n_used,
+        size_t{shape.n_layer} * shape.n_used);
 }
 
 RouteRecorder::Rows RouteRecorder::RowsOfToken(uint32_t token) const {
@@ -89,7 +109,25 @@ RouteRecorder::Rows RouteRecorder::RowsOfToken(uint32_t token) const {
     if (info_.has_weights) rows.weights.append_range(routing.weights_of(token));
     if (info_.has_candidates) rows.candidates.Append(routing.candidates.row(token));
   }
+  WidenToModel(seen_.front().routing.n_used, rows);
   return rows;
+}
+
+// rows: [layers_][used] -> [n_layer][used]
+void RouteRecorder::WidenToModel(size_t used, Rows& rows) const {
+  const size_t begin = layers_.begin;
+  const size_t all = info_.shape().n_layer;
+  const size_t ahead_begin = info_.predicted_rows_before(begin) * used;
+  const size_t ahead_all = info_.predicted_rows() * used;
+  const size_t candidates = info_.candidates();
+  Widen(rows.experts, begin * used, all * used);
+  Widen(rows.weights, begin * used, all * used);
+  Widen(rows.predicted, ahead_begin, ahead_all);
+  Widen(rows.predicted_weights, ahead_begin, ahead_all);
+  Widen(rows.candidates.experts, begin * candidates, all * candidates);
+  Widen(rows.candidates.scores, begin * candidates, all * candidates);
+  Widen(rows.candidates.raw, begin * candidates, all * candidates);
+  Widen(rows.candidates.ranges, begin, all);
 }
 
 // A token of a prompt has no little pass; the first of its own stand there.
@@ -115,6 +153,7 @@ Status RouteRecorder::PassOn() {
     const Rows rows = RowsOfToken(t);
     TraceToken token{.phase = phase,
                      .starts_sequence = std::exchange(starts_sequence_, false),
+                     .is_source = layers_.end <= info_.shape().n_encoder,
                      .experts = rows.experts,
                      .weights = rows.weights,
                      .predicted = rows.predicted,

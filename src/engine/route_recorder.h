@@ -31,7 +31,7 @@ class RouteRecorder {
   const Status& status() const { return status_; }
 
   // Evaluates `tokens` as a new sequence, the first `prefill` of them as a prompt and the others
-  // one by one. Errors: what Engine::Step() and the sink say; tokens passed on before that stay
+  // one by one; of a model with an encoder at least the source and the token behind it as a prompt. Errors: what Engine::Step() and the sink say; tokens passed on before that stay
   // passed on.
   Status Record(std::span<const Token> tokens, size_t prefill);
 
@@ -42,7 +42,7 @@ class RouteRecorder {
     std::vector<ExpertId> ahead;       // [distance - 1][token][K or K']
     std::vector<float> ahead_weights;  // of these
   };
-  // One token's rows, as in a TraceToken.
+  // One token's rows, as in a TraceToken; zeros for layers that it does not go through.
   struct Rows {
     std::vector<ExpertId> experts = {};
     std::vector<float> weights = {};
@@ -54,6 +54,7 @@ class RouteRecorder {
   Status EvaluateLittle(Token token);
   void TakeLittle();
   Rows RowsOfToken(uint32_t token) const;
+  void WidenToModel(size_t used, Rows& rows) const;
   Rows LittleOfPrompt(const Rows& own) const;
   Status PassOn();
 
@@ -62,6 +63,7 @@ class RouteRecorder {
   TraceInfo info_;
   TraceSink sink_;
   std::vector<Seen> seen_;  // layer after layer, of one chunk
+  ExpertLayers layers_;     // that the chunk goes through
   Rows little_;             // of the next token's little pass
   float confidence_ = 1.0F;
   bool starts_sequence_ = false;

@@ -16,7 +16,9 @@ size_t InBoth(std::span<const ExpertId> predicted, std::span<const ExpertId> cho
 }  // namespace
 
 void CountTrace(const Trace& trace, size_t most, PathCounter& counter) {
-  for (size_t t = 0; t < std::min(trace.tokens(), most); ++t) counter.Add(trace.token(t).experts);
+  for (size_t t = 0; t < std::min(trace.tokens(), most); ++t) {
+    counter.Add(trace.token(t).experts, trace.is_source(t));
+  }
 }
 
 PathRecall MeasurePaths(const PathTable& table, const PathCounter& routing, TokenRange range) {
@@ -29,13 +31,15 @@ PathRecall MeasurePaths(const PathTable& table, const PathCounter& routing, Toke
   size_t asked = 0;
   for (size_t t = range.begin; t < range.end; ++t) {
     for (size_t l = 1; l < shape.n_layer; ++l) {
+      if (!routing.goes_through(t, l, 1)) continue;
       const auto chosen = routing.of(t, l);
-      const auto earlier = l >= 2 ? routing.of(t, l - 2) : std::span<const ExpertId>();
+      const auto earlier =
+          routing.goes_through(t, l, 2) ? routing.of(t, l - 2) : std::span<const ExpertId>();
       table.Rank(l, routing.of(t, l - 1), earlier, best, scores);
       paths += InBoth(best, chosen);
       table.Rank(l, {}, {}, best, scores);
       popular += InBoth(best, chosen);
-      if (t > 0) repeat += InBoth(routing.of(t - 1, l), chosen);
+      if (t > 0 && routing.goes_through(t - 1, l)) repeat += InBoth(routing.of(t - 1, l), chosen);
       asked += chosen.size();
     }
   }

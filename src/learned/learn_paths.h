@@ -20,7 +20,7 @@ struct TokenRange {
 // REQUIRES: same shape.
 void CountTrace(const Trace& trace, size_t most, PathCounter& counter);
 
-// Share of a layer's experts among K predicted, over all layers but the first; 0 without any.
+// Share of a layer's experts among K predicted, over all layers but a stack's first; 0 without any.
 struct PathRecall {
   double paths = 0.0;    // from what the two layers before were
   double popular = 0.0;  // the table's most popular experts

@@ -52,9 +52,11 @@ void AppendRow(PathKey key, std::span<const uint32_t> counts, std::span<const fl
 
 }  // namespace
 
-void PathCounter::Add(std::span<const ExpertId> experts) {
+void PathCounter::Add(std::span<const ExpertId> experts, bool is_source) {
   CHECK(experts.size() == size_t{shape_.n_layer} * shape_.n_used);
+  CHECK(!is_source || shape_.n_encoder > 0);
   experts_.append_range(experts);
+  is_source_.push_back(is_source);
 }
 
 PathTable PathCounter::Learn(size_t tokens) const {
@@ -68,14 +70,21 @@ PathTable PathCounter::Learn(size_t tokens) const {
 // One layer and one `last` at a time: all counts together would take experts^3 numbers per layer.
 PathLayer PathCounter::LearnLayer(size_t layer, size_t tokens) const {
   const size_t n = shape_.n_expert;
+  // The layers of a stack before this one; a decoder's first follows no layer of the encoder.
+  const bool is_decoders = layer >= shape_.n_encoder;
+  const size_t before = layer - shape_.layers_of(!is_decoders).begin;
   std::vector<uint32_t> popularity(n);
-  std::vector<std::vector<uint32_t>> tokens_after(n);   // [last]
-  std::vector<uint32_t> pairs(layer >= 2 ? n * n : 0);  // [last][earlier]
+  std::vector<std::vector<uint32_t>> tokens_after(n);    // [last]
+  std::vector<uint32_t> pairs(before >= 2 ? n * n : 0);  // [last][earlier]
+  uint32_t n_tokens = 0;                                 // that go through the layer
   for (uint32_t t = 0; t < tokens; ++t) {
+    if (!goes_through(t, layer)) continue;
+    ++n_tokens;
     for (const ExpertId e : of(t, layer)) ++popularity[e.value];
+    if (before == 0) continue;
     for (const ExpertId a : of(t, layer - 1)) {
       tokens_after[a.value].push_back(t);
-      if (layer < 2) continue;
+      if (before < 2) continue;
       for (const ExpertId b : of(t, layer - 2)) ++pairs[a.value * n + b.value];
     }
   }
@@ -86,7 +95,7 @@ PathLayer PathCounter::LearnLayer(size_t layer, size_t tokens) const {
 
   PathLayer learned;
   const std::vector<float> alike(n, static_cast<float>(shape_.n_used) / static_cast<float>(n));
-  const auto popular = Mix(popularity, static_cast<uint32_t>(tokens), alike, 1.0F);
+  const auto popular = Mix(popularity, n_tokens, alike, 1.0F);
   for (const float p : popular) learned.popularity.push_back(ShareOf(p));
   std::vector<uint32_t> counts(n * n);  // [earlier][follower]
   for (uint16_t a = 0; a < n; ++a) {
@@ -98,7 +107,7 @@ PathLayer PathCounter::LearnLayer(size_t layer, size_t tokens) const {
     const auto single =
         Mix(follows, static_cast<uint32_t>(tokens_after[a].size()), popular, kSinglePrior);
     AppendRow({.last = {a}}, follows, single, learned);
-    if (layer < 2) continue;
+    if (before < 2) continue;
     for (const uint32_t t : tokens_after[a]) {
       for (const ExpertId b : of(t, layer - 2)) {
         for (const ExpertId e : of(t, layer)) ++counts[b.value * n + e.value];

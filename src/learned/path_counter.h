@@ -21,14 +21,24 @@ class PathCounter {
   // REQUIRES: PathTable::CheckShape(shape).
   explicit PathCounter(MoeShape shape) : shape_(shape) {}
 
-  // A token's experts, [layers][K]; two bytes each are kept. REQUIRES: ids are below `experts`,
-  // none twice in a layer.
-  void Add(std::span<const ExpertId> experts);
+  // A token's experts, [layers][K]; two bytes each are kept. Those of layers that it does not go
+  // through mean nothing. REQUIRES: of the others, ids are below `experts`, none twice in a layer;
+  // a source only with an encoder.
+  void Add(std::span<const ExpertId> experts, bool is_source = false);
 
-  void Reserve(size_t tokens) { experts_.reserve(tokens * shape_.n_layer * shape_.n_used); }
+  void Reserve(size_t tokens) {
+    experts_.reserve(tokens * shape_.n_layer * shape_.n_used);
+    is_source_.reserve(tokens);
+  }
 
   const MoeShape& shape() const { return shape_; }
-  size_t tokens() const { return experts_.size() / (size_t{shape_.n_layer} * shape_.n_used); }
+  size_t tokens() const { return is_source_.size(); }
+  bool is_source(size_t token) const { return is_source_[token]; }
+  // Whether the token goes through the layer, and through so many layers before it.
+  bool goes_through(size_t token, size_t layer, size_t before = 0) const {
+    const ExpertLayers layers = shape_.layers_of(is_source_[token]);
+    return layers.contains(layer) && layer >= layers.begin + before;
+  }
   std::span<const ExpertId> of(size_t token, size_t layer) const {
     return std::span(experts_).subspan((token * shape_.n_layer + layer) * shape_.n_used,
                                        shape_.n_used);
@@ -42,6 +52,7 @@ class PathCounter {
 
   MoeShape shape_;
   std::vector<ExpertId> experts_;  // [token][layer][K]
+  std::vector<bool> is_source_;    // [token]
 };
 
 }  // namespace moestro

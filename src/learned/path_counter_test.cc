@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
+#include <random>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,6 +14,7 @@
 
 #include "decide/ahead/path_table.h"
 #include "decide/ahead/predictors/predictors.h"
+#include "learned/learn_paths.h"
 
 namespace moestro {
 namespace {
@@ -86,6 +89,43 @@ TEST(PathCounter, APairTellsMoreThanItsExperts) {
     EXPECT_EQ(AsSet(Rank(table, 2, Planted(kind, 1), Planted(kind, 0), 2)),
               AsSet(Planted(kind, 2)));
   }
+}
+
+// Layers 0 to 2 are an encoder's. What comes after which is another rule in either stack.
+TEST(PathCounter, StacksAreLearnedApart) {
+  constexpr MoeShape kPair{.n_layer = 6, .n_expert = 8, .n_used = 1, .n_encoder = 3};
+  PathCounter counter(kPair);
+  std::mt19937 random(5);
+  for (size_t t = 0; t < 400; ++t) {
+    const bool is_source = t % 2 == 0;
+    const auto first = static_cast<uint16_t>(random() % 8);
+    std::vector<ExpertId> experts(6, ExpertId{60000});  // where the token does not go through
+    for (uint16_t l = 0; l < 3; ++l) {
+      const auto step = static_cast<uint16_t>(is_source ? l : 3 * l);
+      experts[is_source ? l : l + 3U] = {static_cast<uint16_t>((first + step) % 8)};
+    }
+    counter.Add(experts, is_source);
+  }
+  const PathTable table = counter.Learn();
+  std::vector<ExpertId> best(1);
+  std::vector<float> scores;
+  for (uint16_t e = 0; e < 8; ++e) {
+    const std::vector<ExpertId> last = {{e}};
+    table.Rank(1, last, {}, best, scores);
+    EXPECT_EQ(best[0].value, (e + 1) % 8);
+    table.Rank(4, last, {}, best, scores);
+    EXPECT_EQ(best[0].value, (e + 3) % 8);
+  }
+  EXPECT_TRUE(table.layers()[3].keys.empty());  // no token goes through layers 2 and 3
+  EXPECT_EQ(table.layers()[3].popularity.size(), 8U);
+  // A decoder's second layer has no layer two before it.
+  EXPECT_TRUE(std::ranges::all_of(table.layers()[4].keys,
+                                  [](const PathKey& key) { return key.earlier == 0; }));
+  EXPECT_FALSE(std::ranges::all_of(table.layers()[5].keys,
+                                   [](const PathKey& key) { return key.earlier == 0; }));
+  const PathRecall recall = MeasurePaths(table, counter, {0, 400});
+  EXPECT_DOUBLE_EQ(recall.paths, 1.0);
+  EXPECT_LT(recall.popular, 0.5);
 }
 
 TEST(PathCounter, BacksOffToOneLayerAndThenToPopularity) {

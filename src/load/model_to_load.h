@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "core/kv_type.h"
 #include "core/model_id.h"
+#include "core/model_spec.h"
 #include "model/gguf_file.h"
 #include "model/model_file.h"
 
@@ -37,6 +38,10 @@ class ModelToLoad {
 
   // kUnsupported: the model has an encoder, whose sources `what` knows nothing of.
   Status CheckDecodesAlone(std::string_view what) const;
+  // nullopt: none, or the model is a hosted one.
+  std::optional<EncoderSpec> encoder() const {
+    return native_ ? native_->spec.encoder : std::nullopt;
+  }
   // Facts that are known before an engine is open. The shape of a hosted model is that of the
   // metadata, which also counts layers without experts.
   const ModelId& id() const { return id_; }

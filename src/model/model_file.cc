@@ -21,7 +21,10 @@ Result<ModelFile> ModelFile::Of(GgufFile& gguf, std::span<const Family> families
              .fingerprint = Fingerprint(gguf),
              .shape = {.n_layer = spec.n_expert_layers(),
                        .n_expert = spec.router.n_expert,
-                       .n_used = spec.router.n_used}};
+                       .n_used = spec.router.n_used,
+                       .n_encoder = spec.encoder
+                                        ? spec.expert_layers_before(spec.encoder->n_layer)
+                                        : 0}};
   return ModelFile{.gguf = std::move(gguf),
                    .spec = std::move(spec),
                    .id = std::move(id),

@@ -48,7 +48,8 @@ struct SeenStep {
 
 class CostProbe {
  public:
-  CostProbe(const CostParts& parts, Batch again) : parts_(parts), again_(std::move(again)) {}
+  CostProbe(const CostParts& parts, Batch again)
+      : parts_(parts), again_(std::move(again)), layers_(parts.shape.decode_layers()) {}
 
   Result<std::optional<MachineCosts>> Measure();
 
@@ -60,14 +61,15 @@ class CostProbe {
   Status Uses(MachineCosts& costs);
   Status ReadAgain(const LayerKeys& keys);
   void Drop(std::span<const ExpertKey> keys);
-  std::vector<std::vector<ExpertId>> WithOthers(size_t missing);
-  Result<double> ReadingOf(size_t missing);
+  LayerKeys TakeOthers(size_t many);
+  Result<double> ReadingOf(size_t many);
   Status Disk(MachineCosts& costs);
   Status Waiting(double reading, MachineCosts& costs);
   Status Beside(MachineCosts& costs);
 
   CostParts parts_;
   Batch again_;
+  ExpertLayers layers_;  // of a step; of others the lists below are empty
   std::vector<std::vector<std::vector<ExpertId>>> sets_;  // [set][layer][K], all in slots
   std::vector<std::vector<ExpertId>> routes_;    // [layer][K] of steps, in place of the token's own
   LayerKeys keys_;                               // of the first set, as plans had them
@@ -87,7 +89,7 @@ bool CostProbe::ChooseSets() {
   }
   std::mt19937 random(1);
   sets_.assign(kSets, std::vector<std::vector<ExpertId>>(shape.n_layer));
-  for (size_t l = 0; l < there.size(); ++l) {
+  for (size_t l = layers_.begin; l < layers_.end; ++l) {
     if (there[l].size() < shape.n_used) return false;
     std::ranges::sort(there[l], {}, &ExpertId::value);
     std::ranges::shuffle(there[l], random);
@@ -105,7 +107,7 @@ void CostProbe::ChooseOthers(std::vector<std::vector<ExpertId>> there) {
   const MoeShape& shape = parts_.shape;
   std::mt19937 random(2);
   others_.assign(shape.n_layer, {});
-  for (size_t l = 0; l < others_.size(); ++l) {
+  for (size_t l = layers_.begin; l < layers_.end; ++l) {
     for (uint16_t e = 0; e < shape.n_expert; ++e) {
       if (!std::ranges::contains(sets_.front()[l], ExpertId{e})) others_[l].push_back({e});
     }
@@ -158,32 +160,30 @@ void CostProbe::Drop(std::span<const ExpertKey> keys) {
   for (const ExpertKey key : keys) parts_.residency.Drop(key);
 }
 
-// The first set with `missing` others in place of its last ones. They have not been read lately.
-std::vector<std::vector<ExpertId>> CostProbe::WithOthers(size_t missing) {
-  std::vector<std::vector<ExpertId>> routes = sets_.front();
-  for (size_t l = 0; l < routes.size(); ++l) {
-    for (size_t i = 0; i < missing; ++i) {
+// So many others of each layer, none of them in a slot. They have not been read lately.
+LayerKeys CostProbe::TakeOthers(size_t many) {
+  LayerKeys taken;
+  for (size_t l = layers_.begin; l < layers_.end; ++l) {
+    std::vector<ExpertKey>& of_layer = taken.emplace_back();
+    for (size_t i = 0; i < many; ++i) {
       const ExpertId other = others_[l][(next_other_ + i) % others_[l].size()];
-      routes[l][routes[l].size() - 1 - i] = other;
-      const ExpertKey key{.layer = {static_cast<uint16_t>(l)}, .expert = other};
-      Drop({&key, 1});
+      of_layer.push_back({.layer = {static_cast<uint16_t>(l)}, .expert = other});
     }
+    Drop(of_layer);
   }
-  next_other_ += missing;
-  return routes;
+  next_other_ += many;
+  return taken;
 }
 
-// Seconds of a layer in which `missing` others are asked for at once and read while nothing else is
+// Seconds of a layer in which `many` others are asked for at once and read while nothing else is
 // done, on average over layers.
-Result<double> CostProbe::ReadingOf(size_t missing) {
+Result<double> CostProbe::ReadingOf(size_t many) {
   parts_.residency.Settle();
-  const std::vector<std::vector<ExpertId>> routes = WithOthers(missing);
   double seconds = 0.0;
-  for (size_t l = 0; l < routes.size(); ++l) {
+  for (const std::vector<ExpertKey>& of_layer : TakeOthers(many)) {
     const SteadyClock::time_point begun = SteadyClock::now();
     std::vector<Lease> leases;
-    for (const ExpertId expert : std::span(routes[l]).last(missing)) {
-      const ExpertKey key{.layer = {static_cast<uint16_t>(l)}, .expert = expert};
+    for (const ExpertKey key : of_layer) {
       auto lease = parts_.residency.TryAcquire(key, Use::kPrefetch, Urgency::kDemand);
       if (lease) leases.push_back(*std::move(lease));
     }
@@ -191,7 +191,7 @@ Result<double> CostProbe::ReadingOf(size_t missing) {
     if (auto error = parts_.residency.TakeError()) return std::unexpected(*std::move(error));
     seconds += SecondsFrom(begun);
   }
-  return seconds / static_cast<double>(routes.size());
+  return seconds / static_cast<double>(layers_.size());
 }
 
 // One and several in turn, since what the disk gives changes within seconds.
@@ -201,15 +201,16 @@ Status CostProbe::Disk(MachineCosts& costs) {
     bytes += static_cast<double>(BytesOf(parts_.catalog, layer.back())) /
              static_cast<double>(keys_.size());
   }
-  const size_t many = parts_.shape.n_used;
+  const size_t many = std::max<size_t>(parts_.shape.n_used, 2);
   const auto has_few = [&](const auto& others) { return others.size() < many; };
-  if (many < 2 || std::ranges::any_of(others_, has_few)) return {};
+  const auto of_steps = std::span(others_).subspan(layers_.begin, layers_.size());
+  if (std::ranges::any_of(of_steps, has_few)) return {};
   std::vector<double> one;
   std::vector<double> all;
   const SteadyClock::time_point begun = SteadyClock::now();
   for (int round = 0; IsRoundLeft(round, begun); ++round) {
-    for (const auto& [missing, to] : {std::pair{size_t{1}, &one}, {many, &all}}) {
-      TRY(const double seconds, ReadingOf(missing));
+    for (const auto& [asked, to] : {std::pair{size_t{1}, &one}, {many, &all}}) {
+      TRY(const double seconds, ReadingOf(asked));
       to->push_back(seconds);
     }
   }
@@ -225,16 +226,19 @@ Status CostProbe::Disk(MachineCosts& costs) {
 // one when it is there:
 //   step - resident step = layers * (reading + waiting + one expert - all experts)
 Status CostProbe::Waiting(double reading, MachineCosts& costs) {
-  const double layers = static_cast<double>(sets_.front().size());
+  const double layers = layers_.size();
   const double experts = costs.compute * costs.expert_share / layers;
   const double one = experts / static_cast<double>(parts_.shape.n_used);
   std::vector<double> waiting;
   const SteadyClock::time_point begun = SteadyClock::now();
   for (int round = 0; IsRoundLeft(round, begun); ++round) {
     parts_.residency.Settle();
-    routes_ = WithOthers(1);
+    routes_ = sets_.front();
+    for (const std::vector<ExpertKey>& other : TakeOthers(1)) {
+      routes_[other.front().layer.value].back() = other.front().expert;
+    }
     TRY(const SeenStep seen, Step());
-    if (seen.misses != routes_.size()) continue;  // a lease kept one
+    if (seen.misses != layers_.size()) continue;  // a lease kept one
     waiting.push_back((seen.seconds - costs.compute) / layers -
                       (std::max(reading, experts - one) + one * (1.0 + costs.first_use) - experts));
   }

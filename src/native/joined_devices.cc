@@ -72,10 +72,7 @@ Result<std::vector<std::optional<SlotTable>>> TablesOf(const UsedDevice& device,
   for (size_t form = 0; form < tables.size(); ++form) {
     if (device.slots[form] == 0) continue;
     TRY(std::unique_ptr<Policy> its, MakePolicy(policy));
-    tables[form].emplace(
-        PolicyShape{
-            .slots = device.slots[form], .layers = shape.n_layer, .experts = shape.n_expert},
-        std::move(its));
+    tables[form].emplace(PolicyShape::Of(device.slots[form], shape), std::move(its));
   }
   return tables;
 }
@@ -120,6 +117,7 @@ Result<std::unique_ptr<JoinedDevices>> JoinedDevices::Join(const OpenedModel& op
                       .memory_slots = {slots.slots().begin(), slots.slots().end()},
                       .pool_of = [&catalog](ExpertKey key) { return catalog.copy(key).pool; },
                       .n_expert = shape.n_expert,
+                      .first_layer = shape.n_encoder,
                       .memory = std::move(in_memory),
                       .tiers = opened.options.device.tiers,
                       .drop = [&residency](ExpertKey key) { residency.Drop(key); },

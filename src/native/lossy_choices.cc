@@ -37,7 +37,7 @@ Result<std::unique_ptr<LossyChoices>> LossyChoices::Create(const OpenedModel& op
       new LossyChoices(LossyChooser(lossy, opened.model.spec.router, has_low, std::move(norms))));
   if (is_exact && opened.little.misses == Misses::kRead) return choices;
   if (lossy.upgrades && has_low) {
-    choices->upgrades_.emplace(opened.model.id.shape.n_layer, opened.model.id.shape.n_expert);
+    choices->upgrades_.emplace(opened.model.id.shape);
   }
   if (lossy.is_reproducible) choices->present_.emplace(slots.MakeResidentModel());
   return choices;

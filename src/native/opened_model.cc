@@ -41,6 +41,7 @@ Result<std::unique_ptr<OpenedModel>> OpenedModel::Open(const ModelFile& model,
   TRY(opened->policies,
       PolicySource::Find(options.policy, options.policy_file, model.gguf.paths().front()));
   opened->catalog = MakeCatalog(model.weights);
+  opened->catalog.n_encoder = model.id.shape.n_encoder;
   TRY(opened->remembers, MemoryShape::Of(model.spec, options.kv_type));
   if (options.capacity > 0 && !model.spec.encoder) {
     return Fail(Errc::kInvalidRequest, "--capacity: {} has no encoder", model.spec.arch_name);

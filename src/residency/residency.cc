@@ -125,7 +125,9 @@ Status Residency::AllocateStaging(uint64_t slots, const HostMemorySource& memory
 
 Status Residency::AddPool(const std::array<uint64_t, kMatrices>& capacity, uint64_t slots,
                           const PolicyChoice& policy, const HostMemorySource& memory) {
-  PolicyShape shape{.slots = slots, .layers = static_cast<uint32_t>(catalog_->layers.size())};
+  PolicyShape shape{.slots = slots,
+                    .layers = static_cast<uint32_t>(catalog_->layers.size()),
+                    .first_layer = catalog_->n_encoder};
   for (const ExpertCatalog::Layer& layer : catalog_->layers) {
     shape.experts = std::max(shape.experts, static_cast<uint32_t>(layer.experts.size()));
   }

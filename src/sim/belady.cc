@@ -8,17 +8,18 @@
 
 namespace moestro {
 
-BeladyPolicy::BeladyPolicy(const Trace& trace) : trace_(trace) {
+BeladyPolicy::BeladyPolicy(const Trace& trace)
+    : trace_(trace), layers_(trace.info().shape().decode_layers()) {
   const TraceInfo& info = trace.info();
   for (size_t t = 0; t < trace.tokens(); ++t) {
     if (trace.phase(t) == Phase::kDecode) tokens_.push_back(t);
   }
-  next_use_.resize(tokens_.size() * info.shape().n_layer * info.shape().n_used);
+  next_use_.resize(tokens_.size() * layers_.size() * info.shape().n_used);
   std::vector<uint32_t> next(size_t{info.shape().n_layer} * info.shape().n_expert, kNever);
-  for (size_t group = tokens_.size() * info.shape().n_layer; group > 0;) {
+  for (size_t group = tokens_.size() * layers_.size(); group > 0;) {
     --group;
-    const size_t layer = group % info.shape().n_layer;
-    const auto experts = trace.experts(tokens_[group / info.shape().n_layer], layer);
+    const size_t layer = layers_.begin + group % layers_.size();
+    const auto experts = trace.experts(tokens_[group / layers_.size()], layer);
     for (size_t k = 0; k < experts.size(); ++k) {
       uint32_t& its_next = next[layer * info.shape().n_expert + experts[k].value];
       next_use_[group * info.shape().n_used + k] = its_next;
@@ -38,12 +39,12 @@ void BeladyPolicy::Reset(const PolicyShape& shape) {
 void BeladyPolicy::LayerBegun(ExpertLayerId layer) {
   if (has_begun_) ++group_;
   has_begun_ = true;
-  CHECK(group_ % trace_.info().shape().n_layer == layer.value);
+  CHECK(layers_.begin + group_ % layers_.size() == layer.value);
 }
 
 uint32_t BeladyPolicy::NextUse(ExpertKey key) const {
   const TraceInfo& info = trace_.info();
-  const auto experts = trace_.experts(tokens_[group_ / info.shape().n_layer], key.layer.value);
+  const auto experts = trace_.experts(tokens_[group_ / layers_.size()], key.layer.value);
   const auto found = std::ranges::find(experts, key.expert);
   CHECK(found != experts.end());
   return next_use_[group_ * info.shape().n_used + static_cast<size_t>(found - experts.begin())];

@@ -12,7 +12,8 @@ std::vector<ExpertKey> ByPopularity(const Trace& trace, size_t tokens) {
   const MoeShape& shape = trace.info().shape();
   std::vector<uint64_t> counts(shape.experts());
   for (size_t t = 0; t < std::min(tokens, trace.tokens()); ++t) {
-    for (size_t l = 0; l < shape.n_layer; ++l) {
+    const ExpertLayers layers = trace.layers_of(t);
+    for (size_t l = layers.begin; l < layers.end; ++l) {
       for (const ExpertId e : trace.experts(t, l)) ++counts[l * shape.n_expert + e.value];
     }
   }

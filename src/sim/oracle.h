@@ -24,7 +24,7 @@ class OraclePredictor final : public Predictor {
   }
   void Observe(const Seen& seen) override {
     layer_ = seen.layer.value;
-    if (layer_ > 0) return;
+    if (layer_ > trace_.info().shape().n_encoder) return;
     tokens_.clear();
     while (tokens_.size() < seen.rows) {
       if (trace_.phase(next_) == Phase::kDecode) tokens_.push_back(next_);

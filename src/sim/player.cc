@@ -17,7 +17,7 @@ namespace {
 
 // Of computing with an expert's bytes, where none is missing.
 double SecondsPerByte(const MachineCosts& costs, const MoeShape& shape, double mean_bytes) {
-  const double token = mean_bytes * shape.n_layer * shape.n_used;
+  const double token = mean_bytes * shape.decode_layers().size() * shape.n_used;
   return token > 0.0 ? costs.compute * costs.expert_share / token : 0.0;
 }
 
@@ -43,7 +43,7 @@ Player::Player(const Trace& trace, std::vector<SlotTable> tables, const ReplayOp
       memory_(std::move(tables), pools, machine_,
               options.lanes ? options.lanes->model.disk.base : 0.0),
       dense_seconds_(options.costs.compute * (1.0 - options.costs.expert_share) /
-                     info_.shape().n_layer),
+                     info_.shape().decode_layers().size()),
       seconds_per_byte_(SecondsPerByte(options.costs, info_.shape(), pools.mean_bytes())),
       judge_(options.little) {
   memory_.SetObserver(options.observer);
@@ -72,7 +72,8 @@ ReplayResult Player::Play(std::unique_ptr<Predictor> predictor) {
     const auto tokens = std::views::iota(t, t + TokensOfStep(trace_, t, options_.step));
     const auto is_decode = [this](size_t row) { return trace_.phase(row) == Phase::kDecode; };
     RunStep({.tokens = {tokens.begin(), tokens.end()},
-             .decodes = std::ranges::any_of(tokens, is_decode)});
+             .decodes = std::ranges::any_of(tokens, is_decode),
+             .layers = trace_.layers_of(t)});
     t += tokens.size();
   }
   result_.predictions.assign(planner_->scores().begin(), planner_->scores().end());
@@ -153,7 +154,7 @@ void Player::Prefill(const Pass& step) {
   look_ahead_ = 0;
   StepCost cost;
   protocol_->BeginStep({});
-  for (uint32_t l = 0; l < info_.shape().n_layer; ++l) RunLayer(step, l, cost);
+  for (uint32_t l = step.layers.begin; l < step.layers.end; ++l) RunLayer(step, l, cost);
 }
 
 void Player::Decode(const Pass& step) {
@@ -193,7 +194,7 @@ double Player::DecodePass(const Pass& pass) {
   const double busy = devices_ ? devices_->busiest() : 0.0;
   look_ahead_ = planner_->look_ahead();
   StepCost cost;
-  for (uint32_t l = 0; l < info_.shape().n_layer; ++l) RunLayer(pass, l, cost);
+  for (uint32_t l = pass.layers.begin; l < pass.layers.end; ++l) RunLayer(pass, l, cost);
   CHECK(!memory_.has_prefetched());
   cost.seconds = machine_.now() - before;
   planner_->StepDone(cost);
@@ -218,7 +219,7 @@ void Player::RunLayer(const Pass& pass, uint32_t layer, StepCost& cost) {
   std::vector<ExpertKey> next;  // the next layer's
   size_t asked_ahead = 0;
   if (!pass.decodes && info_.reads_prompts_ahead) {
-    next = PlanReadAhead(plan.layer, info_.shape().n_layer, info_.shape().n_expert,
+    next = PlanReadAhead(plan.layer, pass.layers.end, info_.shape().n_expert,
                          info_.shape().n_used, pass.tokens.size());
   }
   AskAhead(pass, next, asked_ahead);
@@ -371,8 +372,9 @@ bool Player::is_for_little(const Pass& step) const {
 
 double Player::DecodeLittleFirst(const Pass& step) {
   protocol_->BeginStep(little_);
-  const double seconds = DecodePass({.tokens = step.tokens, .decodes = true, .is_little = true});
-  Pass again{.tokens = {}, .decodes = true};
+  const double seconds = DecodePass(
+      {.tokens = step.tokens, .decodes = true, .is_little = true, .layers = step.layers});
+  Pass again{.tokens = {}, .decodes = true, .layers = step.layers};
   for (const size_t t : step.tokens) {
     if (!judge_.Keeps(trace_.confidence(t))) again.tokens.push_back(t);
   }

@@ -29,6 +29,7 @@ struct Pass {
   std::vector<size_t> tokens;
   bool decodes = false;  // some of the tokens decode
   bool is_little = false;
+  ExpertLayers layers = {};  // that the tokens go through
 };
 
 // Runs the steps of a trace through the engine's own LayerProtocol.

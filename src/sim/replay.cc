@@ -41,7 +41,7 @@ Result<std::vector<SlotTable>> MakeTables(const Trace& trace, const ReplayOption
     } else {
       TRY(policy, MakePolicy(options.policy));
     }
-    const PolicyShape shape{.slots = n, .layers = moe.n_layer, .experts = moe.n_expert};
+    const PolicyShape shape = PolicyShape::Of(n, moe);
     tables.emplace_back(shape, std::move(policy));
   }
   return tables;
@@ -117,7 +117,7 @@ Result<SimTables> MakeDeviceTables(const Trace& trace, const ReplayOptions& opti
     if (n == 0 || lanes.mode == PlaceMode::kCpu) continue;
     for (std::optional<SlotTable>& table : its) {
       TRY(std::unique_ptr<Policy> policy, MakePolicy(options.policy));
-      const PolicyShape shape{.slots = n, .layers = moe.n_layer, .experts = moe.n_expert};
+      const PolicyShape shape = PolicyShape::Of(n, moe);
       table.emplace(shape, std::move(policy));
     }
   }
@@ -240,7 +240,7 @@ Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options) {
     TRY(std::vector<SlotTable> models, MakeTables(trace, options));
     choices.emplace(std::move(models), [&pools](ExpertKey key) { return pools.of(key); });
   }
-  Upgrades upgrades(info.shape().n_layer, info.shape().n_expert);
+  Upgrades upgrades(info.shape());
   player.MakeLossy({.chooser = &chooser,
                     .choices = choices ? &*choices : nullptr,
                     .upgrades = options.lossy.upgrades && has_low ? &upgrades : nullptr});

@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "decide/slots/policy.h"
+#include "sim/trace_steps.h"
 #include "trace/trace.h"
 
 namespace moestro {
@@ -198,6 +201,70 @@ TEST(Replay, PrefillReadsOnceAndKeepsOutOfTheHistory) {
   ASSERT_TRUE(result);
   EXPECT_EQ(result->hits, 2U);
   EXPECT_EQ(std::ranges::count(uses, Use::kPrefill), 2);
+}
+
+// Layers 0 and 1 are an encoder's. Texts of 700 tokens as a source, then a target.
+Trace SourcesAndTargets(size_t texts) {
+  Trace trace = Empty({.model = {.name = "pair",
+                                 .shape = {.n_layer = 5, .n_expert = 16, .n_used = 1,
+                                           .n_encoder = 2}},
+                       .expert_bytes = 1000});
+  std::mt19937 random(3);
+  const auto add = [&](Phase phase, bool starts, bool is_source) {
+    std::vector<ExpertId> row;
+    for (size_t l = 0; l < 5; ++l) {
+      const auto u = static_cast<uint32_t>(random() % 256);
+      row.push_back({static_cast<uint16_t>(u * u / 4096)});
+    }
+    for (size_t l = is_source ? 2 : 0; l < (is_source ? 5 : 2); ++l) row[l] = {40000};
+    const Status added = trace.Add({.phase = phase,
+                                    .starts_sequence = starts,
+                                    .is_source = is_source,
+                                    .experts = row});
+    EXPECT_TRUE(added) << added.error().message;
+  };
+  for (size_t text = 0; text < texts; ++text) {
+    for (size_t t = 0; t < 700; ++t) add(Phase::kPrefill, t == 0, true);
+    add(Phase::kPrefill, false, false);
+    for (size_t t = 0; t < 60; ++t) add(Phase::kDecode, false, false);
+  }
+  return trace;
+}
+
+TEST(Replay, ASourceIsOneStepThroughTheEncoder) {
+  const Trace trace = SourcesAndTargets(2);
+  EXPECT_EQ(TokensOfStep(trace, 0, {}), 700U);
+  EXPECT_EQ(TokensOfStep(trace, 700, {}), 1U);
+  EXPECT_EQ(TokensOfStep(trace, 761, {}), 700U);
+  std::vector<std::pair<uint16_t, Use>> asked;
+  const auto result = Replay(trace, {.slots = 24, .observer = [&](ExpertKey key, Use use,
+                                                                  const Placement&) {
+                                       asked.emplace_back(key.layer.value, use);
+                                     }});
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_EQ(result->tokens, 120U);
+  EXPECT_EQ(result->hits + result->misses, 360U);
+  for (const auto& [layer, use] : asked) {
+    if (layer < 2) {
+      EXPECT_EQ(use, Use::kPrefill);
+    }
+  }
+  EXPECT_EQ(std::ranges::count(asked, Use::kDecode, &std::pair<uint16_t, Use>::second), 360);
+}
+
+TEST(Replay, PoliciesAndPredictorsKnowWhereATargetBegins) {
+  const Trace trace = SourcesAndTargets(3);
+  const auto belady = PlayWith(trace, "belady", 20);
+  for (const PolicyInfo& policy : KnownPolicies()) {
+    const auto result = PlayWith(trace, std::string(policy.name), 20);
+    EXPECT_EQ(result.hits + result.misses, 540U) << policy.name;
+    EXPECT_LE(result.hits, belady.hits) << policy.name;
+  }
+  const auto oracle = Replay(trace, {.slots = 20, .predictor = {.name = "oracle"}});
+  ASSERT_TRUE(oracle) << oracle.error().message;
+  ASSERT_FALSE(oracle->predictions.empty());
+  EXPECT_DOUBLE_EQ(oracle->predictions[0].recall(), 1.0);
+  EXPECT_EQ(oracle->predictions[0].asked, 2U * 180);  // all but a step's first layer
 }
 
 TEST(Replay, TooFewSlotsAndUnknownPoliciesAreRefused) {

@@ -36,6 +36,7 @@ DeviceTierParts PartsOf(SimTables& tables, const LaneMachine& lanes, const MoeSh
           .memory_slots = memory.slots(),
           .pool_of = pool_of,
           .n_expert = shape.n_expert,
+          .first_layer = shape.n_encoder,
           .memory = ResidentModel(std::move(tables.model), pool_of),
           .tiers = lanes.tiers,
           .drop = [&memory](ExpertKey key) { memory.Drop(key); },

@@ -8,9 +8,12 @@ size_t TokensOfStep(const Trace& trace, size_t first, const StepSize& size) {
   while (first + n < trace.tokens() && trace.joins_step(first + n)) ++n;
   if (n > 1) return n;
   const Phase phase = trace.phase(first);
-  const size_t most = phase == Phase::kPrefill ? size.prefill_chunk : size.rows;
+  const bool is_source = trace.is_source(first);
+  const size_t of_phase = phase == Phase::kPrefill ? size.prefill_chunk : size.rows;
+  const size_t most = is_source ? trace.tokens() : of_phase;
   const auto follows = [&](size_t t) {
-    return t < trace.tokens() && !trace.starts_sequence(t) && trace.phase(t) == phase;
+    return t < trace.tokens() && !trace.starts_sequence(t) && trace.phase(t) == phase &&
+           trace.is_source(t) == is_source;
   };
   while (n < most && follows(first + n)) ++n;
   return n;

@@ -16,7 +16,7 @@ struct StepSize {
 };
 
 // The tokens computed together with `first`: the tokens recorded together, else the rest of the
-// prompt or of the sequence, at most `size`. REQUIRES: first < tokens().
+// prompt or of the sequence, at most `size`, or a whole source. REQUIRES: first < tokens().
 size_t TokensOfStep(const Trace& trace, size_t first, const StepSize& size);
 
 // Whether some decode tokens were recorded together.

@@ -25,12 +25,22 @@ std::vector<double> Counts(const Trace& trace, size_t first, size_t last) {
   const TraceInfo& info = trace.info();
   std::vector<double> counts(size_t{info.shape().n_layer} * info.shape().n_expert);
   for (size_t t = first; t < last; ++t) {
-    for (size_t l = 0; l < info.shape().n_layer; ++l) {
+    const ExpertLayers layers = trace.layers_of(t);
+    for (size_t l = layers.begin; l < layers.end; ++l) {
       for (const ExpertId e : trace.experts(t, l))
         counts[l * info.shape().n_expert + e.value] += 1.0;
     }
   }
   return counts;
+}
+
+// Experts that all tokens ask for.
+double Requests(const Trace& trace) {
+  double requests = 0.0;
+  for (size_t t = 0; t < trace.tokens(); ++t) {
+    requests += static_cast<double>(trace.layers_of(t).size()) * trace.info().shape().n_used;
+  }
+  return requests;
 }
 
 double PopularShare(const Trace& trace) {
@@ -43,17 +53,21 @@ double PopularShare(const Trace& trace) {
     std::ranges::sort(row, std::greater<>());
     popular += std::accumulate(row.begin(), row.begin() + static_cast<ptrdiff_t>(eighth), 0.0);
   }
-  return Share(popular,
-               static_cast<double>(trace.tokens() * info.shape().n_layer * info.shape().n_used));
+  return Share(popular, Requests(trace));
 }
 
 double MeanEntropy(const Trace& trace) {
   const TraceInfo& info = trace.info();
-  if (trace.tokens() == 0 || info.shape().n_expert < 2) return 0.0;
-  const auto requests = static_cast<double>(trace.tokens() * info.shape().n_used);
+  const size_t n = info.shape().n_expert;
+  if (trace.tokens() == 0 || n < 2) return 0.0;
+  const std::vector<double> counts = Counts(trace, 0, trace.tokens());
   double entropy = 0.0;
-  for (const double count : Counts(trace, 0, trace.tokens())) {
-    if (count > 0.0) entropy -= count / requests * std::log(count / requests);
+  for (size_t l = 0; l < info.shape().n_layer; ++l) {
+    const auto of_layer = std::span(counts).subspan(l * n, n);
+    const double requests = std::accumulate(of_layer.begin(), of_layer.end(), 0.0);
+    for (const double count : of_layer) {
+      if (count > 0.0) entropy -= count / requests * std::log(count / requests);
+    }
   }
   return entropy / info.shape().n_layer / std::log(static_cast<double>(info.shape().n_expert));
 }
@@ -74,7 +88,8 @@ void MeasureReuse(const Trace& trace, TraceSummary& summary) {
   std::vector<double> distances;
   double at_once = 0.0;
   for (size_t t = 0; t < trace.tokens(); ++t) {
-    for (size_t l = 0; l < info.shape().n_layer; ++l) {
+    const ExpertLayers layers = trace.layers_of(t);
+    for (size_t l = layers.begin; l < layers.end; ++l) {
       for (const ExpertId e : trace.experts(t, l)) {
         size_t& before = last[l * info.shape().n_expert + e.value];
         if (before > 0) distances.push_back(static_cast<double>(t + 1 - before));
@@ -83,8 +98,7 @@ void MeasureReuse(const Trace& trace, TraceSummary& summary) {
       }
     }
   }
-  summary.reused_next = Share(
-      at_once, static_cast<double>(trace.tokens() * info.shape().n_layer * info.shape().n_used));
+  summary.reused_next = Share(at_once, Requests(trace));
   if (distances.empty()) return;
   summary.reuse_p50 = Quantile(distances, 0.5);
   summary.reuse_p90 = Quantile(distances, 0.9);
@@ -113,6 +127,7 @@ std::vector<double> Follows(const Trace& trace, size_t layer, size_t tokens) {
   const size_t n = trace.info().shape().n_expert;
   std::vector<double> follows(n * n);
   for (size_t t = 0; t < tokens; ++t) {
+    if (!trace.layers_of(t).contains(layer)) continue;
     for (const ExpertId a : trace.experts(t, layer - 1)) {
       for (const ExpertId b : trace.experts(t, layer)) follows[a.value * n + b.value] += 1.0;
     }
@@ -126,7 +141,8 @@ void MeasureAhead(const Trace& trace, TraceSummary& summary) {
     size_t right = 0;
     size_t asked = 0;
     for (size_t t = 0; t < trace.tokens(); ++t) {
-      for (size_t l = 0; l + distance < info.shape().n_layer; ++l) {
+      const ExpertLayers layers = trace.layers_of(t);
+      for (size_t l = layers.begin; l + distance < layers.end; ++l) {
         right += InBoth(trace.predicted(t, l, distance), trace.experts(t, l + distance));
         asked += info.shape().n_used;
       }
@@ -143,14 +159,15 @@ void MeasureLittle(const Trace& trace, TraceSummary& summary) {
   for (size_t t = 0; t < trace.tokens(); ++t) {
     if (trace.phase(t) != Phase::kDecode) continue;
     confident += trace.confidence(t) > kSure;
-    for (size_t l = 0; l < info.shape().n_layer; ++l) {
+    for (size_t l = info.shape().n_encoder; l < info.shape().n_layer; ++l) {
       right += InBoth(trace.little_experts(t, l), trace.experts(t, l));
     }
   }
   const auto tokens = static_cast<double>(summary.decode_tokens);
   summary.confident = Share(static_cast<double>(confident), tokens);
   summary.little_recall =
-      Share(static_cast<double>(right), tokens * info.shape().n_layer * info.shape().n_used);
+      Share(static_cast<double>(right),
+            tokens * info.shape().decode_layers().size() * info.shape().n_used);
 }
 
 void MeasurePrediction(const Trace& trace, TraceSummary& summary) {
@@ -165,9 +182,11 @@ void MeasurePrediction(const Trace& trace, TraceSummary& summary) {
   size_t asked = 0;
   std::vector<double> scores(n);
   for (size_t l = 1; l < info.shape().n_layer; ++l) {
+    if (l == info.shape().n_encoder) continue;  // no token goes through the layer before, too
     // One layer's table at a time: with many experts all of them would be large.
     const std::vector<double> follows = Follows(trace, l, half);
     for (size_t t = half; t < trace.tokens(); ++t) {
+      if (!trace.layers_of(t).contains(l)) continue;
       const auto chosen = trace.experts(t, l);
       std::ranges::fill(scores, 0.0);
       for (const ExpertId a : trace.experts(t, l - 1)) {
@@ -176,7 +195,7 @@ void MeasurePrediction(const Trace& trace, TraceSummary& summary) {
       }
       paths += Guessed(scores, chosen);
       popular += Guessed(std::span(counts).subspan(l * n, n), chosen);
-      repeated += InBoth(trace.experts(t - 1, l), chosen);
+      if (trace.layers_of(t - 1).contains(l)) repeated += InBoth(trace.experts(t - 1, l), chosen);
       asked += chosen.size();
     }
   }
@@ -205,10 +224,14 @@ TraceSummary Summarise(const Trace& trace) {
 
 std::string Describe(const TraceInfo& info, const TraceSummary& s) {
   const uint32_t all = info.shape().n_layer * info.shape().n_expert;
-  const uint32_t per_token = info.shape().n_layer * info.shape().n_used;
-  std::string text = Format("model        {}: {} layers, {} of {} experts used{}\n",
+  const uint32_t per_token = info.shape().decode_layers().size() * info.shape().n_used;
+  std::string text = Format("model        {}: {} layers{}, {} of {} experts used{}\n",
                             info.model.name.empty() ? "unnamed" : Printable(info.model.name),
-                            info.shape().n_layer, info.shape().n_used, info.shape().n_expert,
+                            info.shape().n_layer,
+                            info.shape().n_encoder > 0
+                                ? Format(" ({} of them an encoder's)", info.shape().n_encoder)
+                                : std::string(),
+                            info.shape().n_used, info.shape().n_expert,
                             info.has_weights ? ", with router weights" : "");
   if (info.experts_guessed) {
     text += "             the number of experts is only the highest id seen plus one\n";

@@ -32,10 +32,11 @@ Result<Trace> Trace::Create(TraceInfo info) {
     return Fail(Errc::kInvalidRequest, "a trace cannot have {} = {}, only {} to {}", what, value,
                 least, most);
   };
-  const auto& [n_layer, n_expert, n_used] = info.shape();
+  const auto& [n_layer, n_expert, n_used, n_encoder] = info.shape();
   if (n_layer < 1 || n_layer > kMaxCount) return wrong("layers", n_layer, 1, kMaxCount);
   if (n_expert < 1 || n_expert > kMaxCount) return wrong("experts", n_expert, 1, kMaxCount);
   if (n_used < 1 || n_used > n_expert) return wrong("experts of a token", n_used, 1, n_expert);
+  if (n_encoder >= n_layer) return wrong("layers of an encoder", n_encoder, 0, n_layer - 1);
   if (info.depth >= n_layer) return wrong("prediction depth", info.depth, 0, n_layer - 1);
   if (info.little >= n_used) return wrong("experts of a little pass", info.little, 0, n_used - 1);
   if (info.model.name.size() > kMaxNameBytes) {
@@ -51,7 +52,8 @@ Status Trace::Add(const TraceToken& token) {
   TRY_STATUS(Check(token));
   kinds_.push_back({.phase = token.phase,
                     .starts_sequence = token.starts_sequence,
-                    .joins_step = token.joins_step});
+                    .joins_step = token.joins_step,
+                    .is_source = token.is_source});
   experts_.insert(experts_.end(), token.experts.begin(), token.experts.end());
   weights_.insert(weights_.end(), token.weights.begin(), token.weights.end());
   predicted_.insert(predicted_.end(), token.predicted.begin(), token.predicted.end());
@@ -68,7 +70,7 @@ Status Trace::Add(const TraceToken& token) {
   return {};
 }
 
-Status Trace::CheckCandidates(const CandidateSpans& all) const {
+Status Trace::CheckCandidates(ExpertLayers layers, const CandidateSpans& all) const {
   const size_t per_layer = info_.candidates();
   const size_t n = per_layer * info_.shape().n_layer;
   if (all.experts.size() != n || all.scores.size() != n || all.raw.size() != n ||
@@ -82,8 +84,9 @@ Status Trace::CheckCandidates(const CandidateSpans& all) const {
     return Fail(Errc::kInvalidRequest, "a candidate's score is not a number");
   }
   std::vector<ExpertId> sorted;
-  for (size_t at = 0; at < n; at += per_layer) {
-    TRY_STATUS(CheckRow(all.experts.subspan(at, per_layer), info_.shape().n_expert, sorted));
+  for (size_t layer = layers.begin; layer < layers.end && n > 0; ++layer) {
+    TRY_STATUS(CheckRow(all.experts.subspan(layer * per_layer, per_layer), info_.shape().n_expert,
+                        sorted));
   }
   return {};
 }
@@ -131,12 +134,12 @@ Status Trace::CheckSizes(const TraceToken& token) const {
 }
 
 // experts: [n_layer][K]; predicted: [predicted_rows()][n_predicted].
-Status Trace::CheckExperts(std::span<const ExpertId> experts, std::span<const ExpertId> predicted,
-                           size_t n_predicted) const {
+Status Trace::CheckExperts(ExpertLayers layers, std::span<const ExpertId> experts,
+                           std::span<const ExpertId> predicted, size_t n_predicted) const {
   const size_t n_used = info_.shape().n_used;
   std::vector<ExpertId> sorted;
-  size_t at = 0;
-  for (size_t layer = 0; layer < info_.shape().n_layer; ++layer) {
+  size_t at = info_.predicted_rows_before(layers.begin);
+  for (size_t layer = layers.begin; layer < layers.end; ++layer) {
     const Status row =
         CheckRow(experts.subspan(layer * n_used, n_used), info_.shape().n_expert, sorted);
     if (!row) return Fail(row.error().code, "layer {}: {}", layer, row.error().message);
@@ -151,21 +154,29 @@ Status Trace::CheckExperts(std::span<const ExpertId> experts, std::span<const Ex
   return {};
 }
 
-Status Trace::CheckLittle(const LittlePass& little) const {
+Status Trace::CheckLittle(ExpertLayers layers, const LittlePass& little) const {
   if (info_.little == 0) return {};
   if (!(little.confidence >= 0.0F && little.confidence <= 1.0F)) {
     return Fail(Errc::kInvalidRequest, "a confidence of {} is no probability", little.confidence);
   }
-  const Status experts = CheckExperts(little.experts, little.predicted, info_.little);
+  const Status experts = CheckExperts(layers, little.experts, little.predicted, info_.little);
   if (experts) return {};
   return Fail(experts.error().code, "little pass, {}", experts.error().message);
 }
 
 Status Trace::Check(const TraceToken& token) const {
-  TRY_STATUS(CheckCandidates(token.candidates));
+  const MoeShape& shape = info_.shape();
+  if (token.is_source && shape.n_encoder == 0) {
+    return Fail(Errc::kInvalidRequest, "a token of a source, and the model has no encoder");
+  }
+  if (token.is_source && token.phase == Phase::kDecode) {
+    return Fail(Errc::kInvalidRequest, "a token of a source that decodes");
+  }
+  const ExpertLayers layers = shape.layers_of(token.is_source);
+  TRY_STATUS(CheckCandidates(layers, token.candidates));
   TRY_STATUS(CheckSizes(token));
-  TRY_STATUS(CheckExperts(token.experts, token.predicted, info_.shape().n_used));
-  return CheckLittle(token.little);
+  TRY_STATUS(CheckExperts(layers, token.experts, token.predicted, shape.n_used));
+  return CheckLittle(layers, token.little);
 }
 
 std::span<const ExpertId> Trace::predicted(size_t t, size_t layer, size_t distance) const {
@@ -241,6 +252,7 @@ TraceToken Trace::token(size_t t) const {
   TraceToken token{.phase = phase(t),
                    .starts_sequence = starts_sequence(t),
                    .joins_step = joins_step(t),
+                   .is_source = is_source(t),
                    .experts = std::span(experts_).subspan(t * n, n),
                    .predicted = std::span(predicted_).subspan(t * n_predicted, n_predicted)};
   if (info_.has_weights) token.weights = std::span(weights_).subspan(t * n, n);

@@ -76,6 +76,9 @@ struct TraceToken {
   Phase phase = Phase::kDecode;
   bool starts_sequence = false;              // and no other lived then
   bool joins_step = false;                   // computed in one step with the token before it
+  // Of a source: it goes through the encoder's layers alone. Whatever stands in the rows of layers
+  // that a token does not go through means nothing.
+  bool is_source = false;
   std::span<const ExpertId> experts = {};    // [n_layer][K], in router order where that is known
   std::span<const float> weights = {};       // [n_layer][K]; empty without has_weights
   std::span<const ExpertId> predicted = {};  // [predicted_rows()][K]: by layer, then by distance
@@ -106,6 +109,9 @@ class Trace {
   Phase phase(size_t t) const { return kinds_[t].phase; }
   bool starts_sequence(size_t t) const { return kinds_[t].starts_sequence; }
   bool joins_step(size_t t) const { return kinds_[t].joins_step; }
+  bool is_source(size_t t) const { return kinds_[t].is_source; }
+  // Those that the token goes through; of the others the rows below mean nothing.
+  ExpertLayers layers_of(size_t t) const { return info_.shape().layers_of(is_source(t)); }
   // The K experts.
   std::span<const ExpertId> experts(size_t t, size_t layer) const {
     return std::span(experts_).subspan((t * info_.shape().n_layer + layer) * info_.shape().n_used,
@@ -143,15 +149,16 @@ class Trace {
     Phase phase = Phase::kDecode;
     bool starts_sequence = false;
     bool joins_step = false;
+    bool is_source = false;
     bool operator==(const Kind&) const = default;
   };
 
   explicit Trace(TraceInfo info);
   Status CheckSizes(const TraceToken& token) const;
-  Status CheckExperts(std::span<const ExpertId> experts, std::span<const ExpertId> predicted,
-                      size_t n_predicted) const;
-  Status CheckCandidates(const CandidateSpans& all) const;
-  Status CheckLittle(const LittlePass& little) const;
+  Status CheckExperts(ExpertLayers layers, std::span<const ExpertId> experts,
+                      std::span<const ExpertId> predicted, size_t n_predicted) const;
+  Status CheckCandidates(ExpertLayers layers, const CandidateSpans& all) const;
+  Status CheckLittle(ExpertLayers layers, const LittlePass& little) const;
   bool is_predicted(size_t layer, size_t distance) const {
     return distance >= 1 && distance <= info_.depth && layer + distance < info_.shape().n_layer;
   }

@@ -27,10 +27,12 @@ constexpr uint32_t kFlagPredictedWeights = 16;
 constexpr uint32_t kFlagPools = 32;
 constexpr uint32_t kFlagCosts = 64;
 constexpr uint32_t kFlagNotAhead = 128;
-constexpr uint32_t kAllFlags = 255;
+constexpr uint32_t kFlagEncoder = 256;
+constexpr uint32_t kAllFlags = 511;
 constexpr uint8_t kKindPrefill = 1;
 constexpr uint8_t kKindStartsSequence = 2;
 constexpr uint8_t kKindJoinsStep = 4;
+constexpr uint8_t kKindSource = 8;
 constexpr float kWeightSteps = 65535.0F;
 
 // Of one layer: ids, scores, raw values and the range.
@@ -76,12 +78,14 @@ std::string EncodeHeader(const TraceInfo& info, uint64_t tokens) {
                           (info.little > 0 ? kFlagLittle : 0) |
                           (info.has_predicted_weights ? kFlagPredictedWeights : 0) |
                           (info.pools.is_known() ? kFlagPools : 0) | (info.costs ? kFlagCosts : 0) |
-                          (info.reads_prompts_ahead ? 0 : kFlagNotAhead));
+                          (info.reads_prompts_ahead ? 0 : kFlagNotAhead) |
+                          (info.shape().n_encoder > 0 ? kFlagEncoder : 0));
   AppendNumber(bytes, info.shape().n_layer);
   AppendNumber(bytes, info.shape().n_expert);
   AppendNumber(bytes, info.shape().n_used);
   AppendNumber(bytes, info.depth);
   if (info.little > 0) AppendNumber(bytes, info.little);
+  if (info.shape().n_encoder > 0) AppendNumber(bytes, info.shape().n_encoder);
   AppendNumber(bytes, info.model.fingerprint);
   AppendNumber(bytes, info.expert_bytes);
   AppendNumber(bytes, tokens);
@@ -138,7 +142,8 @@ void AppendToken(std::string& bytes, const TraceInfo& info, const TraceToken& to
   const bool is_prefill = token.phase == Phase::kPrefill;
   AppendNumber(bytes, static_cast<uint8_t>((is_prefill ? kKindPrefill : 0) |
                                            (token.starts_sequence ? kKindStartsSequence : 0) |
-                                           (token.joins_step ? kKindJoinsStep : 0)));
+                                           (token.joins_step ? kKindJoinsStep : 0) |
+                                           (token.is_source ? kKindSource : 0)));
   for (size_t layer = 0; layer < info.shape().n_layer; ++layer) {
     AppendIds(bytes, token.experts.subspan(layer * n_used, n_used), id_bytes);
     if (info.has_weights) AppendWeights(bytes, token.weights.subspan(layer * n_used, n_used));
@@ -158,18 +163,26 @@ struct Header {
   uint64_t tokens_begin = 0;  // of the first token
 };
 
-// The header up to the model's name, without magic and version. With a little pass it is longer.
+// Bytes of the header that only some traces have, before the model's name.
+uint64_t MoreHeaderBytes(uint32_t flags) {
+  return sizeof(uint32_t) *
+         (((flags & kFlagLittle) != 0 ? 1 : 0) + ((flags & kFlagEncoder) != 0 ? 1 : 0));
+}
+
+// The header up to the model's name, without magic and version. With a little pass or an encoder it
+// is longer.
 Result<std::string> ReadHeaderBytes(const InputFile& source) {
   TRY(std::string bytes, source.ReadHeader());
   const auto flags = Decoder(bytes).Take<uint32_t>();
   if ((flags & ~kAllFlags) != 0) {
     return source.Damaged(Format("flags {:#x} have no meaning", flags));
   }
-  if ((flags & kFlagLittle) == 0) return bytes;
-  if (source.size() < kTraceFormat.header_bytes + sizeof(uint32_t)) {
+  const uint64_t n_more = MoreHeaderBytes(flags);
+  if (n_more == 0) return bytes;
+  if (source.size() < kTraceFormat.header_bytes + n_more) {
     return source.CutShort("a longer header");
   }
-  TRY(const std::string more, source.Read(kTraceFormat.header_bytes, sizeof(uint32_t)));
+  TRY(const std::string more, source.Read(kTraceFormat.header_bytes, n_more));
   return bytes + more;
 }
 
@@ -191,10 +204,14 @@ Result<Header> ReadHeader(const InputFile& source) {
     header.info.little = decoder.Take<uint32_t>();
     if (header.info.little == 0) return source.Damaged("a little pass of 0 experts is none");
   }
+  if ((flags & kFlagEncoder) != 0) {
+    header.info.model.shape.n_encoder = decoder.Take<uint32_t>();
+    if (header.info.shape().n_encoder == 0) return source.Damaged("an encoder of 0 layers is none");
+  }
   header.info.model.fingerprint = decoder.Take<uint64_t>();
   header.info.expert_bytes = decoder.Take<uint64_t>();
   header.tokens = decoder.Take<uint64_t>();
-  header.name_begin = kTraceFormat.header_bytes + (header.info.little > 0 ? sizeof(uint32_t) : 0);
+  header.name_begin = kTraceFormat.header_bytes + MoreHeaderBytes(flags);
   header.name_end = header.name_begin + decoder.Take<uint32_t>();
   // The counts; before they are multiplied below.
   if (const auto counts = Trace::Create(header.info); !counts) {
@@ -283,7 +300,7 @@ Status DecodeToken(Decoder& decoder, const TraceInfo& info, TokenRows& rows,
   const size_t n_used = info.shape().n_used;
   const size_t id_bytes = IdBytes(info.shape().n_expert);
   const auto kind = decoder.Take<uint8_t>();
-  if ((kind & ~(kKindPrefill | kKindStartsSequence | kKindJoinsStep)) != 0) {
+  if ((kind & ~(kKindPrefill | kKindStartsSequence | kKindJoinsStep | kKindSource)) != 0) {
     return Fail(Errc::kInvalidFile, "a token of kind {} does not exist", kind);
   }
   for (size_t layer = 0; layer < info.shape().n_layer; ++layer) {
@@ -300,6 +317,7 @@ Status DecodeToken(Decoder& decoder, const TraceInfo& info, TokenRows& rows,
   return sink({.phase = (kind & kKindPrefill) != 0 ? Phase::kPrefill : Phase::kDecode,
                .starts_sequence = (kind & kKindStartsSequence) != 0,
                .joins_step = (kind & kKindJoinsStep) != 0,
+               .is_source = (kind & kKindSource) != 0,
                .experts = rows.experts,
                .weights = rows.weights,
                .predicted = rows.predicted,

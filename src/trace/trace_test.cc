@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -218,10 +219,12 @@ TEST_F(TraceTest, WrongContentIsRefusedWhateverItsChecksum) {
   const auto with = [&](size_t at, char value) { return ErrorWith(whole, at, value); };
   EXPECT_EQ(with(first_token + 1, 0), "");
   EXPECT_TRUE(with(8, 2).contains("update")) << with(8, 2);
-  EXPECT_TRUE(with(13, 1).contains("flags")) << with(13, 1);
+  EXPECT_TRUE(with(13, 2).contains("flags")) << with(13, 2);
+  EXPECT_TRUE(with(13, 1).contains("layers of an encoder")) << with(13, 1);
   EXPECT_TRUE(with(19, 127).contains("layers")) << with(19, 127);
   EXPECT_TRUE(with(55, 127).contains("bytes")) << with(55, 127);  // 2^62 tokens and more
-  EXPECT_TRUE(with(first_token, 8).contains("kind 8")) << with(first_token, 4);
+  EXPECT_TRUE(with(first_token, 16).contains("kind 16")) << with(first_token, 16);
+  EXPECT_TRUE(with(first_token, 9).contains("no encoder")) << with(first_token, 9);
   EXPECT_TRUE(with(first_token + 1, 5).contains("token 0: layer 0: expert 5 is out of range"));
   EXPECT_TRUE(with(first_token + 1, 1).contains("twice")) << with(first_token + 1, 1);
 }
@@ -304,6 +307,124 @@ TEST_F(TraceTest, CreateRefusesShapesThatCannotBe) {
 }
 
 // 4 layers, 2 ahead: layers 0 and 1 predict two layers each, layer 2 one, layer 3 none.
+// Layers 0 and 1 are an encoder's, 2 to 4 a decoder's; with predictions, weights and candidates.
+TraceInfo WithEncoder() {
+  return {.model = {.name = "pair",
+                    .fingerprint = 7,
+                    .shape = {.n_layer = 5, .n_expert = 8, .n_used = 1, .n_encoder = 2}},
+          .depth = 2,
+          .has_weights = true,
+          .has_predicted_weights = true,
+          .has_candidates = true};
+}
+
+// The rows of layers that a token does not go through are what no router says.
+struct RowsOfPair {
+  explicit RowsOfPair(bool is_source, uint16_t first) {
+    const TraceInfo info = WithEncoder();
+    const ExpertLayers layers = info.shape().layers_of(is_source);
+    for (uint16_t l = 0; l < 5; ++l) {
+      const bool is_there = layers.contains(l);
+      experts.push_back({static_cast<uint16_t>(is_there ? (first + l) % 8 : 200)});
+      for (uint16_t c = 0; c < 3; ++c) {
+        candidates.push_back({static_cast<uint16_t>(is_there ? (first + l + c) % 8 : 9)});
+      }
+    }
+    for (size_t l = 0; l < 5; ++l) {
+      for (size_t i = info.predicted_rows_before(l); i < info.predicted_rows_before(l + 1); ++i) {
+        predicted.push_back({static_cast<uint16_t>(layers.contains(l) ? i % 8 : 99)});
+      }
+    }
+    weights.assign(5, 0.5F);
+    ahead.assign(predicted.size(), 0.25F);
+    scores.assign(candidates.size(), 1.0F);
+    ranges.assign(5, 2.0F);
+  }
+  TraceToken Token(bool is_source, Phase phase = Phase::kPrefill) const {
+    return {.phase = phase,
+            .is_source = is_source,
+            .experts = experts,
+            .weights = weights,
+            .predicted = predicted,
+            .predicted_weights = ahead,
+            .candidates = {
+                .experts = candidates, .scores = scores, .raw = scores, .ranges = ranges}};
+  }
+  std::vector<ExpertId> experts;
+  std::vector<ExpertId> candidates;
+  std::vector<ExpertId> predicted;
+  std::vector<float> weights;
+  std::vector<float> ahead;
+  std::vector<float> scores;
+  std::vector<float> ranges;
+};
+
+Trace Pair() {
+  Trace trace = *Trace::Create(WithEncoder());
+  for (uint16_t t = 0; t < 6; ++t) {
+    EXPECT_TRUE(trace.Add(RowsOfPair(true, t).Token(true)));
+  }
+  for (uint16_t t = 0; t < 4; ++t) {
+    EXPECT_TRUE(trace.Add(
+        RowsOfPair(false, t).Token(false, t == 0 ? Phase::kPrefill : Phase::kDecode)));
+  }
+  return trace;
+}
+
+TEST_F(TraceTest, TokensOfASourceGoThroughTheEncoderAlone) {
+  const Trace trace = Pair();
+  EXPECT_TRUE(trace.is_source(0));
+  EXPECT_FALSE(trace.is_source(6));
+  EXPECT_EQ(trace.layers_of(0).begin, 0U);
+  EXPECT_EQ(trace.layers_of(0).end, 2U);
+  EXPECT_EQ(trace.layers_of(9).begin, 2U);
+  EXPECT_EQ(trace.layers_of(9).end, 5U);
+  ASSERT_TRUE(WriteTrace(Path("pair.trace"), trace));
+  const auto read = ReadTrace(Path("pair.trace"));
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->info(), trace.info());
+  ASSERT_EQ(read->tokens(), trace.tokens());
+  for (size_t t = 0; t < trace.tokens(); ++t) {
+    EXPECT_EQ(read->is_source(t), trace.is_source(t));
+    const ExpertLayers layers = trace.layers_of(t);
+    for (size_t l = layers.begin; l < layers.end; ++l) {
+      EXPECT_TRUE(std::ranges::equal(read->experts(t, l), trace.experts(t, l)));
+      EXPECT_TRUE(std::ranges::equal(read->predicted(t, l, 1), trace.predicted(t, l, 1)));
+      EXPECT_TRUE(
+          std::ranges::equal(read->candidates(t, l).experts, trace.candidates(t, l).experts));
+    }
+  }
+  ExpectEveryDamageRefused(trace);
+}
+
+TEST_F(TraceTest, ASourceIsOfAnEncoderAndDoesNotDecode) {
+  Trace trace = *Trace::Create(WithEncoder());
+  EXPECT_FALSE(trace.Add(RowsOfPair(true, 0).Token(true, Phase::kDecode)));
+  EXPECT_FALSE(trace.Add(RowsOfPair(true, 0).Token(false)));  // rows that no router says
+  EXPECT_FALSE(trace.Add(RowsOfPair(false, 0).Token(true)));
+  TraceInfo alone = WithEncoder();
+  alone.model.shape.n_encoder = 0;
+  Trace without = *Trace::Create(alone);
+  const Status refused = without.Add(RowsOfPair(true, 0).Token(true));
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("no encoder"), std::string::npos);
+  alone.model.shape.n_encoder = 5;
+  EXPECT_FALSE(Trace::Create(alone));
+}
+
+TEST_F(TraceTest, SummaryCountsTheLayersThatTokensGoThrough) {
+  const TraceSummary summary = Summarise(Pair());
+  // 6 sources x 2 layers, 4 others x 3: of each layer's uses its most popular expert has 1.
+  EXPECT_DOUBLE_EQ(summary.popular_share, 5.0 / 24.0);
+  EXPECT_EQ(summary.prefill_tokens, 7U);
+  EXPECT_EQ(summary.decode_tokens, 3U);
+  // Layers of 6 and of 4 different experts in as many tokens.
+  EXPECT_NEAR(summary.entropy, (2 * std::log(6.0) + 3 * std::log(4.0)) / 5 / std::log(8.0), 1e-12);
+  const std::string text = Describe(WithEncoder(), summary);
+  EXPECT_NE(text.find("5 layers (2 of them an encoder's)"), std::string::npos) << text;
+  EXPECT_NE(text.find("3 experts per token"), std::string::npos) << text;
+}
+
 TEST_F(TraceTest, PredictionsEndAtTheLastLayer) {
   const TraceInfo info{.model = {.shape = {4, 9, 1}}, .depth = 2};
   ASSERT_EQ(info.predicted_rows(), 5U);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/quantile.h"
+#include "core/random_tokens.h"
 #include "decide/layer/little_judge.h"
 #include "decide/slots/policy.h"
 #include "engine/append.h"
@@ -76,6 +77,43 @@ TEST_P(Agreement, PromptsBetweenDecodeSteps) {
     }
   }
   ExpectSame(recorded, GetParam(), "next-router", engine.memory().n_slots);
+}
+
+// A source is one step through the encoder's layers; then the target, and the next text.
+TEST_P(Agreement, SourcesAndTargets) {
+  const TempFolder folder;
+  const std::string model = WriteTinyModel(folder.path(), {.arch = "switch",
+                                                           .type = "Q8_0",
+                                                           .layers = 8,
+                                                           .experts = 16,
+                                                           .embd = 128,
+                                                           .ff = 96,
+                                                           .dense_ff = 160,
+                                                           .heads = 4,
+                                                           .head_dim = 32,
+                                                           .vocab = 512});
+  for (const char* predictor : {"none", "next-router", "frequency"}) {
+    Recorded recorded(OptionsFor(GetParam(), predictor, 50.0), 1, model);
+    NativeEngine& engine = recorded.engine();
+    for (uint32_t text = 0; text < 3; ++text) {
+      recorded.BeginSequence();
+      Sequence sequence = engine.NewSequence();
+      std::vector<Token> prompt = RandomTokens(40 + text, engine.spec().n_vocab, text);
+      MakePrompt(engine.spec().encoder, prompt.size(), prompt);
+      ASSERT_TRUE(Append(engine, sequence, prompt));
+      for (const Token t : RandomTokens(40, engine.spec().n_vocab, text + 9)) {
+        ASSERT_TRUE(Append(engine, sequence, {&t, 1}));
+      }
+    }
+    EXPECT_EQ(recorded.trace().tokens(), 3U * 80 + 3);
+    EXPECT_TRUE(recorded.trace().is_source(0));
+    EXPECT_GT(engine.stats().decode.evictions, 20U);
+    ExpectSame(recorded, GetParam(), predictor, engine.memory().n_slots);
+    if (HasFailure()) return;
+    if (std::string(predictor) != "none") {
+      EXPECT_GT(engine.stats().decode.prefetches, 0U) << predictor;
+    }
+  }
 }
 
 // Two copies, skipping, dropping and giving way to residents, for one row in a step and for two.

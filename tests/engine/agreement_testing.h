@@ -106,10 +106,11 @@ class Recorded {
     RoutingCandidates candidates;
   };
 
-  static void Take(const SeenRouting& seen, bool has_details, std::vector<Row>& rows) {
+  static void Take(const SeenRouting& seen, bool has_details, bool begins,
+                   std::vector<Row>& rows) {
     const size_t used = seen.routing.n_used;
     const size_t n = seen.kinds.size();
-    if (seen.layer.value == 0) rows.assign(n, {});
+    if (begins) rows.assign(n, {});
     for (size_t r = 0; r < n; ++r) {
       rows[r].phase = seen.kinds[r] == RowKind::kPrompt ? Phase::kPrefill : Phase::kDecode;
       if (has_details) {
@@ -139,20 +140,48 @@ class Recorded {
     finish_reads_();
     std::vector<Row>& rows = seen.is_little ? little_rows_ : rows_;
     const bool has_details = trace_->info().has_candidates;
-    Take(seen, has_details, rows);
-    const size_t k = trace_->info().shape().n_used;
+    const MoeShape& shape = trace_->info().shape();
+    const bool is_source = seen.layer.value < shape.n_encoder;
+    const ExpertLayers layers = shape.layers_of(is_source);
+    Take(seen, has_details, seen.layer.value == layers.begin, rows);
+    const size_t k = shape.n_used;
     for (size_t r = 0; r < rows.size(); ++r) {
       rows[r].experts.append_range(has_details ? seen.routing.candidates.row(r).experts.first(k)
                                                : seen.routing.experts_of(r));
     }
-    if (trace_->info().little > 0 || seen.layer.value + 1U < trace_->info().shape().n_layer) return;
-    for (size_t r = 0; r < rows.size(); ++r) Add(rows[r], r, {});
+    if (trace_->info().little > 0 || seen.layer.value + 1U < layers.end) return;
+    for (size_t r = 0; r < rows.size(); ++r) {
+      if (shape.n_encoder > 0) WidenToModel(layers, rows[r]);
+      Add(rows[r], r, {}, is_source);
+    }
   }
 
-  void Add(const Row& row, size_t at, const LittlePass& little) {
+  // Zeros where the row goes through no layer.
+  void WidenToModel(ExpertLayers layers, Row& row) const {
+    const TraceInfo& info = trace_->info();
+    const auto widen = [](auto& values, size_t front, size_t all) {
+      values.insert(values.begin(), front, {});
+      values.resize(all);
+    };
+    const size_t begin = layers.begin;
+    const size_t all = info.shape().n_layer;
+    const size_t k = info.shape().n_used;
+    const size_t ahead = info.predicted_rows_before(begin) * k;
+    widen(row.experts, begin * k, all * k);
+    widen(row.weights, begin * k, all * k);
+    widen(row.predicted, ahead, info.predicted_rows() * k);
+    widen(row.predicted_weights, ahead, info.predicted_rows() * k);
+    widen(row.candidates.experts, begin * info.candidates(), all * info.candidates());
+    widen(row.candidates.scores, begin * info.candidates(), all * info.candidates());
+    widen(row.candidates.raw, begin * info.candidates(), all * info.candidates());
+    widen(row.candidates.ranges, begin, all);
+  }
+
+  void Add(const Row& row, size_t at, const LittlePass& little, bool is_source = false) {
     const Status added = trace_->Add({.phase = row.phase,
                                       .starts_sequence = at == 0 && std::exchange(starts_, false),
                                       .joins_step = at > 0,
+                                      .is_source = is_source,
                                       .experts = row.experts,
                                       .weights = row.weights,
                                       .predicted = row.predicted,

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/random_tokens.h"
 #include "decide/layer/little_judge.h"
 #include "engine/append.h"
 #include "engine/route_recorder.h"
@@ -133,6 +134,61 @@ TEST_F(RecordTest, TheLittlePassIsWhatALittleStepDoes) {
     ASSERT_TRUE(Append(*engine_, sequence, {&tokens_[t], 1}));
   }
   EXPECT_GT(others, 0U);
+}
+
+// The source and the token behind it are a prompt whatever is asked for; zeros stand in the layers
+// of the other stack.
+TEST_F(RecordTest, SourcesAreRecordedInTheEncodersLayers) {
+  const TempFolder folder;
+  const std::string path = WriteTinyModel(folder.path(), {.arch = "switch",
+                                                          .layers = 4,
+                                                          .experts = 8,
+                                                          .embd = 128,
+                                                          .ff = 96,
+                                                          .dense_ff = 160,
+                                                          .heads = 4,
+                                                          .head_dim = 32,
+                                                          .vocab = 512});
+  auto engine = NativeEngine::Open(path, EngineOptions{.threads = 2});
+  ASSERT_TRUE(engine) << engine.error().message;
+  const TraceInfo info{.model = (*engine)->id(),
+                       .depth = 1,
+                       .has_weights = true,
+                       .has_predicted_weights = true,
+                       .has_candidates = true};
+  const MoeShape& shape = info.shape();
+  ASSERT_EQ(shape.n_encoder, 2U);
+  std::vector<Token> tokens = RandomTokens(30, 512, 7);
+  MakePrompt((*engine)->spec().encoder, 20, tokens);
+  Trace trace = *Trace::Create(info);
+  {
+    RouteRecorder recorder(**engine, info,
+                           [&](const TraceToken& token) { return trace.Add(token); });
+    const Status done = recorder.Record(tokens, 0);
+    ASSERT_TRUE(done) << done.error().message;
+  }
+  ASSERT_EQ(trace.tokens(), 30U);
+  for (size_t t = 0; t < 30; ++t) {
+    EXPECT_EQ(trace.is_source(t), t < 19) << t;
+    EXPECT_EQ(trace.phase(t), t < 20 ? Phase::kPrefill : Phase::kDecode) << t;
+    EXPECT_EQ(trace.starts_sequence(t), t == 0);
+  }
+  // As the routers said, layer by layer.
+  std::vector<std::vector<ExpertId>> chosen(shape.n_layer);
+  (*engine)->SetRouteObserver(
+      [&](const SeenRouting& seen) {
+        chosen[seen.layer.value].append_range(seen.routing.experts);
+      },
+      0, false);
+  Sequence sequence = (*engine)->NewSequence();
+  ASSERT_TRUE(Append(**engine, sequence, tokens));
+  for (size_t l = 0; l < shape.n_layer; ++l) {
+    const size_t first = l < 2 ? 0 : 19;
+    ASSERT_EQ(chosen[l].size(), l < 2 ? 19U : 11U);
+    for (size_t i = 0; i < chosen[l].size(); ++i) {
+      EXPECT_EQ(trace.experts(first + i, l)[0], chosen[l][i]) << l << " " << i;
+    }
+  }
 }
 
 // Costs are measured beside the run: nothing is counted, and the text goes on as it would have.

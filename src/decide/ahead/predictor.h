@@ -38,7 +38,8 @@ class Predictor {
   // Forgets what it has seen (not what a profile has taught it).
   virtual void Reset(const PredictorShape& shape) = 0;
   virtual void SequenceBegun() {}
-  // Layers of a step in order; layer 0 begins a step, whose rows are the same in every layer.
+  // Layers of a step in order; the first decode layer of the shape begins a step, whose rows are
+  // the same in every layer.
   virtual void Observe(const Seen& seen) = 0;
   // The experts that the layer `distance` after the last one observed will ask for, for all rows
   // together: likeliest first, at most the model's K for each row, none twice; none when it has no

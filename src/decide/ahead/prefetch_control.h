@@ -31,7 +31,7 @@ std::optional<size_t> MostAhead(double idle, double read);
 
 class PrefetchControl {
  public:
-  // `layers` of a step; `committed`: the most experts' worth of reads under way that cannot be
+  // `layers` with experts of a decode step, at least one; `committed`: the most experts' worth of reads under way that cannot be
   // called back.
   // `is_fixed`: what steps cost is not looked at, so that what is evaluated ahead depends on tokens
   // alone.

@@ -17,7 +17,7 @@ PrefetchPlanner::PrefetchPlanner(std::unique_ptr<Predictor> predictor, const Pre
     : predictor_(std::move(predictor)),
       shape_(shape),
       limits_(std::move(limits)),
-      control_(shape.moe.n_layer, static_cast<double>(limits_.reads_at_device) / kMatrices,
+      control_(std::max(shape.moe.decode_layers().size(), 1U), static_cast<double>(limits_.reads_at_device) / kMatrices,
                limits_.is_fixed),
       is_present_(std::move(is_present)),
       predictions_(size_t{shape.moe.n_layer} * shape.depth),

@@ -120,7 +120,7 @@ void DeviceTier::BeginSequence() {
 }
 
 void DeviceTier::BeginLayer(ExpertLayerId layer) {
-  if (layer.value == 0) ++step_;
+  if (layer.value == parts_.first_layer) ++step_;
   for (std::optional<SlotTable>& t : parts_.tables | std::views::join) {
     if (t) t->BeginLayer(layer);
   }

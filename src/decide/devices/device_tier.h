@@ -55,6 +55,7 @@ struct DeviceTierParts {
   std::vector<uint64_t> memory_slots;
   std::function<uint32_t(ExpertKey)> pool_of;  // of memory
   uint32_t n_expert = 0;                       // of a layer
+  uint32_t first_layer = 0;                    // of a decode step
   // Used in place of `in_memory` where plans must not depend on timing: what memory would hold if
   // every read were done at once. (Timing decides which experts reads ahead have brought.)
   std::optional<ResidentModel> memory = {};

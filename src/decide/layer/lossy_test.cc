@@ -276,7 +276,7 @@ TEST(ResidentModel, KnowsWhatPlansAskedForUntilItLeaves) {
 }
 
 TEST(Upgrades, AnExpertThatRunsLowAgainSoonIsNamedTwoPerStepAtMost) {
-  Upgrades upgrades(4, 8);
+  Upgrades upgrades({.n_layer = 4, .n_expert = 8, .n_used = 2});
   const auto plan = [](uint16_t layer, const std::vector<uint16_t>& low, CopyId copy = kLowCopy) {
     LayerPlan made{.layer = ExpertLayerId{layer}};
     for (const uint16_t e : low) {

@@ -10,16 +10,16 @@
 
 #include "core/ids.h"
 #include "core/layer_plan.h"
+#include "core/model_id.h"
 
 namespace moestro {
 
 class Upgrades {
  public:
   // REQUIRES: keys stay below these counts.
-  Upgrades(uint32_t layers, uint32_t experts)
-      : experts_(experts), seen_(size_t{layers} * experts) {}
+  explicit Upgrades(const MoeShape& shape) : shape_(shape), seen_(shape.experts()) {}
 
-  // A layer's plan of a decode step; layer 0 begins one. Gives the own copy to read, if there is
+  // A layer's plan of a decode step; the shape's first decode layer begins one. Gives the own copy to read, if there is
   // one: an expert that ran from its low copy for the second time within kWindow steps.
   std::optional<ExpertKey> Next(const LayerPlan& plan);
 
@@ -27,7 +27,7 @@ class Upgrades {
   static constexpr uint64_t kWindow = 16;      // steps
   static constexpr uint32_t kMostPerStep = 2;  // each is an expert's worth of disk time
 
-  uint32_t experts_;
+  MoeShape shape_;
   std::vector<uint64_t> seen_;  // [layer][expert]: the step of the last low use; 0: none
   uint64_t step_ = 0;
   uint32_t in_step_ = 0;

@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "core/ids.h"
+#include "core/model_id.h"
 
 namespace moestro {
 
@@ -31,6 +32,15 @@ struct PolicyShape {
   size_t slots = 0;
   uint32_t layers = 1;
   uint32_t experts = 1;  // per layer
+  // Where a decode step begins; the layers before are an encoder's, which only sources go through.
+  uint32_t first_layer = 0;
+
+  static PolicyShape Of(size_t slots, const MoeShape& moe) {
+    return {.slots = slots,
+            .layers = moe.n_layer,
+            .experts = moe.n_expert,
+            .first_layer = moe.n_encoder};
+  }
 };
 
 class Policy {
@@ -38,8 +48,8 @@ class Policy {
   virtual ~Policy() = default;
   // Forgets everything; slots are numbered 0 .. slots-1 and all empty.
   virtual void Reset(const PolicyShape& shape) = 0;
-  // The decode's clock. A sequence begins while no other lives; the next layer's requests (layer 0
-  // begins a step).
+  // The decode's clock. A sequence begins while no other lives; the next layer's requests (the
+  // shape's first layer begins a step).
   virtual void SequenceBegun() {}
   virtual void LayerBegun(ExpertLayerId /*layer*/) {}
   // The experts that `layer`, of those ahead in this step, will probably ask for; after

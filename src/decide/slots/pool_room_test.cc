@@ -38,7 +38,7 @@ class Machine final : private ExpertHolder {
         router_{.n_expert = sizes.moe.n_expert, .n_used = sizes.moe.n_used},
         chooser_(sizes.lossy, router_, sizes.has_low, nullptr),
         choices_(Model(sizes)),
-        upgrades_(sizes.moe.n_layer, sizes.moe.n_expert),
+        upgrades_(sizes.moe),
         planner_(*MakePredictor({"next-router"}), {.moe = sizes.moe, .depth = sizes.depth},
                  {.slots = sizes.slots,
                   .pool_of = [this](ExpertKey key) { return sizes_.pool_of(key); },

@@ -8,7 +8,7 @@ namespace moestro {
 
 uint64_t DecodeShape::Requests(const MoeShape& moe) const {
   const uint64_t layer = std::min<uint64_t>(copies * moe.n_expert, rows * moe.n_used);
-  return steps * passes * moe.n_layer * layer;
+  return steps * passes * moe.decode_layers().size() * layer;
 }
 
 uint64_t DecodeLimit::BytesFor(const MoeShape& moe, const DecodeShape& shape) {

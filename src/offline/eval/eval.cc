@@ -29,7 +29,8 @@ struct Evaluator {
   std::function<Status(std::span<const float> logits, Token next)> evaluate;
 };
 
-// Every window as a new sequence, one token a step. Slots stay as they are in between.
+// Every window as a new sequence, one token a step but for those that begin it together. Slots stay
+// as they are in between.
 Status DecodeText(Engine& engine, const EvalText& text, Sequence& sequence, const char* what,
                   const Progress& progress, const Evaluator& evaluator) {
   const uint64_t total = text.n_evaluated();
@@ -38,10 +39,12 @@ Status DecodeText(Engine& engine, const EvalText& text, Sequence& sequence, cons
     const std::span<const Token> tokens = text.tokens_of(window);
     sequence.CutBack(0);
     evaluator.begin_window();
-    for (size_t i = 0; i + 1 < tokens.size(); ++i) {
-      TRY(const std::span<const float> logits, Append(engine, sequence, tokens.subspan(i, 1)));
-      if (i < text.score_from) continue;
-      TRY_STATUS(evaluator.evaluate(logits, tokens[i + 1]));
+    for (size_t next = window.together; next < tokens.size(); ++next) {
+      const size_t at = sequence.position();
+      TRY(const std::span<const float> logits,
+          Append(engine, sequence, tokens.subspan(at, next - at)));
+      if (next - 1 < window.first) continue;
+      TRY_STATUS(evaluator.evaluate(logits, tokens[next]));
       if (progress) progress(what, ++done, total);
     }
   }
@@ -70,7 +73,6 @@ Result<Evaluation> Evaluation::Prepare(EvalRequest request) {
     TRY(scratch, ScratchFolder(request.scratch, request.text.paths.front()));
   }
   TRY(ModelToLoad model, ModelToLoad::Open(request.model, request.engine.engine));
-  TRY_STATUS(model.CheckDecodesAlone("an evaluation"));
   TRY(EvalText text, ReadEvalText(TextModel::Of(model), request.text, request.engine));
   Evaluation evaluation(std::move(request), model.id(), std::move(text));
   evaluation.scratch_ = std::move(scratch);

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "model/vocab.h"
+#include "text/span_corruption.h"
 #include "text/text_file.h"
 #include "text/text_tokens.h"
 
@@ -23,23 +24,58 @@ void CutIntoWindows(EvalText& text, uint64_t most) {
     const uint64_t evaluated = std::min<uint64_t>(left, whole - text.score_from - 1);
     text.windows.push_back({.text = text.texts.size() - 1,
                             .begin = begin,
-                            .length = static_cast<size_t>(text.score_from + evaluated + 1)});
+                            .length = static_cast<size_t>(text.score_from + evaluated + 1),
+                            .first = text.score_from});
     left -= evaluated;
   }
+}
+
+// Texts as sources and targets until `most` tokens of targets are evaluated in all.
+Status AppendSpans(const Vocab& vocab, const EncoderSpec& encoder, const TextRequest& request,
+                   const EngineOptions& options, EvalText& text) {
+  // A target has more than an eighth of a text's tokens.
+  constexpr uint64_t kTextPerTarget = 8;
+  TRY(const SpanTokens with, FindSpanTokens(vocab, encoder));
+  const SpanLimits limits = SpanLimitsOf(options, text.n_ctx);
+  const uint64_t most = request.tokens > 0 ? request.tokens : UINT64_MAX;
+  for (const std::string& path : request.paths) {
+    TRY(TextSource source, OpenText(path));
+    uint64_t left = most - text.n_evaluated();
+    if (left == 0) continue;  // it had to be there, too
+    const uint64_t wanted = request.tokens > 0 ? left * kTextPerTarget + limits.sequence : 0;
+    TRY(SpanText spans,
+        ReadSpanText(vocab, std::move(source), path, wanted, options, with, limits));
+    for (const SpanWindow& window : spans.windows) {
+      if (left == 0) break;
+      const uint64_t evaluated = std::min<uint64_t>(left, window.length - window.n_source - 1);
+      text.windows.push_back({.text = text.texts.size(),
+                              .begin = window.begin,
+                              .length = window.n_source + evaluated + 1,
+                              .first = window.n_source,
+                              .together = window.n_source + 1});
+      left -= evaluated;
+    }
+    text.texts.push_back(std::move(spans.tokens));
+  }
+  if (!text.windows.empty()) return {};
+  return Fail(Errc::kInvalidRequest,
+              "{}: no token to evaluate in sources of {} and sequences of {} tokens; give a longer "
+              "text, or raise --ctx",
+              request.paths.front(), limits.source, limits.sequence);
 }
 
 }  // namespace
 
 uint64_t EvalText::n_evaluated() const {
   uint64_t n = 0;
-  for (const Window& window : windows) n += window.length - score_from - 1;
+  for (const Window& window : windows) n += window.n_evaluated();
   return n;
 }
 
 uint64_t EvalText::n_blocks(size_t block_tokens) const {
   uint64_t n = 0;
   for (const Window& window : windows) {
-    n += (window.length - score_from - 1 + block_tokens - 1) / block_tokens;
+    n += (window.n_evaluated() + block_tokens - 1) / block_tokens;
   }
   return n;
 }
@@ -65,7 +101,16 @@ Result<EvalText> ReadEvalText(const TextModel& model, const TextRequest& request
                 "{}) or lower --score-from",
                 text.n_ctx, request.score_from, model.n_ctx_train);
   }
+  if (model.encoder && request.score_from > 0) {
+    return Fail(Errc::kUsage,
+                "--score-from is a position of a text, and this model has an encoder: all of each "
+                "target is evaluated");
+  }
   TRY(const Vocab vocab, Vocab::Load(model.gguf));
+  if (model.encoder) {
+    TRY_STATUS(AppendSpans(vocab, *model.encoder, request, options, text));
+    return text;
+  }
   const std::vector<Token> begin = vocab.begin_tokens();
   const uint64_t most = request.tokens > 0 ? request.tokens : UINT64_MAX;
   for (const std::string& path : request.paths) {

@@ -39,13 +39,13 @@ void AddUse(const SeenExperts& seen, size_t per_layer, size_t n_ff, std::vector<
 
 uint64_t FitText::tokens_of(std::span<const uint32_t> windows) const {
   uint64_t n = 0;
-  for (const uint32_t w : windows) n += text.windows[w].length - text.score_from - 1;
+  for (const uint32_t w : windows) n += text.windows[w].n_evaluated();
   return n;
 }
 
 uint64_t FitText::first_row(uint32_t window) const {
   uint64_t row = 0;
-  for (uint32_t w = 0; w < window; ++w) row += text.windows[w].length - text.score_from - 1;
+  for (uint32_t w = 0; w < window; ++w) row += text.windows[w].n_evaluated();
   return row;
 }
 
@@ -54,7 +54,8 @@ Result<FitText> ReadFitText(const ModelFile& model, const TextRequest& request,
   FitText fit;
   TRY(fit.text, ReadEvalText({.gguf = model.gguf,
                               .n_ctx_train = model.spec.n_ctx_train,
-                              .n_vocab = model.spec.n_vocab},
+                              .n_vocab = model.spec.n_vocab,
+                              .encoder = model.spec.encoder},
                              request, options));
   if (fit.text.windows.size() < kFewestWindows) {
     return Fail(Errc::kInvalidRequest,
@@ -98,7 +99,8 @@ Status FitBench::Read(std::span<const uint32_t> windows, const char* what,
   std::vector<float> row(text_->text.n_vocab);
   const double start = SteadySeconds();
   for (size_t w = 0; w < windows.size(); ++w) {
-    const auto tokens = text_->text.tokens_of(text_->text.windows[windows[w]]);
+    const EvalText::Window& window = text_->text.windows[windows[w]];
+    const auto tokens = text_->text.tokens_of(window);
     sequence.CutBack(0);
     begin(w);
     Status status;
@@ -107,8 +109,9 @@ Status FitBench::Read(std::span<const uint32_t> windows, const char* what,
       LogSoftmax(logits, row);
       status = take(row, tokens[i + 1]);
     };
-    TRY_STATUS(engine_->Step(
-        RowsOf(sequence, tokens.first(tokens.size() - 1), RowKind::kPrompt, true), sink));
+    Batch batch = RowsOf(sequence, tokens.first(tokens.size() - 1), RowKind::kPrompt, true);
+    for (size_t i = 0; i < window.first; ++i) batch.rows[i].wants_logits = false;
+    TRY_STATUS(engine_->Step(batch, sink));
     TRY_STATUS(std::move(status));
     evaluated_ += tokens.size() - 1;
     if (progress_) progress_(what, w + 1, windows.size());

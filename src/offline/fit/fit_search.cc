@@ -75,9 +75,6 @@ Status FitSearch::Prepare() {
   if (request_.path.empty()) return Fail(Errc::kUsage, "no output file named");
   TRY_STATUS(CheckMayWrite(request_.path, request_.overwrite));
   TRY(const ModelFile model, ModelFile::Open(request_.model));
-  if (model.spec.encoder) {
-    return Fail(Errc::kUnsupported, "{}: models with an encoder are not fitted", request_.model);
-  }
   TRY_STATUS(CheckIsNotFitted(model.weights.fit, request_.model, "fit"));
   TRY_STATUS(CheckIsNoInput(request_.path, model.gguf.paths()));
   report_.layers = model.spec.n_expert_layers();

@@ -43,23 +43,24 @@ Status CheckFinite(const ImatrixRun& run, const std::string& model) {
 
 // Texts as windows, all of them or those of the shard that was asked for.
 struct TextsToRead {
-  std::vector<NamedTokens> texts;
-  std::vector<TextSlice> parts;
+  TextParts text;
   std::optional<ShardInfo> shard;
 };
 
 Result<TextsToRead> ReadForImatrix(const ImatrixOptions& options, const ModelFile& model) {
   if (options.shard) TRY_STATUS(CheckShardable(options.engine));
   TextsToRead read;
-  TRY(read.texts, TokenizeTexts(options.texts, options.tokens, options.engine, model.gguf));
   const uint32_t n_ctx = std::min(options.engine.ctx, model.spec.n_ctx_train);
-  read.parts = CutIntoParts(read.texts, n_ctx);
-  if (read.parts.empty()) {
+  TRY(read.text,
+      ReadTextParts(options.texts, options.tokens, options.engine,
+                    {.file = model.gguf, .encoder = model.spec.encoder, .n_ctx = n_ctx}));
+  if (read.text.parts.empty()) {
     return Fail(Errc::kInvalidRequest, "no token to learn from; give a longer text");
   }
   if (!options.shard) return read;
   TRY(ShardInfo info,
-      TakeShard({.command = ShardOf::kImatrix, .shard = *options.shard}, read.texts, read.parts));
+      TakeShard({.command = ShardOf::kImatrix, .shard = *options.shard},
+                                read.text.texts, read.text.parts));
   info.model = model.id.name;
   info.fingerprint = model.id.fingerprint;
   TRY(info.weights, FindWeightsId(model, options.engine.weights_folder));
@@ -77,7 +78,7 @@ Result<ImatrixRun> RunOnTexts(const ImatrixOptions& options, ModelFile model,
   engine_options.caller_bytes += ImatrixSums::BytesFor(shape);
   TRY(const std::unique_ptr<NativeEngine> engine,
       NativeEngine::Open(std::move(model), engine_options, options.progress));
-  ImatrixRun run{.info = {.datasets = NamesOf(read.texts), .chunk_size = engine->n_ctx()},
+  ImatrixRun run{.info = {.datasets = NamesOf(read.text.texts), .chunk_size = engine->n_ctx()},
                  .places = std::move(places),
                  .sums = ImatrixSums(shape)};
   engine->SetExpertObserver([&run](const SeenExperts& seen) { run.sums.Add(seen); });
@@ -89,7 +90,7 @@ Result<ImatrixRun> RunOnTexts(const ImatrixOptions& options, ModelFile model,
     ++run.info.chunk_count;
     return {};
   };
-  TRY_STATUS(ForEachPart(read.texts, read.parts, options.progress, evaluate));
+  TRY_STATUS(ForEachPart(read.text.texts, read.text.parts, options.progress, evaluate));
   engine->SetExpertObserver({});
   return run;
 }
@@ -98,16 +99,11 @@ Result<ImatrixRun> RunOnTexts(const ImatrixOptions& options, ModelFile model,
 
 Result<ImatrixReport> MakeImatrix(const ImatrixOptions& options) {
   TRY(ModelFile model, ModelFile::Open(options.model));
-  if (model.spec.encoder) {
-    return Fail(Errc::kUnsupported,
-                "{}: importances of models with an encoder are not counted; quantize without them",
-                options.model);
-  }
   TRY_STATUS(CheckIsNotFitted(model.weights.fit, options.model, "measure"));
   TRY_STATUS(CheckIsNoInput(options.path, model.gguf.paths()));
   TRY_STATUS(CheckMayWrite(options.path, true));
   TRY(const TextsToRead read, ReadForImatrix(options, model));
-  if (read.parts.empty()) {  // of this shard
+  if (read.text.parts.empty()) {  // of this shard
     TRY_STATUS(WriteShard(options.path, *read.shard, {}));
     return ImatrixReport{.shard = read.shard};
   }

@@ -15,7 +15,7 @@
 namespace moestro {
 namespace {
 
-constexpr uint64_t kNumbersBytes = 3 * 4 + 8 + 4;  // of the payload, before the ids
+constexpr uint64_t kNumbersBytes = 4 * 4 + 8 + 4;  // of the payload, before the ids
 
 struct ProfileNumbers {
   MoeShape shape = {};
@@ -23,7 +23,7 @@ struct ProfileNumbers {
   bool has_norms = false;
 
   uint64_t token_bytes() const {
-    return uint64_t{shape.n_layer} * shape.n_used * IdBytes(shape.n_expert);
+    return 1 + uint64_t{shape.n_layer} * shape.n_used * IdBytes(shape.n_expert);
   }
   uint64_t norms_bytes(uint64_t windows) const {
     return has_norms ? shape.experts() * (sizeof(uint64_t) + windows * sizeof(double)) : 0;
@@ -39,10 +39,12 @@ Result<ProfileNumbers> TakeProfileNumbers(ShardPayload& payload, uint64_t window
   numbers.shape.n_layer = decoder.Take<uint32_t>();
   numbers.shape.n_expert = decoder.Take<uint32_t>();
   numbers.shape.n_used = decoder.Take<uint32_t>();
+  numbers.shape.n_encoder = decoder.Take<uint32_t>();
   numbers.tokens = decoder.Take<uint64_t>();
   const auto norms = decoder.Take<uint32_t>();
   numbers.has_norms = norms == 1;
   const bool is_good = PathTable::CheckShape(numbers.shape).has_value() && norms <= 1 &&
+                       numbers.shape.n_encoder < numbers.shape.n_layer &&
                        numbers.tokens >= windows &&
                        numbers.tokens <= payload.left() / numbers.token_bytes() &&
                        (norms == 0 || windows <= payload.left() / numbers.shape.experts());
@@ -54,10 +56,12 @@ Result<ProfileNumbers> TakeProfileNumbers(ShardPayload& payload, uint64_t window
 }
 
 // What PathCounter::Add() requires.
-bool IsRouting(std::span<const ExpertId> experts, const MoeShape& shape) {
+bool IsRouting(std::span<const ExpertId> experts, const MoeShape& shape, uint8_t source) {
+  if (source > (shape.n_encoder > 0 ? 1 : 0)) return false;
   std::vector<bool> seen(shape.n_expert);
-  for (size_t at = 0; at < experts.size(); at += shape.n_used) {
-    const auto layer = experts.subspan(at, shape.n_used);
+  const ExpertLayers layers = shape.layers_of(source == 1);
+  for (size_t l = layers.begin; l < layers.end; ++l) {
+    const auto layer = experts.subspan(l * shape.n_used, shape.n_used);
     for (const ExpertId e : layer) {
       if (e.value >= shape.n_expert || seen[e.value]) return false;
       seen[e.value] = true;
@@ -76,11 +80,12 @@ Status TakeRouting(ShardPayload& payload, const ProfileNumbers& numbers, PathCou
     TRY(const std::string bytes, payload.Take(now * numbers.token_bytes()));
     Decoder decoder(bytes);
     for (const uint64_t end = t + now; t < end; ++t) {
+      const auto source = decoder.Take<uint8_t>();
       TakeIds(decoder, ids, id_bytes);
-      if (!IsRouting(ids, numbers.shape)) {
+      if (!IsRouting(ids, numbers.shape, source)) {
         return payload.Damaged(Format("token {} was routed to what are no experts", t));
       }
-      experts.Add(ids);
+      experts.Add(ids, source == 1);
     }
   }
   return {};
@@ -155,9 +160,11 @@ Status WriteProfileShard(const std::string& path, const ShardInfo& shard,
   AppendNumber(bytes, numbers.shape.n_layer);
   AppendNumber(bytes, numbers.shape.n_expert);
   AppendNumber(bytes, numbers.shape.n_used);
+  AppendNumber(bytes, numbers.shape.n_encoder);
   AppendNumber(bytes, numbers.tokens);
   AppendNumber(bytes, uint32_t{numbers.has_norms ? 1U : 0U});
   for (size_t t = 0; t < numbers.tokens; ++t) {
+    AppendNumber(bytes, uint8_t{routing.experts.is_source(t) ? uint8_t{1} : uint8_t{0}});
     for (size_t l = 0; l < numbers.shape.n_layer; ++l) {
       AppendIds(bytes, routing.experts.of(t, l), IdBytes(numbers.shape.n_expert));
     }

@@ -148,12 +148,14 @@ TEST_F(ProfileShardTest, PayloadsOfNoRunAreRefused) {
   expect(put(0, UINT32_MAX), sizes);
   expect(put(4, uint32_t{4096}), sizes);
   expect(put(8, uint32_t{6}), sizes);
-  expect(put(12, uint64_t{0}), sizes);
-  expect(put(12, UINT64_MAX), sizes);
-  expect(put(20, uint32_t{0}), sizes);
-  expect(put(20, uint32_t{2}), sizes);
-  expect(put(24, uint8_t{5}), "token 0 was routed to what are no experts");
-  expect([](std::string& bytes) { bytes[24] = bytes[25]; }, "no experts");
+  expect(put(12, kShape.n_layer), sizes);
+  expect(put(16, uint64_t{0}), sizes);
+  expect(put(16, UINT64_MAX), sizes);
+  expect(put(24, uint32_t{0}), sizes);
+  expect(put(24, uint32_t{2}), sizes);
+  expect(put(28, uint8_t{1}), "token 0 was routed to what are no experts");  // no source
+  expect(put(29, uint8_t{5}), "token 0 was routed to what are no experts");
+  expect([](std::string& bytes) { bytes[29] = bytes[30]; }, "no experts");
   expect(put(good.size() - 8, -1.0), "no sum of lengths");
   const size_t counts = good.size() - kShape.experts() * 8 * (1 + kWindows);
   expect(put(counts, UINT64_MAX), "more rows than there are tokens");

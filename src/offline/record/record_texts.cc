@@ -13,15 +13,26 @@
 #include "native/find_weights.h"
 #include "native/native_engine.h"
 #include "offline/record/text_parts.h"
+#include "text/span_corruption.h"
 
 namespace moestro {
 namespace {
 
+// Of a model with an encoder: a token and the source's end, the target's begin and a token.
+constexpr uint32_t kShortestRandom = 4;
+
 struct RecordedParts {
-  std::vector<NamedTokens> texts;
-  std::vector<TextSlice> parts;
+  TextParts text;
   std::optional<ShardInfo> shard;
 };
+
+// Random tokens; of a model with an encoder the first half is a source.
+NamedTokens RandomText(uint32_t n, const ModelToLoad& model, uint32_t seed) {
+  NamedTokens text{.name = "random tokens", .tokens = RandomTokens(n, model.n_vocab(), seed)};
+  const size_t source = std::min<size_t>(n / 2, kSourceTokens);
+  MakePrompt(model.encoder(), std::max<size_t>(source, 1) + 1, text.tokens);
+  return text;
+}
 
 // What of a trace is asked for, beside what every command has.
 std::string RecordSettings(const RecordOptions& options) {
@@ -33,18 +44,20 @@ std::string RecordSettings(const RecordOptions& options) {
 
 Result<RecordedParts> ReadTexts(const RecordOptions& options, const ModelToLoad& model) {
   RecordedParts read;
-  TRY(read.texts, TokenizeTexts(options.texts, options.tokens, options.engine, model.gguf()));
   const uint32_t n_ctx = std::min(options.engine.ctx, model.n_ctx_train());
+  TRY(read.text,
+      ReadTextParts(options.texts, options.tokens, options.engine,
+                    {.file = model.gguf(), .encoder = model.encoder(), .n_ctx = n_ctx}));
   const uint32_t random = std::min(options.random, n_ctx);
-  if (random > 0) {
-    read.texts.insert(
-        read.texts.begin(),
-        {.name = "random tokens", .tokens = RandomTokens(random, model.n_vocab(), options.seed)});
+  if (random > 0 && model.encoder() && random < kShortestRandom) {
+    return Fail(Errc::kInvalidRequest,
+                "{} random tokens are no source with a target; give --random {} or more", random,
+                kShortestRandom);
   }
-  read.parts = CutIntoParts(read.texts, n_ctx);
+  if (random > 0) PutFirst(RandomText(random, model, options.seed), read.text);
   if (!options.shard) return read;
   TRY_STATUS(CheckShardable(options.engine));
-  TRY(ShardInfo info, TakeShard(*options.shard, read.texts, read.parts));
+  TRY(ShardInfo info, TakeShard(*options.shard, read.text.texts, read.text.parts));
   info.model = model.id().name;
   info.fingerprint = model.id().fingerprint;
   info.settings = SettingsText(options.engine, {.is_native = model.is_native(), .n_ctx = n_ctx}) +
@@ -74,19 +87,18 @@ TraceInfo InfoOf(const RecordOptions& options, const Engine& engine, uint32_t li
 
 Result<std::optional<ShardInfo>> RecordTexts(const RecordOptions& options, const OpenSink& open) {
   TRY(ModelToLoad model, ModelToLoad::Open(options.model, options.engine.engine));
-  TRY_STATUS(model.CheckDecodesAlone("a recording"));
   const MoeShape shape = model.id().shape;
   TRY(const RecordedParts read, ReadTexts(options, model));
-  if (read.shard && read.parts.empty()) return read.shard;
+  if (read.shard && read.text.parts.empty()) return read.shard;
   EngineOptions engine_options = options.engine;
   uint32_t little = 0;
   if (engine_options.little.is_on() && model.is_native()) {
     TRY(little, CheckLittle(engine_options.little, shape.n_used, !options.engine.low.empty()));
     engine_options.little = {};
   }
-  const uint64_t tokens = TokensOf(read.parts);
+  const uint64_t tokens = TokensOf(read.text.parts);
   engine_options.caller_bytes += tokens * shape.n_layer * shape.n_used * options.bytes_per_expert +
-                                 read.parts.size() * shape.experts() * options.bytes_per_window;
+                                 read.text.parts.size() * shape.experts() * options.bytes_per_window;
 
   const bool is_native = model.is_native();
   TRY(const std::unique_ptr<Engine> engine,
@@ -104,7 +116,7 @@ Result<std::optional<ShardInfo>> RecordTexts(const RecordOptions& options, const
     if (options.end_window) options.end_window();
     return {};
   };
-  TRY_STATUS(ForEachPart(read.texts, read.parts, options.progress, record));
+  TRY_STATUS(ForEachPart(read.text.texts, read.text.parts, options.progress, record));
   return read.shard;
 }
 

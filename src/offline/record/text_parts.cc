@@ -8,23 +8,57 @@
 
 #include "base/hash.h"
 #include "model/vocab.h"
+#include "text/span_corruption.h"
 #include "text/text_file.h"
 #include "text/text_tokens.h"
 
 namespace moestro {
 
-Result<std::vector<NamedTokens>> TokenizeTexts(const std::vector<std::string>& paths, uint32_t most,
-                                               const EngineOptions& options, const GgufFile& file) {
-  std::vector<NamedTokens> all;
+namespace {
+
+std::string NameOf(const std::string& path) {
+  return std::filesystem::path(path).filename().string();
+}
+
+// Sources and targets, a part each.
+Result<TextParts> ReadSpans(const Vocab& vocab, const std::vector<std::string>& paths,
+                            uint32_t most, const EngineOptions& options, const ReadsTexts& model) {
+  TRY(const SpanTokens with, FindSpanTokens(vocab, *model.encoder));
+  const SpanLimits limits = SpanLimitsOf(options, model.n_ctx);
+  TextParts all;
+  for (const std::string& path : paths) {
+    TRY(TextSource source, OpenText(path));
+    TRY(SpanText spans, ReadSpanText(vocab, std::move(source), path, most, options, with, limits));
+    for (const SpanWindow& window : spans.windows) {
+      all.parts.push_back(
+          {.text = all.texts.size(), .begin = window.begin, .length = window.length});
+    }
+    all.texts.push_back({.name = NameOf(path), .tokens = std::move(spans.tokens)});
+  }
+  return all;
+}
+
+}  // namespace
+
+Result<TextParts> ReadTextParts(const std::vector<std::string>& paths, uint32_t most,
+                                const EngineOptions& options, const ReadsTexts& model) {
+  TextParts all;
   if (paths.empty()) return all;
-  TRY(const Vocab vocab, Vocab::Load(file));
+  TRY(const Vocab vocab, Vocab::Load(model.file));
+  if (model.encoder) return ReadSpans(vocab, paths, most, options, model);
   for (const std::string& path : paths) {
     TRY(TextSource source, OpenText(path));
     TRY(std::vector<Token> tokens, TokenizeText(vocab, std::move(source), path, most, options));
-    all.push_back(
-        {.name = std::filesystem::path(path).filename().string(), .tokens = std::move(tokens)});
+    all.texts.push_back({.name = NameOf(path), .tokens = std::move(tokens)});
   }
+  all.parts = CutIntoParts(all.texts, model.n_ctx);
   return all;
+}
+
+void PutFirst(NamedTokens text, TextParts& all) {
+  for (TextSlice& part : all.parts) ++part.text;
+  all.parts.insert(all.parts.begin(), {.text = 0, .begin = 0, .length = text.tokens.size()});
+  all.texts.insert(all.texts.begin(), std::move(text));
 }
 
 std::vector<TextSlice> CutIntoParts(std::span<const NamedTokens> texts, size_t n_ctx) {

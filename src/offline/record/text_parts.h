@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "core/ids.h"
+#include "core/model_spec.h"
 #include "engine/engine.h"
 #include "model/gguf_file.h"
 #include "offline/shard/shard_file.h"
@@ -21,17 +23,34 @@ struct NamedTokens {
   std::vector<Token> tokens;
 };
 
-// The first `most` tokens of each text, or all if that is 0. What the vocabulary took is free again
-// when this returns. Errors: those of OpenText(), Vocab::Load() and TokenizeText().
-Result<std::vector<NamedTokens>> TokenizeTexts(const std::vector<std::string>& paths, uint32_t most,
-                                               const EngineOptions& options, const GgufFile& file);
-
 // A part of a text that is one sequence.
 struct TextSlice {
   size_t text = 0;
   size_t begin = 0;
   size_t length = 0;
 };
+
+// Texts, and their parts in order; all of them hold all tokens.
+struct TextParts {
+  std::vector<NamedTokens> texts = {};
+  std::vector<TextSlice> parts = {};
+};
+
+// The model that reads them.
+struct ReadsTexts {
+  const GgufFile& file;
+  std::optional<EncoderSpec> encoder = {};
+  uint32_t n_ctx = 0;
+};
+
+// The first `most` tokens of each text, or all if that is 0, in parts of at most n_ctx tokens; of a
+// model with an encoder as sources and targets (text/span_corruption.h). What the vocabulary took
+// is free again when this returns. Errors: those of OpenText(), Vocab::Load(), TokenizeText() and
+// FindSpanTokens().
+Result<TextParts> ReadTextParts(const std::vector<std::string>& paths, uint32_t most,
+                                const EngineOptions& options, const ReadsTexts& model);
+// Before all others: a text of tokens that is one part.
+void PutFirst(NamedTokens text, TextParts& all);
 
 // Parts of at most n_ctx tokens, in order; all of them hold all tokens.
 std::vector<TextSlice> CutIntoParts(std::span<const NamedTokens> texts, size_t n_ctx);

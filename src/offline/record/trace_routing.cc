@@ -12,10 +12,18 @@ Result<TraceRouting> TraceRouting::Create(Trace trace, const ModelId& model) {
     return Fail(Errc::kInvalidRequest, "the routing is of {}, the model is {}; their shapes differ",
                 trace.info().model.text(), model.text());
   }
-  if (trace.tokens() == 0) {
-    return Fail(Errc::kInvalidRequest, "the routing has no tokens; record some");
+  Tokens sources;
+  Tokens others;
+  for (size_t t = 0; t < trace.tokens(); ++t) {
+    (trace.is_source(t) ? sources : others).all.push_back(t);
   }
-  return TraceRouting(std::move(trace));
+  if (others.all.empty() || (sources.all.empty() && model.shape.n_encoder > 0)) {
+    return Fail(Errc::kInvalidRequest, "the routing has no tokens{}; record some",
+                trace.tokens() == 0   ? ""
+                : others.all.empty() ? " of a target"
+                                      : " of a source");
+  }
+  return TraceRouting(std::move(trace), std::move(sources), std::move(others));
 }
 
 Status TraceRouting::CheckLittle(uint32_t n_used) const {
@@ -33,23 +41,26 @@ Status TraceRouting::CheckLittle(uint32_t n_used) const {
               recorded, n_used, n_used);
 }
 
-void TraceRouting::Begin(size_t rows, bool is_little) {
+void TraceRouting::Begin(Tokens& tokens, size_t rows, bool is_little) {
   const bool is_same = std::exchange(was_little_, is_little) && !is_little;
-  if (!is_same) first_ = next_;
-  next_ = (first_ + rows) % trace_.tokens();
+  if (!is_same) tokens.first = tokens.next;
+  tokens.next = (tokens.first + rows) % tokens.all.size();
 }
 
 void TraceRouting::Apply(ExpertLayerId layer, Routing& routing, RoutedAhead& ahead) {
   const size_t rows = routing.n_tokens;
   const size_t used = routing.n_used;
   const bool is_little = used < trace_.info().shape().n_used;
-  if (layer.value == 0) Begin(rows, is_little);
+  const MoeShape& shape = trace_.info().shape();
+  const bool is_source = layer.value < shape.n_encoder;
+  Tokens& tokens = is_source ? sources_ : others_;
+  if (layer.value == shape.layers_of(is_source).begin) Begin(tokens, rows, is_little);
   const size_t distances = ahead.experts.size() / (rows * used);
   const bool is_predicted = trace_.info().depth >= distances;
   const bool has_weights = is_predicted && trace_.info().has_predicted_weights;
   ahead.weights.resize(has_weights ? ahead.experts.size() : 0);
   for (size_t row = 0; row < rows; ++row) {
-    const size_t t = (first_ + row) % trace_.tokens();
+    const size_t t = tokens.of(row);
     ApplyRow(t, row, layer.value, routing);
     for (size_t d = 0; is_predicted && d < distances; ++d) {
       const auto at = static_cast<ptrdiff_t>((d * rows + row) * used);

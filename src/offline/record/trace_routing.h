@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -19,14 +20,15 @@ namespace moestro {
 
 class TraceRouting {
  public:
-  // kInvalidRequest, naming both: the trace has another shape than the model, or no tokens.
+  // kInvalidRequest, naming both: the trace has another shape than the model; or no tokens of the
+  // layers of an encoder, or of the others.
   static Result<TraceRouting> Create(Trace trace, const ModelId& model);
 
   // kInvalidRequest: the trace has no little passes, or of another number of experts.
   Status CheckLittle(uint32_t n_used) const;
 
   // The next rows of the trace, from its beginning again after its end; the same ones for all
-  // layers of a step. Recorded weights where the trace has them, else 1/K. What is predicted of
+  // layers of a step. Rows of a source are the trace's tokens of sources, all others the others. Recorded weights where the trace has them, else 1/K. What is predicted of
   // later layers is what was recorded of that; nothing where it was not. A routing of fewer than K
   // experts is of a little step and gets that pass's; the step with all K right after it is of the
   // same row. For Engine::SetRoutingOverride(). REQUIRES: little steps as CheckLittle() allows
@@ -36,16 +38,25 @@ class TraceRouting {
   const Trace& trace() const { return trace_; }
 
  private:
-  explicit TraceRouting(Trace trace) : trace_(std::move(trace)) {}
+  // The trace's tokens that go through the same layers, and how far they have been taken.
+  struct Tokens {
+    std::vector<size_t> all = {};
+    size_t first = 0;  // of the step
+    size_t next = 0;   // after it
 
-  void Begin(size_t rows, bool is_little);
+    size_t of(size_t row) const { return all[(first + row) % all.size()]; }
+  };
+  TraceRouting(Trace trace, Tokens sources, Tokens others)
+      : trace_(std::move(trace)), sources_(std::move(sources)), others_(std::move(others)) {}
+
+  void Begin(Tokens& tokens, size_t rows, bool is_little);
   void ApplyRow(size_t t, size_t row, size_t layer, Routing& routing) const;
   std::span<const ExpertId> Predicted(size_t t, size_t layer, size_t distance,
                                       bool is_little) const;
 
   Trace trace_;
-  size_t first_ = 0;  // of the step
-  size_t next_ = 0;   // after it
+  Tokens sources_;  // without an encoder none
+  Tokens others_;
   bool was_little_ = false;
 };
 

@@ -10,6 +10,57 @@
 namespace moestro {
 namespace {
 
+// Tokens 0 to 3 are of a source, 4 and 5 are not; layer 0 is an encoder's.
+Trace SourceAndTarget() {
+  Trace trace = *Trace::Create(
+      {.model = {.name = "m",
+                 .shape = {.n_layer = 2, .n_expert = 16, .n_used = 1, .n_encoder = 1}}});
+  for (uint16_t t = 0; t < 6; ++t) {
+    const std::vector<ExpertId> experts = {{t}, {static_cast<uint16_t>(t + 8)}};
+    EXPECT_TRUE(trace.Add({.phase = t < 5 ? Phase::kPrefill : Phase::kDecode,
+                           .is_source = t < 4,
+                           .experts = experts}));
+  }
+  return trace;
+}
+
+TEST(TraceRoutingOfEncoders, RowsOfSourcesAreTheTracesSources) {
+  const Trace trace = SourceAndTarget();
+  auto routing = TraceRouting::Create(trace, trace.info().model);
+  ASSERT_TRUE(routing) << routing.error().message;
+  const auto apply = [&](uint16_t layer, uint32_t rows) {
+    Routing chosen{.n_tokens = rows,
+                   .n_used = 1,
+                   .experts = std::vector<ExpertId>(rows),
+                   .weights = std::vector<float>(rows)};
+    RoutedAhead ahead;
+    routing->Apply({layer}, chosen, ahead);
+    std::vector<uint16_t> experts;
+    for (const ExpertId e : chosen.experts) experts.push_back(e.value);
+    return experts;
+  };
+  using Ids = std::vector<uint16_t>;
+  EXPECT_EQ(apply(0, 3), (Ids{0, 1, 2}));
+  EXPECT_EQ(apply(1, 1), (Ids{12}));
+  EXPECT_EQ(apply(1, 1), (Ids{13}));
+  EXPECT_EQ(apply(1, 1), (Ids{12}));  // from the beginning again
+  EXPECT_EQ(apply(0, 2), (Ids{3, 0}));
+}
+
+TEST(TraceRoutingOfEncoders, NeedsTokensOfBoth) {
+  const TraceInfo info = SourceAndTarget().info();
+  const std::vector<ExpertId> experts = {{1}, {2}};
+  for (const bool is_source : {true, false}) {
+    Trace half = *Trace::Create(info);
+    ASSERT_TRUE(
+        half.Add({.phase = Phase::kPrefill, .is_source = is_source, .experts = experts}));
+    const auto routing = TraceRouting::Create(half, info.model);
+    ASSERT_FALSE(routing);
+    const std::string lacks = is_source ? "target" : "source";
+    EXPECT_NE(routing.error().message.find(lacks), std::string::npos) << routing.error().message;
+  }
+}
+
 constexpr uint32_t kUsed = 4;
 constexpr uint32_t kLittle = 2;
 const ModelId kModel{.name = "m", .fingerprint = 1, .shape = {2, 16, kUsed}};

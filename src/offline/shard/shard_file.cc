@@ -12,7 +12,8 @@ namespace {
 
 constexpr FileFormat kShardFormat{
     .magic = kShardMagic,
-    .version = 1,
+    .version = 2,
+    .oldest = 2,
     .header_bytes = 8 + 4 + 3 * 4 + 5 * 8 + 2 * 4,  // up to the settings
     .what = "a shard",
     .origin = "'moestro eval', 'imatrix', 'profile' and 'trace' write one with --shard",

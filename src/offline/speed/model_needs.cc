@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <string_view>
+#include <utility>
 
 #include "model/tensor_names.h"
 
@@ -85,7 +86,7 @@ ModelNeeds NeedsOf(const ModelFile& model) {
     AddExperts(model.weights.layers[l].experts, l >= first ? needs.shape.n_used : 0, needs);
   }
   SetMeanExpert(needs);
-  needs.shape.n_layer -= model.spec.expert_layers_before(first);
+  needs.shape.n_layer -= std::exchange(needs.shape.n_encoder, 0);
   needs.n_layer -= static_cast<uint32_t>(first);
   return needs;
 }

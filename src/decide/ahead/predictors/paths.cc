@@ -16,7 +16,8 @@ class Paths final : public Predictor {
   explicit Paths(std::shared_ptr<const PathTable> table) : table_(std::move(table)) {}
 
   void Reset(const PredictorShape& shape) override {
-    CHECK(shape.moe == table_->shape());
+    CHECK(shape.moe.is_as_large_as(table_->shape()));
+    first_ = shape.moe.n_encoder;
     union_.Reset(shape.moe.n_expert);
     known_.clear();
     observed_ = 0;
@@ -24,7 +25,7 @@ class Paths final : public Predictor {
 
   void Observe(const Seen& seen) override {
     layer_ = seen.layer.value;
-    known_.resize(layer_ == 0 ? 0 : observed_);  // without predictions
+    known_.resize(layer_ == first_ ? 0 : observed_);  // without predictions
     if (known_.size() == 2) known_.erase(known_.begin());
     known_.emplace_back(seen.chosen.begin(), seen.chosen.end());
     observed_ = known_.size();
@@ -53,6 +54,7 @@ class Paths final : public Predictor {
   }
 
   std::shared_ptr<const PathTable> table_;
+  size_t first_ = 0;     // of a decode step
   size_t layer_ = 0;     // the last one observed
   size_t observed_ = 0;  // entries of known_ that were observed, at most 2
   // Experts of layers in a row, [row][K] each: observed, then predicted.

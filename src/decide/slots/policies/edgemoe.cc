@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // EdgeMoE's keep-score: frequency x layers since the expert's layer ran, so that what has just run
-// leaves first and what is about to run stays.
+// leaves first and what is about to run stays. An encoder's experts have the frequency 0.
 #include "decide/slots/policies/policies.h"
 #include "decide/slots/policies/ranked_policy.h"
 
@@ -10,9 +10,9 @@ namespace {
 class EdgeMoePolicy final : public RankedPolicy {
  public:
   SlotId Victim(const PinView& pins) const override {
-    const uint32_t n = ranking_.layers();
+    const uint32_t n = step_layers();
     return ranking_.Lowest(pins, [this, n](ExpertLayerId layer, double uses) {
-      return uses * ((now().value + n - layer.value) % n);
+      return uses * ((n - LayersAhead(layer)) % n);
     });
   }
 

@@ -30,14 +30,14 @@ class HobbitPolicy final : public RankedPolicy {
   }
   void LayerBegun(ExpertLayerId layer) override {
     RankedPolicy::LayerBegun(layer);
-    if (layer.value == 0) ++token_;
+    if (BeginsStep(layer)) ++token_;
   }
   void OtherCopyUsed(ExpertKey ran, uint32_t rows) override { Note(ran, rows); }
   SlotId Victim(const PinView& pins) const override {
     const double tokens = static_cast<double>(std::max<uint64_t>(token_, 1));
-    const uint32_t n = ranking_.layers();
+    const uint32_t n = step_layers();
     return ranking_.Lowest(pins, [&](ExpertLayerId layer, double rank) {
-      const double ahead = (layer.value + n - now().value) % n;
+      const double ahead = LayersAhead(layer);
       return rank / tokens + weights_.fld * (1.0 - ahead / n);
     });
   }

@@ -14,7 +14,7 @@ class LfruPolicy final : public RankedPolicy {
 
   void LayerBegun(ExpertLayerId layer) override {
     RankedPolicy::LayerBegun(layer);
-    if (layer.value == 0) ++token_;
+    if (BeginsStep(layer)) ++token_;
   }
   SlotId Victim(const PinView& pins) const override {
     return ranking_.Lowest(pins, [](ExpertLayerId, double weight) { return weight; });

@@ -220,7 +220,7 @@ class NextUsePolicy final : public RankedPolicy {
     const double now = ranking.trust.Update(
         chance, predicted.is_predicted[ranking.distance - 1][key.expert.value]);
     // If not now, perhaps in the pass after this one.
-    const double later = chance * ranking.distance / (ranking.distance + ranking_.layers());
+    const double later = chance * ranking.distance / (ranking.distance + step_layers());
     return std::min(chance, now + (1.0 - now) * later);
   }
 

@@ -131,6 +131,38 @@ TEST(Policies, LayerDistanceDecides) {
   EXPECT_EQ(hobbit->Victim(Pins()).value, 1U);
 }
 
+// Layer 0 is an encoder's: a decode step is layers 1 to 3, and what layer 0 used leaves first.
+TEST(Policies, AnEncodersLayersAreNoPartOfAStep) {
+  const PolicyShape shape{.slots = 4, .layers = 4, .experts = 2, .first_layer = 1};
+  const auto fill = [](Policy& policy) {
+    policy.Inserted(SlotId{0}, Key(0, 0), 1);
+    for (uint16_t l = 1; l < 4; ++l) {
+      policy.LayerBegun(ExpertLayerId{l});
+      policy.Inserted(SlotId{l}, Key(l, 0), 1);
+    }
+  };
+  const auto edgemoe = Make("edgemoe", shape);
+  fill(*edgemoe);
+  edgemoe->Touched(SlotId{0}, 50);
+  EXPECT_EQ(edgemoe->Victim(Pins({3})).value, 0U);
+  const auto fld = Make("fld", shape);
+  fill(*fld);
+  EXPECT_EQ(fld->Victim(Pins({3})).value, 0U);
+  EXPECT_EQ(fld->Victim(Pins({0, 3})).value, 2U);
+  fld->LayerBegun(ExpertLayerId{1});
+  EXPECT_EQ(fld->Victim(Pins({0})).value, 1U);  // layers 2 and 3 run before it does again
+  const auto hobbit = Make("hobbit:w_lru=0,w_lfu=0,w_lhu=0,w_fld=1", shape);
+  fill(*hobbit);
+  EXPECT_EQ(hobbit->Victim(Pins()).value, 0U);
+  // Steps are counted at layer 1.
+  const auto lfru = Make("lfru:half_life=1", shape);
+  lfru->LayerBegun(ExpertLayerId{1});
+  for (int use = 0; use < 3; ++use) lfru->Inserted(SlotId{0}, Key(1, 0), 1);
+  for (int step = 0; step < 10; ++step) lfru->LayerBegun(ExpertLayerId{1});
+  lfru->Inserted(SlotId{1}, Key(1, 1), 1);
+  EXPECT_EQ(lfru->Victim(Pins()).value, 0U);
+}
+
 TEST(Policies, HobbitCountsHighPrecisionUseApart) {
   const auto policy =
       Make("hobbit:w_lru=0,w_lfu=0,w_lhu=1,w_fld=0", {.slots = 2, .layers = 1, .experts = 2});

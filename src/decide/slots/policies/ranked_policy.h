@@ -15,7 +15,8 @@ class RankedPolicy : public Policy {
   void Reset(const PolicyShape& shape) override {
     keys_.assign(shape.slots, ExpertKey{});
     ranking_.Reset(shape.slots, shape.layers);
-    now_ = ExpertLayerId{};
+    first_ = shape.first_layer;
+    now_ = ExpertLayerId{static_cast<uint16_t>(first_)};
     Forget(shape);
   }
   void LayerBegun(ExpertLayerId layer) override { now_ = layer; }
@@ -42,11 +43,21 @@ class RankedPolicy : public Policy {
       }
     }
   }
-  // Layers until `layer` runs again: 1 .. layers; the one that is running has had its turn.
+  // Layers of a decode step, at least one.
+  uint32_t step_layers() const {
+    return ranking_.layers() > first_ ? ranking_.layers() - first_ : 1;
+  }
+  bool BeginsStep(ExpertLayerId layer) const { return layer.value == first_; }
+  // Layers until `layer` runs: 0, the one that is running, .. step_layers() - 1; an encoder's is
+  // farther away than all of these.
+  uint32_t LayersAhead(ExpertLayerId layer) const {
+    const uint32_t n = step_layers();
+    return layer.value < first_ ? n : (layer.value + n - now_.value) % n;
+  }
+  // Layers until `layer` runs again: 1 .. step_layers(); the one that is running has had its turn.
   uint32_t LayersUntil(ExpertLayerId layer) const {
-    const uint32_t n = ranking_.layers();
-    const uint32_t ahead = (layer.value + n - now_.value) % n;
-    return ahead == 0 ? n : ahead;
+    const uint32_t ahead = LayersAhead(layer);
+    return ahead == 0 ? step_layers() : ahead;
   }
   ExpertLayerId now() const { return now_; }
   const ExpertKey& key_of(SlotId slot) const { return keys_[slot.value]; }
@@ -57,6 +68,7 @@ class RankedPolicy : public Policy {
 
  private:
   std::vector<ExpertKey> keys_;
+  uint32_t first_ = 0;  // layer of a decode step
   ExpertLayerId now_{};
 };
 
