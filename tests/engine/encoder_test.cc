@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -18,10 +19,12 @@
 #include "model/vocab.h"
 #include "native/native_engine.h"
 #include "offline/convert/convert.h"
+#include "offline/eval/eval.h"
 #include "offline/quantize/quantize.h"
 #include "tests/support/plain_switch_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
+#include "text/span_corruption.h"
 
 namespace moestro {
 namespace {
@@ -420,6 +423,56 @@ TEST_F(EncoderTest, LowCopiesAreTaken) {
   const auto engine = NativeEngine::Open(path, options);
   ASSERT_TRUE(engine) << engine.error().message;
   EXPECT_FALSE(Evaluate(**engine, Source(20), Target(4), 1).empty());
+}
+
+// What `eval` reports, against the engine's own logits of the same sources and targets.
+TEST_F(EncoderTest, LossIsThatOfTheTargetsTokens) {
+  const std::string model = folder_.File("golden.gguf");
+  ASSERT_TRUE(ConvertFolder(
+      {.folder = MOESTRO_SOURCE_DIR "/tests/goldens/switch/tied", .path = model}));
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "The dog and the cat ran down to the old river.\n";
+  const std::string path = folder_.File("text.txt");
+  std::ofstream(path) << text;
+  EngineOptions options;
+  options.threads = 2;
+  options.ctx = 200;
+  options.kv_type = KvType::kF32;  // as Open() has it
+  auto evaluation =
+      Evaluation::Prepare({.model = model, .engine = options, .text = {.paths = {path}}});
+  ASSERT_TRUE(evaluation) << evaluation.error().message;
+  const auto result = evaluation->Run(options);
+  ASSERT_TRUE(result) << result.error().message;
+
+  const auto engine = Open(model, {});
+  const auto vocab = Vocab::Load(model);
+  ASSERT_TRUE(vocab);
+  std::vector<Token> tokens = *vocab->Tokenize(text, false, false);
+  const auto with = FindSpanTokens(*vocab, *engine->spec().encoder);
+  ASSERT_TRUE(with) << with.error().message;
+  EXPECT_EQ(with->sentinels.size(), 100U);
+  const SpanText spans = CutSpans(tokens, *with, {.source = 512, .sequence = 200});
+  ASSERT_GT(spans.windows.size(), 2U);
+  double loss = 0.0;
+  uint64_t n = 0;
+  for (const SpanWindow& window : spans.windows) {
+    const auto all = std::span(spans.tokens).subspan(window.begin, window.length);
+    const std::vector<Token> source(all.begin(),
+                                    all.begin() + static_cast<ptrdiff_t>(window.n_source));
+    const std::vector<Token> target(all.begin() + static_cast<ptrdiff_t>(window.n_source),
+                                    all.end() - 1);
+    const std::vector<float> logits = Evaluate(*engine, source, target, 1);
+    const size_t n_vocab = engine->spec().n_vocab;
+    ASSERT_EQ(logits.size(), target.size() * n_vocab);
+    std::vector<float> row(n_vocab);
+    for (size_t i = 0; i < target.size(); ++i) {
+      LogSoftmax(std::span(logits).subspan(i * n_vocab, n_vocab), row);
+      loss -= double{row[static_cast<size_t>(all[window.n_source + i + 1])]};
+      ++n;
+    }
+  }
+  EXPECT_EQ(result->figures.tokens, n);
+  EXPECT_NEAR(std::log(result->figures.perplexity.value), loss / static_cast<double>(n), 1e-9);
 }
 
 TEST_F(EncoderTest, CapacityIsOfEncodersAlone) {
