@@ -50,6 +50,12 @@ Result<RecordedRouting> JoinTraces(const ProfileOptions& options) {
     const ModelId& model = part.info().model;
     if (!all) all = {.model = model, .experts = PathCounter(model.shape)};
     TRY_STATUS(CheckMadeFor(all->model, model, path, "give traces of one model"));
+    if (model.shape != all->model.shape) {
+      return Fail(Errc::kInvalidRequest,
+                  "{}: {} of its layers are an encoder's, and {} of the traces before it; give "
+                  "traces of one model",
+                  path, model.shape.n_encoder, all->model.shape.n_encoder);
+    }
     CountTrace(part, options.tokens > 0 ? options.tokens : part.tokens(), all->experts);
   }
   return *std::move(all);

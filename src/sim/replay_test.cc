@@ -252,6 +252,27 @@ TEST(Replay, ASourceIsOneStepThroughTheEncoder) {
   EXPECT_EQ(std::ranges::count(asked, Use::kDecode, &std::pair<uint16_t, Use>::second), 360);
 }
 
+// Whatever a trace says: rows of a source and of a target have no layer in common.
+TEST(Replay, ASourceAndATargetAreNeverOneStep) {
+  Trace trace = Empty(
+      {.model = {.shape = {.n_layer = 2, .n_expert = 4, .n_used = 1, .n_encoder = 1}},
+       .expert_bytes = 1});
+  for (uint16_t t = 0; t < 6; ++t) {
+    const bool is_source = t % 2 == 0;
+    std::vector<ExpertId> row = {{60000}, {60000}};
+    row[is_source ? 0 : 1] = {static_cast<uint16_t>(t % 4)};
+    const Status added = trace.Add({.phase = is_source ? Phase::kPrefill : Phase::kDecode,
+                                    .joins_step = t > 0,
+                                    .is_source = is_source,
+                                    .experts = row});
+    ASSERT_TRUE(added) << added.error().message;
+  }
+  EXPECT_EQ(TokensOfStep(trace, 0, {}), 1U);
+  const auto result = Replay(trace, {.slots = 2});
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_EQ(result->hits + result->misses, 3U);
+}
+
 TEST(Replay, PoliciesAndPredictorsKnowWhereATargetBegins) {
   const Trace trace = SourcesAndTargets(3);
   const auto belady = PlayWith(trace, "belady", 20);

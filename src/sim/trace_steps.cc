@@ -4,11 +4,14 @@
 namespace moestro {
 
 size_t TokensOfStep(const Trace& trace, size_t first, const StepSize& size) {
+  const bool is_source = trace.is_source(first);
   size_t n = 1;
-  while (first + n < trace.tokens() && trace.joins_step(first + n)) ++n;
+  while (first + n < trace.tokens() && trace.joins_step(first + n) &&
+         trace.is_source(first + n) == is_source) {
+    ++n;
+  }
   if (n > 1) return n;
   const Phase phase = trace.phase(first);
-  const bool is_source = trace.is_source(first);
   const size_t of_phase = phase == Phase::kPrefill ? size.prefill_chunk : size.rows;
   const size_t most = is_source ? trace.tokens() : of_phase;
   const auto follows = [&](size_t t) {

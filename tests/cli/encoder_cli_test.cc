@@ -143,6 +143,29 @@ TEST_F(EncoderCliTest, RecordedRoutingStandsInForTheRouters) {
            File("r.trace")});
 }
 
+// Rows of another stack's layers are no experts.
+TEST_F(EncoderCliTest, TracesOfOtherStacksAreNotLearnedFromTogether) {
+  Arguments profile = {"profile"};
+  for (const uint32_t n_encoder : {0U, 1U, 2U}) {
+    Trace trace = *Trace::Create({.model = {.shape = {.n_layer = 4,
+                                                      .n_expert = 4,
+                                                      .n_used = 1,
+                                                      .n_encoder = n_encoder}}});
+    std::vector<ExpertId> experts(4, ExpertId{1});
+    for (size_t l = n_encoder; l < 4 && n_encoder > 0; ++l) experts[l] = {60000};
+    ASSERT_TRUE(trace.Add({.phase = Phase::kPrefill,
+                           .is_source = n_encoder > 0,
+                           .experts = experts}));
+    const std::string path = File("t" + std::to_string(n_encoder));
+    ASSERT_TRUE(WriteTrace(path, trace));
+    profile.append_range(Arguments{"--trace", path});
+  }
+  profile.append_range(Arguments{"-o", File("no.paths")});
+  ExpectError(profile, 1, "1 of its layers are an encoder's, and 0 of the traces before it");
+  std::swap(profile[2], profile[6]);
+  ExpectError(profile, 1, "an encoder's, and 2 of the traces before it");
+}
+
 TEST_F(EncoderCliTest, WhatCannotBeIsNamed) {
   ExpectError({"serve", model_}, 1, "takes no models with an encoder");
   ExpectError(OnText("eval", {"--score-from", "4"}), 2, "all of each target is evaluated");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,9 @@
 #include "decide/layer/little_judge.h"
 #include "decide/slots/policy.h"
 #include "engine/append.h"
+#include "learned/learn_paths.h"
+#include "learned/path_counter.h"
+#include "learned/path_file.h"
 #include "native/native_engine.h"
 #include "sim/replay.h"
 #include "tests/engine/agreement_testing.h"
@@ -92,8 +96,12 @@ TEST_P(Agreement, SourcesAndTargets) {
                                                            .heads = 4,
                                                            .head_dim = 32,
                                                            .vocab = 512});
-  for (const char* predictor : {"none", "next-router", "frequency"}) {
-    Recorded recorded(OptionsFor(GetParam(), predictor, 50.0), 1, model);
+  const std::string learned = folder.File("learned.paths");
+  std::shared_ptr<const PathTable> table;
+  for (const char* predictor : {"none", "next-router", "frequency", "paths"}) {
+    EngineOptions options = OptionsFor(GetParam(), predictor, 50.0);
+    if (table != nullptr) options.paths = learned;
+    Recorded recorded(options, 1, model);
     NativeEngine& engine = recorded.engine();
     for (uint32_t text = 0; text < 3; ++text) {
       recorded.BeginSequence();
@@ -108,11 +116,21 @@ TEST_P(Agreement, SourcesAndTargets) {
     EXPECT_EQ(recorded.trace().tokens(), 3U * 80 + 3);
     EXPECT_TRUE(recorded.trace().is_source(0));
     EXPECT_GT(engine.stats().decode.evictions, 20U);
-    ExpectSame(recorded, GetParam(), predictor, engine.memory().n_slots);
+    ExpectSame(recorded, {.slots = engine.memory().n_slots,
+                          .policy = {.name = GetParam()},
+                          .predictor = {.name = predictor, .paths = table}});
     if (HasFailure()) return;
-    if (std::string(predictor) != "none") {
+    // The most frequent experts are those that some policies keep.
+    if (std::string(predictor) == "next-router" || table != nullptr) {
       EXPECT_GT(engine.stats().decode.prefetches, 0U) << predictor;
     }
+    if (std::string(predictor) != "frequency") continue;
+    PathCounter counter(recorded.trace().info().shape());
+    CountTrace(recorded.trace(), recorded.trace().tokens(), counter);
+    table = std::make_shared<const PathTable>(counter.Learn());
+    const PathFile file{
+        .model = engine.id(), .tokens = recorded.trace().tokens(), .table = *table};
+    ASSERT_TRUE(WritePaths(learned, file));
   }
 }
 
