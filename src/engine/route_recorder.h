@@ -31,8 +31,8 @@ class RouteRecorder {
   const Status& status() const { return status_; }
 
   // Evaluates `tokens` as a new sequence, the first `prefill` of them as a prompt and the others
-  // one by one; of a model with an encoder at least the source and the token behind it as a prompt. Errors: what Engine::Step() and the sink say; tokens passed on before that stay
-  // passed on.
+  // one by one; of a model with an encoder at least the source and the token behind it as a prompt.
+  // Errors: what Engine::Step() and the sink say; tokens passed on before that stay passed on.
   Status Record(std::span<const Token> tokens, size_t prefill);
 
  private:

@@ -473,8 +473,7 @@ ResidentModel HostedEngine::MakeResidentModel() const {
   for (const uint64_t n : parts_->slots) {
     auto policy = MakePolicy(parts_->facts.policy);
     CHECK(policy.has_value());  // residency has one
-    tables.emplace_back(PolicyShape::Of(n, shape),
-                        *std::move(policy));
+    tables.emplace_back(PolicyShape::Of(n, shape), *std::move(policy));
   }
   return {std::move(tables), [its = parts_->catalog](ExpertKey key) { return its.copy(key).pool; }};
 }

@@ -40,6 +40,23 @@ TEST(LearnPaths, FindsWhatAlwaysFollows) {
   EXPECT_EQ(routing.Learn(0).keys(), 0U);
 }
 
+// Layers 0 and 1 are an encoder's: one layer of each stack follows another.
+TEST(LearnPaths, EachStackIsMeasuredWhereTokensGoThrough) {
+  PathCounter counter({.n_layer = 4, .n_expert = 8, .n_used = 1, .n_encoder = 2});
+  for (uint16_t t = 0; t < 80; ++t) {
+    const bool is_source = t % 2 == 0;
+    const auto first = static_cast<uint16_t>(t / 2 % 8);
+    std::vector<ExpertId> experts(4, ExpertId{60000});
+    experts[is_source ? 0 : 2] = {first};
+    experts[is_source ? 1 : 3] = {static_cast<uint16_t>((first + (is_source ? 1 : 5)) % 8)};
+    counter.Add(experts, is_source);
+  }
+  const PathRecall recall = MeasurePaths(counter.Learn(), counter, {0, 80});
+  EXPECT_EQ(recall.paths, 1.0);
+  EXPECT_LT(recall.popular, 0.5);
+  EXPECT_EQ(recall.repeat, 0.0);  // the token before is of the other stack
+}
+
 TEST(LearnPaths, TakesAsManyTokensAsItIsTold) {
   Trace trace = *Trace::Create({.model = {.shape = {1, 4, 1}}});
   for (uint16_t t = 0; t < 4; ++t) ASSERT_TRUE(trace.Add({.experts = std::vector<ExpertId>{{t}}}));

@@ -17,14 +17,13 @@ Result<ModelFile> ModelFile::Open(const std::string& path, std::span<const Famil
 Result<ModelFile> ModelFile::Of(GgufFile& gguf, std::span<const Family> families) {
   TRY(ModelSpec spec, ReadSpec(gguf, families));
   TRY(ModelWeights weights, ReadWeights(gguf, spec, families));
-  ModelId id{.name = std::filesystem::path(gguf.paths().front()).filename().string(),
-             .fingerprint = Fingerprint(gguf),
-             .shape = {.n_layer = spec.n_expert_layers(),
-                       .n_expert = spec.router.n_expert,
-                       .n_used = spec.router.n_used,
-                       .n_encoder = spec.encoder
-                                        ? spec.expert_layers_before(spec.encoder->n_layer)
-                                        : 0}};
+  ModelId id{
+      .name = std::filesystem::path(gguf.paths().front()).filename().string(),
+      .fingerprint = Fingerprint(gguf),
+      .shape = {.n_layer = spec.n_expert_layers(),
+                .n_expert = spec.router.n_expert,
+                .n_used = spec.router.n_used,
+                .n_encoder = spec.encoder ? spec.expert_layers_before(spec.encoder->n_layer) : 0}};
   return ModelFile{.gguf = std::move(gguf),
                    .spec = std::move(spec),
                    .id = std::move(id),

@@ -143,8 +143,7 @@ ResidentModel SlotPart::MakeResidentModel() const {
   for (const uint64_t n : planned_.slots) {
     auto chosen = MakePolicy(policy_);
     CHECK(chosen.has_value());  // residency has one
-    tables.emplace_back(PolicyShape::Of(n, shape),
-                        *std::move(chosen));
+    tables.emplace_back(PolicyShape::Of(n, shape), *std::move(chosen));
   }
   // Its own catalog: a caller may keep the model while a restart replaces the engine's.
   return {std::move(tables), [its = opened_.catalog](ExpertKey key) { return its.copy(key).pool; }};

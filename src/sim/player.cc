@@ -219,8 +219,8 @@ void Player::RunLayer(const Pass& pass, uint32_t layer, StepCost& cost) {
   std::vector<ExpertKey> next;  // the next layer's
   size_t asked_ahead = 0;
   if (!pass.decodes && info_.reads_prompts_ahead) {
-    next = PlanReadAhead(plan.layer, pass.layers.end, info_.shape().n_expert,
-                         info_.shape().n_used, pass.tokens.size());
+    next = PlanReadAhead(plan.layer, pass.layers.end, info_.shape().n_expert, info_.shape().n_used,
+                         pass.tokens.size());
   }
   AskAhead(pass, next, asked_ahead);
   const double before = machine_.now();

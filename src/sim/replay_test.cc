@@ -205,10 +205,10 @@ TEST(Replay, PrefillReadsOnceAndKeepsOutOfTheHistory) {
 
 // Layers 0 and 1 are an encoder's. Texts of 700 tokens as a source, then a target.
 Trace SourcesAndTargets(size_t texts) {
-  Trace trace = Empty({.model = {.name = "pair",
-                                 .shape = {.n_layer = 5, .n_expert = 16, .n_used = 1,
-                                           .n_encoder = 2}},
-                       .expert_bytes = 1000});
+  Trace trace =
+      Empty({.model = {.name = "pair",
+                       .shape = {.n_layer = 5, .n_expert = 16, .n_used = 1, .n_encoder = 2}},
+             .expert_bytes = 1000});
   std::mt19937 random(3);
   const auto add = [&](Phase phase, bool starts, bool is_source) {
     std::vector<ExpertId> row;
@@ -217,10 +217,8 @@ Trace SourcesAndTargets(size_t texts) {
       row.push_back({static_cast<uint16_t>(u * u / 4096)});
     }
     for (size_t l = is_source ? 2 : 0; l < (is_source ? 5 : 2); ++l) row[l] = {40000};
-    const Status added = trace.Add({.phase = phase,
-                                    .starts_sequence = starts,
-                                    .is_source = is_source,
-                                    .experts = row});
+    const Status added = trace.Add(
+        {.phase = phase, .starts_sequence = starts, .is_source = is_source, .experts = row});
     EXPECT_TRUE(added) << added.error().message;
   };
   for (size_t text = 0; text < texts; ++text) {
@@ -237,10 +235,10 @@ TEST(Replay, ASourceIsOneStepThroughTheEncoder) {
   EXPECT_EQ(TokensOfStep(trace, 700, {}), 1U);
   EXPECT_EQ(TokensOfStep(trace, 761, {}), 700U);
   std::vector<std::pair<uint16_t, Use>> asked;
-  const auto result = Replay(trace, {.slots = 24, .observer = [&](ExpertKey key, Use use,
-                                                                  const Placement&) {
-                                       asked.emplace_back(key.layer.value, use);
-                                     }});
+  const auto result =
+      Replay(trace, {.slots = 24, .observer = [&](ExpertKey key, Use use, const Placement&) {
+                       asked.emplace_back(key.layer.value, use);
+                     }});
   ASSERT_TRUE(result) << result.error().message;
   EXPECT_EQ(result->tokens, 120U);
   EXPECT_EQ(result->hits + result->misses, 360U);
@@ -254,9 +252,9 @@ TEST(Replay, ASourceIsOneStepThroughTheEncoder) {
 
 // Whatever a trace says: rows of a source and of a target have no layer in common.
 TEST(Replay, ASourceAndATargetAreNeverOneStep) {
-  Trace trace = Empty(
-      {.model = {.shape = {.n_layer = 2, .n_expert = 4, .n_used = 1, .n_encoder = 1}},
-       .expert_bytes = 1});
+  Trace trace =
+      Empty({.model = {.shape = {.n_layer = 2, .n_expert = 4, .n_used = 1, .n_encoder = 1}},
+             .expert_bytes = 1});
   for (uint16_t t = 0; t < 6; ++t) {
     const bool is_source = t % 2 == 0;
     std::vector<ExpertId> row = {{60000}, {60000}};

@@ -108,8 +108,7 @@ SpanText CutSpans(std::span<const Token> text, const SpanTokens& with, const Spa
   std::mt19937_64 random(1);
   for (size_t begin = 0; begin + kShortestPiece <= left.size(); begin += longest) {
     const size_t n = std::min(longest, left.size() - begin);
-    cut.windows.push_back(
-        Append(std::span(left).subspan(begin, n), with, random, cut.tokens));
+    cut.windows.push_back(Append(std::span(left).subspan(begin, n), with, random, cut.tokens));
   }
   return cut;
 }
@@ -122,8 +121,7 @@ SpanLimits SpanLimitsOf(const EngineOptions& options, uint32_t n_ctx) {
 Result<SpanText> ReadSpanText(const Vocab& vocab, TextSource source, const std::string& name,
                               uint64_t most, const EngineOptions& options, const SpanTokens& with,
                               const SpanLimits& limits) {
-  TRY(const std::vector<Token> tokens,
-      TokenizeText(vocab, std::move(source), name, most, options));
+  TRY(const std::vector<Token> tokens, TokenizeText(vocab, std::move(source), name, most, options));
   const std::vector<Token> ends = vocab.end_tokens();
   const size_t n_ends = std::ranges::ends_with(tokens, ends) ? ends.size() : 0;
   return CutSpans(std::span(tokens).first(tokens.size() - n_ends), with, limits);

@@ -165,9 +165,8 @@ void MeasureLittle(const Trace& trace, TraceSummary& summary) {
   }
   const auto tokens = static_cast<double>(summary.decode_tokens);
   summary.confident = Share(static_cast<double>(confident), tokens);
-  summary.little_recall =
-      Share(static_cast<double>(right),
-            tokens * info.shape().decode_layers().size() * info.shape().n_used);
+  summary.little_recall = Share(static_cast<double>(right),
+                                tokens * info.shape().decode_layers().size() * info.shape().n_used);
 }
 
 void MeasurePrediction(const Trace& trace, TraceSummary& summary) {
@@ -225,14 +224,12 @@ TraceSummary Summarise(const Trace& trace) {
 std::string Describe(const TraceInfo& info, const TraceSummary& s) {
   const uint32_t all = info.shape().n_layer * info.shape().n_expert;
   const uint32_t per_token = info.shape().decode_layers().size() * info.shape().n_used;
-  std::string text = Format("model        {}: {} layers{}, {} of {} experts used{}\n",
-                            info.model.name.empty() ? "unnamed" : Printable(info.model.name),
-                            info.shape().n_layer,
-                            info.shape().n_encoder > 0
-                                ? Format(" ({} of them an encoder's)", info.shape().n_encoder)
-                                : std::string(),
-                            info.shape().n_used, info.shape().n_expert,
-                            info.has_weights ? ", with router weights" : "");
+  std::string text = Format(
+      "model        {}: {} layers{}, {} of {} experts used{}\n",
+      info.model.name.empty() ? "unnamed" : Printable(info.model.name), info.shape().n_layer,
+      info.shape().n_encoder > 0 ? Format(" ({} of them an encoder's)", info.shape().n_encoder)
+                                 : std::string(),
+      info.shape().n_used, info.shape().n_expert, info.has_weights ? ", with router weights" : "");
   if (info.experts_guessed) {
     text += "             the number of experts is only the highest id seen plus one\n";
   }

@@ -74,8 +74,8 @@ struct LittlePass {
 // One token on its way into a trace, which copies it.
 struct TraceToken {
   Phase phase = Phase::kDecode;
-  bool starts_sequence = false;              // and no other lived then
-  bool joins_step = false;                   // computed in one step with the token before it
+  bool starts_sequence = false;  // and no other lived then
+  bool joins_step = false;       // computed in one step with the token before it
   // Of a source: it goes through the encoder's layers alone. Whatever stands in the rows of layers
   // that a token does not go through means nothing.
   bool is_source = false;

@@ -341,14 +341,14 @@ struct RowsOfPair {
     ranges.assign(5, 2.0F);
   }
   TraceToken Token(bool is_source, Phase phase = Phase::kPrefill) const {
-    return {.phase = phase,
-            .is_source = is_source,
-            .experts = experts,
-            .weights = weights,
-            .predicted = predicted,
-            .predicted_weights = ahead,
-            .candidates = {
-                .experts = candidates, .scores = scores, .raw = scores, .ranges = ranges}};
+    return {
+        .phase = phase,
+        .is_source = is_source,
+        .experts = experts,
+        .weights = weights,
+        .predicted = predicted,
+        .predicted_weights = ahead,
+        .candidates = {.experts = candidates, .scores = scores, .raw = scores, .ranges = ranges}};
   }
   std::vector<ExpertId> experts;
   std::vector<ExpertId> candidates;
@@ -365,8 +365,8 @@ Trace Pair(uint16_t sources = 6, uint16_t others = 4) {
     EXPECT_TRUE(trace.Add(RowsOfPair(true, t).Token(true)));
   }
   for (uint16_t t = 0; t < others; ++t) {
-    EXPECT_TRUE(trace.Add(
-        RowsOfPair(false, t).Token(false, t == 0 ? Phase::kPrefill : Phase::kDecode)));
+    EXPECT_TRUE(
+        trace.Add(RowsOfPair(false, t).Token(false, t == 0 ? Phase::kPrefill : Phase::kDecode)));
   }
   return trace;
 }

@@ -124,38 +124,33 @@ TEST_F(EncoderCliTest, ShardsGiveTheWholeRun) {
 TEST_F(EncoderCliTest, ExpertsAreFittedAndTheirInputsAddedUp) {
   const std::string sums = RunWell(OnText("imatrix", {"-o", File("t.imatrix")}));
   EXPECT_TRUE(sums.contains("importances")) << sums;
-  const std::string fitted =
-      RunWell(OnText("fit", {"--tolerance", "KL=0.01", "--imatrix", File("t.imatrix"), "-o",
-                             File("fitted.gguf")}));
+  const std::string fitted = RunWell(OnText("fit", {"--tolerance", "KL=0.01", "--imatrix",
+                                                    File("t.imatrix"), "-o", File("fitted.gguf")}));
   EXPECT_TRUE(fitted.contains("of 16 experts at")) << fitted;
   EXPECT_LT(std::filesystem::file_size(File("fitted.gguf")), std::filesystem::file_size(model_));
-  const auto loss = Json::Parse(RunWell({"eval", File("fitted.gguf"), "--text", text_, "--against",
-                                         model_, "--json"}));
+  const auto loss = Json::Parse(
+      RunWell({"eval", File("fitted.gguf"), "--text", text_, "--against", model_, "--json"}));
   ASSERT_TRUE(loss);
   EXPECT_LT(Number(*loss, "kl_mean"), 0.01);
   EXPECT_GT(Number(*loss, "kl_mean"), 0.0);
 }
 
 TEST_F(EncoderCliTest, RecordedRoutingStandsInForTheRouters) {
-  RunWell({"bench", model_, "-p", "20", "-n", "30", "--cache", "50%", "--record",
-           File("r.trace")});
-  RunWell({"bench", model_, "-p", "20", "-n", "30", "--cache", "50%", "--routing",
-           File("r.trace")});
+  RunWell({"bench", model_, "-p", "20", "-n", "30", "--cache", "50%", "--record", File("r.trace")});
+  RunWell(
+      {"bench", model_, "-p", "20", "-n", "30", "--cache", "50%", "--routing", File("r.trace")});
 }
 
 // Rows of another stack's layers are no experts.
 TEST_F(EncoderCliTest, TracesOfOtherStacksAreNotLearnedFromTogether) {
   Arguments profile = {"profile"};
   for (const uint32_t n_encoder : {0U, 1U, 2U}) {
-    Trace trace = *Trace::Create({.model = {.shape = {.n_layer = 4,
-                                                      .n_expert = 4,
-                                                      .n_used = 1,
-                                                      .n_encoder = n_encoder}}});
+    Trace trace = *Trace::Create(
+        {.model = {.shape = {.n_layer = 4, .n_expert = 4, .n_used = 1, .n_encoder = n_encoder}}});
     std::vector<ExpertId> experts(4, ExpertId{1});
     for (size_t l = n_encoder; l < 4 && n_encoder > 0; ++l) experts[l] = {60000};
-    ASSERT_TRUE(trace.Add({.phase = Phase::kPrefill,
-                           .is_source = n_encoder > 0,
-                           .experts = experts}));
+    ASSERT_TRUE(
+        trace.Add({.phase = Phase::kPrefill, .is_source = n_encoder > 0, .experts = experts}));
     const std::string path = File("t" + std::to_string(n_encoder));
     ASSERT_TRUE(WriteTrace(path, trace));
     profile.append_range(Arguments{"--trace", path});

@@ -128,8 +128,7 @@ TEST_P(Agreement, SourcesAndTargets) {
     PathCounter counter(recorded.trace().info().shape());
     CountTrace(recorded.trace(), recorded.trace().tokens(), counter);
     table = std::make_shared<const PathTable>(counter.Learn());
-    const PathFile file{
-        .model = engine.id(), .tokens = recorded.trace().tokens(), .table = *table};
+    const PathFile file{.model = engine.id(), .tokens = recorded.trace().tokens(), .table = *table};
     ASSERT_TRUE(WritePaths(learned, file));
   }
 }

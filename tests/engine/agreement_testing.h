@@ -106,8 +106,7 @@ class Recorded {
     RoutingCandidates candidates;
   };
 
-  static void Take(const SeenRouting& seen, bool has_details, bool begins,
-                   std::vector<Row>& rows) {
+  static void Take(const SeenRouting& seen, bool has_details, bool begins, std::vector<Row>& rows) {
     const size_t used = seen.routing.n_used;
     const size_t n = seen.kinds.size();
     if (begins) rows.assign(n, {});

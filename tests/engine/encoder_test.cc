@@ -428,8 +428,8 @@ TEST_F(EncoderTest, LowCopiesAreTaken) {
 // What `eval` reports, against the engine's own logits of the same sources and targets.
 TEST_F(EncoderTest, LossIsThatOfTheTargetsTokens) {
   const std::string model = folder_.File("golden.gguf");
-  ASSERT_TRUE(ConvertFolder(
-      {.folder = MOESTRO_SOURCE_DIR "/tests/goldens/switch/tied", .path = model}));
+  ASSERT_TRUE(
+      ConvertFolder({.folder = MOESTRO_SOURCE_DIR "/tests/goldens/switch/tied", .path = model}));
   std::string text;
   for (int i = 0; i < 40; ++i) text += "The dog and the cat ran down to the old river.\n";
   const std::string path = folder_.File("text.txt");

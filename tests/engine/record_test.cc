@@ -176,9 +176,7 @@ TEST_F(RecordTest, SourcesAreRecordedInTheEncodersLayers) {
   // As the routers said, layer by layer.
   std::vector<std::vector<ExpertId>> chosen(shape.n_layer);
   (*engine)->SetRouteObserver(
-      [&](const SeenRouting& seen) {
-        chosen[seen.layer.value].append_range(seen.routing.experts);
-      },
+      [&](const SeenRouting& seen) { chosen[seen.layer.value].append_range(seen.routing.experts); },
       0, false);
   Sequence sequence = (*engine)->NewSequence();
   ASSERT_TRUE(Append(**engine, sequence, tokens));

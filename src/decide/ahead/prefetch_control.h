@@ -31,10 +31,9 @@ std::optional<size_t> MostAhead(double idle, double read);
 
 class PrefetchControl {
  public:
-  // `layers` with experts of a decode step, at least one; `committed`: the most experts' worth of reads under way that cannot be
-  // called back.
-  // `is_fixed`: what steps cost is not looked at, so that what is evaluated ahead depends on tokens
-  // alone.
+  // `layers` with experts of a decode step, at least one; `committed`: the most experts' worth of
+  // reads under way that cannot be called back. `is_fixed`: what steps cost is not looked at, so
+  // that what is evaluated ahead depends on tokens alone.
   PrefetchControl(uint32_t layers, double committed, bool is_fixed = false)
       : layers_(layers), most_committed_(committed), is_fixed_(is_fixed) {}
 

@@ -11,7 +11,8 @@ std::optional<ExpertKey> Upgrades::Next(const LayerPlan& plan) {
   std::optional<ExpertKey> best;
   for (const PlannedExpert& expert : plan.experts) {
     if (expert.use != Use::kDecode || expert.key.copy != kLowCopy) continue;
-    uint64_t& seen = seen_[size_t{expert.key.layer.value} * shape_.n_expert + expert.key.expert.value];
+    uint64_t& seen =
+        seen_[size_t{expert.key.layer.value} * shape_.n_expert + expert.key.expert.value];
     const bool is_again = seen > 0 && step_ - seen <= kWindow;
     if (is_again && !best && in_step_ < kMostPerStep) {
       best = ExpertKey{.layer = expert.key.layer, .expert = expert.key.expert};

@@ -19,8 +19,9 @@ class Upgrades {
   // REQUIRES: keys stay below these counts.
   explicit Upgrades(const MoeShape& shape) : shape_(shape), seen_(shape.experts()) {}
 
-  // A layer's plan of a decode step; the shape's first decode layer begins one. Gives the own copy to read, if there is
-  // one: an expert that ran from its low copy for the second time within kWindow steps.
+  // A layer's plan of a decode step; the shape's first decode layer begins one. Gives the own copy
+  // to read, if there is one: an expert that ran from its low copy for the second time within
+  // kWindow steps.
   std::optional<ExpertKey> Next(const LayerPlan& plan);
 
  private:

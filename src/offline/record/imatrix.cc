@@ -43,7 +43,7 @@ Status CheckFinite(const ImatrixRun& run, const std::string& model) {
 
 // Texts as windows, all of them or those of the shard that was asked for.
 struct TextsToRead {
-  TextParts text;
+  CutTexts text;
   std::optional<ShardInfo> shard;
 };
 
@@ -58,8 +58,7 @@ Result<TextsToRead> ReadForImatrix(const ImatrixOptions& options, const ModelFil
     return Fail(Errc::kInvalidRequest, "no token to learn from; give a longer text");
   }
   if (!options.shard) return read;
-  TRY(ShardInfo info,
-      TakeShard({.command = ShardOf::kImatrix, .shard = *options.shard},
+  TRY(ShardInfo info, TakeShard({.command = ShardOf::kImatrix, .shard = *options.shard},
                                 read.text.texts, read.text.parts));
   info.model = model.id.name;
   info.fingerprint = model.id.fingerprint;

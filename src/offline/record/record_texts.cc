@@ -22,7 +22,7 @@ namespace {
 constexpr uint32_t kShortestRandom = 4;
 
 struct RecordedParts {
-  TextParts text;
+  CutTexts text;
   std::optional<ShardInfo> shard;
 };
 
@@ -45,9 +45,8 @@ std::string RecordSettings(const RecordOptions& options) {
 Result<RecordedParts> ReadTexts(const RecordOptions& options, const ModelToLoad& model) {
   RecordedParts read;
   const uint32_t n_ctx = std::min(options.engine.ctx, model.n_ctx_train());
-  TRY(read.text,
-      ReadTextParts(options.texts, options.tokens, options.engine,
-                    {.file = model.gguf(), .encoder = model.encoder(), .n_ctx = n_ctx}));
+  TRY(read.text, ReadTextParts(options.texts, options.tokens, options.engine,
+                               {.file = model.gguf(), .encoder = model.encoder(), .n_ctx = n_ctx}));
   const uint32_t random = std::min(options.random, n_ctx);
   if (random > 0 && model.encoder() && random < kShortestRandom) {
     return Fail(Errc::kInvalidRequest,
@@ -97,8 +96,9 @@ Result<std::optional<ShardInfo>> RecordTexts(const RecordOptions& options, const
     engine_options.little = {};
   }
   const uint64_t tokens = TokensOf(read.text.parts);
-  engine_options.caller_bytes += tokens * shape.n_layer * shape.n_used * options.bytes_per_expert +
-                                 read.text.parts.size() * shape.experts() * options.bytes_per_window;
+  engine_options.caller_bytes +=
+      tokens * shape.n_layer * shape.n_used * options.bytes_per_expert +
+      read.text.parts.size() * shape.experts() * options.bytes_per_window;
 
   const bool is_native = model.is_native();
   TRY(const std::unique_ptr<Engine> engine,

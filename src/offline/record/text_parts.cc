@@ -21,11 +21,11 @@ std::string NameOf(const std::string& path) {
 }
 
 // Sources and targets, a part each.
-Result<TextParts> ReadSpans(const Vocab& vocab, const std::vector<std::string>& paths,
-                            uint32_t most, const EngineOptions& options, const ReadsTexts& model) {
+Result<CutTexts> ReadSpans(const Vocab& vocab, const std::vector<std::string>& paths, uint32_t most,
+                           const EngineOptions& options, const ReadsTexts& model) {
   TRY(const SpanTokens with, FindSpanTokens(vocab, *model.encoder));
   const SpanLimits limits = SpanLimitsOf(options, model.n_ctx);
-  TextParts all;
+  CutTexts all;
   for (const std::string& path : paths) {
     TRY(TextSource source, OpenText(path));
     TRY(SpanText spans, ReadSpanText(vocab, std::move(source), path, most, options, with, limits));
@@ -40,9 +40,9 @@ Result<TextParts> ReadSpans(const Vocab& vocab, const std::vector<std::string>& 
 
 }  // namespace
 
-Result<TextParts> ReadTextParts(const std::vector<std::string>& paths, uint32_t most,
-                                const EngineOptions& options, const ReadsTexts& model) {
-  TextParts all;
+Result<CutTexts> ReadTextParts(const std::vector<std::string>& paths, uint32_t most,
+                               const EngineOptions& options, const ReadsTexts& model) {
+  CutTexts all;
   if (paths.empty()) return all;
   TRY(const Vocab vocab, Vocab::Load(model.file));
   if (model.encoder) return ReadSpans(vocab, paths, most, options, model);
@@ -55,7 +55,7 @@ Result<TextParts> ReadTextParts(const std::vector<std::string>& paths, uint32_t 
   return all;
 }
 
-void PutFirst(NamedTokens text, TextParts& all) {
+void PutFirst(NamedTokens text, CutTexts& all) {
   for (TextSlice& part : all.parts) ++part.text;
   all.parts.insert(all.parts.begin(), {.text = 0, .begin = 0, .length = text.tokens.size()});
   all.texts.insert(all.texts.begin(), std::move(text));

@@ -31,7 +31,7 @@ struct TextSlice {
 };
 
 // Texts, and their parts in order; all of them hold all tokens.
-struct TextParts {
+struct CutTexts {
   std::vector<NamedTokens> texts = {};
   std::vector<TextSlice> parts = {};
 };
@@ -47,10 +47,10 @@ struct ReadsTexts {
 // model with an encoder as sources and targets (text/span_corruption.h). What the vocabulary took
 // is free again when this returns. Errors: those of OpenText(), Vocab::Load(), TokenizeText() and
 // FindSpanTokens().
-Result<TextParts> ReadTextParts(const std::vector<std::string>& paths, uint32_t most,
-                                const EngineOptions& options, const ReadsTexts& model);
+Result<CutTexts> ReadTextParts(const std::vector<std::string>& paths, uint32_t most,
+                               const EngineOptions& options, const ReadsTexts& model);
 // Before all others: a text of tokens that is one part.
-void PutFirst(NamedTokens text, TextParts& all);
+void PutFirst(NamedTokens text, CutTexts& all);
 
 // Parts of at most n_ctx tokens, in order; all of them hold all tokens.
 std::vector<TextSlice> CutIntoParts(std::span<const NamedTokens> texts, size_t n_ctx);

@@ -19,9 +19,9 @@ Result<TraceRouting> TraceRouting::Create(Trace trace, const ModelId& model) {
   }
   if (others.all.empty() || (sources.all.empty() && model.shape.n_encoder > 0)) {
     return Fail(Errc::kInvalidRequest, "the routing has no tokens{}; record some",
-                trace.tokens() == 0   ? ""
+                trace.tokens() == 0  ? ""
                 : others.all.empty() ? " of a target"
-                                      : " of a source");
+                                     : " of a source");
   }
   return TraceRouting(std::move(trace), std::move(sources), std::move(others));
 }

@@ -28,11 +28,11 @@ class TraceRouting {
   Status CheckLittle(uint32_t n_used) const;
 
   // The next rows of the trace, from its beginning again after its end; the same ones for all
-  // layers of a step. Rows of a source are the trace's tokens of sources, all others the others. Recorded weights where the trace has them, else 1/K. What is predicted of
-  // later layers is what was recorded of that; nothing where it was not. A routing of fewer than K
-  // experts is of a little step and gets that pass's; the step with all K right after it is of the
-  // same row. For Engine::SetRoutingOverride(). REQUIRES: little steps as CheckLittle() allows
-  // them, of one row.
+  // layers of a step. Rows of a source are the trace's tokens of sources, all others the others.
+  // Recorded weights where the trace has them, else 1/K. What is predicted of later layers is what
+  // was recorded of that; nothing where it was not. A routing of fewer than K experts is of a
+  // little step and gets that pass's; the step with all K right after it is of the same row. For
+  // Engine::SetRoutingOverride(). REQUIRES: little steps as CheckLittle() allows them, of one row.
   void Apply(ExpertLayerId layer, Routing& routing, RoutedAhead& ahead);
 
   const Trace& trace() const { return trace_; }

@@ -52,8 +52,7 @@ TEST(TraceRoutingOfEncoders, NeedsTokensOfBoth) {
   const std::vector<ExpertId> experts = {{1}, {2}};
   for (const bool is_source : {true, false}) {
     Trace half = *Trace::Create(info);
-    ASSERT_TRUE(
-        half.Add({.phase = Phase::kPrefill, .is_source = is_source, .experts = experts}));
+    ASSERT_TRUE(half.Add({.phase = Phase::kPrefill, .is_source = is_source, .experts = experts}));
     const auto routing = TraceRouting::Create(half, info.model);
     ASSERT_FALSE(routing);
     const std::string lacks = is_source ? "target" : "source";
