@@ -12,7 +12,7 @@ SCRATCH takes models (up to 15 GB) and gives them up again. Needs root: a blkio 
 Rows of the first table add one thing at a time, as the paper's ablation does:
   on demand    F16, a slot for one expert: each is read when its router has chosen it
   bit widths   every expert Q4_0; random weights have no loss to fit widths to
-  preloading   one more slot, filled from learned paths
+  preloading   from learned paths; three slots, of which one may be filled ahead
   cache        slots for a quarter of the experts
 The second table is seconds a token within budgets of the whole process.
 """
@@ -28,6 +28,7 @@ import measure
 GROUP = pathlib.Path("/sys/fs/cgroup/blkio/moestro_edgemoe")
 FINGERPRINT_AT = 8 + 4 + 4 + 4 * 4 + 4  # of a trace with an encoder and without a little pass
 CHECKSUM = 8
+TRAINED_ON = 143  # tokens of source and target of 128 tokens of text
 
 
 @contextlib.contextmanager
@@ -69,7 +70,7 @@ class Shape:
         trained = pathlib.Path(self.args.trained)
         run("convert", trained / f"switch-E{self.experts}", "-o", tiny, "--type", "F32", "--force")
         for text, trace in ((self.args.text, learned), (trained / "heldout.txt", self.played)):
-            run("trace", tiny, "--text", text, "-o", trace)
+            run("trace", tiny, "--text", text, "-c", TRAINED_ON, "-o", trace)
             of_any_model(trace)
         run("profile", "--trace", learned, "-o", self.paths)
         for kind, path in self.models.items():
@@ -120,7 +121,7 @@ def ablation(shape, disk, prefix):
     paths = ["--predictor", "paths", "--paths", str(shape.paths)]
     rows = [("on demand", "F16", ["--prefetch", "0", "--cache", slots("F16", 1)]),
             ("+ bit widths", "Q4_0", ["--prefetch", "0", "--cache", slots("Q4_0", 1)]),
-            ("+ preloading", "Q4_0", [*paths, "--cache", slots("Q4_0", 2)]),
+            ("+ preloading", "Q4_0", [*paths, "--cache", slots("Q4_0", 3)]),
             ("+ cache, edgemoe", "Q4_0", [*paths, "--policy", "edgemoe", "--cache",
                                           slots("Q4_0", quarter)]),
             ("+ cache, next-use", "Q4_0", [*paths, "--cache", slots("Q4_0", quarter)])]

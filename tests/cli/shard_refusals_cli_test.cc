@@ -194,7 +194,7 @@ TEST_F(ShardRefusals, WhatIsNoFileIsNamed) {
   std::ofstream(begins) << "MOESHARD";
   expect(begins, begins);
   std::ofstream(begins) << "MOESHARD" << std::string(4, '\xff') << std::string(1000, 'x');
-  expect(begins, "newer than the 1 that is known here");
+  expect(begins, "newer than the 2 that is known here");
 }
 
 TEST_F(ShardRefusals, OneFileUnderTwoNamesIsOneFile) {

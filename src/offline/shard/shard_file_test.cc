@@ -159,7 +159,8 @@ TEST_F(ShardFileTest, NumbersOfNoShardAreRefused) {
     return std::vector{WriteBytes(changed)};
   };
   ASSERT_TRUE(FindShards(with(12, uint32_t{4})));
-  ExpectError(with(8, uint32_t{2}), Errc::kUnsupported, "newer than the 1");
+  ExpectError(with(8, uint32_t{3}), Errc::kUnsupported, "newer than the 2");
+  ExpectError(with(8, uint32_t{1}), Errc::kUnsupported, "older");
   ExpectError(with(12, uint32_t{0}), Errc::kInvalidFile, "command 0");
   ExpectError(with(12, uint32_t{5}), Errc::kInvalidFile, "command 5");
   ExpectError(with(16, uint32_t{0}), Errc::kInvalidFile, "shard 0 of 1 does not exist");
