@@ -170,13 +170,37 @@ Trace MeasuredTrace() {
   return *std::move(trace);
 }
 
+// A source, then a target; the first of three layers is an encoder's.
+Trace SourceAndTarget() {
+  auto trace = Trace::Create({.model = {.name = "m",
+                                        .shape = {.n_layer = 3,
+                                                  .n_expert = 8,
+                                                  .n_used = 1,
+                                                  .n_encoder = 1}},
+                              .depth = 1});
+  CHECK(trace.has_value());
+  for (uint16_t t = 0; t < 9; ++t) {
+    const bool is_source = t % 5 < 3;
+    const std::vector<ExpertId> ids(3, ExpertId{static_cast<uint16_t>(t % 8)});
+    const std::vector<ExpertId> predicted(2, ExpertId{2});
+    CHECK(trace
+              ->Add({.phase = is_source ? Phase::kPrefill : Phase::kDecode,
+                     .starts_sequence = t % 5 == 0,
+                     .is_source = is_source,
+                     .experts = ids,
+                     .predicted = predicted})
+              .has_value());
+  }
+  return *std::move(trace);
+}
+
 void WriteTraces(const std::string& folder) {
   std::ofstream(folder + "/lines.jsonl")
       << "{\"layers\":[[0,1],[2,3]]}\n{\"layers\":[[1,0],[2,15]]}";
   int n = 0;
   for (const Trace& trace :
        {SmallTrace(8, false, 0), SmallTrace(8, true, 2), SmallTrace(300, true, 1),
-        SmallTrace(8, true, 1, 1), MeasuredTrace()}) {
+        SmallTrace(8, true, 1, 1), MeasuredTrace(), SourceAndTarget()}) {
     const std::string path = Format("{}/small_{}.trace", folder, n++);
     CHECK(WriteTrace(path, trace).has_value());
     DropChecksum(path);

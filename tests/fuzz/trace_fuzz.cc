@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Any bytes as a trace and as JSON lines of routing: reading and summarising must return.
+// Any bytes as a trace and as JSON lines of routing: reading, summarising, replaying and learning
+// from it must return.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "base/check.h"
+#include "learned/learn_paths.h"
+#include "learned/path_counter.h"
+#include "sim/replay.h"
 #include "tests/fuzz/memory_file_testing.h"
 #include "trace/import_jsonl.h"
 #include "trace/summary.h"
@@ -15,6 +20,22 @@
 namespace moestro {
 namespace {
 
+// A refusal is an answer, too.
+void Use(const Trace& trace) {
+  const MoeShape& shape = trace.info().shape();
+  PathCounter counter(shape);
+  CountTrace(trace, trace.tokens(), counter);
+  const auto paths = std::make_shared<const PathTable>(counter.Learn());
+  for (const char* policy : {"next-use", "edgemoe", "belady"}) {
+    for (const char* predictor : {"none", "paths", "next-router", "oracle"}) {
+      (void)Replay(trace, {.slots = shape.experts() / 2 + 1,
+                           .policy = {.name = policy},
+                           .expert_bytes = 1000,
+                           .predictor = {.name = predictor, .paths = paths}});
+    }
+  }
+}
+
 void Examine(const Result<Trace>& trace) {
   if (!trace) {
     CHECK(!trace.error().message.contains('\n'));
@@ -22,7 +43,8 @@ void Examine(const Result<Trace>& trace) {
   }
   const TraceInfo& info = trace->info();
   for (size_t t = 0; t < trace->tokens(); ++t) {
-    for (size_t l = 0; l < info.shape().n_layer; ++l) {
+    const ExpertLayers layers = trace->layers_of(t);
+    for (size_t l = layers.begin; l < layers.end; ++l) {
       for (const ExpertId e : trace->experts(t, l)) CHECK(e.value < info.shape().n_expert);
       for (const float w : trace->predicted_weights(t, l, 1)) CHECK(std::isfinite(w));
       if (info.little == 0) continue;
@@ -30,7 +52,9 @@ void Examine(const Result<Trace>& trace) {
     }
   }
   // Its tables are of [expert][expert]: large ones would only be slow.
-  if (info.shape().n_expert <= 64 && info.shape().n_layer <= 64) Describe(info, Summarise(*trace));
+  if (info.shape().n_expert > 64 || info.shape().n_layer > 64) return;
+  Describe(info, Summarise(*trace));
+  Use(*trace);
 }
 
 }  // namespace
