@@ -14,7 +14,6 @@ namespace {
 // Puts zeros before and behind what is there, so that it begins at `front` of `all`.
 template <class T>
 void Widen(std::vector<T>& values, size_t front, size_t all) {
-  if (values.empty()) return;
   values.insert(values.begin(), front, T{});
   values.resize(all);
 }
@@ -121,9 +120,13 @@ void RouteRecorder::WidenToModel(size_t used, Rows& rows) const {
   const size_t ahead_all = info_.predicted_rows() * used;
   const size_t candidates = info_.candidates();
   Widen(rows.experts, begin * used, all * used);
-  Widen(rows.weights, begin * used, all * used);
+  if (info_.has_weights) Widen(rows.weights, begin * used, all * used);
+  // A stack's only layer predicts none.
+  const bool has_weights_ahead =
+      info_.has_predicted_weights && rows.predicted_weights.size() == rows.predicted.size();
+  if (has_weights_ahead) Widen(rows.predicted_weights, ahead_begin, ahead_all);
   Widen(rows.predicted, ahead_begin, ahead_all);
-  Widen(rows.predicted_weights, ahead_begin, ahead_all);
+  if (!info_.has_candidates) return;
   Widen(rows.candidates.experts, begin * candidates, all * candidates);
   Widen(rows.candidates.scores, begin * candidates, all * candidates);
   Widen(rows.candidates.raw, begin * candidates, all * candidates);

@@ -189,6 +189,39 @@ TEST_F(RecordTest, SourcesAreRecordedInTheEncodersLayers) {
   }
 }
 
+// Nothing is predicted in the decoder's only layer with experts.
+TEST_F(RecordTest, ADecoderMayHaveOneLayerWithExperts) {
+  const TempFolder folder;
+  const std::string path = WriteTinyModel(folder.path(), {.arch = "switch",
+                                                          .layers = 2,
+                                                          .experts = 8,
+                                                          .embd = 128,
+                                                          .ff = 96,
+                                                          .dense_ff = 160,
+                                                          .heads = 4,
+                                                          .head_dim = 32,
+                                                          .vocab = 512});
+  auto engine = NativeEngine::Open(path, EngineOptions{.threads = 2});
+  ASSERT_TRUE(engine) << engine.error().message;
+  for (const bool has_details : {true, false}) {
+    const TraceInfo info{.model = (*engine)->id(),
+                         .depth = 1,
+                         .has_weights = has_details,
+                         .has_predicted_weights = has_details,
+                         .has_candidates = has_details};
+    ASSERT_EQ(info.shape().n_encoder, 1U);
+    ASSERT_EQ(info.shape().n_layer, 2U);
+    std::vector<Token> tokens = RandomTokens(20, 512, 7);
+    MakePrompt((*engine)->spec().encoder, 10, tokens);
+    Trace trace = *Trace::Create(info);
+    RouteRecorder recorder(**engine, info,
+                           [&](const TraceToken& token) { return trace.Add(token); });
+    const Status done = recorder.Record(tokens, 0);
+    ASSERT_TRUE(done) << done.error().message;
+    EXPECT_EQ(trace.tokens(), 20U);
+  }
+}
+
 // Costs are measured beside the run: nothing is counted, and the text goes on as it would have.
 TEST_F(RecordTest, MeasuringCostsLeavesNoTrace) {
   const std::span<const Token> tokens(tokens_);

@@ -172,12 +172,9 @@ Trace MeasuredTrace() {
 
 // A source, then a target; the first of three layers is an encoder's.
 Trace SourceAndTarget() {
-  auto trace = Trace::Create({.model = {.name = "m",
-                                        .shape = {.n_layer = 3,
-                                                  .n_expert = 8,
-                                                  .n_used = 1,
-                                                  .n_encoder = 1}},
-                              .depth = 1});
+  auto trace = Trace::Create(
+      {.model = {.name = "m", .shape = {.n_layer = 3, .n_expert = 8, .n_used = 1, .n_encoder = 1}},
+       .depth = 1});
   CHECK(trace.has_value());
   for (uint16_t t = 0; t < 9; ++t) {
     const bool is_source = t % 5 < 3;
