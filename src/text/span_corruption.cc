@@ -113,18 +113,20 @@ SpanText CutSpans(std::span<const Token> text, const SpanTokens& with, const Spa
   return cut;
 }
 
-SpanLimits SpanLimitsOf(const EngineOptions& options, uint32_t n_ctx) {
+Result<SpanRules> FindSpanRules(const Vocab& vocab, const EncoderSpec& encoder,
+                                const EngineOptions& options, uint32_t n_ctx) {
   const size_t chunk = options.chunk > 0 ? options.chunk : kSourceTokens;
-  return {.source = std::min(chunk, kSourceTokens), .sequence = n_ctx};
+  SpanRules rules{.limits = {.source = std::min(chunk, kSourceTokens), .sequence = n_ctx}};
+  TRY(rules.with, FindSpanTokens(vocab, encoder));
+  return rules;
 }
 
 Result<SpanText> ReadSpanText(const Vocab& vocab, TextSource source, const std::string& name,
-                              uint64_t most, const EngineOptions& options, const SpanTokens& with,
-                              const SpanLimits& limits) {
+                              uint64_t most, const EngineOptions& options, const SpanRules& rules) {
   TRY(const std::vector<Token> tokens, TokenizeText(vocab, std::move(source), name, most, options));
   const std::vector<Token> ends = vocab.end_tokens();
   const size_t n_ends = std::ranges::ends_with(tokens, ends) ? ends.size() : 0;
-  return CutSpans(std::span(tokens).first(tokens.size() - n_ends), with, limits);
+  return CutSpans(std::span(tokens).first(tokens.size() - n_ends), rules.with, rules.limits);
 }
 
 }  // namespace moestro

@@ -38,6 +38,11 @@ struct SpanLimits {
   size_t sequence = 0;  // of source and target together
 };
 
+struct SpanRules {
+  SpanTokens with = {};
+  SpanLimits limits = {};
+};
+
 // A sequence of a SpanText: tokens [begin, begin + length), of which the first n_source are the
 // source with its end. The target's first token follows, and what it ends with is the last one.
 struct SpanWindow {
@@ -53,9 +58,11 @@ struct SpanText {
 
 // The most tokens of a text that become one sequence; 0: none fit.
 size_t LongestSpanPiece(const SpanTokens& with, const SpanLimits& limits);
-// The longest source that models of this kind learned from; of a sequence of n_ctx tokens.
+// The longest source that models of this kind learned from.
 inline constexpr size_t kSourceTokens = 512;
-SpanLimits SpanLimitsOf(const EngineOptions& options, uint32_t n_ctx);
+// Of an engine with these options and sequences of n_ctx tokens. Errors: those of FindSpanTokens().
+Result<SpanRules> FindSpanRules(const Vocab& vocab, const EncoderSpec& encoder,
+                                const EngineOptions& options, uint32_t n_ctx);
 // Cuts a text into pieces as long as the limits allow and makes a sequence of each. The source's
 // end within the text is left out, and a last piece of a single token. The same text gives the
 // same sequences.
@@ -63,7 +70,6 @@ SpanText CutSpans(std::span<const Token> text, const SpanTokens& with, const Spa
 // The first `most` tokens of a text, or all if that is 0, as such sequences. Errors: those of
 // TokenizeText().
 Result<SpanText> ReadSpanText(const Vocab& vocab, TextSource source, const std::string& name,
-                              uint64_t most, const EngineOptions& options, const SpanTokens& with,
-                              const SpanLimits& limits);
+                              uint64_t most, const EngineOptions& options, const SpanRules& rules);
 
 }  // namespace moestro

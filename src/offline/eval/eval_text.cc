@@ -35,16 +35,14 @@ Status AppendSpans(const Vocab& vocab, const EncoderSpec& encoder, const TextReq
                    const EngineOptions& options, EvalText& text) {
   // A target has more than an eighth of a text's tokens.
   constexpr uint64_t kTextPerTarget = 8;
-  TRY(const SpanTokens with, FindSpanTokens(vocab, encoder));
-  const SpanLimits limits = SpanLimitsOf(options, text.n_ctx);
+  TRY(const SpanRules rules, FindSpanRules(vocab, encoder, options, text.n_ctx));
   const uint64_t most = request.tokens > 0 ? request.tokens : UINT64_MAX;
   for (const std::string& path : request.paths) {
     TRY(TextSource source, OpenText(path));
     uint64_t left = most - text.n_evaluated();
     if (left == 0) continue;  // it had to be there, too
-    const uint64_t wanted = request.tokens > 0 ? left * kTextPerTarget + limits.sequence : 0;
-    TRY(SpanText spans,
-        ReadSpanText(vocab, std::move(source), path, wanted, options, with, limits));
+    const uint64_t wanted = request.tokens > 0 ? left * kTextPerTarget + text.n_ctx : 0;
+    TRY(SpanText spans, ReadSpanText(vocab, std::move(source), path, wanted, options, rules));
     for (const SpanWindow& window : spans.windows) {
       if (left == 0) break;
       const uint64_t evaluated = std::min<uint64_t>(left, window.length - window.n_source - 1);
@@ -61,7 +59,7 @@ Status AppendSpans(const Vocab& vocab, const EncoderSpec& encoder, const TextReq
   return Fail(Errc::kInvalidRequest,
               "{}: no token to evaluate in sources of {} and sequences of {} tokens; give a longer "
               "text, or raise --ctx",
-              request.paths.front(), limits.source, limits.sequence);
+              request.paths.front(), rules.limits.source, text.n_ctx);
 }
 
 }  // namespace

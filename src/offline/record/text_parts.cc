@@ -23,12 +23,11 @@ std::string NameOf(const std::string& path) {
 // Sources and targets, a part each.
 Result<CutTexts> ReadSpans(const Vocab& vocab, const std::vector<std::string>& paths, uint32_t most,
                            const EngineOptions& options, const ReadsTexts& model) {
-  TRY(const SpanTokens with, FindSpanTokens(vocab, *model.encoder));
-  const SpanLimits limits = SpanLimitsOf(options, model.n_ctx);
+  TRY(const SpanRules rules, FindSpanRules(vocab, *model.encoder, options, model.n_ctx));
   CutTexts all;
   for (const std::string& path : paths) {
     TRY(TextSource source, OpenText(path));
-    TRY(SpanText spans, ReadSpanText(vocab, std::move(source), path, most, options, with, limits));
+    TRY(SpanText spans, ReadSpanText(vocab, std::move(source), path, most, options, rules));
     for (const SpanWindow& window : spans.windows) {
       all.parts.push_back(
           {.text = all.texts.size(), .begin = window.begin, .length = window.length});
