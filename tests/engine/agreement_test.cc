@@ -3,7 +3,6 @@
 // same experts, in the same order, for every policy.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <functional>
 #include <memory>
 #include <span>

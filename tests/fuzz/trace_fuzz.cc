@@ -20,7 +20,7 @@
 namespace moestro {
 namespace {
 
-// A refusal is an answer, too.
+// A refusal is an answer, too, of one line.
 void Use(const Trace& trace) {
   const MoeShape& shape = trace.info().shape();
   PathCounter counter(shape);
@@ -28,10 +28,11 @@ void Use(const Trace& trace) {
   const auto paths = std::make_shared<const PathTable>(counter.Learn());
   for (const char* policy : {"next-use", "edgemoe", "belady"}) {
     for (const char* predictor : {"none", "paths", "next-router", "oracle"}) {
-      (void)Replay(trace, {.slots = shape.experts() / 2 + 1,
-                           .policy = {.name = policy},
-                           .expert_bytes = 1000,
-                           .predictor = {.name = predictor, .paths = paths}});
+      const auto result = Replay(trace, {.slots = shape.experts() / 2 + 1,
+                                         .policy = {.name = policy},
+                                         .expert_bytes = 1000,
+                                         .predictor = {.name = predictor, .paths = paths}});
+      CHECK(result || !result.error().message.contains('\n'));
     }
   }
 }
