@@ -77,7 +77,7 @@ class RecordedPlans {
   // A token without a prompt: no prompt fills devices then, and steps bring there what they use.
   void LeaveDevicesEmpty() {
     before_.emplace(engine_->NewSequence());
-    const std::vector<Token> token = RandomTokens(1, engine_->spec().n_vocab, 49);
+    const std::vector<Token> token = SeededTokens(1, engine_->spec().n_vocab, 49);
     const Status done = engine_->Step(RowsOf(*before_, token, RowKind::kDecode));
     ASSERT_TRUE(done) << done.error().message;
   }
@@ -88,11 +88,11 @@ class RecordedPlans {
     std::vector<Sequence> sequences;
     for (uint32_t s = 0; s < rows; ++s) {
       sequences.push_back(engine_->NewSequence());
-      Step(sequences, s, RandomTokens(2 + s % 3, n_vocab, 50 + s), RowKind::kPrompt);
+      Step(sequences, s, SeededTokens(2 + s % 3, n_vocab, 50 + s), RowKind::kPrompt);
     }
     for (uint32_t step = 0; step < steps; ++step) {
       Batch batch;
-      const std::vector<Token> tokens = RandomTokens(rows, n_vocab, step);
+      const std::vector<Token> tokens = SeededTokens(rows, n_vocab, step);
       for (uint32_t s = 0; s < rows; ++s) {
         batch.rows.push_back({.sequence = sequences[s].id(),
                               .position = sequences[s].position(),

@@ -71,7 +71,7 @@ TEST_F(DeviceWithMatrixCores, LongPromptsAreAsOnTheCpu) {
     const auto engine = OneSequence::Open(model, *options);
     ASSERT_TRUE(engine) << engine.error().message;
     n_vocab = (*engine)->engine().spec().n_vocab;
-    const auto got = (*engine)->AppendAll(RandomTokens(100, n_vocab, 5));
+    const auto got = (*engine)->AppendAll(SeededTokens(100, n_vocab, 5));
     ASSERT_TRUE(got) << got.error().message;
     logits.push_back(*got);
   }

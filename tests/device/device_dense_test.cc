@@ -86,7 +86,7 @@ TEST_F(DeviceDenseTest, DamagedWeightsAreFound) {
     }
     EXPECT_GT((*engine)->memory().devices.at(0).dense, 0U);
     Sequence sequence = (*engine)->NewSequence();
-    const auto logits = Append(**engine, sequence, RandomTokens(40, spec.vocab, 3));
+    const auto logits = Append(**engine, sequence, SeededTokens(40, spec.vocab, 3));
     ASSERT_FALSE(logits);
     EXPECT_EQ(logits.error().code, Errc::kInvalidFile) << logits.error().message;
     EXPECT_TRUE(logits.error().message.contains("NaN or infinity")) << logits.error().message;
@@ -159,7 +159,7 @@ TEST_F(DeviceDenseTest, RowsOfOtherSequencesAreNotSeen) {
   auto opened = NativeEngine::Open(model, Whole(spec));
   ASSERT_TRUE(opened) << opened.error().message;
   NativeEngine& engine = **opened;
-  const std::vector<Token> text = RandomTokens(40, engine.spec().n_vocab, 3);
+  const std::vector<Token> text = SeededTokens(40, engine.spec().n_vocab, 3);
   // Logits of the last token of `text`, after `others` sequences have had as many of their own.
   const auto last = [&](uint32_t others) {
     std::vector<Sequence> sequences;
@@ -198,7 +198,7 @@ TEST_F(DeviceDenseTest, SequencesGoOnOnTheirOwnProcessorAlone) {
     Run run;
     auto first = NativeEngine::Open(model, from);
     EXPECT_TRUE(first) << first.error().message;
-    const std::vector<Token> text = RandomTokens(51, (*first)->spec().n_vocab, 5);
+    const std::vector<Token> text = SeededTokens(51, (*first)->spec().n_vocab, 5);
     Sequence sequence = (*first)->NewSequence();
     Batch prompt;
     for (uint32_t p = 0; p < 50; ++p) {
@@ -295,7 +295,7 @@ TEST_F(DeviceDenseTest, RoutersAheadAreAsOnTheCpu) {
     engine.SetRouteObserver([&](const SeenRouting& seen) { predicted.append_range(seen.ahead); }, 2,
                             false);
     std::vector<Sequence> sequences;
-    const std::vector<Token> tokens = RandomTokens(rows, engine.spec().n_vocab, 7);
+    const std::vector<Token> tokens = SeededTokens(rows, engine.spec().n_vocab, 7);
     Batch batch;
     for (uint32_t s = 0; s < rows; ++s) {
       sequences.push_back(engine.NewSequence());

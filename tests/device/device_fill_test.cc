@@ -29,7 +29,7 @@ class DeviceFill : public DeviceFixture {
     const auto engine = NativeEngine::Open(model, options);
     EXPECT_TRUE(engine) << engine.error().message;
     Sequence sequence = (*engine)->NewSequence();
-    for (const Token token : RandomTokens(30, (*engine)->spec().n_vocab, 4)) {
+    for (const Token token : SeededTokens(30, (*engine)->spec().n_vocab, 4)) {
       const auto logits = Append(**engine, sequence, {&token, 1});
       EXPECT_TRUE(logits) << logits.error().message;
       if (logits) ran.best.push_back(Greedy(*logits));
@@ -46,7 +46,7 @@ TEST_F(DeviceFill, WithoutPathsTheFirstPromptFillsIt) {
   const auto engine = NativeEngine::Open(model, OnDevice(spec, PlaceMode::kCooperative, 14));
   ASSERT_TRUE(engine) << engine.error().message;
   Sequence sequence = (*engine)->NewSequence();
-  const std::vector<Token> tokens = RandomTokens(31, (*engine)->spec().n_vocab, 4);
+  const std::vector<Token> tokens = SeededTokens(31, (*engine)->spec().n_vocab, 4);
   ASSERT_TRUE((*engine)->Step(RowsOf(sequence, std::span(tokens).first(30), RowKind::kPrompt)));
   EXPECT_EQ((*engine)->learned().device.filled, 0U);
   ASSERT_TRUE((*engine)->Step(RowsOf(sequence, std::span(tokens).last(1), RowKind::kDecode)));
@@ -71,7 +71,7 @@ TEST_F(DeviceFill, AStopEndsIt) {
   ASSERT_TRUE(engine) << engine.error().message;
   running = engine->get();
   Sequence sequence = (*engine)->NewSequence();
-  const std::vector<Token> tokens = RandomTokens(41, (*engine)->spec().n_vocab, 4);
+  const std::vector<Token> tokens = SeededTokens(41, (*engine)->spec().n_vocab, 4);
   ASSERT_TRUE((*engine)->Step(RowsOf(sequence, std::span(tokens).first(40), RowKind::kPrompt)));
   *stops = true;
   const Batch token = RowsOf(sequence, std::span(tokens).last(1), RowKind::kDecode);

@@ -86,7 +86,7 @@ TEST_F(DeviceKeptTest, ALostDeviceIsNoLongerTheOwner) {
   ASSERT_TRUE(engine) << engine.error().message;
   ASSERT_NE((*engine)->kv_origin()->choices, on_cpu.choices);
   Sequence sequence = (*engine)->NewSequence();
-  for (const Token token : RandomTokens(30, (*engine)->spec().n_vocab, 4)) {
+  for (const Token token : SeededTokens(30, (*engine)->spec().n_vocab, 4)) {
     const auto logits = Append(**engine, sequence, {&token, 1});
     ASSERT_TRUE(logits) << logits.error().message;
   }

@@ -98,7 +98,7 @@ TEST_P(DeviceParity, PromptsOfAllLengthsAreAsInFloats) {
     for (const uint32_t length : {1U, 31U, 32U, 33U, 64U, 65U, 100U, 300U}) {
       both.device->Reset();
       both.reference->Reset();
-      const std::vector<Token> prompt = RandomTokens(length, n_vocab, 7 + length);
+      const std::vector<Token> prompt = SeededTokens(length, n_vocab, 7 + length);
       const auto ours = both.device->AppendAll(prompt);
       ASSERT_TRUE(ours) << ours.error().message;
       const std::vector<float> theirs = both.reference->Append(prompt);
@@ -131,7 +131,7 @@ TEST_P(DeviceParity, OtherExpertsAreChosenOnlyAtTies) {
       std::vector<Routing> routings;
       both.device->SetRouteObserver([&](const SeenRouting& s) { routings.push_back(s.routing); });
       const std::vector<Token> prompt =
-          RandomTokens(length, both.reference->n_vocab(), 11 + length);
+          SeededTokens(length, both.reference->n_vocab(), 11 + length);
       ASSERT_TRUE(both.device->AppendAll(prompt));
       both.reference->Append(prompt);
       const auto& scores = both.reference->router_scores();

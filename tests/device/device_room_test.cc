@@ -128,7 +128,7 @@ class DeviceRoom : public DeviceTest {
   static Status Run(NativeEngine& engine, const Machine& m) {
     std::vector<Sequence> sequences;
     uint32_t seed = 1;
-    const auto tokens = [&](uint32_t n) { return RandomTokens(n, engine.spec().n_vocab, seed++); };
+    const auto tokens = [&](uint32_t n) { return SeededTokens(n, engine.spec().n_vocab, seed++); };
     for (uint32_t s = 0; s < m.rows; ++s) {
       sequences.push_back(engine.NewSequence());
       TRY_STATUS(engine.Step(RowsOf(sequences.back(), tokens(2 + s), RowKind::kPrompt)));
@@ -223,7 +223,7 @@ TEST_F(DeviceRoom, ALostDevicesPromptFindsSlotsInMemory) {
   ASSERT_TRUE(engine) << engine.error().message;
   *working = true;
   Sequence sequence = (*engine)->NewSequence();
-  const std::vector<Token> prompt = RandomTokens(40, (*engine)->spec().n_vocab, 3);
+  const std::vector<Token> prompt = SeededTokens(40, (*engine)->spec().n_vocab, 3);
   const Status done = (*engine)->Step(RowsOf(sequence, prompt, RowKind::kPrompt));
   EXPECT_TRUE(done) << done.error().message;
   EXPECT_GT((*engine)->learned().device.failures, 0U);

@@ -170,7 +170,7 @@ TEST_F(LostDeviceTest, TextsThatCannotBeComputedAgainEndTheEngine) {
 
     const auto engine = NativeEngine::Open(model, options);
     ASSERT_TRUE(engine) << engine.error().message;
-    const std::vector<Token> text = RandomTokens(40, (*engine)->spec().n_vocab, 3);
+    const std::vector<Token> text = SeededTokens(40, (*engine)->spec().n_vocab, 3);
     Sequence first = (*engine)->NewSequence();
     Sequence second = (*engine)->NewSequence();
     ASSERT_TRUE(Append(**engine, first, text));

@@ -38,7 +38,7 @@ TEST_P(AgreementInPools, OneSequence) {
     NativeEngine& engine = recorded.engine();
     ASSERT_GE(engine.slot_contents().size(), 2U);
     Sequence sequence = engine.NewSequence();
-    for (const Token t : RandomTokens(80, engine.spec().n_vocab, 1)) {
+    for (const Token t : SeededTokens(80, engine.spec().n_vocab, 1)) {
       ASSERT_TRUE(Append(engine, sequence, {&t, 1}));
     }
     EXPECT_GT(engine.stats().decode.evictions, 100U);
@@ -58,7 +58,7 @@ TEST_P(AgreementInPools, SeveralRowsAndPromptsBetweenThem) {
   Recorded recorded(OptionsFor(GetParam(), "next-router", 60.0), 1, WriteMixed(folder));
   NativeEngine& engine = recorded.engine();
   Sequence sequence = engine.NewSequence();
-  ASSERT_TRUE(Append(engine, sequence, RandomTokens(30, engine.spec().n_vocab, 3)));
+  ASSERT_TRUE(Append(engine, sequence, SeededTokens(30, engine.spec().n_vocab, 3)));
   DecodeTogether(engine, 4);
   if (HasFailure()) return;
   ExpectSame(recorded, {.pool_slots = SlotsOf(engine),

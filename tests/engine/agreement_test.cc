@@ -35,7 +35,7 @@ TEST_P(Agreement, OneSequenceAfterTheOther) {
   for (uint32_t s = 0; s < 2; ++s) {
     recorded.BeginSequence();
     Sequence sequence = engine.NewSequence();
-    for (const Token t : RandomTokens(80, engine.spec().n_vocab, s + 1)) {
+    for (const Token t : SeededTokens(80, engine.spec().n_vocab, s + 1)) {
       ASSERT_TRUE(Append(engine, sequence, {&t, 1}));
     }
   }
@@ -74,8 +74,8 @@ TEST_P(Agreement, PromptsBetweenDecodeSteps) {
   for (uint32_t s = 0; s < 3; ++s) {
     recorded.BeginSequence();
     Sequence sequence = engine.NewSequence();
-    ASSERT_TRUE(Append(engine, sequence, RandomTokens(30, engine.spec().n_vocab, s)));
-    for (const Token t : RandomTokens(15, engine.spec().n_vocab, s + 9)) {
+    ASSERT_TRUE(Append(engine, sequence, SeededTokens(30, engine.spec().n_vocab, s)));
+    for (const Token t : SeededTokens(15, engine.spec().n_vocab, s + 9)) {
       ASSERT_TRUE(Append(engine, sequence, {&t, 1}));
     }
   }
@@ -105,10 +105,10 @@ TEST_P(Agreement, SourcesAndTargets) {
     for (uint32_t text = 0; text < 3; ++text) {
       recorded.BeginSequence();
       Sequence sequence = engine.NewSequence();
-      std::vector<Token> prompt = RandomTokens(40 + text, engine.spec().n_vocab, text);
+      std::vector<Token> prompt = SeededTokens(40 + text, engine.spec().n_vocab, text);
       MakePrompt(engine.spec().encoder, prompt.size(), prompt);
       ASSERT_TRUE(Append(engine, sequence, prompt));
-      for (const Token t : RandomTokens(40, engine.spec().n_vocab, text + 9)) {
+      for (const Token t : SeededTokens(40, engine.spec().n_vocab, text + 9)) {
         ASSERT_TRUE(Append(engine, sequence, {&t, 1}));
       }
     }
@@ -174,7 +174,7 @@ void DecodeTwo(NativeEngine& engine, const std::function<void(const Batch&)>& st
   for (size_t i = 0; i < 2; ++i) sequences.push_back(engine.NewSequence());
   for (uint32_t at = 0; at < 40; ++at) {
     Batch batch;
-    const std::vector<Token> tokens = RandomTokens(2, engine.spec().n_vocab, at);
+    const std::vector<Token> tokens = SeededTokens(2, engine.spec().n_vocab, at);
     for (size_t i = 0; i < 1 + at % 2; ++i) {
       batch.rows.push_back({.sequence = sequences[i].id(),
                             .position = sequences[i].position(),

@@ -258,7 +258,7 @@ inline void DecodeTogether(Engine& engine, size_t most) {
   for (size_t i = 0; i < most; ++i) sequences.push_back(engine.NewSequence());
   for (uint32_t step = 0; step < 40; ++step) {
     Batch batch;
-    const std::vector<Token> tokens = RandomTokens(most, engine.facts().n_vocab, step);
+    const std::vector<Token> tokens = SeededTokens(most, engine.facts().n_vocab, step);
     for (size_t i = 0; i < 1 + step % most; ++i) {
       batch.rows.push_back(
           {.sequence = sequences[i].id(), .position = sequences[i].position(), .token = tokens[i]});

@@ -57,7 +57,7 @@ uint64_t AllocationsOf(const TinySpec& spec, const EngineOptions& options) {
   Sequence sequence = (*engine)->NewSequence();
   uint64_t before = 0;
   for (uint32_t i = 0; i < kWarmUp + kSteps; ++i) {
-    const std::vector<Token> token = RandomTokens(1, 512, i);
+    const std::vector<Token> token = SeededTokens(1, 512, i);
     if (i == kWarmUp) before = allocations;
     EXPECT_TRUE(Append(**engine, sequence, token));
   }

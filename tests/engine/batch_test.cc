@@ -41,7 +41,7 @@ class SideBySide {
         continue;
       }
       sequences_.push_back(engine_->NewSequence());
-      EXPECT_TRUE(Append(*engine_, sequences_.back(), RandomTokens(4 + i, kVocab, 100 + i)));
+      EXPECT_TRUE(Append(*engine_, sequences_.back(), SeededTokens(4 + i, kVocab, 100 + i)));
     }
     engine_->stats() = {};
   }
@@ -65,7 +65,7 @@ class SideBySide {
     return batch;
   }
   static std::vector<Token> TokensOf(uint32_t step) {
-    return RandomTokens(kMostRows, kVocab, 1000 + step);
+    return SeededTokens(kMostRows, kVocab, 1000 + step);
   }
   // [row][n_vocab], or why not. Which tokens, is said by the number.
   Result<std::vector<float>> Step(uint32_t step) {

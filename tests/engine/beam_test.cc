@@ -134,7 +134,7 @@ TEST(Beams, AreThoseOfASearchOneByOne) {
   }
   // Texts of random tokens end at any place.
   for (uint32_t seed = 0; seed < 4; ++seed) {
-    const Tokens prompt = RandomTokens(6, engine->spec().n_vocab, seed);
+    const Tokens prompt = SeededTokens(6, engine->spec().n_vocab, seed);
     const BeamOptions options{.beams = 5, .length_penalty = 0.5, .max_tokens = 12};
     EngineBeams rows(*engine);
     const auto found = SearchBeams(rows, Parts(), prompt, options);
@@ -149,7 +149,7 @@ TEST(Beams, AreTheSameInAQuarterOfTheMemory) {
   constexpr uint32_t kPrompt = 37;
   const std::unique_ptr<NativeEngine> all = Open(6, 100.0);
   ASSERT_TRUE(all);
-  const Tokens prompt = RandomTokens(kPrompt, all->spec().n_vocab, 8);
+  const Tokens prompt = SeededTokens(kPrompt, all->spec().n_vocab, 8);
   const BeamOptions options{.beams = 6, .max_tokens = 64 - kPrompt + 1};
   EngineBeams rows(*all);
   const auto wanted = SearchBeams(rows, Parts(), prompt, options);

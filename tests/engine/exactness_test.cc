@@ -45,10 +45,10 @@ struct Setting {
 // Logits of a prompt and of some decode steps, one after the other.
 std::vector<float> Evaluate(OneSequence& engine, uint32_t n_vocab) {
   std::vector<float> all;
-  const auto prompt = engine.AppendAll(RandomTokens(kPrompt, n_vocab, 3));
+  const auto prompt = engine.AppendAll(SeededTokens(kPrompt, n_vocab, 3));
   EXPECT_TRUE(prompt.has_value()) << prompt.error().message;
   all = *prompt;
-  for (const Token t : RandomTokens(kSteps, n_vocab, 4)) {
+  for (const Token t : SeededTokens(kSteps, n_vocab, 4)) {
     const auto logits = engine.Append({&t, 1});
     EXPECT_TRUE(logits.has_value()) << logits.error().message;
     all.insert(all.end(), logits->begin(), logits->end());
@@ -85,7 +85,7 @@ void LearnPathsOf(OneSequence& engine, const std::string& path) {
     counter.Add(token.experts);
     return {};
   });
-  ASSERT_TRUE(recorder.Record(RandomTokens(60, engine.spec().n_vocab, 9), 0));
+  ASSERT_TRUE(recorder.Record(SeededTokens(60, engine.spec().n_vocab, 9), 0));
   const auto written =
       WritePaths(PathsBeside(path), {.model = model, .tokens = 60, .table = counter.Learn()});
   ASSERT_TRUE(written) << written.error().message;
@@ -212,7 +212,7 @@ TEST(Sequence, RewindingAndRepeatingGivesTheSameBits) {
   const auto engine =
       Open(WriteTinyModel(folder.path(), {.arch = "qwen3moe", .type = "Q8_0"}), {.percent = 50.0});
   ASSERT_NE(engine, nullptr);
-  const std::vector<Token> prompt = RandomTokens(kPrompt, 512, 3);
+  const std::vector<Token> prompt = SeededTokens(kPrompt, 512, 3);
   ASSERT_TRUE(engine->Append(prompt).has_value());
   const Token t = 5;
   const auto first = engine->Append({&t, 1});
@@ -240,11 +240,11 @@ TEST(Sequence, RefusesWhatCannotBeEvaluated) {
     ASSERT_FALSE(result.has_value());
     EXPECT_EQ(result.error().code, Errc::kInvalidRequest);
   }
-  const auto too_long = engine->Append(RandomTokens(kContext + 1, 512, 1));
+  const auto too_long = engine->Append(SeededTokens(kContext + 1, 512, 1));
   ASSERT_FALSE(too_long.has_value());
   EXPECT_NE(too_long.error().message.find("--ctx"), std::string::npos);
   EXPECT_EQ(engine->position(), 0U);
-  EXPECT_TRUE(engine->Append(RandomTokens(kContext, 512, 1)).has_value());
+  EXPECT_TRUE(engine->Append(SeededTokens(kContext, 512, 1)).has_value());
   const Token one = 1;
   EXPECT_FALSE(engine->Append({&one, 1}).has_value());
 }
@@ -257,7 +257,7 @@ TEST(Sequence, TheDiskCanBeProbedRightAfterAPrefill) {
   ASSERT_NE(engine, nullptr);
   for (uint32_t round = 0; round < 10; ++round) {
     engine->Reset();
-    ASSERT_TRUE(engine->Append(RandomTokens(8, 512, round)).has_value());
+    ASSERT_TRUE(engine->Append(SeededTokens(8, 512, round)).has_value());
     const auto bandwidth = engine->engine().ProbeDiskBandwidth();
     ASSERT_TRUE(bandwidth.has_value()) << bandwidth.error().message;
     EXPECT_GT(*bandwidth, 0.0);
@@ -269,11 +269,11 @@ TEST(Sequence, AStopRequestEndsThePrefillAndNothingElse) {
   const auto engine = Open(WriteTinyModel(folder.path(), {}), {});
   ASSERT_NE(engine, nullptr);
   engine->RequestStop();
-  const auto stopped = engine->Append(RandomTokens(8, 512, 1));
+  const auto stopped = engine->Append(SeededTokens(8, 512, 1));
   ASSERT_FALSE(stopped.has_value());
   EXPECT_EQ(stopped.error().code, Errc::kInterrupted);
   EXPECT_EQ(engine->position(), 0U);
-  EXPECT_TRUE(engine->Append(RandomTokens(8, 512, 1)).has_value());
+  EXPECT_TRUE(engine->Append(SeededTokens(8, 512, 1)).has_value());
 }
 
 // What a budget that is too small is refused with.
@@ -307,8 +307,8 @@ TEST(Budget, IsThePeakOfTheProcess) {
     const auto engine = OneSequence::Open(path, options);
     ASSERT_TRUE(engine.has_value()) << engine.error().message;
     EXPECT_LT((*engine)->memory().n_slots, (*engine)->memory().n_experts) << extra;
-    ASSERT_TRUE((*engine)->Append(RandomTokens(300, 512, 1)).has_value());
-    for (const Token t : RandomTokens(30, 512, 2)) {
+    ASSERT_TRUE((*engine)->Append(SeededTokens(300, 512, 1)).has_value());
+    for (const Token t : SeededTokens(30, 512, 2)) {
       ASSERT_TRUE((*engine)->Append({&t, 1}).has_value());
     }
     EXPECT_LE(PeakResidentMemory(), options.ram_bytes) << extra;

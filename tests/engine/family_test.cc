@@ -215,7 +215,7 @@ TEST_P(FamilySwitch, AgreesWithPlainLoops) {
   model.Write(folder.File("model.gguf"));
   const auto engine = OpenEngine(folder.File("model.gguf"), SyntheticFamily(shape), {});
   ASSERT_NE(engine, nullptr);
-  const std::vector<Token> tokens = RandomTokens(kPrompt + kSteps, shape.vocab, 3);
+  const std::vector<Token> tokens = SeededTokens(kPrompt + kSteps, shape.vocab, 3);
   const std::vector<float> ours = Evaluate(*engine, tokens);
   const std::vector<float> expected = model.Logits(tokens, shape);
   ASSERT_EQ(ours.size(), expected.size());
@@ -239,7 +239,7 @@ TEST(FamilyExactness, SameBitsInAQuarterOfTheExpertsWithReadsAhead) {
   const FloatModel model(shape, 6);
   model.Write(folder.File("model.gguf"));
   const Family family = SyntheticFamily(shape);
-  const std::vector<Token> tokens = RandomTokens(kPrompt + kSteps, shape.vocab, 4);
+  const std::vector<Token> tokens = SeededTokens(kPrompt + kSteps, shape.vocab, 4);
   EngineOptions options;
   options.prefetch = 0;
   const auto resident = OpenEngine(folder.File("model.gguf"), family, options);

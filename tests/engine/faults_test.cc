@@ -41,7 +41,7 @@ class Faults : public ::testing::Test {
     auto engine = OneSequence::Open(path_, options);
     ASSERT_TRUE(engine.has_value()) << engine.error().message;
     engine_ = *std::move(engine);
-    ASSERT_TRUE(engine_->Append(RandomTokens(8, 512, 1)).has_value());
+    ASSERT_TRUE(engine_->Append(SeededTokens(8, 512, 1)).has_value());
   }
 
   virtual std::string predictor() const { return "none"; }
@@ -105,12 +105,12 @@ TEST_F(Faults, ALastingErrorEndsTheStepAndOnlyThat) {
 
 TEST_F(Faults, ALastingErrorInAPrefillLeavesTheSequenceAsItWas) {
   disk_->SetPlan(FaultPlan().ErrorFrom(disk_->submitted() + 3, EIO));
-  const auto failed = engine_->Append(RandomTokens(40, 512, 2));
+  const auto failed = engine_->Append(SeededTokens(40, 512, 2));
   ASSERT_FALSE(failed.has_value());
   EXPECT_EQ(failed.error().code, Errc::kIo);
   EXPECT_EQ(engine_->position(), 8U);
   disk_->SetPlan({});
-  EXPECT_TRUE(engine_->Append(RandomTokens(40, 512, 2)).has_value());
+  EXPECT_TRUE(engine_->Append(SeededTokens(40, 512, 2)).has_value());
 }
 
 class FaultsWithPrefetch : public Faults {
@@ -197,7 +197,7 @@ TEST(PrefillFaults, WhatOnlyReadAheadWantsMayFail) {
   options.wrap_reader = [&bad](std::unique_ptr<BlockReader> inner) {
     return std::make_unique<BadPlaces>(std::move(inner), bad);
   };
-  const std::vector<Token> tokens = RandomTokens(6, 512, 1);
+  const std::vector<Token> tokens = SeededTokens(6, 512, 1);
   std::vector<std::set<uint16_t>> needed(3);
   {
     auto engine = OneSequence::Open(path, options);
@@ -251,7 +251,7 @@ TEST(LoadFaults, AReadThatFailsEndsTheStart) {
 // The file shrinks while it is in use: reads come back short for ever.
 TEST_F(Faults, AFileThatShrinksGivesAnErrorNotAHang) {
   std::filesystem::resize_file(path_, std::filesystem::file_size(path_) / 4);
-  const auto failed = engine_->Append(RandomTokens(40, 512, 3));
+  const auto failed = engine_->Append(SeededTokens(40, 512, 3));
   ASSERT_FALSE(failed.has_value());
   EXPECT_EQ(failed.error().code, Errc::kIo);
 }

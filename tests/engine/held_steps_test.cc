@@ -35,7 +35,7 @@ uint64_t HeldOf(const char* arch, uint32_t prefetch) {
   if (!engine) return 0;
   Sequence sequence = (*engine)->NewSequence();
   for (uint32_t i = 0; i < kSteps; ++i) {
-    EXPECT_TRUE(Append(**engine, sequence, RandomTokens(1, 512, i)));
+    EXPECT_TRUE(Append(**engine, sequence, SeededTokens(1, 512, i)));
   }
   const RunStats& stats = (*engine)->stats();
   EXPECT_EQ(stats.decode.tokens + stats.prefill.tokens, kSteps);

@@ -37,7 +37,7 @@ class Beside {
     for (uint32_t i = 0; i < kTexts; ++i) {
       texts_.push_back(engine_->NewSequence());
       EXPECT_TRUE(
-          Append(*engine_, texts_.back(), RandomTokens(kText + i, kInterludeVocab, 100 + i)));
+          Append(*engine_, texts_.back(), SeededTokens(kText + i, kInterludeVocab, 100 + i)));
     }
     texts_.push_back(engine_->NewSequence());  // the prompt's
     engine_->stats() = {};
@@ -52,7 +52,7 @@ class Beside {
   }
   // A token for each text.
   Status StepTexts() {
-    const std::vector<Token> tokens = RandomTokens(kTexts, kInterludeVocab, 1000 + steps_);
+    const std::vector<Token> tokens = SeededTokens(kTexts, kInterludeVocab, 1000 + steps_);
     Batch batch;
     for (uint32_t i = 0; i < kTexts; ++i) {
       batch.rows.push_back({.sequence = texts_[i].id(),
@@ -67,7 +67,7 @@ class Beside {
   }
   Status StepPrompt(const Interlude& interlude = {}) {
     const Batch batch =
-        RowsOf(prompt(), RandomTokens(kPrompt, kInterludeVocab, 7), RowKind::kPrompt, true);
+        RowsOf(prompt(), SeededTokens(kPrompt, kInterludeVocab, 7), RowKind::kPrompt, true);
     std::vector<float> logits;
     TRY_STATUS(engine_->Step(
         batch, [&](size_t, std::span<const float> row) { logits.append_range(row); }, interlude));
@@ -238,7 +238,7 @@ TEST_F(InterludeTest, MoreRowsThanWereSaidAreRefused) {
 TEST_F(InterludeTest, AStepThatWritesHasNone) {
   const std::string path = Model();
   Beside beside(path, Options(50.0, 512));
-  Batch batch = RowsOf(beside.prompt(), RandomTokens(1, kInterludeVocab, 7), RowKind::kDecode);
+  Batch batch = RowsOf(beside.prompt(), SeededTokens(1, kInterludeVocab, 7), RowKind::kDecode);
   ASSERT_TRUE(beside.engine().Step(batch, {}, beside.Always()));
   EXPECT_EQ(beside.steps(), 0U);
 }

@@ -110,8 +110,8 @@ class KeptFlagsTest : public ::testing::Test {
     const auto engine = Open(arguments, model);
     Sequence sequence = engine->NewSequence();
     const uint32_t n_vocab = engine->spec().n_vocab;
-    EXPECT_TRUE(Append(*engine, sequence, RandomTokens(40, n_vocab, 1)));
-    for (const Token token : RandomTokens(12, n_vocab, 2)) {
+    EXPECT_TRUE(Append(*engine, sequence, SeededTokens(40, n_vocab, 1)));
+    for (const Token token : SeededTokens(12, n_vocab, 2)) {
       EXPECT_TRUE(Append(*engine, sequence, {&token, 1}));
     }
     std::string path = folder_.File(name);

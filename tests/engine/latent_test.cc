@@ -66,7 +66,7 @@ TEST(LatentAttention, EachKeyCounts) {
     const char* what;
     void (*change)(TinySpec& spec);
   };
-  const std::vector<Token> text = RandomTokens(60, kLatentVocab, 3);
+  const std::vector<Token> text = SeededTokens(60, kLatentVocab, 3);
   const std::vector<float> expected = LogitsOf(Latent(), text);
   for (const Change& change : {
            Change{"groups of experts", [](TinySpec& s) { s.groups = 1; }},
@@ -86,7 +86,7 @@ TEST(LatentAttention, ChoosingAllIsAttendingToAll) {
   few.arch = "deepseek32";
   TinySpec all = few;
   all.top_k = 512;
-  const std::vector<Token> text = RandomTokens(60, kLatentVocab, 3);
+  const std::vector<Token> text = SeededTokens(60, kLatentVocab, 3);
   const auto upto = [&](size_t n) { return std::span(text).first(n); };
   EXPECT_EQ(LogitsOf(few, upto(few.top_k)), LogitsOf(all, upto(few.top_k)));
   EXPECT_GT(Difference(LogitsOf(few, text), LogitsOf(all, text)), 0.02);
@@ -102,7 +102,7 @@ TEST(LatentAttention, AnIndexersDamageIsFound) {
     FillWithNan(path, std::string("blk.1.") + tensor);
     const auto engine = Open(path);
     Sequence sequence = engine->NewSequence();
-    const std::vector<Token> text = RandomTokens(60, kLatentVocab, 3);
+    const std::vector<Token> text = SeededTokens(60, kLatentVocab, 3);
     EXPECT_TRUE(Append(*engine, sequence, std::span(text).first(spec.top_k)));
     const auto damaged = Append(*engine, sequence, std::span(text).subspan(spec.top_k));
     ASSERT_FALSE(damaged) << tensor;
@@ -141,7 +141,7 @@ class LatentTexts : public testing::TestWithParam<Param> {
 
   TempFolder folder_;
   std::string path_;
-  const std::vector<Token> text_ = RandomTokens(150, kLatentVocab, 3);
+  const std::vector<Token> text_ = SeededTokens(150, kLatentVocab, 3);
 };
 
 std::vector<Param> Params() {

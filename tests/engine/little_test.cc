@@ -141,7 +141,7 @@ TEST_F(LittleTest, RowsOfAStepAreJudgedOneByOne) {
   for (int i = 0; i < 5; ++i) sequences.push_back((*engine)->NewSequence());
   std::vector<Sequence> others;
   for (int i = 0; i < 5; ++i) others.push_back((*exact)->NewSequence());
-  const std::vector<Token> tokens = RandomTokens(50, (*engine)->spec().n_vocab, 6);
+  const std::vector<Token> tokens = SeededTokens(50, (*engine)->spec().n_vocab, 6);
   for (size_t step = 0; step < 10; ++step) {
     Batch batch;
     Batch little{.rows = {}, .little = {.n_used = 2}};
@@ -193,7 +193,7 @@ TEST_F(LittleTest, AFailedReadInEitherPassLeavesTheSequenceAsItWas) {
   ASSERT_TRUE(engine) << engine.error().message;
   std::vector<float> logits;
   uint64_t failed = 0;
-  for (const Token t : RandomTokens(40, (*engine)->spec().n_vocab, 4)) {
+  for (const Token t : SeededTokens(40, (*engine)->spec().n_vocab, 4)) {
     const uint32_t before = (*engine)->position();
     for (const uint64_t nth : {1U, 9U, 15U, 21U}) {
       faults->SetPlan(FaultPlan().ErrorFrom(faults->submitted() + nth, EIO));
@@ -227,7 +227,7 @@ TEST_F(LittleTest, AStopInEitherPassLeavesTheSequenceAsItWas) {
     if (seen.layer.value == 1 && seen.routing.n_used == stop_at) (*engine)->RequestStop();
   });
   std::vector<float> logits;
-  for (const Token t : RandomTokens(40, (*engine)->spec().n_vocab, 4)) {
+  for (const Token t : SeededTokens(40, (*engine)->spec().n_vocab, 4)) {
     const uint32_t before = (*engine)->position();
     for (const uint32_t used : {2U, 4U}) {
       stop_at = used;

@@ -57,7 +57,7 @@ TEST_F(LossyTest, APromptHasEverythingInFull) {
   const auto prompt_logits = [&](const EngineOptions& options) {
     auto engine = OneSequence::Open(model_, options);
     EXPECT_TRUE(engine) << engine.error().message;
-    const auto logits = (*engine)->Append(RandomTokens(30, (*engine)->spec().n_vocab, 5));
+    const auto logits = (*engine)->Append(SeededTokens(30, (*engine)->spec().n_vocab, 5));
     EXPECT_TRUE(logits);
     return std::vector<float>(logits->begin(), logits->end());
   };
@@ -122,7 +122,7 @@ TEST_F(LossyTest, ACheckChangesNothingElse) {
     const uint32_t n_vocab = (*engine)->spec().n_vocab;
     // No prompt: it needs more experts than there are slots, and which of them stay depends on when
     // they are let go.
-    for (const Token t : RandomTokens(40, n_vocab, 4)) {
+    for (const Token t : SeededTokens(40, n_vocab, 4)) {
       const auto logits = (*engine)->Append({&t, 1});
       EXPECT_TRUE(logits);
       if (logits) seen.run.logits.append_range(*logits);
@@ -158,8 +158,8 @@ TEST_F(LossyTest, ACheckIsExact) {
       checked.assign(exact.begin(), exact.end());
     });
     const uint32_t n_vocab = (*engine)->spec().n_vocab;
-    EXPECT_TRUE((*engine)->Append(RandomTokens(9, n_vocab, 3)));
-    const auto logits = (*engine)->Append(RandomTokens(1, n_vocab, 4));
+    EXPECT_TRUE((*engine)->Append(SeededTokens(9, n_vocab, 3)));
+    const auto logits = (*engine)->Append(SeededTokens(1, n_vocab, 4));
     EXPECT_TRUE(logits);
     return std::vector<float>(logits->begin(), logits->end());
   };
@@ -196,7 +196,7 @@ class LossyRows : public LossyTest {
     for (size_t i = 0; i < kRows; ++i) sequences.push_back(engine.NewSequence());
     std::vector<float> all;
     for (uint32_t step = 0; step < kSteps; ++step) {
-      const std::vector<Token> tokens = RandomTokens(kRows, engine.spec().n_vocab, 50 + step);
+      const std::vector<Token> tokens = SeededTokens(kRows, engine.spec().n_vocab, 50 + step);
       Batch batch;
       for (size_t i = 0; i < kRows; ++i) {
         batch.rows.push_back({.sequence = sequences[i].id(),

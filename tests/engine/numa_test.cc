@@ -39,7 +39,7 @@ class NumaTest : public ::testing::Test {
     if (!engine) return {};
     description_ = (*engine)->facts().description;
     Sequence sequence = (*engine)->NewSequence();
-    const auto logits = Append(**engine, sequence, RandomTokens(12, 512, 3));
+    const auto logits = Append(**engine, sequence, SeededTokens(12, 512, 3));
     EXPECT_TRUE(logits) << logits.error().message;
     return logits ? std::vector<float>(logits->begin(), logits->end()) : std::vector<float>();
   }

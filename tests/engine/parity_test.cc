@@ -188,7 +188,7 @@ class Race {
     const uint32_t n_vocab = reference_->n_vocab();
     ASSERT_EQ(engine_->spec().n_vocab, n_vocab);
     engine_->SetRouteObserver([this](const SeenRouting& s) { routings_.push_back(s.routing); }, 0);
-    const std::vector<Token> prompt = RandomTokens(n_prompt, n_vocab, 7);
+    const std::vector<Token> prompt = SeededTokens(n_prompt, n_vocab, 7);
     const auto ours = engine_->AppendAll(prompt);
     ASSERT_TRUE(ours.has_value()) << ours.error().message;
     Compare(*ours, reference_->Append(prompt));
@@ -432,7 +432,7 @@ TEST(Prefill, ChunksGiveTheSameLogitsAsTheWhole) {
         options.repack = repack;
         const auto engine = OpenEngine(path, options);
         ASSERT_NE(engine, nullptr);
-        const auto all = engine->AppendAll(RandomTokens(kPrompt, 512, 7));
+        const auto all = engine->AppendAll(SeededTokens(kPrompt, 512, 7));
         ASSERT_TRUE(all.has_value()) << all.error().message;
         logits.push_back(*all);
       }
@@ -445,7 +445,7 @@ TEST(Prefill, ChunksGiveTheSameLogitsAsTheWhole) {
 TEST(Prefill, TokenByTokenGivesTheSameLogitsAsTheWhole) {
   const TempFolder folder;
   const std::string path = WriteTinyModel(folder.path(), {.arch = "olmoe", .type = "Q4_0"});
-  const std::vector<Token> prompt = RandomTokens(20, 512, 9);
+  const std::vector<Token> prompt = SeededTokens(20, 512, 9);
   for (const KvTypeInfo& type : kKvTypes) {
     EngineOptions options;
     options.repack = false;

@@ -43,7 +43,7 @@ TEST(ReadAhead, APromptsReadsAreAtTheDiskDuringTheDensePart) {
   ASSERT_TRUE(engine.has_value()) << engine.error().message;
   std::vector<size_t> seen;  // by layer
   (*engine)->SetRouteObserver([&](const SeenRouting&) { seen.push_back(disk.given.size()); });
-  ASSERT_TRUE((*engine)->Append(RandomTokens(32, 512, 1)).has_value());
+  ASSERT_TRUE((*engine)->Append(SeededTokens(32, 512, 1)).has_value());
   ASSERT_EQ(seen.size(), 3U);
   constexpr size_t kReadsOfALayer = 8 * 3;
   EXPECT_EQ(seen[0], 0U);  // no expert was known yet
@@ -56,7 +56,7 @@ TEST(IoDepth, MeasuredOrNotItChangesNoBit) {
   const std::string path = WriteTinyModel(
       folder.path(),
       {.arch = "qwen3moe", .type = "Q8_0", .layers = 3, .experts = 32, .embd = 512, .ff = 512});
-  const std::vector<Token> tokens = RandomTokens(8, 512, 1);
+  const std::vector<Token> tokens = SeededTokens(8, 512, 1);
   std::vector<std::vector<float>> logits;
   for (const uint32_t asked : {0U, 1U, 32U}) {
     EngineOptions options;

@@ -47,7 +47,7 @@ class RecallTest : public testing::Test {
   // A text of so many tokens, one by one -> the logits of all.
   static std::vector<float> Decode(NativeEngine& engine, uint32_t n, uint32_t prompt = 0) {
     Sequence sequence = engine.NewSequence();
-    const std::vector<Token> tokens = RandomTokens(prompt + n, kVocab, 5);
+    const std::vector<Token> tokens = SeededTokens(prompt + n, kVocab, 5);
     std::vector<float> all;
     if (prompt > 0) {
       EXPECT_TRUE(Append(engine, sequence, std::span(tokens).first(prompt)));
@@ -159,7 +159,7 @@ TEST_F(RecallTest, ReadsAndComputationAreProbedAtOnce) {
   for (NativeEngine* engine : {probed.get(), other.get()}) {
     Sequence sequence = engine->NewSequence();
     EXPECT_EQ(engine->ProbeTogether(std::vector<Sequence*>{&sequence})->has_value(), false);
-    EXPECT_TRUE(Append(*engine, sequence, RandomTokens(20, kVocab, 1)));
+    EXPECT_TRUE(Append(*engine, sequence, SeededTokens(20, kVocab, 1)));
     if (engine == probed.get()) {
       const auto both = engine->ProbeTogether(std::vector<Sequence*>{&sequence});
       ASSERT_TRUE(both) << both.error().message;
@@ -167,7 +167,7 @@ TEST_F(RecallTest, ReadsAndComputationAreProbedAtOnce) {
       EXPECT_GT((*both)->compute_seconds, 0.0);
       EXPECT_GT((*both)->disk_bandwidth, 0.0);
     }
-    const auto next = Append(*engine, sequence, RandomTokens(1, kVocab, 2));
+    const auto next = Append(*engine, sequence, SeededTokens(1, kVocab, 2));
     ASSERT_TRUE(next);
     logits.emplace_back(next->begin(), next->end());
   }

@@ -37,7 +37,7 @@ class RecordTest : public testing::Test {
     auto engine = NativeEngine::Open(path_, options);
     EXPECT_TRUE(engine) << engine.error().message;
     engine_ = *std::move(engine);
-    tokens_ = RandomTokens(kTokens, engine_->spec().n_vocab, 7);
+    tokens_ = SeededTokens(kTokens, engine_->spec().n_vocab, 7);
   }
 
   Trace Record(uint32_t little) {
@@ -158,7 +158,7 @@ TEST_F(RecordTest, SourcesAreRecordedInTheEncodersLayers) {
                        .has_candidates = true};
   const MoeShape& shape = info.shape();
   ASSERT_EQ(shape.n_encoder, 2U);
-  std::vector<Token> tokens = RandomTokens(30, 512, 7);
+  std::vector<Token> tokens = SeededTokens(30, 512, 7);
   MakePrompt((*engine)->spec().encoder, 20, tokens);
   Trace trace = *Trace::Create(info);
   {
@@ -211,7 +211,7 @@ TEST_F(RecordTest, ADecoderMayHaveOneLayerWithExperts) {
                          .has_candidates = has_details};
     ASSERT_EQ(info.shape().n_encoder, 1U);
     ASSERT_EQ(info.shape().n_layer, 2U);
-    std::vector<Token> tokens = RandomTokens(20, 512, 7);
+    std::vector<Token> tokens = SeededTokens(20, 512, 7);
     MakePrompt((*engine)->spec().encoder, 10, tokens);
     Trace trace = *Trace::Create(info);
     RouteRecorder recorder(**engine, info,

@@ -58,7 +58,7 @@ std::unique_ptr<NativeEngine> Open(const std::string& path, const Setting& setti
 
 // Prompts differ in length, so that no two sequences are at the same position.
 std::vector<Token> PromptOf(uint32_t i, uint32_t n_vocab) {
-  return RandomTokens(4 + i, n_vocab, 100 + i);
+  return SeededTokens(4 + i, n_vocab, 100 + i);
 }
 
 // What one sequence said: greedy tokens and the logits they were chosen from.
@@ -158,7 +158,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Sequences, ::testing::ValuesIn(TinyArchs()),
 
 // The logits of a prompt of 70 tokens that goes in by `rows` at a time.
 std::vector<float> InPieces(NativeEngine& engine, size_t rows) {
-  const std::vector<Token> prompt = RandomTokens(70, engine.spec().n_vocab, 3);
+  const std::vector<Token> prompt = SeededTokens(70, engine.spec().n_vocab, 3);
   Sequence sequence = engine.NewSequence();
   std::vector<float> last;
   for (size_t at = 0; at < prompt.size(); at += rows) {
@@ -233,7 +233,7 @@ INSTANTIATE_TEST_SUITE_P(KvTypes, OneModel,
                          [](const auto& type) { return std::string(NameOf(type.param)); });
 
 TEST_P(OneModel, ForksGoOnAsIfEachWereAlone) {
-  const std::vector<Token> start = RandomTokens(40, 512, 1);
+  const std::vector<Token> start = SeededTokens(40, 512, 1);
   Sequence first = engine_->NewSequence();
   Next(first, start);
   std::vector<Sequence> forks;
@@ -252,11 +252,11 @@ TEST_P(OneModel, ForksGoOnAsIfEachWereAlone) {
 }
 
 TEST_P(OneModel, RowsToBeVerifiedGiveTheLogitsOfSingleSteps) {
-  const std::vector<Token> tokens = RandomTokens(5, 512, 2);
+  const std::vector<Token> tokens = SeededTokens(5, 512, 2);
   Sequence stepped = engine_->NewSequence();
   Sequence verified = engine_->NewSequence();
-  Next(stepped, RandomTokens(20, 512, 3));
-  Next(verified, RandomTokens(20, 512, 3));
+  Next(stepped, SeededTokens(20, 512, 3));
+  Next(verified, SeededTokens(20, 512, 3));
   std::vector<std::vector<float>> expected;
   for (const Token t : tokens) expected.push_back(Next(stepped, {t}));
   const uint64_t decoded = engine_->stats().decode.tokens;
@@ -276,11 +276,11 @@ TEST_P(OneModel, RowsToBeVerifiedGiveTheLogitsOfSingleSteps) {
 
 TEST_P(OneModel, AMixedStepServesAPromptAndADecode) {
   Sequence old = engine_->NewSequence();
-  Next(old, RandomTokens(10, 512, 4));
+  Next(old, SeededTokens(10, 512, 4));
   Sequence twin = old.Fork();
   const std::vector<float> expected_old = Next(twin, {5});
   Sequence other = engine_->NewSequence();
-  const std::vector<Token> prompt = RandomTokens(6, 512, 5);
+  const std::vector<Token> prompt = SeededTokens(6, 512, 5);
   const std::vector<float> expected_new = Next(other, prompt);
   Sequence fresh = engine_->NewSequence();
   Batch batch = RowsOf(fresh, prompt, RowKind::kPrompt);
@@ -298,7 +298,7 @@ TEST_P(OneModel, AMixedStepServesAPromptAndADecode) {
 TEST_P(OneModel, RefusesRowsThatDoNotFollowAndChangesNothing) {
   Sequence sequence = engine_->NewSequence();
   Next(sequence, {1, 2, 3});
-  Batch batch = RowsOf(sequence, RandomTokens(2, 512, 1), RowKind::kDecode);
+  Batch batch = RowsOf(sequence, SeededTokens(2, 512, 1), RowKind::kDecode);
   batch.rows[1].position = 7;
   const Status gap = engine_->Step(batch);
   ASSERT_FALSE(gap);
@@ -314,22 +314,22 @@ TEST_P(OneModel, TooManySequencesAreRefusedAndTheOthersGoOn) {
   std::vector<Sequence> full;
   for (uint32_t i = 0; i < kMost + 1; ++i) {
     full.push_back(engine_->NewSequence());
-    Next(full.back(), RandomTokens(kContext - 1, 512, i));
+    Next(full.back(), SeededTokens(kContext - 1, 512, i));
   }
   Sequence more = engine_->NewSequence();
-  const auto refused = Append(*engine_, more, RandomTokens(3, 512, 1));
+  const auto refused = Append(*engine_, more, SeededTokens(3, 512, 1));
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Errc::kInvalidRequest);
   EXPECT_EQ(more.position(), 0U);
   Next(full.front(), {9});
   full.pop_back();
-  Next(more, RandomTokens(3, 512, 1));
+  Next(more, SeededTokens(3, 512, 1));
 }
 
 TEST_P(OneModel, ASavedSequenceGoesOnWithTheSameBitsInAnotherEngine) {
   const std::string file = (folder_.path() / "saved.moeseq").string();
   Sequence sequence = engine_->NewSequence();
-  Next(sequence, RandomTokens(45, 512, 6));
+  Next(sequence, SeededTokens(45, 512, 6));
   Next(sequence, {3});
   ASSERT_TRUE(engine_->SaveSequence(sequence, "a note", file));
   const std::vector<float> expected = Next(sequence, {8});
@@ -350,7 +350,7 @@ TEST_P(OneModel, ASavedSequenceGoesOnWithTheSameBitsInAnotherEngine) {
 TEST_P(OneModel, ASavedSequenceOfAnEarlierVersionIsRead) {
   const std::string file = (folder_.path() / "saved.moeseq").string();
   Sequence sequence = engine_->NewSequence();
-  Next(sequence, RandomTokens(45, 512, 6));
+  Next(sequence, SeededTokens(45, 512, 6));
   ASSERT_TRUE(engine_->SaveSequence(sequence, "a note", file));
   const std::vector<float> expected = Next(sequence, {8});
   std::ifstream in(file, std::ios::binary);

@@ -73,7 +73,7 @@ class StateFamilies : public testing::TestWithParam<std::string> {
 
   TempFolder folder_;
   std::string path_;
-  const std::vector<Token> text_ = RandomTokens(150, kFamilyVocab, 3);
+  const std::vector<Token> text_ = SeededTokens(150, kFamilyVocab, 3);
 };
 
 INSTANTIATE_TEST_SUITE_P(Families, StateFamilies, testing::ValuesIn(ArchsWithStates()),
@@ -211,7 +211,7 @@ TEST_P(FamilySwitches, EachCounts) {
     auto engine = NativeEngine::Open(*std::move(model), EngineOptions{.threads = 2, .ctx = 64});
     ASSERT_TRUE(engine) << engine.error().message;
     Sequence sequence = (*engine)->NewSequence();
-    const auto last = Append(**engine, sequence, RandomTokens(30, kFamilyVocab, 5));
+    const auto last = Append(**engine, sequence, SeededTokens(30, kFamilyVocab, 5));
     ASSERT_TRUE(last) << last.error().message;
     logits.emplace_back(last->begin(), last->end());
   }
@@ -274,7 +274,7 @@ TEST_P(OtherLayers, EveryTensorCounts) {
     std::vector<float> logits;
     if (!engine) return logits;
     Sequence sequence = (*engine)->NewSequence();
-    const std::vector<Token> text = RandomTokens(40, kFamilyVocab, 5);
+    const std::vector<Token> text = SeededTokens(40, kFamilyVocab, 5);
     for (size_t at = 0; at < text.size(); at += 10) {  // one choice of experts may stay the same
       const auto last = Append(**engine, sequence, std::span(text).subspan(at, 10));
       EXPECT_TRUE(last) << last.error().message;

@@ -87,7 +87,7 @@ class StateTest : public testing::Test {
   }
 
   TempFolder folder_;
-  const std::vector<Token> text_ = RandomTokens(40, kVocab, 3);
+  const std::vector<Token> text_ = SeededTokens(40, kVocab, 3);
 };
 
 TEST_F(StateTest, APromptInPiecesOfAnySizeGivesTheSameBits) {

@@ -68,7 +68,7 @@ class StopTest : public ::testing::Test {
 };
 
 TEST_F(StopTest, AStopBetweenTwoCallsEndsTheSecond) {
-  Logits(RandomTokens(20, 512, 1));
+  Logits(SeededTokens(20, 512, 1));
   engine_->RequestStop();
   ExpectOneStop();
 }
@@ -84,7 +84,7 @@ TEST_F(StopTest, AStopAfterTheLastLookEndsTheNextCall) {
 }
 
 TEST_F(StopTest, AStopInAnyLayerEndsTheCall) {
-  const std::vector<Token> prompt = RandomTokens(20, 512, 1);
+  const std::vector<Token> prompt = SeededTokens(20, 512, 1);
   const std::vector<float> expected = Logits(prompt);
   for (uint16_t layer = 0; layer < kLayers; ++layer) {
     for (const uint32_t kept : {0U, 16U, 19U}) {
@@ -102,7 +102,7 @@ TEST_F(StopTest, AStopInAnyLayerEndsTheCall) {
 
 // Beyond the 24 positions that an indexer chooses.
 TEST_F(StopTest, AStopBeforeAnIndexerChoosesEndsTheCall) {
-  const std::vector<Token> prompt = RandomTokens(50, 512, 1);
+  const std::vector<Token> prompt = SeededTokens(50, 512, 1);
   for (const std::string arch : {"deepseek32", "glm-dsa"}) {
     Open(arch);
     const std::vector<float> expected = Logits(prompt);
@@ -120,7 +120,7 @@ TEST_F(StopTest, AStopBeforeAnIndexerChoosesEndsTheCall) {
 }
 
 TEST_F(StopTest, AStopInAnEarlierLayerOrChunkEndsTheCallItself) {
-  const std::vector<Token> prompt = RandomTokens(20, 512, 1);
+  const std::vector<Token> prompt = SeededTokens(20, 512, 1);
   StopIn(0);
   for (const std::span<const Token> tokens : {std::span(prompt), std::span(prompt).first(1)}) {
     const auto stopped = engine_->Append(tokens);
@@ -137,7 +137,7 @@ TEST_F(StopTest, AStopInAnEarlierLayerOrChunkEndsTheCallItself) {
 // The last token is done and the text complete: what is measured for the summary neither fails nor
 // loses its figure.
 TEST_F(StopTest, AStopAfterTheLastTokenLeavesTheMeasurementAlone) {
-  Logits(RandomTokens(20, 512, 1));
+  Logits(SeededTokens(20, 512, 1));
   engine_->RequestStop();
   const auto seconds = engine_->engine().ProbeComputeSeconds({{&engine_->sequence()}});
   ASSERT_TRUE(seconds) << seconds.error().message;
@@ -180,7 +180,7 @@ class StopWithReads : public ::testing::Test {
 
   TempFolder folder_;
   std::string path_;
-  std::vector<Token> prompt_ = RandomTokens(32, 512, 1);
+  std::vector<Token> prompt_ = SeededTokens(32, 512, 1);
   std::vector<float> expected_;
   PatientDisk disk_;
   std::unique_ptr<OneSequence> engine_;
@@ -226,7 +226,7 @@ TEST(LongPrompt, HasTheSameLogitsInOneChunkAndInMany) {
   const TempFolder folder;
   const std::string path =
       WriteTinyModel(folder.path(), {.arch = "qwen2moe", .type = "Q8_0", .layers = 2});
-  const std::vector<Token> prompt = RandomTokens(500, 512, 1);
+  const std::vector<Token> prompt = SeededTokens(500, 512, 1);
   std::vector<std::vector<float>> logits;
   for (const uint32_t chunk : {500U, 64U}) {
     EngineOptions options;
@@ -315,7 +315,7 @@ class EveryLook : public ::testing::Test {
   }
 
   TempFolder folder_;
-  std::vector<Token> prompt_ = RandomTokens(11, 512, 1);
+  std::vector<Token> prompt_ = SeededTokens(11, 512, 1);
   Token token_ = 5;
   std::atomic<uint64_t> looks_{0};
   std::atomic<uint64_t> stop_at_{0};

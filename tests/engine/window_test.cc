@@ -86,7 +86,7 @@ class WindowTest : public testing::TestWithParam<std::string> {
 
   TempFolder folder_;
   std::string path_;
-  const std::vector<Token> text_ = RandomTokens(600, kVocab, 3);
+  const std::vector<Token> text_ = SeededTokens(600, kVocab, 3);
 };
 
 INSTANTIATE_TEST_SUITE_P(Families, WindowTest, testing::Values("gpt-oss", "exaone-moe"),
@@ -149,7 +149,7 @@ TEST_P(WindowTest, LongPromptsOfOneStepHaveRoom) {
   options.positions = 2 * kLong;
   options.chunk = 2500;  // two of them are more than there is room for
   const auto engine = Open(options);
-  const std::vector<Token> text = RandomTokens(options.chunk, kVocab, 5);
+  const std::vector<Token> text = SeededTokens(options.chunk, kVocab, 5);
   Sequence first = engine->NewSequence();
   Sequence second = engine->NewSequence();
   Batch both = PromptOf(first.id(), text);
@@ -407,12 +407,12 @@ TEST_P(WindowTest, APrefixOnDiskBeginsATextWithItsLastWindow) {
 TEST_P(WindowTest, MadeUpPositionsHaveAWindow) {
   const auto engine = Open();
   Sequence sequence = engine->NewSequence();
-  ASSERT_TRUE(engine->MakeUp(sequence, RandomTokens(3000, kVocab, 4), 1));
+  ASSERT_TRUE(engine->MakeUp(sequence, SeededTokens(3000, kVocab, 4), 1));
   EXPECT_EQ(sequence.position(), 3000U);
   const std::vector<float> once = Logits(*engine, sequence, std::span(text_).first(40));
   Sequence again = engine->NewSequence();
   sequence.GoBack(0);
-  ASSERT_TRUE(engine->MakeUp(again, RandomTokens(3000, kVocab, 4), 1));
+  ASSERT_TRUE(engine->MakeUp(again, SeededTokens(3000, kVocab, 4), 1));
   EXPECT_EQ(Logits(*engine, again, std::span(text_).first(40)), once);
 }
 

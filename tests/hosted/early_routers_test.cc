@@ -47,7 +47,7 @@ std::vector<std::vector<ExpertId>> Predictions(const std::string& path, const st
       },
       2);
   Sequence sequence = (*opened)->NewSequence();
-  for (const Token t : RandomTokens(20, 256, 5)) {
+  for (const Token t : SeededTokens(20, 256, 5)) {
     EXPECT_TRUE(Append(**opened, sequence, {&t, 1}));
   }
   return predictions;

@@ -65,8 +65,8 @@ TEST_P(HostedAgreement, PromptsBetweenDecodeSteps) {
   for (uint32_t s = 0; s < 3; ++s) {
     recorded.BeginSequence();
     Sequence sequence = engine.NewSequence();
-    ASSERT_TRUE(Append(engine, sequence, RandomTokens(9, n_vocab, s)));
-    for (const Token t : RandomTokens(15, n_vocab, s + 9)) {
+    ASSERT_TRUE(Append(engine, sequence, SeededTokens(9, n_vocab, s)));
+    for (const Token t : SeededTokens(15, n_vocab, s + 9)) {
       ASSERT_TRUE(Append(engine, sequence, {&t, 1}));
     }
   }

@@ -54,10 +54,10 @@ inline Decoded DecodeGiven(const Result<std::unique_ptr<NativeEngine>>& opened,
     sequences.push_back(engine.NewSequence());
     if (given.prompts[s] == 0) continue;
     const std::vector<Token> prompt =
-        RandomTokens(given.prompts[s], run.n_vocab, given.prompt_seed + s);
+        SeededTokens(given.prompts[s], run.n_vocab, given.prompt_seed + s);
     run.status = engine.Step(RowsOf(sequences[s], prompt, RowKind::kPrompt), sink);
   }
-  const std::vector<Token> tokens = RandomTokens(given.steps * n, run.n_vocab, given.seed);
+  const std::vector<Token> tokens = SeededTokens(given.steps * n, run.n_vocab, given.seed);
   for (uint32_t step = 0; step < given.steps && run.status; ++step) {
     Batch batch;
     for (uint32_t s = 0; s < n; ++s) {

@@ -122,7 +122,7 @@ class DeviceFixture : public testing::Test {
       counter.Add(token.experts);
       return {};
     });
-    EXPECT_TRUE(recorder.Record(RandomTokens(100, (*engine)->spec().n_vocab, 9), 0));
+    EXPECT_TRUE(recorder.Record(SeededTokens(100, (*engine)->spec().n_vocab, 9), 0));
     PathFile paths{.model = id, .tokens = 100, .table = counter.Learn()};
     EXPECT_TRUE(WritePaths(PathsBeside(model), paths));
     return paths;
