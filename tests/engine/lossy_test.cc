@@ -16,7 +16,6 @@
 #include "native/native_engine.h"
 #include "offline/quantize/quantize.h"
 #include "tests/engine/lossy_testing.h"
-#include "tests/support/decode_testing.h"
 #include "tests/support/one_sequence_testing.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/slow_reader_testing.h"
