@@ -3,7 +3,7 @@
 set(root ${CPACK_TEMPORARY_INSTALL_DIRECTORY})
 set(doc ${root}/usr/share/doc/moestro)
 # Not file(INSTALL), which would put DESTDIR in front of all this.
-configure_file(${CPACK_MOESTRO_DEBIAN}/copyright.dep5 ${doc}/copyright COPYONLY)
+configure_file(${CPACK_MOESTRO_DEBIAN}/copyright ${doc}/copyright COPYONLY)
 configure_file(${CPACK_MOESTRO_DEBIAN}/changelog ${doc}/changelog.Debian COPYONLY)
 configure_file(${CPACK_MOESTRO_DEBIAN}/lintian-overrides
                ${root}/usr/share/lintian/overrides/moestro COPYONLY)
