@@ -28,7 +28,10 @@ using PlaceId = uint32_t;
 using PlaceSet = std::vector<PlaceId>;
 PlaceSet Both(const PlaceSet& a, const PlaceSet& b);
 
-inline constexpr size_t kJsonKinds = 6;  // of JsonKind
+inline constexpr std::array kEveryJsonKind = {JsonKind::kObject,  JsonKind::kArray,
+                                              JsonKind::kText,    JsonKind::kNumber,
+                                              JsonKind::kBoolean, JsonKind::kNull};
+inline constexpr size_t kJsonKinds = kEveryJsonKind.size();
 using KindSet = uint8_t;
 inline constexpr KindSet kAllKinds = (1U << kJsonKinds) - 1;
 constexpr KindSet KindBit(JsonKind kind) {
@@ -41,8 +44,9 @@ struct Constraint {
 
   NumberRange number;
 
-  Times length;                    // of a string, in characters
-  std::set<std::string> patterns;  // all of them
+  Times length;  // of a string, in characters
+  // All of them hold. What each was said by, with its place: "#: \"pattern\"".
+  std::map<std::string, std::string> patterns;
 
   Times items;
   std::vector<PlaceSet> first_items;

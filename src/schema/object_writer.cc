@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Objects: members in the order of the schema, optional ones left out or not, then others.
+// Objects: members in any order, optional ones left out or not, with others between.
 #include <algorithm>
 #include <map>
 
+#include "base/format.h"
 #include "base/utf8.h"
+#include "schema/member_order.h"
 #include "schema/schema_writer.h"
 #include "schema/text_set.h"
 
@@ -46,7 +48,6 @@ Status SchemaWriter::WriteObject(const Constraint& constraint, RuleId rule) {
     if (!LeavesOut(kLeast)) return Unsupported(kLeast);
     least = std::max<size_t>(n_required, 1);
   }
-  // Required names that the schema does not describe come last.
   Constraint described = constraint;
   const auto known = constraint.PropertyIndex();
   for (const std::string& name : constraint.required) {
@@ -88,33 +89,24 @@ Status SchemaWriter::CheckNames(const Constraint& constraint) {
   return reader_.Spend(characters * kWorkOfCharacter);
 }
 
-// At least one member. Two rules for each property: `first`, what may stand from it on if nothing
-// stood before, and `rest`, if something did.
+// At least one member.
 RuleId SchemaWriter::Members(const Constraint& constraint, bool with_optional, bool with_others) {
-  RuleId first = rules_.Add();
-  RuleId rest = rules_.Add();
-  rules_.AddAlternative(rest, RuleBody().Gbnf("\"\""));
-  if (with_others) {
-    const RuleId other = OtherMember(constraint);
-    const RuleId more = rules_.Add(RuleBody().Text(",").Gbnf(kSpace).Rule(other));
-    rules_.AddAlternative(rest, RuleBody().Rule(rules_.Repeated(more, {1})));
-    rules_.AddAlternative(first, RuleBody().Rule(other).Rule(rest));
-  }
-  for (size_t i = constraint.properties.size(); i-- > 0;) {
-    const auto& [name, places] = constraint.properties[i];
+  MemberList list;
+  list.separator.Text(",").Gbnf(kSpace);
+  if (with_others) list.others = OtherMember(constraint);
+  for (const auto& [name, places] : constraint.properties) {
     const bool is_required = constraint.required.contains(name);
     if (!is_required && !with_optional) continue;
-    const RuleId member =
-        rules_.Add(RuleBody().Text(JsonText(name) + ":").Gbnf(kSpace).Rule(RuleFor(places)));
-    const RuleId next_first = first;
-    const RuleId next_rest = rest;
-    first = rules_.Add(RuleBody().Rule(member).Rule(next_rest));
-    rest = rules_.Add(RuleBody().Text(",").Gbnf(kSpace).Rule(member).Rule(next_rest));
-    if (is_required) continue;
-    rules_.AddAlternative(first, RuleBody().Rule(next_first));
-    rules_.AddAlternative(rest, RuleBody().Rule(next_rest));
+    RuleBody member;
+    member.Text(JsonText(name) + ":").Gbnf(kSpace).Rule(RuleFor(places));
+    list.members.push_back({.rule = rules_.Add(std::move(member)), .is_required = is_required});
   }
-  return first;
+  const auto many = reader_.leaves_out() ? ManyMembers::kRepeat : ManyMembers::kInOrder;
+  const MemberRules written = MemberOrder(rules_, order_steps_).Write(list, many);
+  if (written.may_repeat) {
+    LeavesOut(Format("that each of its {} properties comes once", list.members.size()));
+  }
+  return written.rule;
 }
 
 RuleId SchemaWriter::OtherMember(const Constraint& constraint) {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "schema/schema_grammar.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
+#include "base/format.h"
 #include "base/json.h"
 #include "schema/json_rules.h"
+#include "schema/member_order.h"
 #include "schema/rule_set.h"
 #include "schema/schema_writer.h"
 
@@ -48,7 +51,26 @@ void GrammarRules::AddJsonRules() {
   for (const JsonRule& rule : JsonRules()) Add(std::string(rule.name), std::string(rule.body));
 }
 
+void GrammarRules::AddNamed(std::vector<std::pair<std::string, std::string>> named) {
+  for (auto& [rule, body] : named) Add(rule, std::move(body));
+}
+
+void GrammarRules::NoteLeftOut(std::string_view what) {
+  std::string told = owner_.empty() ? std::string(what) : Format("{} {}", owner_, what);
+  if (std::ranges::contains(left_out_, told)) return;
+  if (left_out_.size() < kMostLeftOut) left_out_.push_back(std::move(told));
+}
+
 Result<std::string> GrammarRules::AddSchema(std::string_view schema, std::string_view name) {
+  return AddKinds(schema, kAllKinds, name);
+}
+
+Result<std::string> GrammarRules::AddObjectSchema(std::string_view schema, std::string_view name) {
+  return AddKinds(schema, KindBit(JsonKind::kObject), name);
+}
+
+Result<std::string> GrammarRules::AddKinds(std::string_view schema, KindSet kinds,
+                                           std::string_view name) {
   if (schema.size() > kLongestSchema) {
     return Fail(Errc::kUnsupported, "a schema of {} bytes is too long (at most {})", schema.size(),
                 kLongestSchema);
@@ -57,8 +79,20 @@ Result<std::string> GrammarRules::AddSchema(std::string_view schema, std::string
   const auto json = Json::Parse(schema);
   if (!json) return Fail(Errc::kInvalidRequest, "the schema is {}", json.error().message);
   SchemaReader reader(json->view(), limit_, unsaid_ == Unsaid::kLeftOut);
+  return AddPlace(reader, reader.root(), kinds, name);
+}
+
+Result<std::string> GrammarRules::AddProperty(const SchemaProperty& property,
+                                              std::string_view name) {
+  SchemaReader reader(property.root, limit_, unsaid_ == Unsaid::kLeftOut);
+  return AddPlace(reader, reader.PlaceOf(property), kAllKinds, name);
+}
+
+Result<std::string> GrammarRules::AddPlace(SchemaReader& reader, PlaceId place, KindSet kinds,
+                                           std::string_view name) {
   RuleSet rules;
-  TRY(const RuleId first, SchemaWriter(reader, rules).Write());
+  size_t order_steps = order_steps_;
+  TRY(const RuleId first, SchemaWriter(reader, rules, order_steps).Write(place, kinds));
   const std::string first_name = FreeName(name, true);
   auto named = rules.Named(first, first_name);
   if (named.empty()) {
@@ -71,10 +105,26 @@ Result<std::string> GrammarRules::AddSchema(std::string_view schema, std::string
                 kLongestText);
   }
   AddJsonRules();
-  for (auto& [rule, body] : named) Add(rule, std::move(body));
-  for (const std::string& what : reader.left_out()) {
-    if (left_out_.size() < kMostLeftOut) left_out_.push_back(what);
+  AddNamed(std::move(named));
+  order_steps_ = order_steps;
+  for (const std::string& what : reader.left_out()) NoteLeftOut(what);
+  return first_name;
+}
+
+std::string GrammarRules::AddMembers(const GrammarMembers& members, std::string_view name) {
+  RuleSet rules;
+  MemberList list;
+  list.separator = RuleBody().Gbnf(members.separator);
+  for (const GrammarMembers::Member& member : members.members) {
+    list.members.push_back(
+        {.rule = rules.Add(RuleBody().Gbnf(member.rule)), .is_required = member.is_required});
   }
+  const MemberRules written = MemberOrder(rules, order_steps_).Write(list, ManyMembers::kRepeat);
+  if (written.may_repeat) {
+    NoteLeftOut(Format("#: that each of its {} properties comes once", list.members.size()));
+  }
+  const std::string first_name = FreeName(name, true);
+  AddNamed(rules.Named(written.rule, first_name));
   return first_name;
 }
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 // GBNF grammars for libllama's grammar sampler, made of JSON schemas: a text that a grammar allows
 // is JSON that its schema accepts. All that a schema accepts is allowed, compact or with the blanks
-// of json_rules.h, but: described properties come in the schema's order and before others, their
-// names and what a pattern covers are written without needless escapes, numbers have at most 19
-// digits before the point and 24 after it, those with a bound no exponent.
+// of json_rules.h, but: names of described properties and what a pattern covers are written without
+// needless escapes, numbers have at most 19 digits before the point and 24 after it, those with a
+// bound no exponent. Of an object with more properties than orders can be counted
+// (member_order.h), or of many objects with some, described properties keep the schema's order.
 //
 // Where keywords that a grammar cannot say may be left out, it allows more than the schema: what is
-// missing is in left_out().
+// missing is in left_out(). Properties that are too many to be counted have any order there, but
+// an optional one may come again.
 //
 // Drafts 4 to 2020-12. Keywords that only describe are ignored, so are unknown ones and formats
 // that the standard does not know.
@@ -24,8 +26,19 @@
 
 #include "base/result.h"
 #include "base/work_limit.h"
+#include "schema/schema_reader.h"
 
 namespace moestro {
+
+// Members of an object whose rules are known by name.
+struct GrammarMembers {
+  struct Member {
+    std::string rule;
+    bool is_required = false;
+  };
+  std::vector<Member> members;
+  std::string separator;  // GBNF of what stands between two
+};
 
 class GrammarRules {
  public:
@@ -44,6 +57,13 @@ class GrammarRules {
   // grammar. Both name the place in the schema. And what the limit says. Adds nothing when it
   // fails.
   Result<std::string> AddSchema(std::string_view schema, std::string_view name);
+  // The same of its objects alone.
+  Result<std::string> AddObjectSchema(std::string_view schema, std::string_view name);
+  // The same of one property of a schema, whose references are to the whole of it.
+  Result<std::string> AddProperty(const SchemaProperty& property, std::string_view name);
+  // Adds a rule for one or more of the members in any order, and gives its name. Which of them may
+  // come again is in left_out(). REQUIRES: there is one.
+  std::string AddMembers(const GrammarMembers& members, std::string_view name);
   // Of any JSON object. Gives the rule's name.
   std::string AddAnyObject();
   // Adds `name ::= body`; the name is changed if another rule has it, if GBNF does not know its
@@ -51,6 +71,9 @@ class GrammarRules {
   std::string AddRule(std::string_view name, std::string_view body);
   // Keywords of all schemas that are not held to, with their places, the first of them.
   const std::vector<std::string>& left_out() const { return left_out_; }
+  void NoteLeftOut(std::string_view what);
+  // Whose schemas are added from now on: stands before what of them is left out.
+  void SetOwner(std::string_view owner) { owner_ = owner; }
   // A text as GBNF writes it, quoted.
   static std::string Literal(std::string_view text);
   // Text() would be longer than kLongestText: no use in adding more.
@@ -63,9 +86,17 @@ class GrammarRules {
   std::string FreeName(std::string_view name, bool is_family);
   void Add(std::string name, std::string body);
   void AddJsonRules();
+  // Of the schema at a place that `reader` knows.
+  Result<std::string> AddPlace(SchemaReader& reader, PlaceId place, KindSet kinds,
+                               std::string_view name);
+  Result<std::string> AddKinds(std::string_view schema, KindSet kinds, std::string_view name);
+  void AddNamed(std::vector<std::pair<std::string, std::string>> named);
 
   WorkLimit limit_;
   Unsaid unsaid_;
+  std::string owner_;
+  // Of all orders of members: half of kLongestText at the most (33 bytes a step that is written).
+  size_t order_steps_ = 4096;
   std::vector<std::string> left_out_;
   std::map<std::string, std::string, std::less<>> rules_;
   // The numbers from which on a name may be free; a rule's name stays taken.

@@ -85,6 +85,40 @@ TEST(GrammarRules, WhatCannotBeSaidIsLeftOutAndNamedIfItMay) {
   }
 }
 
+// The keyword that answers may break is named, and no other.
+TEST(GrammarRules, WhatIsLeftOutIsNamedRightly) {
+  const auto left_out = [](const std::string& schema) {
+    GrammarRules rules({}, GrammarRules::Unsaid::kLeftOut);
+    const auto rule = rules.AddSchema(schema, "x");
+    EXPECT_TRUE(rule) << schema << (rule ? "" : rule.error().message);
+    std::string all;
+    for (const std::string& what : rules.left_out()) all += (all.empty() ? "" : "; ") + what;
+    return all;
+  };
+  const std::string beside = R"( beside such a "pattern" or "format")";
+  // The pattern is held.
+  EXPECT_EQ(left_out(R"x({"pattern":"^[a-z]+(-[a-z]+)*$","maxLength":8})x"),
+            R"(#: "maxLength")" + beside);
+  EXPECT_EQ(left_out(R"x({"pattern":"^[a-z]+(-[a-z]+)*$","minLength":1,"maxLength":8})x"),
+            R"(#: "maxLength")" + beside);
+  EXPECT_EQ(left_out(R"x({"pattern":"^[a-z]+(-[a-z]+)*$","minLength":5,"maxLength":8})x"),
+            R"(#: "maxLength")" + beside + R"(; #: "minLength")" + beside);
+  EXPECT_EQ(left_out(R"({"pattern":"^[a-z]+$","minLength":5,"maxLength":8})"), "");
+  EXPECT_EQ(left_out(R"({"format":"date","pattern":"^2"})"),
+            R"(#: "pattern" beside another pattern or format)");
+  EXPECT_EQ(left_out(R"x({"allOf":[{"pattern":"^(?=a)"},{"pattern":"b$"}]})x"),
+            R"x(#/allOf/0: "pattern" (a pattern with a look-around or a named group (byte 2)))x");
+  EXPECT_EQ(left_out(R"({"enum":["a","b"],"pattern":"^a"})"),
+            R"(#: "pattern" beside enum or const)");
+  EXPECT_EQ(left_out(R"({"minLength":1000000})"), R"(#: "minLength" above 100000)");
+  EXPECT_EQ(left_out(R"({"type":"array","minItems":1000000})"), R"(#: "minItems" above 100000)");
+  // Looking whether two branches exclude each other says nothing of the grammar.
+  EXPECT_EQ(left_out(R"({"oneOf":[{"type":"object","required":["a"],"properties":{
+      "a":{"const":1,"multipleOf":1}}},{"type":"object","required":["a"],"properties":{
+      "a":{"const":2}}}]})"),
+            R"(#/oneOf/0/properties/a: "multipleOf")");
+}
+
 // Thousands of them that are merged, each with its own place.
 TEST(GrammarRules, WhatIsLeftOutOfAHugeSchemaIsFew) {
   std::string all = R"({"multipleOf":2})";

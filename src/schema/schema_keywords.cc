@@ -173,7 +173,7 @@ Status SchemaReader::ReadString(const Keyword& keyword, Constraint& constraint) 
   } else if (keyword.name == "pattern") {
     const auto pattern = keyword.value.text();
     if (!pattern) return Wrong(keyword, "a text");
-    constraint.patterns.insert(*pattern);
+    constraint.patterns.emplace(*pattern, Format("{}: \"pattern\"", Where(keyword.place)));
   } else if (keyword.name == "format") {
     return ReadFormat(keyword, constraint);
   }
@@ -184,7 +184,8 @@ Status SchemaReader::ReadFormat(const Keyword& keyword, Constraint& constraint) 
   const auto format = keyword.value.text();
   if (!format) return Wrong(keyword, "a text");
   if (const auto pattern = PatternOfFormat(*format)) {
-    constraint.patterns.insert(*pattern);
+    constraint.patterns.emplace(*pattern,
+                                Format("{}: \"format\": \"{}\"", Where(keyword.place), *format));
   } else if (IsStandardFormat(*format)) {
     const Keyword named{keyword.place, Format("format\": \"{}", *format), keyword.value};
     CannotSay(named, KindBit(JsonKind::kText), constraint);

@@ -71,6 +71,7 @@ SchemaReader::SchemaReader(JsonView schema, WorkLimit limit, bool leaves_out)
 
 void SchemaReader::NoteLeftOut(std::string what) {
   constexpr size_t kMost = 16;  // a client is told them
+  if (is_probing_) return;
   if (left_out_.size() < kMost) left_out_.insert(std::move(what));
 }
 
@@ -83,6 +84,12 @@ PlaceId SchemaReader::AddPlace(PlaceId parent, std::string_view token, JsonView 
                                                      static_cast<PlaceId>(places_.size()));
   if (is_new) places_.push_back({parent, std::string(token), view});
   return found->second;
+}
+
+PlaceId SchemaReader::PlaceOf(const SchemaProperty& property) {
+  const auto properties = property.root.Find("properties");
+  const PlaceId list = AddPlace(root(), "properties", properties.value_or(property.root));
+  return AddPlace(list, property.key, property.view);
 }
 
 PlaceId SchemaReader::Below(const Keyword& keyword) {
@@ -266,8 +273,10 @@ Result<SchemaReader::Cases> SchemaReader::ExactlyOne(const Cases& base, const Ke
     TRY(Cases branch, And(base, cases));
     for (size_t j = 0; j < branches.size(); ++j) {
       TRY(const Cases of_two, And(branches[j], branch));
+      is_probing_ = true;
       const bool is_disjoint = std::ranges::all_of(
           of_two, [this](const Constraint& c) { return IsSurelyEmpty(c, kEmptinessDepth); });
+      is_probing_ = false;
       if (is_disjoint) continue;
       if (leaves_out_) {
         NoteLeftOut(Format("{}: \"oneOf\"", Where(keyword.place)));

@@ -21,6 +21,13 @@
 
 namespace moestro {
 
+// A property that a schema describes.
+struct SchemaProperty {
+  JsonView root;  // the whole schema
+  std::string_view key;
+  JsonView view;
+};
+
 class SchemaReader {
  public:
   using Cases = std::vector<Constraint>;  // one of them holds; empty: no value does
@@ -30,6 +37,7 @@ class SchemaReader {
   explicit SchemaReader(JsonView schema, WorkLimit limit = {}, bool leaves_out = false);
 
   PlaceId root() const { return 0; }
+  PlaceId PlaceOf(const SchemaProperty& property);  // of the same schema
   // kInvalidRequest for a keyword with a wrong value or a reference that leads nowhere or only to
   // itself; kUnsupported for a reference elsewhere, and for schemas that need too much work. What
   // merely cannot be said is in Constraint::unsupported.
@@ -94,6 +102,7 @@ class SchemaReader {
 
   WorkLimit limit_;
   bool leaves_out_;
+  bool is_probing_ = false;  // what is looked at may not become part of the grammar
   std::set<std::string> left_out_;
   std::vector<Place> places_;
   std::map<std::pair<PlaceId, std::string>, PlaceId> by_token_;

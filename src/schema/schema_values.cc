@@ -66,7 +66,11 @@ Result<bool> SchemaReader::AcceptsOwn(const Constraint& constraint, JsonView val
   }
   NoteLeftOut(constraint, kind);
   if (kind == JsonKind::kText && !constraint.patterns.empty()) {
-    return Fail(Errc::kUnsupported, "a pattern or format beside enum or const");
+    for (const auto& [text, keyword] : constraint.patterns) {
+      const std::string beside = Format("{} beside enum or const", keyword);
+      if (!leaves_out_) return Fail(Errc::kUnsupported, "{}", beside);
+      NoteLeftOut(beside);
+    }
   }
   if (kind == JsonKind::kArray) {
     for (size_t i = 0; i < value.size(); ++i) {

@@ -5,14 +5,10 @@
 #include <array>
 #include <utility>
 
-#include "schema/pattern.h"
-
 namespace moestro {
 namespace {
 
 constexpr std::string_view kBlank = "json-ws";
-constexpr std::array kEveryKind = {JsonKind::kObject, JsonKind::kArray,   JsonKind::kText,
-                                   JsonKind::kNumber, JsonKind::kBoolean, JsonKind::kNull};
 
 bool RestrictsNothing(const Constraint& c) {
   const auto is_free = [](const Times& times) { return times.least == 0 && !times.most; };
@@ -26,14 +22,16 @@ bool RestrictsNothing(const Constraint& c) {
 
 }  // namespace
 
-Result<RuleId> SchemaWriter::Write() {
-  const RuleId first = RuleFor({reader_.root()});
+Result<RuleId> SchemaWriter::Write(PlaceId place, KindSet kinds) {
+  const RuleId first = RuleFor({place});
   while (!to_write_.empty()) {
     current_ = std::move(to_write_.back());
     to_write_.pop_back();
     TRY(const SchemaReader::Cases cases, reader_.Read(current_));
-    for (const Constraint& constraint : cases) {
-      TRY_STATUS(WriteCase(constraint, known_.at(current_)));
+    const RuleId rule = known_.at(current_);
+    for (Constraint constraint : cases) {
+      if (rule == first) constraint.kinds &= kinds;
+      TRY_STATUS(WriteCase(constraint, rule));
     }
     TRY_STATUS(CheckSize());
   }
@@ -76,7 +74,7 @@ Status SchemaWriter::WriteCase(const Constraint& constraint, RuleId rule) {
     }
     return {};
   }
-  for (const JsonKind kind : kEveryKind) {
+  for (const JsonKind kind : kEveryJsonKind) {
     if (constraint.Has(kind)) TRY_STATUS(WriteKind(kind, constraint, rule));
   }
   return {};
@@ -117,44 +115,75 @@ Status SchemaWriter::WriteNumber(const Constraint& constraint, RuleId rule) {
   return {};
 }
 
-// False: the pattern is left out.
-Result<bool> SchemaWriter::WritePattern(const std::string& text, const Times& length, RuleId rule) {
-  auto pattern = Pattern::Parse(text);
-  if (!pattern) {
-    const Error& error = pattern.error();
-    if (error.code == Errc::kUnsupported && LeavesOut(error.message)) return false;
-    return Fail(error.code, "{}: {}", reader_.Where(current_), error.message);
+// The pattern with as much of the length as can be said beside it. nullopt: no text has that
+// length.
+Result<std::optional<Pattern>> SchemaWriter::Limited(const std::string& text, const Times& length) {
+  const std::array<Times, 4> wishes = {length, Times{.least = 0, .most = length.most},
+                                       Times{.least = length.least}, Times()};
+  for (const Times& wish : wishes) {
+    TRY(Pattern pattern, Pattern::Parse(text));
+    const auto is_left = pattern.Limit(wish);
+    if (!is_left && !reader_.leaves_out()) return Unsupported(is_left.error().message);
+    if (!is_left) continue;
+    const auto note = [&](std::string_view keyword) {
+      reader_.NoteLeftOut(Format("{}: \"{}\" beside such a \"pattern\" or \"format\"",
+                                 reader_.Where(current_), keyword));
+    };
+    if (wish.least != length.least) note("minLength");
+    if (wish.most != length.most) note("maxLength");
+    if (!*is_left) return std::nullopt;
+    return pattern;
   }
-  const auto is_left = pattern->Limit(length);
-  if (!is_left) {
-    if (LeavesOut(is_left.error().message)) return false;
-    return Unsupported(is_left.error().message);
-  }
-  if (*is_left) {
+  return std::nullopt;
+}
+
+// Writes the first pattern that can be said. False: there is none.
+Result<bool> SchemaWriter::WritePatterns(const Constraint& constraint, RuleId rule) {
+  bool is_said = false;
+  for (const auto& [text, keyword] : constraint.patterns) {
+    if (is_said) {
+      const std::string another = Format("{} beside another pattern or format", keyword);
+      if (!reader_.leaves_out()) return Fail(Errc::kUnsupported, "{}", another);
+      reader_.NoteLeftOut(another);
+      continue;
+    }
+    const auto parsed = Pattern::Parse(text);
+    if (!parsed) {
+      const Error& error = parsed.error();
+      const bool may_be_left_out = error.code == Errc::kUnsupported && reader_.leaves_out();
+      if (!may_be_left_out) {
+        return Fail(error.code, "{}: {}", reader_.Where(current_), error.message);
+      }
+      reader_.NoteLeftOut(Format("{} ({})", keyword, error.message));
+      continue;
+    }
+    TRY(const std::optional<Pattern> pattern, Limited(text, constraint.length));
+    is_said = true;
+    if (!pattern) continue;
     rules_.AddAlternative(rule, RuleBody().Text("\"").Rule(pattern->Write(rules_)).Text("\""));
   }
-  return true;
+  return is_said;
+}
+
+// The times, or as many of them as a grammar can count.
+Result<Times> SchemaWriter::Countable(Times times, std::string_view keyword) {
+  if (times.least <= RuleSet::kMostTimes) return times;
+  const std::string above = Format("\"{}\" above {}", keyword, RuleSet::kMostTimes);
+  if (!LeavesOut(above)) return Unsupported(above);
+  times.least = RuleSet::kMostTimes;
+  if (times.most) times.most = std::max(*times.most, times.least);
+  return times;
 }
 
 Status SchemaWriter::WriteString(const Constraint& constraint, RuleId rule) {
-  const Times length = constraint.length;
-  const auto add = [&](RuleId inside) {
-    rules_.AddAlternative(rule, RuleBody().Text("\"").Rule(inside).Text("\""));
-  };
-  if (length.least > RuleSet::kMostTimes) {
-    return Unsupported(Format("minLength above {}", RuleSet::kMostTimes));
-  }
-  if (constraint.patterns.size() > 1) {
-    constexpr const char* kSeveral = "more than one pattern or format for a string";
-    if (!LeavesOut(kSeveral)) return Unsupported(kSeveral);
-  } else if (!constraint.patterns.empty()) {
-    TRY(const bool is_said, WritePattern(*constraint.patterns.begin(), length, rule));
-    if (is_said) return {};
-  }
+  TRY(const bool is_said, WritePatterns(constraint, rule));
+  if (is_said) return {};
+  TRY(const Times length, Countable(constraint.length, "minLength"));
   if (length.least == 0 && !length.most) {
     rules_.AddAlternative(rule, RuleBody().Gbnf("json-string"));
   } else {
-    add(rules_.Repeated(rules_.Shared("json-char"), length));
+    const RuleId inside = rules_.Repeated(rules_.Shared("json-char"), length);
+    rules_.AddAlternative(rule, RuleBody().Text("\"").Rule(inside).Text("\""));
   }
   return {};
 }
@@ -167,10 +196,8 @@ Result<bool> SchemaWriter::IsImpossible(const PlaceSet& places) {
 
 // Each item has a rule for what may follow the one before it.
 Status SchemaWriter::WriteArray(const Constraint& constraint, RuleId rule) {
-  const auto [least, most] = constraint.items;
-  if (least > RuleSet::kMostTimes) {
-    return Unsupported(Format("minItems above {}", RuleSet::kMostTimes));
-  }
+  TRY(const Times items, Countable(constraint.items, "minItems"));
+  const auto [least, most] = items;
   if (least == 0) rules_.AddAlternative(rule, RuleBody().Text("[").Gbnf(kBlank).Text("]"));
   if (most == 0U) return {};
   const size_t n_first = std::max<size_t>(constraint.first_items.size(), 1);

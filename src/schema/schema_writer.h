@@ -6,10 +6,13 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "schema/pattern.h"
 #include "schema/rule_set.h"
 #include "schema/schema_reader.h"
 
@@ -17,10 +20,12 @@ namespace moestro {
 
 class SchemaWriter {
  public:
-  SchemaWriter(SchemaReader& reader, RuleSet& rules) : reader_(reader), rules_(rules) {}
+  // `order_steps` is what is left for orders of members (member_order.h).
+  SchemaWriter(SchemaReader& reader, RuleSet& rules, size_t& order_steps)
+      : reader_(reader), rules_(rules), order_steps_(order_steps) {}
 
-  // All rules of the schema; gives the first one's id.
-  Result<RuleId> Write();
+  // All rules of the schema at a place, of values of these kinds; gives the first one's id.
+  Result<RuleId> Write(PlaceId place, KindSet kinds);
 
  private:
   RuleId RuleFor(const PlaceSet& places);
@@ -28,7 +33,9 @@ class SchemaWriter {
   Status WriteKind(JsonKind kind, const Constraint& constraint, RuleId rule);
   Status WriteNumber(const Constraint& constraint, RuleId rule);
   Status WriteString(const Constraint& constraint, RuleId rule);
-  Result<bool> WritePattern(const std::string& text, const Times& length, RuleId rule);
+  Result<bool> WritePatterns(const Constraint& constraint, RuleId rule);
+  Result<std::optional<Pattern>> Limited(const std::string& text, const Times& length);
+  Result<Times> Countable(Times times, std::string_view keyword);
   Status WriteArray(const Constraint& constraint, RuleId rule);
   Status WriteObject(const Constraint& constraint, RuleId rule);
   RuleId Members(const Constraint& constraint, bool with_optional, bool with_others);
@@ -48,6 +55,7 @@ class SchemaWriter {
 
   SchemaReader& reader_;
   RuleSet& rules_;
+  size_t& order_steps_;
   std::map<PlaceSet, RuleId> known_;
   std::vector<PlaceSet> to_write_;
   PlaceSet current_;  // for messages

@@ -2,11 +2,15 @@
 // What grammars of JSON schemas let through, asked of libllama's grammar sampler.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <optional>
+#include <random>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/format.h"
 #include "schema/schema_grammar.h"
 #include "tests/serve/grammar_matcher_testing.h"
 
@@ -49,17 +53,101 @@ TEST_F(GrammarTest, BlanksAreBounded) {
          {"[  1]", "[\n" + blanks + "1]", "[1 ,2]", "[\n\n1]"});
 }
 
-TEST_F(GrammarTest, DescribedPropertiesComeInOrderAndOptionalOnesMayBeLeftOut) {
+TEST_F(GrammarTest, PropertiesComeInAnyOrderEachOnceAndOptionalOnesMayBeLeftOut) {
   constexpr std::string_view kSchema = R"({"type":"object","properties":{
       "a":{"type":"integer"},"b":{"type":"string"},"c":{"type":"boolean"}},
       "required":["b"],"additionalProperties":false})";
   Expect(kSchema,
          {R"({"b":"x"})", R"({"a":1,"b":"x"})", R"({"b":"x","c":true})",
-          R"({"a":1,"b":"x","c":false})", R"({"a": 1, "b": "x"})"},
-         {"{}", R"({"a":1})", R"({"b":"x","a":1})", R"({"b":1})", R"({"b":"x","b":"y"})",
-          R"({"b":"x","d":1})", R"({"a":1"b":"x"})", R"({,"b":"x"})", R"({"b":"x",})"});
+          R"({"a":1,"b":"x","c":false})", R"({"a": 1, "b": "x"})", R"({"b":"x","a":1})",
+          R"({"c":true,"b":"x","a":1})", R"({"c":true,"a":1,"b":"x"})"},
+         {"{}", R"({"a":1})", R"({"c":true,"a":1})", R"({"b":1})", R"({"b":"x","b":"y"})",
+          R"({"b":"x","a":1,"b":"y"})", R"({"a":1,"b":"x","a":1})", R"({"b":"x","d":1})",
+          R"({"a":1"b":"x"})", R"({,"b":"x"})", R"({"b":"x",})"});
   Expect(R"({"type":"object","properties":{"a":{},"b":{}},"additionalProperties":false})",
-         {"{}", R"({"a":1})", R"({"b":1})", R"({"a":1,"b":2})"}, {R"({"b":1,"a":2})"});
+         {"{}", R"({"a":1})", R"({"b":1})", R"({"a":1,"b":2})", R"({"b":1,"a":2})"},
+         {R"({"a":1,"a":2})", R"({"b":1,"a":2,"b":3})"});
+}
+
+// An object of `n` properties "p0", "p1", ..., of which the first `n_required` are required.
+std::string SchemaOf(int n, int n_required, bool is_closed) {
+  std::string properties;
+  std::string required;
+  for (int i = 0; i < n; ++i) {
+    const std::string name = "\"p" + std::to_string(i) + "\"";
+    properties += (i > 0 ? "," : "") + name + R"(:{"type":"integer"})";
+    if (i < n_required) required += (i > 0 ? "," : "") + name;
+  }
+  return R"({"type":"object","properties":{)" + properties + R"(},"required":[)" + required +
+         R"(],"additionalProperties":)" + (is_closed ? "false" : R"({"type":"null"})") + "}";
+}
+
+std::string ObjectOf(const std::vector<int>& properties) {
+  std::string text;
+  for (const int i : properties) text += (text.empty() ? "" : ",") + Format("\"p{}\":{}", i, i);
+  return "{" + text + "}";
+}
+
+TEST_F(GrammarTest, EveryOrderOfSevenPropertiesIsExact) {
+  std::mt19937 random(1);
+  for (const bool is_closed : {false, true}) {
+    GrammarRules rules({}, GrammarRules::Unsaid::kLeftOut);
+    ASSERT_EQ(rules.AddSchema(SchemaOf(7, 3, is_closed), "root").value(), "root");
+    EXPECT_TRUE(rules.left_out().empty());
+    std::vector<int> all{0, 1, 2, 3, 4, 5, 6};
+    for (int trial = 0; trial < 20; ++trial) {
+      std::ranges::shuffle(all, random);
+      EXPECT_TRUE(matcher_->Allows(rules.Text(), ObjectOf(all))) << ObjectOf(all);
+      std::vector<int> some = all;
+      std::erase(some, trial % 7);
+      EXPECT_EQ(matcher_->Allows(rules.Text(), ObjectOf(some)), trial % 7 >= 3) << ObjectOf(some);
+      some = all;
+      some.push_back(trial % 7);
+      EXPECT_FALSE(matcher_->Allows(rules.Text(), ObjectOf(some))) << ObjectOf(some);
+    }
+    std::string with_others = ObjectOf(all);
+    with_others.insert(with_others.find(',', 8), R"(,"q":null,"r":null)");
+    EXPECT_EQ(matcher_->Allows(rules.Text(), with_others), !is_closed) << with_others;
+  }
+}
+
+// More than can be counted: nothing that the schema accepts is lost, and what is not held is said.
+TEST_F(GrammarTest, ManyPropertiesComeInAnyOrder) {
+  std::mt19937 random(1);
+  std::vector<int> all;
+  for (int i = 0; i < 12; ++i) all.push_back(i);
+  for (const int n_required : {0, 1, 7, 9, 12}) {
+    GrammarRules rules({}, GrammarRules::Unsaid::kLeftOut);
+    ASSERT_TRUE(rules.AddSchema(SchemaOf(12, n_required, true), "root"));
+    const auto left_out = n_required == 12 ? std::vector<std::string>()
+                                           : std::vector<std::string>{
+                                                 "#: that each of its 12 "
+                                                 "properties comes once"};
+    EXPECT_EQ(rules.left_out(), left_out);
+    const std::string grammar = rules.Text();
+    for (int trial = 0; trial < 20; ++trial) {
+      std::vector<int> order = all;
+      std::ranges::shuffle(order, random);
+      if (n_required > 7) {  // these keep their order
+        std::vector<int> next = all;
+        for (int& i : order) {
+          if (i >= n_required) continue;
+          i = next.front();
+          next.erase(next.begin());
+        }
+      }
+      EXPECT_TRUE(matcher_->Allows(grammar, ObjectOf(order))) << ObjectOf(order);
+      if (n_required == 0) continue;
+      std::vector<int> some = order;
+      std::erase(some, trial % n_required);
+      EXPECT_FALSE(matcher_->Allows(grammar, ObjectOf(some))) << ObjectOf(some);
+      order.push_back(trial % n_required);
+      EXPECT_FALSE(matcher_->Allows(grammar, ObjectOf(order))) << ObjectOf(order);
+    }
+  }
+  // What may leave nothing out keeps their order.
+  Expect(SchemaOf(12, 0, true), {"{}", R"({"p0":1,"p11":2})", R"({"p3":1})"},
+         {R"({"p11":1,"p0":2})", R"({"p3":1,"p3":1})"});
 }
 
 TEST_F(GrammarTest, OtherPropertiesHaveOtherNames) {
@@ -70,7 +158,9 @@ TEST_F(GrammarTest, OtherPropertiesHaveOtherNames) {
          {R"({"x":"y"})", R"({"abc":"y"})", R"({"":"y"})", R"({"ab":1,"a":2,"b":"y","c":"z"})",
           R"({"é":"x"})", R"({"é\"":1,"a\nb":"x"})"},
          {R"({"a":"y"})", R"({"ab":"y"})", R"({"\u0061":"y"})", R"({"é\"":"y"})",
-          R"({"ab":1,"ab":"y"})", R"({"x":1})", R"({"x":"y","a":1})", R"({"\u00e9\"":"y"})"});
+          R"({"ab":1,"ab":"y"})", R"({"x":1})", R"({"\u00e9\"":"y"})"});
+  Expect(kSchema, {R"({"x":"y","a":1})", R"({"x":"y","a":1,"z":"y","ab":2})"},
+         {R"({"a":1,"x":"y","a":1})"});
 }
 
 TEST_F(GrammarTest, RequiredNamesNeedNoDescription) {

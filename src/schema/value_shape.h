@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// What a property's schema says of its values, for calls that write them in other ways than JSON.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "base/work_limit.h"
+#include "schema/constraint.h"
+#include "schema/schema_reader.h"
+
+namespace moestro {
+
+struct ValueShape {
+  KindSet kinds = kAllKinds;
+  // It is one of these; they live as long as the schema.
+  std::optional<std::vector<JsonView>> values = std::nullopt;
+  // What its texts are held to beside that, as left_out() names it: "#: \"pattern\"".
+  std::set<std::string> text_limits = {};
+
+  bool Has(JsonKind kind) const { return (kinds & KindBit(kind)) != 0; }
+  bool is_text() const { return kinds == KindBit(JsonKind::kText); }
+};
+
+// Errors are SchemaReader::Read()'s.
+Result<ValueShape> ShapeOf(const SchemaProperty& property, const WorkLimit& limit);
+
+}  // namespace moestro
