@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "chat/call_rules.h"
 #include "schema/schema_grammar.h"
+#include "schema/value_shape.h"
 
 namespace moestro {
 namespace {
@@ -97,7 +98,7 @@ class GrammarMaker {
         may_think_(may_think),
         limit_(limit),
         rules_(limit, GrammarRules::Unsaid::kLeftOut),
-        calls_(style, rules_) {}
+        calls_(style, rules_, limit_) {}
 
   Result<AnswerGrammar> Make(const OutputForm& form) {
     const bool is_text = form.kind == OutputForm::Kind::kText;
@@ -208,15 +209,25 @@ Result<AnswerGrammar> MakeAnswerGrammar(const AnswerStyle& style, const ChatInpu
   return GrammarMaker(style, input, may_think, limit).Make(form);
 }
 
-std::vector<std::string> TextParameters(const Tool& tool) {
-  std::vector<std::string> names;
+ToolShape ShapeOfTool(const Tool& tool, const WorkLimit& limit) {
+  ToolShape shape{.name = tool.name, .text_parameters = {}};
   const auto schema = Json::Parse(tool.parameters);
   const auto properties = schema ? schema->Find("properties") : std::nullopt;
-  if (!properties) return names;
-  for (const auto& [key, value] : properties->members()) {
-    if (IsTextSchema(value)) names.emplace_back(key);
+  if (!properties) return shape;
+  for (const auto& [key, view] : properties->members()) {
+    const auto values = ShapeOf({.root = schema->view(), .key = key, .view = view}, limit);
+    if (!values) continue;
+    if (values->is_text()) {
+      shape.text_parameters.emplace_back(key);
+    } else if (values->kinds != kAllKinds) {
+      ToolShape::Described described{.name = std::string(key), .kinds = {}};
+      for (const JsonKind kind : kEveryJsonKind) {
+        if (values->Has(kind)) described.kinds.push_back(kind);
+      }
+      shape.other_parameters.push_back(std::move(described));
+    }
   }
-  return names;
+  return shape;
 }
 
 }  // namespace moestro

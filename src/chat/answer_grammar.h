@@ -39,7 +39,7 @@ Result<AnswerGrammar> MakeAnswerGrammar(const AnswerStyle& style, const ChatInpu
                                         const OutputForm& form, bool may_think,
                                         const WorkLimit& limit = {});
 
-// The parameters of a tool that its schema says are text.
-std::vector<std::string> TextParameters(const Tool& tool);
+// What reading a call of a tool needs to know of its schema.
+ToolShape ShapeOfTool(const Tool& tool, const WorkLimit& limit = {});
 
 }  // namespace moestro

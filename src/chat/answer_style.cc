@@ -17,7 +17,38 @@ struct ContentRow {
 constexpr ContentRow kContents[] = {
     {{"<response>", "<global_setting>"}, "<response>", "</response>"},
     {{"<|extra_0|>", "</think>"}, "<answer>", "</answer>"},
+    {{"<response>", "</response> for each"}, "<response>", "</response>"},
+    {{"<|START_RESPONSE|>"}, "<|START_RESPONSE|>", "<|END_RESPONSE|>"},
+    {{"<|START_TEXT|>"}, "<|START_TEXT|>", "<|END_TEXT|>"},
+    {{"<|open|>", "<|close|>"}, "<|open|>response<|sep|>", "<|close|>response<|sep|>"},
+    {{"<|begin|>assistant<|content|>"}, "<|begin|>assistant<|content|>", "<|end|>"},
 };
+
+// Which marks stand around thoughts where a template speaks of this text.
+struct ThoughtRow {
+  std::string_view text;
+  std::string_view begin;
+  std::string_view end;
+};
+constexpr ThoughtRow kThoughts[] = {
+    {"<|open|>", "<|open|>think<|sep|>", "<|close|>think<|sep|>"},
+    {"</mm:think>", "<mm:think>", "</mm:think>"},
+    {"'</think{}>'.format", "<think:opensource>", "</think:opensource>"},
+    {"<|END_THINKING|>", "<|START_THINKING|>", "<|END_THINKING|>"},
+    {"<|begin|>assistant<|think|>", "<|think|>", "<|end|>"},
+    {"</think>", "<think>", "</think>"},
+    {"[/THINK]", "[THINK]", "[/THINK]"},
+    {"<channel|>", "<|channel>thought", "<channel|>"},
+};
+
+void FindThoughtMarks(std::string_view template_text, AnswerStyle& style) {
+  const auto* const found = std::ranges::find_if(kThoughts, [template_text](const ThoughtRow& row) {
+    return template_text.contains(row.text);
+  });
+  if (found == std::end(kThoughts)) return;
+  style.reasoning_begin = found->begin;
+  style.reasoning_end = found->end;
+}
 
 void FindContentMarks(std::string_view template_text, AnswerStyle& style) {
   for (const ContentRow& row : kContents) {
@@ -38,17 +69,9 @@ AnswerStyle FindStyle(std::string_view template_text) {
   style.calls = calls.value_or(PlainCallStyle());
   style.is_guess = !calls;
   if (style.calls.shape == CallShape::kChannels) return style;  // which hold its thoughts, too
-  if (template_text.contains("</think>")) {
-    style.reasoning_begin = "<think>";
-    style.reasoning_end = "</think>";
-  } else if (template_text.contains("[/THINK]")) {
-    style.reasoning_begin = "[THINK]";
-    style.reasoning_end = "[/THINK]";
-  } else if (template_text.contains("<channel|>")) {
-    style.reasoning_begin = "<|channel>thought";
-    style.reasoning_end = "<channel|>";
-  }
+  FindThoughtMarks(template_text, style);
   FindContentMarks(template_text, style);
+  if (style.calls.begin.starts_with("<|open|>")) style.turn_end = "<|close|>message<|sep|>";
   return style;
 }
 

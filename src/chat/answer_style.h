@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "chat/call_style.h"
 
 namespace moestro {
@@ -14,6 +15,13 @@ namespace moestro {
 struct ToolShape {
   std::string name;
   std::vector<std::string> text_parameters;  // their values are text, even where it looks like JSON
+  // Parameters that take values of these kinds, not of all. Where text is one of them, what is of
+  // no other is text.
+  struct Described {
+    std::string name;
+    std::vector<JsonKind> kinds;
+  };
+  std::vector<Described> other_parameters = {};
 };
 
 struct AnswerStyle {
@@ -23,6 +31,7 @@ struct AnswerStyle {
   std::string reasoning_end;
   std::string content_begin;  // "<answer>": some models write it before content; empty: none does
   std::string content_end;
+  std::string turn_end;              // a text that ends a turn beside the end tokens; empty: none
   bool begins_in_reasoning = false;  // the prompt ended with reasoning_begin
   bool begins_in_content = false;    // the prompt ended within the answer's text
   bool has_short_ids = false;        // of calls; call_ids.h

@@ -80,6 +80,17 @@ inline AnswerStyle KeyValues() { return StyleOf("<arg_key><arg_value>"); }
 inline AnswerStyle Fenced() { return StyleOf("<｜tool▁calls▁begin｜>"); }
 inline AnswerStyle JoinedKeyValues() { return StyleOf("</arg_key><arg_value>"); }
 inline AnswerStyle Invokes() { return StyleOf("<minimax:tool_call><invoke name=\""); }
+// Of Kimi K2 and K3, DeepSeek V3.2, MiniMax-M3, LFM2, Cohere's, Solar Open and Hy 3.
+inline AnswerStyle Numbered() { return StyleOf("<|tool_calls_section_begin|>"); }
+inline AnswerStyle Separated() { return StyleOf("<|open|><|close|>"); }
+inline AnswerStyle Dsml() { return StyleOf("'｜DSML｜' 'function_calls>'"); }
+inline AnswerStyle Nested() { return StyleOf("']<]minimax[>[' '<invoke name=\"'"); }
+inline AnswerStyle Python() { return StyleOf("List of tools: ["); }
+inline AnswerStyle Actions() { return StyleOf("<|START_ACTION|>[{\"tool_name\""); }
+inline AnswerStyle WithIds() { return StyleOf("<|tool_call:begin|><|tool_call:name|>"); }
+inline AnswerStyle Suffixed() { return StyleOf("':opensource' '<tool_calls{}>'.format"); }
+inline AnswerStyle Piped() { return StyleOf("<|tool_call|>"); }
+inline AnswerStyle LastJson() { return StyleOf("<|function_call|>"); }
 inline AnswerStyle MarkedStrings() {
   AnswerStyle style = StyleOf("<|tool_call>call:");
   style.reasoning_begin = "<|channel>thought";
@@ -124,6 +135,33 @@ inline std::vector<Example> TaggedExamples() {
       {"thoughts in the middle are content", Tagged(), "Say <think>x</think>.",
        "Say <think>x</think>."},
       {"a call in thoughts is none", Tagged(), "<think><tool_call></think>ok", "(<tool_call>)ok"},
+      {"a whole call in thoughts that end", Tagged(),
+       "<think>So <tool_call>{\"name\": \"add\"}</tool_call> it is.</think>ok",
+       "(So <tool_call>{\"name\": \"add\"}</tool_call> it is.)ok"},
+      {"a whole call in thoughts that never end", Tagged(),
+       "<think>\nI add. \n\n<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>",
+       "(I add. )add[{}]"},
+      {"calls in thoughts that never end", Thinking(Tagged()),
+       "A <tool_call> is it. So:\n<tool_call>{\"name\": "
+       "\"add\"}</tool_call>\n<tool_call>{\"name\": "
+       "\"look\"}</tool_call>",
+       "(A <tool_call> is it. So:)add[{}]look[{}]"},
+      {"words behind a call in thoughts that never end", Thinking(Tagged()),
+       "Hm.<tool_call>{\"name\": \"add\"}</tool_call> I see.", "(Hm.)add[{}] I see."},
+      {"a call of no tool in thoughts that never end", Thinking(Tagged()),
+       "Hm.<tool_call>{\"name\": \"peek\"}</tool_call>",
+       "(Hm.<tool_call>{\"name\": \"peek\"}</tool_call>)"},
+      {"half a call in thoughts that never end", Thinking(Tagged()),
+       "Hm.<tool_call>{\"name\": \"add", "(Hm.<tool_call>{\"name\": \"add)"},
+      {"a call without its opening mark", Tagged(),
+       "I add.\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>",
+       "I add.add[{\"a\": 1}]"},
+      {"the same of no tool", Tagged(), "{\"name\": \"peek\", \"arguments\": {}}\n</tool_call>",
+       "{\"name\": \"peek\", \"arguments\": {}}\n</tool_call>"},
+      {"an answer that looks like a call", Tagged(), "{\"name\": \"add\", \"arguments\": {}}",
+       "{\"name\": \"add\", \"arguments\": {}}"},
+      {"a call that is closed twice", Tagged(),
+       "<tool_call>{\"name\": \"add\"}</tool_call>\n</tool_call>\nDone.", "add[{}]Done."},
       {"a call", Tagged(),
        "Let me see.\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": [1, "
        "2.5e3]}}\n</tool_call>",
@@ -223,7 +261,7 @@ inline std::vector<Example> XmlExamples() {
        "</function></tool_call>",
        "add[{\"a\": true, \"b\": null}]"},
       {"a function without its outer mark", Parameters(),
-       "<function=look>\n</function>\n</tool_call>", "look[{}]</tool_call>"},
+       "<function=look>\n</function>\n</tool_call>", "look[{}]"},
       {"a function that is cut off", Parameters(),
        "<tool_call>\n<function=add>\n<parameter=a>\n5\n</param",
        "<tool_call>\n<function=add>\n<parameter=a>\n5\n</param"},
@@ -280,7 +318,7 @@ inline std::vector<Example> InvokeExamples() {
        "<minimax:tool_call>\n<invoke name=\"look\">\n<parameter name=\"place\">Ro",
        "<minimax:tool_call>\n<invoke name=\"look\">\n<parameter name=\"place\">Ro"},
       {"an invoke without its outer mark", Invokes(), "<invoke name=\"look\">\n</invoke>",
-       "<invoke name=\"look\">\n</invoke>"},
+       "look[{}]"},
   };
 }
 
@@ -341,6 +379,30 @@ inline std::vector<Example> ChannelExamples() {
        "<|channel|>commentary to=functions.look<|message|>{oops}<|end|>", "{oops}"},
       {"no channel at all", Channels(), "Just <|text|>.", "Just <|text|>."},
       {"a header without end", Channels(), "a<|channel|>ana", "a"},
+      {"a recipient that the arguments' type is joined to", Channels(),
+       "<|channel|>commentary to=functions.lookjson<|message|>{\"place\": \"Oslo\"}<|call|>",
+       "look[{\"place\": \"Oslo\"}]"},
+      {"the same at the beginning", Channels(),
+       " to=functions.add.code<|channel|>analysis<|message|>{}<|call|>", "add[{}]"},
+      {"a recipient without its kind", Channels(),
+       "<|channel|>commentary to=add json<|message|>{\"a\": 1}<|call|>", "add[{\"a\": 1}]"},
+      {"the same at the beginning, bare", Channels(),
+       " to=add<|channel|>commentary json<|message|>{}<|call|>", "add[{}]"},
+      {"a tool that nobody has", Channels(),
+       "<|channel|>commentary to=functions.addition<|message|>{}<|call|>", "addition[{}]"},
+      {"a recipient that is no function", Channels(),
+       "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>analysis "
+       "to=browser.search code<|message|>{\"query\": \"x\"}<|call|>",
+       "(Hm.){\"query\": \"x\"}"},
+      {"a call in the channel of thoughts", Channels(),
+       "<|channel|>analysis to=functions.look code<|message|>{\"place\": \"Oslo\"}<|call|>",
+       "look[{\"place\": \"Oslo\"}]"},
+      {"arguments within the header", Channels(),
+       "<|channel|>commentary to=functions.look json{\"place\": \"Oslo\"}<|call|>",
+       "look[{\"place\": \"Oslo\"}]"},
+      {"words within a header", Channels(), "<|channel|>final Yes, it is.", "Yes, it is."},
+      {"words within a header that ends", Channels(), "<|channel|>commentary to=x Yes.<|end|>",
+       "Yes."},
   };
 }
 
@@ -372,10 +434,151 @@ inline std::vector<Example> MarkedStringExamples() {
   };
 }
 
+inline std::vector<Example> SectionExamples() {
+  const std::string open = "<|tool_calls_section_begin|>";
+  const std::string close = "<|tool_calls_section_end|>";
+  const auto numbered = [](const std::string& name, const std::string& arguments) {
+    return "<|tool_call_begin|>" + name + "<|tool_call_argument_begin|>" + arguments +
+           "<|tool_call_end|>";
+  };
+  const std::string add = numbered("functions.add:0", "{\"a\": 1}");
+  const std::string solar = "<|tool_call:begin|>x1<|tool_call:name|>";
+  return {
+      {"numbered names", Numbered(),
+       "I add. " + open + add + numbered("functions.look:1", "{}") + close,
+       "I add.add[{\"a\": 1}]look[{}]"},
+      {"blanks between numbered names", Numbered(),
+       open + "\n" + numbered(" functions.add:0\n", " {\"a\": 1} ") + "\n" + close,
+       "add[{\"a\": 1}]"},
+      {"names without their number", Numbered(), open + numbered("add", "{}") + close, "add[{}]"},
+      {"a number without its beginning", Numbered(), open + numbered("look:12", "{}") + close,
+       "look[{}]"},
+      {"a section that is spelled otherwise", Numbered(),
+       "<|tool_call_section_begin|>" + add + "<|tool_call_section_end|>", "add[{\"a\": 1}]"},
+      {"a numbered call without its section", Numbered(), "So: " + add + close + "\nDone.",
+       "So:add[{\"a\": 1}]Done."},
+      {"a numbered call in thoughts that never end", Thinking(Numbered()), "Hm." + open + add,
+       "(Hm.)add[{\"a\": 1}]"},
+      {"words about a section", Numbered(), "Write " + open + " first.",
+       "Write " + open + " first."},
+      {"a numbered call of no tool without its section", Numbered(),
+       numbered("functions.f:0", "{}"), numbered("functions.f:0", "{}")},
+      {"ids and names", WithIds(),
+       "<|tool_calls|>" + solar + "add<|tool_call:args|>{\"a\": 1}<|tool_call:end|>" + solar +
+           "look<|tool_call:args|>{}<|tool_call:end|><|calls|>",
+       "add[{\"a\": 1}]look[{}]"},
+      {"actions", Actions(),
+       "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"add\", \"parameters\": "
+       "{\"a\": 1}},\n    {\"tool_call_id\": \"1\", \"tool_name\": \"look\", \"parameters\": "
+       "{}}\n]<|END_ACTION|>",
+       "add[{\"a\": 1}]look[{}]"},
+      {"an action without its mark", Actions(),
+       "[{\"tool_name\": \"add\", \"parameters\": {}}]<|END_ACTION|>", "add[{}]"},
+      {"a list behind a pipe", Piped(),
+       "<|tool_call|>[{\"name\": \"add\", \"arguments\": {\"a\": 1}}]", "add[{\"a\": 1}]"},
+      {"a call behind its mark that ends the answer", LastJson(),
+       "Yes.<|function_call|>{\"name\": \"add\", \"arguments\": {\"a\": 1}}",
+       "Yes.add[{\"a\": 1}]"},
+  };
+}
+
+inline std::vector<Example> TaggedValueExamples() {
+  const auto dsml = [](const std::string& name, const std::string& parameters) {
+    return "<｜DSML｜invoke name=\"" + name + "\">\n" + parameters + "</｜DSML｜invoke>\n";
+  };
+  const auto parameter = [](const std::string& key, const std::string& is_text,
+                            const std::string& value) {
+    return "<｜DSML｜parameter name=\"" + key + "\" string=\"" + is_text + "\">" + value +
+           "</｜DSML｜parameter>\n";
+  };
+  const std::string open = "<｜DSML｜function_calls>\n";
+  const std::string close = "</｜DSML｜function_calls>";
+  const auto argument = [](const std::string& key, const std::string& type,
+                           const std::string& value) {
+    return "<|open|>argument key=\"" + key + "\" type=\"" + type + "\"<|sep|>" + value +
+           "<|close|>argument<|sep|>";
+  };
+  const std::string call = "<|open|>call tool=\"add\" index=\"0\"<|sep|>";
+  const std::string ns = "]<]minimax[>[";
+  const auto tag = [ns](const std::string& key, const std::string& value) {
+    return ns + "<" + key + ">" + value + ns + "</" + key + ">";
+  };
+  const auto invoke = [ns](const std::string& name, const std::string& inner) {
+    return ns + "<invoke name=\"" + name + "\">" + inner + ns + "</invoke>\n";
+  };
+  const auto suffixed = [](const std::string& mark, const std::string& value) {
+    return "<" + mark + ":opensource>" + value + "</" + mark + ":opensource>\n";
+  };
+  return {
+      {"DSML", Dsml(),
+       "I add.\n\n" + open +
+           dsml("add", parameter("a", "false", "[1]") + parameter("b", "true", "5")) +
+           dsml("look", parameter("place", "true", "Rome")) + close,
+       "I add.add[{\"a\": [1], \"b\": \"5\"}]look[{\"place\": \"Rome\"}]"},
+      {"DSML of the other name", Dsml(),
+       "<｜DSML｜tool_calls>\n" + dsml("look", "") + "</｜DSML｜tool_calls>", "look[{}]"},
+      {"DSML without its mark", Dsml(), dsml("look", "") + close, "look[{}]"},
+      {"DSML that is cut off", Dsml(), open + "<｜DSML｜invoke name=\"add\">\n<｜DSML｜par",
+       open + "<｜DSML｜invoke name=\"add\">\n<｜DSML｜par"},
+      {"open and close marks", Separated(),
+       "<|open|>tools<|sep|>" + call + argument("a", "integer", "5") +
+           argument("c", "string", "5") + argument("note", "string", "6") +
+           "<|close|>call<|sep|><|close|>tools<|sep|>",
+       "add[{\"a\": 5, \"c\": \"5\", \"note\": \"6\"}]"},
+      {"nested tags", Nested(),
+       ns + "<tool_call>\n" +
+           invoke("add", tag("a", tag("item", "1") + tag("item", tag("k", "v"))) +
+                             tag("o", tag("x", "true") + tag("y", "z w")) + tag("note", "7")) +
+           invoke("look", "") + ns + "</tool_call>",
+       "add[{\"a\": [1, {\"k\": \"v\"}], \"o\": {\"x\": true, \"y\": \"z w\"}, \"note\": "
+       "\"7\"}]look[{}]"},
+      {"nested tags without their mark", Nested(), invoke("look", tag("place", "a < b")),
+       "look[{\"place\": \"a < b\"}]"},
+      {"nested tags that are crossed", Nested(),
+       ns + "<tool_call>" + ns + "<invoke name=\"add\">" + ns + "<a>" + ns + "<b>1" + ns + "</a>",
+       ns + "<tool_call>" + ns + "<invoke name=\"add\">" + ns + "<a>" + ns + "<b>1" + ns + "</a>"},
+      {"suffixed tags", Suffixed(),
+       "<tool_calls:opensource>\n<tool_call:opensource>add<tool_sep:opensource>\n" +
+           suffixed("arg_key", "a") + suffixed("arg_value", "5") +
+           "</tool_call:opensource>\n</tool_calls:opensource>",
+       "add[{\"a\": 5}]"},
+      {"keys and values without their mark", KeyValues(),
+       "Fine.\nadd\n<arg_key>a</arg_key>\n<arg_value>5</arg_value>\n</tool_call>",
+       "Fine.add[{\"a\": 5}]"},
+  };
+}
+
+inline std::vector<Example> PythonExamples() {
+  const std::string open = "<|tool_call_start|>[";
+  const std::string close = "]<|tool_call_end|>";
+  return {
+      {"Python", Python(),
+       open +
+           "add(a=-1.5, on=True, no=None, of=[1, 'b', (2,)], d={'k': \"v\", \"e\": {}}), "
+           "look(place='It\\'s \\u00e9')" +
+           close,
+       "add[{\"a\": -1.5, \"on\": true, \"no\": null, \"of\": [1, \"b\", [2]], \"d\": {\"k\": "
+       "\"v\", \"e\": {}}}]look[{\"place\": \"It's é\"}]"},
+      {"Python with blanks", Python(), open + " look( place = \"a\" , ) , add( ) " + close,
+       "look[{\"place\": \"a\"}]add[{}]"},
+      {"Python's long strings", Python(), open + "look(place=\"\"\"a \"b\"\nc\"\"\")" + close,
+       "look[{\"place\": \"a \\\"b\\\"\\nc\"}]"},
+      {"JSON where Python belongs", Python(),
+       open + "{\"name\": \"add\", \"arguments\": {\"a\": 1}}" + close, "add[{\"a\": 1}]"},
+      {"Python without its mark", Python(), "So.\n[look(place=\"a\")]<|tool_call_end|>",
+       "So.look[{\"place\": \"a\"}]"},
+      {"Python without keys", Python(), open + "look(\"a\")" + close, open + "look(\"a\")" + close},
+      {"a list of words", Python(), "See [looking(x)] and [look].", "See [looking(x)] and [look]."},
+      {"an escape that is none", Python(), open + "look(place='\\ud800')" + close,
+       open + "look(place='\\ud800')" + close},
+  };
+}
+
 inline std::vector<Example> Examples() {
   std::vector<Example> all;
-  for (auto& some : {TaggedExamples(), JsonExamples(), XmlExamples(), InvokeExamples(),
-                     MarkedExamples(), ChannelExamples(), MarkedStringExamples()}) {
+  for (auto& some : {SectionExamples(), TaggedValueExamples(), PythonExamples(), TaggedExamples(),
+                     JsonExamples(), XmlExamples(), InvokeExamples(), MarkedExamples(),
+                     ChannelExamples(), MarkedStringExamples()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;

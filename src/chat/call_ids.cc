@@ -80,6 +80,59 @@ class ShortIds {
   size_t n_calls_ = 0;
 };
 
+class NumberedIds {
+ public:
+  explicit NumberedIds(std::string_view begin) : begin_(begin) {}
+
+  void Number(ChatTurn& turn) {
+    for (ToolCall& call : turn.calls) {
+      const std::string sent = call.id;
+      if (!Says(call.name, sent) || taken_.contains(sent)) call.id = Free(call.name);
+      Take(call.id);
+      ++n_calls_;
+      if (sent.empty()) {
+        unanswered_.push_back(call.id);
+      } else {
+        now_[sent] = call.id;
+      }
+    }
+    if (turn.role != "tool") return;
+    if (const auto known = now_.find(turn.call_id); known != now_.end()) {
+      turn.call_id = known->second;
+    } else if (turn.call_id.empty() && !unanswered_.empty()) {
+      turn.call_id = unanswered_.front();
+      unanswered_.pop_front();
+    } else if (!turn.name.empty() && !Says(turn.name, turn.call_id)) {
+      turn.call_id = Format("{}{}:{}", begin_, turn.name, n_calls_);
+    }
+  }
+
+ private:
+  // The id is of the form, for this tool.
+  bool Says(std::string_view name, std::string_view id) const {
+    constexpr size_t kMostDigits = 9;
+    const std::string head = Format("{}{}:", begin_, name);
+    return id.starts_with(head) && id.size() > head.size() &&
+           id.size() <= head.size() + kMostDigits &&
+           id.find_first_not_of("0123456789", head.size()) == std::string_view::npos;
+  }
+  void Take(const std::string& id) {
+    taken_.insert(id);
+    largest_ = std::max<size_t>(largest_, std::stoul(id.substr(id.rfind(':') + 1)));
+  }
+  std::string Free(std::string_view name) const {
+    std::string id = Format("{}{}:{}", begin_, name, n_calls_);
+    return taken_.contains(id) ? Format("{}{}:{}", begin_, name, largest_ + 1) : id;
+  }
+
+  std::string_view begin_;
+  std::map<std::string, std::string> now_;  // of ids as they were sent
+  std::set<std::string> taken_;
+  std::deque<std::string> unanswered_;  // calls that came without an id
+  size_t n_calls_ = 0;
+  size_t largest_ = 0;  // number of all that are taken
+};
+
 }  // namespace
 
 std::string MakeCallId(uint64_t seed, uint32_t call, bool is_short) {
@@ -90,6 +143,11 @@ std::string MakeCallId(uint64_t seed, uint32_t call, bool is_short) {
 bool IsShortId(std::string_view id) {
   const auto is_known = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
   return id.size() == kShortId && std::ranges::all_of(id, is_known);
+}
+
+void NumberIds(std::vector<ChatTurn>& turns, std::string_view begin) {
+  NumberedIds ids(begin);
+  for (ChatTurn& turn : turns) ids.Number(turn);
 }
 
 void ShortenIds(std::vector<ChatTurn>& turns) {

@@ -23,4 +23,10 @@ bool IsShortId(std::string_view id);
 // one, and an answer without one belongs to the first call before it that has none.
 void ShortenIds(std::vector<ChatTurn>& turns);
 
+// Gives every call an id that says its tool, BEGIN NAME:NUMBER, for templates that show nothing
+// else of its name, and every tool's answer that of its call. Numbers count all calls; ids that are
+// of this form stay as they are. A turn more changes no id before it. Without an id an answer
+// belongs to the first call before it that has none.
+void NumberIds(std::vector<ChatTurn>& turns, std::string_view begin);
+
 }  // namespace moestro

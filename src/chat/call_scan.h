@@ -47,7 +47,8 @@ std::vector<std::string> ChannelCallBegins();
 // Whether a tool of this name can be called in every style.
 bool IsToolName(std::string_view name);
 
-// Where a call may begin anywhere in an answer.
-std::vector<std::string_view> OpeningMarks(const AnswerStyle& style);
+// Where a call may begin anywhere in an answer: at its mark or, of a known tool, at what follows
+// the mark.
+std::vector<std::string> OpeningMarks(const AnswerStyle& style);
 
 }  // namespace moestro

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace moestro {
 
@@ -18,6 +19,8 @@ enum class CallShape : uint8_t {
   kEnvelope,  // {"name": NAME, KEY: {...}}
   kObject,    // NAME {...}, with marks around
   kTags,      // NAME, each argument between tags, with marks around
+  kNested,    // the same, tags named as the keys are, what lies in a value in tags of its own
+  kPython,    // [NAME(KEY=VALUE, ...), ...]
   kChannels,  // <|channel|>commentary to=functions.NAME ...<|message|>{...}: channel_reader.cc
 };
 
@@ -25,24 +28,34 @@ enum class CallShape : uint8_t {
 struct CallStyle {
   CallShape shape = CallShape::kNone;
   std::string_view title = "none";  // for the log
-  // Around each call, or around all calls in a row. A call that `may_lack_begin` may begin with
-  // what follows the mark.
+  // Around each call, or around all calls in a row.
   std::string_view begin = {};
   std::string_view end = {};
+  // Read in their place, too.
+  std::string_view other_begin = {};
+  std::string_view other_end = {};
   bool is_around_all = false;
-  bool may_lack_begin = false;
+  bool may_lack_begin = false;       // and be held by a grammar nevertheless
   std::string_view list_begin = {};  // behind `begin` and before `end`, if that is around all
   std::string_view list_end = {};
+  std::string_view list_blank = {};       // GBNF of blanks inside the two
   std::string_view separator = {};        // between calls, which is needed
   std::string_view between = R"("\n"?)";  // GBNF of all that may stand between calls
   bool has_lines = false;                 // `begin` and `end` stand on lines of their own
-  std::string_view arguments_key = {};    // kEnvelope
-  // kObject, kTags: CALL_BEGIN NAME NAME_END arguments CALL_END. Without NAME_END a name ends where
-  // the first tag begins.
+  // kEnvelope: {"ID_KEY": "0", "NAME_KEY": NAME, "ARGUMENTS_KEY": {...}}; others are read, too.
+  std::string_view id_key = {};
+  std::string_view name_key = "name";
+  std::string_view arguments_key = {};
+  // kObject, kTags, kNested: CALL_BEGIN NAME NAME_END arguments CALL_END. Without NAME_END a name
+  // ends where the first tag begins.
   std::string_view call_begin = {};
   std::string_view name_end = {};
   std::string_view call_end = {};
   std::string_view before_end = {};  // kObject: NAME BEFORE_END anything NAME_END is read, too
+  std::string_view id_end = {};      // kObject: CALL_BEGIN ID ID_END NAME is written
+  // kObject: CALL_BEGIN NUMBERED_BEGIN NAME:NUMBER NAME_END is written. What a template reads as a
+  // call's id is this, so that it must not be another (call_ids.h).
+  std::string_view numbered_begin = {};
   // kObject: strings of the arguments stand between these marks, and keys have no quotes
   // (marked_object.h). Without NAME_END a name ends where the arguments begin.
   std::string_view string_mark = {};
@@ -52,11 +65,19 @@ struct CallStyle {
   std::string_view fence_begin = {};
   std::string_view fence_end = {};
   bool is_fenced = false;
-  // kTags: KEY_BEGIN KEY KEY_END VALUE_BEGIN VALUE VALUE_END.
+  // kTags: KEY_BEGIN KEY KEY_END VALUE_BEGIN VALUE VALUE_END. kNested: KEY_BEGIN KEY KEY_END VALUE
+  // VALUE_END KEY KEY_END.
   std::string_view key_begin = {};
   std::string_view key_end = {};
   std::string_view value_begin = {};
   std::string_view value_end = {};
+  // kTags, with TAG_END: behind NAME_END and KEY_END a tag has attributes up to it. Those of a
+  // value say whether it is text or JSON. `name_attribute` and `json_attribute` are GBNF.
+  std::string_view tag_end = {};
+  std::string_view name_attribute = {};
+  std::string_view text_attribute = {};
+  std::string_view json_attribute = {};
+  std::string_view plain_json_attribute = {};  // one of json_attribute, as text
   // kTags: blanks that are written behind NAME_END, KEY_END and VALUE_END, and before VALUE_END.
   std::string_view behind_name = "\n";
   std::string_view behind_key = "\n";
@@ -72,15 +93,17 @@ struct AroundArguments {
   std::string before;
   std::string behind;
 };
-// REQUIRES: the shape is one of the three that are written in place.
+// REQUIRES: the shape is neither kNone nor kChannels.
 AroundArguments TextAround(const CallStyle& style, std::string_view name);
 
 // The style that the text of a chat template speaks of. nullopt: of none that is known.
 std::optional<CallStyle> FindCallStyle(std::string_view template_text);
 // Tagged JSON: what a model is told to write that knows no calls.
 CallStyle PlainCallStyle();
-// Some style's mark inside of calls.
-bool IsMarkInCalls(std::string_view text);
+// Of a text of two characters or more: it belongs to a mark of the calls.
+bool IsOfMark(const CallStyle& style, std::string_view text);
+// The titles of all styles, each once, for documents and their tests.
+std::vector<std::string_view> CallStyleTitles();
 
 // Marks of channels.
 inline constexpr std::string_view kChannelMark = "<|channel|>";

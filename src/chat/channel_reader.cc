@@ -13,6 +13,9 @@ namespace {
 
 // Longer headers are a text that was not meant as one.
 constexpr size_t kMaxHeaderBytes = 256;
+// A recipient, and how tools of the client's are named among others.
+constexpr std::string_view kTo = "to=";
+constexpr std::string_view kFunctions = "functions.";
 
 class ChannelReader : public AnswerReader {
  public:
@@ -53,8 +56,14 @@ class ChannelReader : public AnswerReader {
   // known yet.
   std::optional<bool> BeginsWithRecipient() {
     const std::string_view rest = std::string_view(held_).substr(CountBlanks(held_));
+    bool may_begin = kRecipient.starts_with(rest);
     if (rest.starts_with(kRecipient)) return true;
-    if (!kRecipient.starts_with(rest)) return false;
+    for (const ToolShape& tool : style_.tools) {
+      const std::string begin = std::string(kTo) + tool.name;
+      if (rest.starts_with(begin)) return true;
+      may_begin = may_begin || std::string_view(begin).starts_with(rest);
+    }
+    if (!may_begin) return false;
     if (!has_ended()) return std::nullopt;
     if (is_cut()) held_.clear();
     return false;
@@ -95,27 +104,84 @@ class ChannelReader : public AnswerReader {
   bool ReadHeader(DeltaSink& sink) {
     // Where the mark would be seen at the latest.
     constexpr size_t kMost = kMaxHeaderBytes + kMessageMark.size();
-    const size_t end = std::string_view(held_).substr(0, kMost).find(kMessageMark);
+    const std::string_view head = std::string_view(held_).substr(0, kMost);
+    size_t end = head.find(kMessageMark);
+    size_t length = kMessageMark.size();
+    for (const std::string_view mark : {kEndMark, kCallMark, kReturnMark}) {
+      const size_t at = head.find(mark);
+      if (at >= end) continue;
+      end = at;
+      length = 0;
+    }
     if (end == std::string::npos && held_.size() >= kMost) return GiveUp(sink);
     if (end == std::string::npos) {
-      if (has_ended()) held_.clear();
-      return false;
+      if (!has_ended()) return false;
+      if (is_cut()) held_.clear();
+      end = held_.size();
+      length = 0;
     }
     const std::string header = held_.substr(0, end);
-    held_.erase(0, end + kMessageMark.size());
-    const size_t to = header.find(kRecipient);
-    if (to == std::string::npos) {
-      mode_ = header.contains("analysis") ? Mode::kReasoning : Mode::kContent;
-      return true;
-    }
-    const std::string_view rest = std::string_view(header).substr(to + kRecipient.size());
-    name_ = rest.substr(0, rest.find_first_of(" <"));
-    mode_ = name_.empty() || style_.tools.empty() ? Mode::kContent : Mode::kCall;
-    is_held_ = std::ranges::any_of(ChannelCallBegins(), [&header](const std::string& begin) {
-      return header.contains(begin);
-    });
-    progress_ = {};
+    held_.erase(0, end + length);
+    if (!header.empty()) BeginMessage(header, length > 0);
     return true;
+  }
+
+  // Without the mark that should end a header its last words are the message.
+  void BeginMessage(std::string_view header, bool has_mark) {
+    const bool is_thought = header.contains("analysis");
+    const size_t to = header.rfind(kTo);
+    const bool has_recipient = to != std::string_view::npos;
+    if (!has_mark) {
+      const size_t object = header.find('{', has_recipient ? to : 0);
+      const std::string_view last =
+          object == std::string_view::npos ? WordsBehindNames(header) : header.substr(object);
+      held_.insert(0, last);
+      header.remove_suffix(last.size());
+    }
+    // What is said to somebody unknown is shown, in whatever channel.
+    mode_ = is_thought && !has_recipient ? Mode::kReasoning : Mode::kContent;
+    if (!has_recipient || style_.tools.empty()) return;
+    std::string_view recipient = header.substr(to + kTo.size());
+    recipient = recipient.substr(0, recipient.find_first_of(" \t\r\n<"));
+    is_held_ = std::ranges::any_of(
+        ChannelCallBegins(), [header](const std::string& begin) { return header.contains(begin); });
+    name_ = ToolOf(recipient);
+    progress_ = {};
+    if (!name_.empty()) mode_ = Mode::kCall;
+  }
+
+  // Behind the channel and a recipient.
+  static std::string_view WordsBehindNames(std::string_view header) {
+    const size_t channel = header.rfind(kChannelMark);
+    if (channel == std::string_view::npos) return {};
+    std::string_view words = header.substr(channel + kChannelMark.size());
+    const auto skip_word = [&words] {
+      words.remove_prefix(std::min(words.find(' '), words.size()));
+      words.remove_prefix(CountBlanks(words));
+    };
+    skip_word();
+    if (words.starts_with(kTo)) skip_word();
+    return words;
+  }
+
+  // Models leave the blank out between a tool's name and the type of its arguments.
+  std::string ToolOf(std::string_view recipient) {
+    const bool is_function = recipient.starts_with(kFunctions);
+    if (is_function) recipient.remove_prefix(kFunctions.size());
+    std::string_view best;
+    for (const ToolShape& tool : style_.tools) {
+      if (recipient == tool.name) return tool.name;
+      if (!recipient.starts_with(tool.name) || tool.name.size() <= best.size()) continue;
+      std::string_view behind = recipient.substr(tool.name.size());
+      behind.remove_prefix(std::min(behind.find_first_not_of(".:,-_"), behind.size()));
+      constexpr std::string_view kTypes[] = {"", "json", "code", "commentary", "analysis"};
+      if (std::ranges::contains(kTypes, behind)) best = tool.name;
+    }
+    if (!best.empty()) {
+      is_held_ = false;
+      return std::string(best);
+    }
+    return is_function && IsToolName(recipient) ? std::string(recipient) : "";
   }
 
   bool ReadCall(DeltaSink& sink) {

@@ -68,7 +68,7 @@ struct ChatFormat::Impl {
     const bool begins_thoughts = text.size() > 1 && style.reasoning_begin.starts_with(text);
     return begins_thoughts || text == style.reasoning_end || text == style.content_begin ||
            text == style.content_end || text == style.calls.begin || text == style.calls.end ||
-           IsMarkInCalls(text);
+           IsOfMark(style.calls, text);
   }
 
   // What an assistant said may have its marks: clients send them back, and templates look for them.
@@ -101,6 +101,7 @@ struct ChatFormat::Impl {
     }
     chat_template = std::move(parsed);
     stops = StopsOf(text);
+    if (!style.turn_end.empty()) stops.push_back(style.turn_end);
     description = Format("the model's template; calls of tools as {}{}", style.calls.title,
                          traits.knows_tools ? "" : ", described in the system message");
     // Told by its template, the model writes calls as its template has them.
@@ -166,7 +167,7 @@ struct ChatFormat::Impl {
     for (const Tool& tool : input.tools) {
       TRY_STATUS(limit.Spend(tool.name.size() + tool.parameters.size()));
       if (!allowed.empty() && !allowed.contains(tool.name)) continue;
-      answer.tools.push_back({.name = tool.name, .text_parameters = TextParameters(tool)});
+      answer.tools.push_back(ShapeOfTool(tool, limit));
     }
     return answer;
   }

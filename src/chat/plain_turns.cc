@@ -11,6 +11,7 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "chat/call_ids.h"
+#include "chat/call_text.h"
 
 namespace moestro {
 namespace {
@@ -35,12 +36,11 @@ std::string DescribeTools(const std::vector<Tool>& tools, const AnswerStyle& sty
   return text + CallExample(HasExample(style.calls) ? style.calls : PlainCallStyle());
 }
 
-void SpellCalls(ChatTurn& turn) {
-  for (const ToolCall& call : std::exchange(turn.calls, {})) {
-    if (!turn.content.empty()) turn.content += "\n";
-    turn.content += Format("<tool_call>\n{{\"name\": {}, \"arguments\": {}}}\n</tool_call>",
-                           Json(call.name).Dump(), call.arguments.empty() ? "{}" : call.arguments);
-  }
+void SpellCalls(ChatTurn& turn, const AnswerStyle& style) {
+  const std::vector<ToolCall> calls = std::exchange(turn.calls, {});
+  if (calls.empty()) return;
+  if (!turn.content.empty()) turn.content += "\n";
+  turn.content += CallsText(style.calls, calls);
 }
 
 void SpellReasoning(ChatTurn& turn, const AnswerStyle& style) {
@@ -211,7 +211,7 @@ std::vector<ChatTurn> PlainTurns(const ChatInput& input, const TemplateTraits& t
   for (ChatTurn turn : splits ? apart : input.turns) {
     const bool is_result = turn.role == "tool" && !traits.knows_results;
     if (turn.role == "developer" && !traits.knows_developer) turn.role = "system";
-    if (!traits.knows_calls) SpellCalls(turn);
+    if (!traits.knows_calls) SpellCalls(turn, style);
     const bool says_calls_alone = traits.forms.has_null_content && !turn.calls.empty();
     if (!traits.knows_reasoning && !says_calls_alone) SpellReasoning(turn, style);
     if (says_calls_alone && !turn.content.empty()) {
@@ -232,6 +232,7 @@ std::vector<ChatTurn> PlainTurns(const ChatInput& input, const TemplateTraits& t
   if (!input.tools.empty() && !traits.knows_tools) DescribeIn(turns, input.tools, style);
   FitRows(turns, traits);
   if (traits.wants_short_ids) ShortenIds(turns);
+  if (!style.calls.numbered_begin.empty()) NumberIds(turns, style.calls.numbered_begin);
   return turns;
 }
 

@@ -14,6 +14,7 @@ class TaggedReader : public AnswerReader {
  public:
   explicit TaggedReader(const AnswerStyle& style)
       : style_(style),
+        opening_marks_(OpeningMarks(style_)),
         mode_(style.begins_in_reasoning ? Mode::kReasoning : Mode::kContent),
         is_start_(!style.begins_in_content),
         may_be_marked_(!style.begins_in_content),
@@ -61,19 +62,99 @@ class TaggedReader : public AnswerReader {
       }
     }
     const size_t found = held_.find(style_.reasoning_end);
-    const bool is_over = found != std::string::npos;
-    const size_t cut = is_over ? found : CertainBytes({style_.reasoning_end});
-    size_t end = cut;
-    const bool keeps_newlines = has_ended() && !is_over;
+    if (found != std::string::npos) {
+      Think(found, /*keeps_newlines=*/false, sink);
+      held_.erase(0, held_.find(style_.reasoning_end) + style_.reasoning_end.size());
+      EndThoughts();
+      return true;
+    }
+    return ReadOpenThoughts(sink);
+  }
+
+  // Passes on what is certain of the text before `end`; newlines at its end may be none.
+  void Think(size_t end, bool keeps_newlines, DeltaSink& sink) {
     while (!keeps_newlines && end > 0 && held_[end - 1] == '\n') --end;
     sink.Reasoning(std::string_view(held_).substr(0, end));
-    held_.erase(0, is_over ? cut + style_.reasoning_end.size() : end);
-    if (!is_over) return false;
+    held_.erase(0, end);
+  }
+
+  void EndThoughts() {
     mode_ = Mode::kContent;
     drops_newlines_ = true;
     may_be_bare_ = true;
     may_be_marked_ = true;
-    return true;
+    said_call_at_ = std::string::npos;
+    not_call_at_ = 0;
+  }
+
+  // Thoughts whose end is not there. A call in them is one if they never end, so that it is held
+  // back until that is known.
+  bool ReadOpenThoughts(DeltaSink& sink) {
+    if (said_call_at_ == std::string::npos) {
+      const CallInThoughts call = FindCall();
+      if (call.state == Scan::kWhole) said_call_at_ = call.at;
+      if (call.state == Scan::kOpen) return WaitForCall(call.at, sink);
+    }
+    if (said_call_at_ != std::string::npos) {
+      const size_t before = held_.size();
+      Think(said_call_at_, /*keeps_newlines=*/false, sink);
+      said_call_at_ -= before - held_.size();
+      if (!has_ended()) return false;
+      held_.erase(0, CountBlanks(held_));  // blanks before a call are no text
+      if (is_cut() && !EndsWithCall()) return DropHeld();
+      EndThoughts();
+      is_free_ = true;
+      return true;
+    }
+    std::vector<std::string_view> marks(opening_marks_.begin(), opening_marks_.end());
+    marks.emplace_back(style_.reasoning_end);
+    const size_t end = CertainBytes(marks);
+    const size_t before = held_.size();
+    Think(end, has_ended(), sink);
+    not_call_at_ -= std::min(not_call_at_, before - held_.size());
+    return false;
+  }
+
+  // More text decides whether the call that may begin here is one.
+  bool WaitForCall(size_t at, DeltaSink& sink) {
+    const size_t before = held_.size();
+    const bool is_text = has_ended() && !is_cut();
+    Think(is_text ? held_.size() : at, is_text, sink);
+    not_call_at_ -= std::min(not_call_at_, before - held_.size());
+    if (is_cut()) held_.clear();
+    return false;
+  }
+
+  struct CallInThoughts {
+    Scan state = Scan::kBroken;  // kBroken: none
+    size_t at = 0;
+  };
+  // The first call of a known tool from not_call_at_ on.
+  CallInThoughts FindCall() {
+    if (style_.tools.empty() || style_.calls.is_bare()) return {};
+    while (true) {
+      size_t at = std::string::npos;
+      for (const std::string& mark : opening_marks_) {
+        at = std::min(at, held_.find(mark, not_call_at_));
+      }
+      if (at == std::string::npos) return {};
+      const CallScan scan = ScanCalls(style_, std::string_view(held_).substr(at));
+      const bool is_known =
+          scan.whole_end > 0 &&
+          std::ranges::contains(style_.tools, scan.calls.front().name, &ToolShape::name);
+      if (is_known) return {.state = Scan::kWhole, .at = at};
+      if (scan.state == Scan::kOpen && scan.whole_end == 0) return {.state = Scan::kOpen, .at = at};
+      not_call_at_ = at + 1;
+    }
+  }
+
+  // Of a call that an answer was cut off behind: words that follow it may be thoughts that would
+  // have ended.
+  bool EndsWithCall() const {
+    const size_t end = ScanCalls(style_, held_).whole_end;
+    const std::string_view behind = std::string_view(held_).substr(end);
+    const std::string_view rest = behind.substr(CountBlanks(behind));
+    return rest.empty() || style_.calls.end.starts_with(rest) || rest == style_.calls.end;
   }
 
   bool DropHeld() {
@@ -134,10 +215,14 @@ class TaggedReader : public AnswerReader {
   bool ReadContent(DeltaSink& sink) {
     DropNewlines();
     if (held_.empty()) return false;
+    if (is_behind_call_) {
+      if (DropClosingMark()) return true;
+      if (is_behind_call_) return false;
+    }
     const int first = ReadFirst();
     is_start_ = is_start_ && first < 0;
     if (first != 0 || held_.empty()) return first > 0;
-    std::vector<std::string_view> marks = OpeningMarks(style_);
+    std::vector<std::string_view> marks(opening_marks_.begin(), opening_marks_.end());
     if (is_marked_) marks.emplace_back(style_.content_end);
     size_t found = std::string::npos;
     for (const std::string_view mark : marks) found = std::min(found, held_.find(mark));
@@ -163,12 +248,13 @@ class TaggedReader : public AnswerReader {
 
   bool ReadCall(DeltaSink& sink) {
     const CallScan scan = ScanCalls(style_, held_);
-    progress_.Show(scan, style_.calls_are_certain && scan.is_held, sink);
+    progress_.Show(scan, style_.calls_are_certain && scan.is_held && !is_free_, sink);
     if (scan.state == Scan::kOpen && !has_ended()) return false;
     mode_ = Mode::kContent;
     may_be_bare_ = scan.whole_end > 0;
     may_be_marked_ = scan.whole_end > 0 && !is_marked_;
     drops_newlines_ = scan.whole_end > 0;
+    is_behind_call_ = scan.whole_end > 0;
     if (scan.state == Scan::kWhole) {
       held_.erase(0, scan.end);
     } else if (scan.state == Scan::kOpen && drops_calls()) {
@@ -192,6 +278,27 @@ class TaggedReader : public AnswerReader {
     held_.erase(0, end);
   }
 
+  // Models close calls whose opening mark they have left out, or close them twice. True: a mark was
+  // dropped. While more text decides, is_behind_call_ stays.
+  bool DropClosingMark() {
+    const size_t first = CountBlanks(held_);
+    const std::string_view rest = std::string_view(held_).substr(first);
+    const CallStyle& calls = style_.calls;
+    bool may_come = rest.empty();
+    for (const std::string_view mark : {calls.end, calls.other_end, calls.call_end}) {
+      if (mark.size() < 2) continue;
+      if (rest.starts_with(mark)) {
+        held_.erase(0, first + mark.size());
+        drops_newlines_ = true;
+        return true;
+      }
+      may_come = may_come || mark.starts_with(rest);
+    }
+    if (may_come && has_ended() && !rest.empty()) held_.clear();
+    is_behind_call_ = may_come && !has_ended();
+    return false;
+  }
+
   // A model may end its answer where the closing mark should come.
   void DropOpenEnd() {
     const size_t first = CountBlanks(held_);
@@ -200,6 +307,7 @@ class TaggedReader : public AnswerReader {
   }
 
   AnswerStyle style_;
+  std::vector<std::string> opening_marks_;
   std::string blanks_;  // before the call that is being read
   CallProgress progress_;
   Mode mode_;
@@ -208,6 +316,10 @@ class TaggedReader : public AnswerReader {
   bool is_marked_ = false;  // content's closing mark has not come
   bool may_be_bare_;        // a bare call may begin here
   bool drops_newlines_;     // until something else comes
+  bool is_behind_call_ = false;
+  bool is_free_ = false;    // no grammar holds the calls that come
+  size_t not_call_at_ = 0;  // before it no call begins in the thoughts that are held
+  size_t said_call_at_ = std::string::npos;  // where one does
 };
 
 }  // namespace

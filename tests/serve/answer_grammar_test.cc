@@ -405,7 +405,8 @@ TEST_F(AnswerGrammarTest, WhatIsHeldWithMarkedStringsIsRead) {
   for (const auto& [text, arguments] :
        {std::pair{"{a b:<|\"|>x<|\"|>,n:1.5e3,of:[<|\"|>y<|\"|>,{z:null}]}",
                   R"({"a b": "x", "n": 1.5e3, "of": ["y", {"z": null}]})"},
-        {"{n:-2}", R"({"n": -2})"}}) {
+        {"{n:-2}", R"({"n": -2})"},
+        {"{of:[],n:1}", R"({"of": [], "n": 1})"}}) {
     const std::string call = "<|tool_call>call:look" + std::string(text) + "<tool_call|>";
     EXPECT_TRUE(Allows(chat, call)) << call;
     const auto calls = Calls(chat, call);
@@ -413,7 +414,7 @@ TEST_F(AnswerGrammarTest, WhatIsHeldWithMarkedStringsIsRead) {
     EXPECT_EQ(calls[0].second, arguments);
   }
   for (const char* text : {"{}", "{n:<|\"|>1<|\"|>}", "{n:1,a:b:<|\"|>c<|\"|>}", "{n:1,n:1}",
-                           "{a b:<|\"|>p<|\"|>,n:1}", "{of:[],n:1}"}) {
+                           "{a b:<|\"|>p<|\"|>,n:1}", "{of:[],n:1,of:[]}"}) {
     EXPECT_FALSE(Allows(chat, "<|tool_call>call:look" + std::string(text) + "<tool_call|>"))
         << text;
   }
@@ -437,74 +438,6 @@ TEST_F(AnswerGrammarTest, ContradictionsAreRefused) {
   expect_refused({});
   input.tool_use = ToolUse::kAuto;
   expect_refused({.kind = OutputForm::Kind::kJsonSchema, .definition = "false"});
-}
-
-// Styles that no model has: values alone, no code.
-class MadeUpStyleTest : public AnswerGrammarTest {
- protected:
-  static RenderedChat Demanded(const CallStyle& calls) {
-    RenderedChat chat;
-    chat.style.calls = calls;
-    chat.style.tools = {{.name = "look", .text_parameters = {"place"}},
-                        {.name = "stop", .text_parameters = {}}};
-    ChatInput input = Ask();
-    input.tool_use = ToolUse::kRequired;
-    const auto grammar = MakeAnswerGrammar(chat.style, input, {}, /*may_think=*/false, {});
-    EXPECT_TRUE(grammar) << grammar.error().message;
-    if (grammar) chat.grammar = grammar->text;
-    return chat;
-  }
-  static void ExpectWritesAndReads(const CallStyle& calls, std::string_view text) {
-    const RenderedChat chat = Demanded(calls);
-    EXPECT_TRUE(Allows(chat, text)) << chat.grammar;
-    EXPECT_FALSE(Allows(chat, text.substr(1)));
-    using Call = std::pair<std::string, std::string>;
-    EXPECT_EQ(Calls(chat, text),
-              (std::vector<Call>{{"look", R"({"place": "Rome", "days": 2})"}, {"stop", "{}"}}));
-  }
-};
-
-TEST_F(MadeUpStyleTest, ANameAndAnObjectBetweenMarks) {
-  ExpectWritesAndReads({.shape = CallShape::kObject,
-                        .begin = "<<",
-                        .end = ">>",
-                        .call_begin = "call ",
-                        .name_end = " with "},
-                       "<<call look with {\"place\": \"Rome\", \"days\": 2}>>\n"
-                       "<<call stop with {}>>");
-}
-
-TEST_F(MadeUpStyleTest, TagsWithinTags) {
-  ExpectWritesAndReads(
-      {.shape = CallShape::kTags,
-       .begin = "<calls>",
-       .end = "</calls>",
-       .is_around_all = true,
-       .call_begin = "<invoke name=\"",
-       .name_end = "\">",
-       .call_end = "</invoke>",
-       .key_begin = "<argument name=\"",
-       .key_end = "\">",
-       .value_end = "</argument>",
-       .before_value_end = "\n"},
-      "<calls><invoke name=\"look\">\n<argument name=\"place\">\nRome\n</argument>\n"
-      "<argument name=\"days\">\n2\n</argument>\n</invoke>\n"
-      "<invoke name=\"stop\">\n</invoke></calls>");
-}
-
-TEST_F(MadeUpStyleTest, AnEnvelopeInAnotherList) {
-  ExpectWritesAndReads(
-      {.shape = CallShape::kEnvelope,
-       .begin = "CALLS:",
-       .end = "END",
-       .is_around_all = true,
-       .list_begin = "(",
-       .list_end = ")",
-       .separator = ";",
-       .between = R"(";" " "?)",
-       .arguments_key = "arguments"},
-      "CALLS: ({\"name\": \"look\", \"arguments\": {\"place\": \"Rome\", \"days\": 2}}; "
-      "{\"name\": \"stop\", \"arguments\": {}})END");
 }
 
 }  // namespace

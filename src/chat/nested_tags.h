@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+// Reads values whose parts are tags named as keys are (call_style.h, kNested), while they are still
+// being written.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "chat/call_style.h"
+#include "chat/json_scan.h"
+
+namespace moestro {
+
+// What a tag holds that has no tags in it, as JSON. `path`: the tag's keys from the call's
+// parameter on, one a line.
+using NestedText = std::function<std::string(std::string_view path, std::string_view text)>;
+
+struct NestedScan {
+  Scan state = Scan::kOpen;
+  size_t length = 0;  // up to and with CALL_END if it is whole, else of what has been read
+  // As a JSON object, as far as whole parameters go; more text never changes what is there.
+  std::string json;
+};
+
+// `text` begins behind NAME_END. Tags called "item" alone are an array. Deeper nesting than
+// Json::kMaxDepth is broken. Does not recurse.
+NestedScan ScanNested(const CallStyle& style, std::string_view text, const NestedText& text_of);
+
+}  // namespace moestro
