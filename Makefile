@@ -85,9 +85,10 @@ test-numa: setup-numa build ## threads and pages on several memory nodes, in a v
 	@scripts/numa_vm.sh build/moestro
 
 .PHONY: check
-check: ## all there is: lint-all, tests, CPU plug-ins, both sanitizers, fuzzing
+check: ## all there is: lint-all, tests, more agreement, CPU plug-ins, both sanitizers, fuzzing
 	@$(MAKE) --no-print-directory lint-all
 	@$(MAKE) --no-print-directory test
+	@MOESTRO_AGREEMENT_CASES=1000 ctest --preset $(PRESET) -R RandomAgreement
 	@$(MAKE) --no-print-directory test-variants
 	@$(MAKE) --no-print-directory check-asan
 	@$(MAKE) --no-print-directory check-tsan

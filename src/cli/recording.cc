@@ -43,7 +43,8 @@ Status Recording::Begin(Engine& engine, std::optional<Recording>& recording) {
            .expert_bytes = memory.n_experts > 0 ? memory.all_experts / memory.n_experts : 0,
            .pools = engine.facts().pools,
            .depth = engine.facts().max_look_ahead,
-           .has_weights = true}));
+           .has_weights = true,
+           .has_prompt_steps = true}));
   recording.emplace(Recording(engine, std::move(trace)));
   return {};
 }

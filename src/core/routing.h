@@ -20,9 +20,9 @@ struct CandidateSpans {
 };
 
 // The best experts of each row by the router's own order, the chosen K first: who else could run.
-// Scores are what the order goes by (logits, or probabilities with the family's bias), raw values
-// what weights are made of (WeighChosen), ranges the largest score of all experts less the
-// smallest.
+// Scores are what the order goes by (logits, or probabilities with the family's bias; minus
+// infinity for experts that the router's groups exclude), raw values what weights are made of
+// (WeighChosen), ranges the largest score of all experts less the smallest of those not excluded.
 struct RoutingCandidates {
   uint32_t per_row = 0;           // 0: not asked for
   std::vector<ExpertId> experts;  // [n_tokens][per_row]

@@ -60,9 +60,10 @@ Status RouteRecorder::Record(std::span<const Token> tokens, size_t prefill) {
   }
   prefill = std::min(prefill, tokens.size());
   for (size_t at = 0; at < tokens.size();) {
+    const RowKind kind = at < prefill ? RowKind::kPrompt : RowKind::kDecode;
     const size_t n = at < prefill ? prefill - at : 1;
-    if (info_.little > 0 && n == 1) TRY_STATUS(EvaluateLittle(tokens[at]));
-    TRY_STATUS(Append(engine_, sequence_, tokens.subspan(at, n)));
+    if (info_.little > 0 && kind == RowKind::kDecode) TRY_STATUS(EvaluateLittle(tokens[at]));
+    TRY_STATUS(engine_.Step(RowsOf(sequence_, tokens.subspan(at, n), kind), {}));
     TRY_STATUS(status_);
     at += n;
   }
@@ -156,6 +157,7 @@ Status RouteRecorder::PassOn() {
     const Rows rows = RowsOfToken(t);
     TraceToken token{.phase = phase,
                      .starts_sequence = std::exchange(starts_sequence_, false),
+                     .joins_step = t > 0,
                      .is_source = layers_.end <= info_.shape().n_encoder,
                      .experts = rows.experts,
                      .weights = rows.weights,

@@ -137,6 +137,7 @@ Status Forward::RunExperts(LayerId l, const StepInput& step, LeaseStream& read_a
       PlanReadAhead(layer, parts_.spec.expert_layers_before(step.layers.end), router.n_expert,
                     router.n_used, step.prompt_rows);
   read_ahead = {parts_.residency, next, Urgency::kSpeculative};  // lets go of this layer's
+  leases_.Advance();                                             // into what that has left
   parts_.protocol.Prefetch();  // for later layers, behind this layer's own
   TRY_STATUS(experts_.Run(l, plan_, leases_, read_ahead));
   if (watchers.plan) watchers.plan(plan_);

@@ -209,38 +209,37 @@ double Player::Count(const ExpertCounts& before, const ExpertCounts& now) {
   return static_cast<double>(did.absent() + did.used_prefetches);
 }
 
+// As Forward::RunExperts() and LayerRun do.
 void Player::RunLayer(const Pass& pass, uint32_t layer, StepCost& cost) {
   ComputeDense(pass, layer, cost);
   LayerPlan plan = Plan(pass, layer);
   if (devices_) devices_->Assign(plan);
-  std::vector<Asked> held = AskFor(pass, plan);
+  Layer at{.plan = plan};
+  Ask(pass, at);
   FinishReadAhead();
+  Ask(pass, at);
   if (options_.fetches) protocol_->Prefetch();
-  std::vector<ExpertKey> next;  // the next layer's
-  size_t asked_ahead = 0;
-  if (!pass.decodes && info_.reads_prompts_ahead) {
-    next = PlanReadAhead(plan.layer, pass.layers.end, info_.shape().n_expert, info_.shape().n_used,
-                         pass.tokens.size());
-  }
-  AskAhead(pass, next, asked_ahead);
+  at.next = NextLayers(pass, plan.layer);
   const double before = machine_.now();
-  machine_.Pump();
-  const auto missing = static_cast<uint64_t>(std::ranges::count_if(
-      held, [this](const Asked& one) { return !memory_.has_all(one.reads); }));
-  cost.demand_reads += missing;
-  const double landed = ComputeExperts(pass, held);
-  if (missing > 0) {
+  AskAhead(pass, at);
+  const double landed = ComputeExperts(pass, at);
+  cost.demand_reads += at.missing;
+  if (at.missing > 0) {
     cost.demand_seconds += landed - before;
     machine_.Compute(options_.costs.layer_wait, Machine::Reads::kMove);
   }
-  if (counts_) AddPenalty(held);
-  for (const Asked& one : held) {
-    if (!one.is_let_go) memory_.Finish(one);
-  }
-  AskAhead(pass, next, asked_ahead);
+  if (counts_) AddPenalty(at.held);
   if (devices_) devices_->Done(plan);
   machine_.Pump();
   if (devices_ && options_.plan_observer) options_.plan_observer(plan);
+}
+
+// What a prompt's rows let read ahead.
+std::vector<ExpertKey> Player::NextLayers(const Pass& pass, ExpertLayerId layer) const {
+  if (!info_.reads_prompts_ahead) return {};
+  const auto is_prompt = [this](size_t t) { return trace_.phase(t) == Phase::kPrefill; };
+  return PlanReadAhead(layer, pass.layers.end, info_.shape().n_expert, info_.shape().n_used,
+                       static_cast<size_t>(std::ranges::count_if(pass.tokens, is_prompt)));
 }
 
 void Player::ComputeDense(const Pass& pass, uint32_t layer, StepCost& cost) {
@@ -254,46 +253,49 @@ void Player::ComputeDense(const Pass& pass, uint32_t layer, StepCost& cost) {
   memory_.Settle(layer);
 }
 
-std::vector<Asked> Player::AskFor(const Pass& pass, const LayerPlan& plan) {
+// The plan's experts while slots are free; those in device slots come last.
+void Player::Ask(const Pass& pass, Layer& at) {
   using Reading = SimMemory::Reading;
   const Reading reading = is_timed(pass) ? Reading::kUrgent : Reading::kFree;
-  std::vector<Asked> held;
-  for (const PlannedExpert& expert : plan.experts) {
-    if (expert.place == Place::kDevice) continue;
-    const auto ask = [&] {
-      return expert.is_staged ? memory_.Stage(expert) : memory_.Ask(expert, reading);
-    };
-    std::optional<Asked> asked = ask();
-    for (; !asked; asked = ask()) LetGoOfOldest(pass, held);
-    held.push_back(*std::move(asked));
+  const std::vector<PlannedExpert>& experts = at.plan.experts;
+  const size_t before = at.held.size();
+  for (; !at.has_all(); ++at.next_expert) {
+    const PlannedExpert& expert = experts[at.next_expert];
+    std::optional<Asked> asked =
+        expert.is_staged ? memory_.Stage(expert) : memory_.Ask(expert, reading);
+    if (!asked) break;
+    at.held.push_back(*std::move(asked));
   }
-  return held;
+  if (at.held.size() == before) return;
+  machine_.Pump();
+  at.missing += static_cast<uint64_t>(
+      std::ranges::count_if(std::span(at.held).subspan(before),
+                            [this](const Asked& one) { return !memory_.has_all(one.reads); }));
 }
 
-void Player::LetGoOfOldest(const Pass& pass, std::span<Asked> held) {
-  const auto oldest = std::ranges::find(held, false, &Asked::is_let_go);
-  if (oldest == held.end()) {
-    CHECK(!read_ahead_.empty());
-    WaitFor(read_ahead_.front());
-    memory_.Finish(read_ahead_.front());
-    read_ahead_.pop_front();
-    return;
-  }
-  WaitFor(*oldest);
-  Compute(pass, *oldest);
-  if (oldest->expert.place == Place::kCopied) devices_->WaitForCopies(oldest->expert.device);
-  memory_.Finish(*oldest);
-  oldest->is_let_go = true;
-}
-
-void Player::AskAhead(const Pass& pass, std::span<const ExpertKey> keys, size_t& asked) {
+void Player::AskAhead(const Pass& pass, Layer& at) {
   using Reading = SimMemory::Reading;
   const Reading reading = is_timed(pass) ? Reading::kAhead : Reading::kFree;
-  for (; asked < keys.size(); ++asked) {
+  for (; at.has_all() && at.next_ahead < at.next.size(); ++at.next_ahead) {
     std::optional<Asked> one =
-        memory_.Ask({.key = keys[asked], .use = Use::kPrefill, .n_pairs = 1}, reading);
-    if (!one) return;
+        memory_.Ask({.key = at.next[at.next_ahead], .use = Use::kPrefill, .n_pairs = 0}, reading);
+    if (!one) break;
     read_ahead_.push_back(*std::move(one));
+  }
+  machine_.Pump();
+}
+
+// Releases computed experts in the plan's order; each free slot is offered to the layer's own
+// experts, then to the next layer's.
+void Player::LetGoOfDone(const Pass& pass, Layer& at) {
+  for (; at.n_let_go < at.held.size() && at.held[at.n_let_go].is_computed; ++at.n_let_go) {
+    const Asked one = at.held[at.n_let_go];
+    if (one.expert.place == Place::kCopied && !at.has_all()) {
+      devices_->WaitForCopies(one.expert.device);
+    }
+    memory_.Finish(one);
+    Ask(pass, at);
+    AskAhead(pass, at);
   }
 }
 
@@ -303,27 +305,32 @@ void Player::FinishReadAhead() {
   read_ahead_.clear();
 }
 
-double Player::ComputeExperts(const Pass& pass, std::span<Asked> asked) {
+double Player::ComputeExperts(const Pass& pass, Layer& at) {
   double landed = machine_.now();
   const auto waits_for_cpu = [](const Asked& one) {
     return one.expert.place == Place::kHost && !one.is_computed;
   };
-  while (std::ranges::any_of(asked, waits_for_cpu)) {
-    const auto there = std::ranges::find_if(
-        asked, [&](const Asked& one) { return waits_for_cpu(one) && memory_.has_all(one.reads); });
-    if (there != asked.end()) {
+  for (;;) {
+    LetGoOfDone(pass, at);
+    const auto there = std::ranges::find_if(at.held, [&](const Asked& one) {
+      return waits_for_cpu(one) && memory_.has_all(one.reads);
+    });
+    if (there != at.held.end()) {
       Compute(pass, *there);
       continue;
     }
-    machine_.Wait();
-    landed = machine_.now();
+    if (std::ranges::any_of(at.held, waits_for_cpu)) {
+      machine_.Wait();
+      landed = machine_.now();
+      continue;
+    }
+    // Devices and links work beside the CPU, so copies have begun as their experts landed.
+    const auto copied = std::ranges::find(at.held, false, &Asked::is_computed);
+    if (copied == at.held.end()) break;
+    if (WaitFor(*copied)) landed = machine_.now();
+    Compute(pass, *copied);
   }
-  // Devices and links work beside the CPU, so copies have begun as their experts landed.
-  for (Asked& one : asked) {
-    if (one.is_computed) continue;
-    if (WaitFor(one)) landed = machine_.now();
-    Compute(pass, one);
-  }
+  CHECK(at.has_all() && "no slot for an expert: prefetched ones hold them");
   return landed;
 }
 

@@ -71,18 +71,32 @@ class Player {
   // Adds the counts of one table in a step. Returns the number of its experts that were read.
   double Count(const ExpertCounts& before, const ExpertCounts& now);
 
+  // A layer under way.
+  struct Layer {
+    const LayerPlan& plan;
+    size_t next_expert = 0;            // of the plan, to be asked for
+    std::vector<Asked> held = {};      // in the plan's order; those released included
+    size_t n_let_go = 0;               // of these
+    uint64_t missing = 0;              // experts that had not landed when they were asked for
+    std::vector<ExpertKey> next = {};  // the next layer's, read ahead
+    size_t next_ahead = 0;             // of these, to be asked for
+
+    bool has_all() const {
+      return next_expert == plan.experts.size() ||
+             plan.experts[next_expert].place == Place::kDevice;
+    }
+  };
   // Runs a layer. It requests the layer's experts in the plan's order, as many at a time as slots
   // allow, then experts of later layers. Then it computes all experts of the layer.
   void RunLayer(const Pass& pass, uint32_t layer, StepCost& cost);
+  std::vector<ExpertKey> NextLayers(const Pass& pass, ExpertLayerId layer) const;
   void ComputeDense(const Pass& pass, uint32_t layer, StepCost& cost);
-  std::vector<Asked> AskFor(const Pass& pass, const LayerPlan& plan);
-  // Makes room: the oldest expert of the layer is computed and released. If none is left, the
-  // oldest expert that was read ahead is released.
-  void LetGoOfOldest(const Pass& pass, std::span<Asked> held);
-  void AskAhead(const Pass& pass, std::span<const ExpertKey> keys, size_t& asked);
+  void Ask(const Pass& pass, Layer& at);
+  void AskAhead(const Pass& pass, Layer& at);
+  void LetGoOfDone(const Pass& pass, Layer& at);
   // Computes each expert of a layer after its reads. Returns the time of the last wait for an
   // expert.
-  double ComputeExperts(const Pass& pass, std::span<Asked> asked);
+  double ComputeExperts(const Pass& pass, Layer& at);
   // Computes an expert on the CPU, or copies it to its device. Waits for its reads first.
   void Compute(const Pass& pass, Asked& asked);
   bool WaitFor(const Asked& asked);  // true: it had to wait

@@ -27,7 +27,6 @@ struct Asked {
   Placement placed = {};                    // in memory; not used if the expert is staged
   std::vector<Machine::Ticket> reads = {};  // the reads that bring the expert
   bool is_computed = false;
-  bool is_let_go = false;  // the expert's slot has been released
 };
 
 class SimMemory final : public ExpertHolder {

@@ -10,8 +10,8 @@ size_t TokensOfStep(const Trace& trace, size_t first, const StepSize& size) {
          trace.is_source(first + n) == is_source) {
     ++n;
   }
-  if (n > 1) return n;
   const Phase phase = trace.phase(first);
+  if (n > 1 || (phase == Phase::kPrefill && trace.info().has_prompt_steps)) return n;
   const size_t of_phase = phase == Phase::kPrefill ? size.prefill_chunk : size.rows;
   const size_t most = is_source ? trace.tokens() : of_phase;
   const auto follows = [&](size_t t) {

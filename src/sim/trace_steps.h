@@ -9,7 +9,7 @@
 namespace moestro {
 
 struct StepSize {
-  size_t prefill_chunk = 512;  // tokens of a prompt
+  size_t prefill_chunk = 512;  // tokens of a prompt, if the trace does not say
   // Consecutive decode tokens of a sequence in a step, if the trace was recorded one token at a
   // time.
   size_t rows = 1;

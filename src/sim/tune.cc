@@ -196,7 +196,8 @@ Result<Trace> FirstTokens(const Trace& trace, size_t count) {
   TRY(Trace first, Trace::Create(std::move(info)));
   for (size_t t = 0; t < count; ++t) {
     TraceToken token = trace.token(t);
-    token.predicted = {};
+    token.predicted = token.little.predicted = {};
+    token.predicted_weights = token.little.predicted_weights = {};
     TRY_STATUS(first.Add(token));
   }
   return first;

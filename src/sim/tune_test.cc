@@ -51,6 +51,35 @@ uint64_t LaterMisses(const Trace& trace, const PolicyChoice& policy) {
   return result.value_or(ReplayResult{}).misses;
 }
 
+// A search needs none of these.
+TEST(Tune, TakesTracesWithPredictionsAndLittlePasses) {
+  auto trace = Trace::Create({.model = {.shape = {2, 8, 2}},
+                              .expert_bytes = 1,
+                              .depth = 1,
+                              .little = 1,
+                              .has_weights = true,
+                              .has_predicted_weights = true});
+  ASSERT_TRUE(trace) << trace.error().message;
+  const std::vector<float> weights(4, 0.5F);
+  for (uint16_t t = 0; t < 40; ++t) {
+    const auto next = static_cast<uint16_t>((t + 1) % 8);
+    const ExpertId one{static_cast<uint16_t>(t % 8)};
+    const std::vector<ExpertId> rows = {one, {next}, one, {next}};
+    const Status added = trace->Add({.starts_sequence = t == 0,
+                                     .experts = rows,
+                                     .weights = weights,
+                                     .predicted = std::span(rows).first(2),
+                                     .predicted_weights = std::span(weights).first(2),
+                                     .little = {.experts = rows,
+                                                .weights = std::span(weights).first(2),
+                                                .predicted = std::span(rows).first(1),
+                                                .predicted_weights = std::span(weights).first(1)}});
+    ASSERT_TRUE(added) << added.error().message;
+  }
+  const auto tuned = Tune(*trace, {.policy = "lfru", .slots = 4});
+  EXPECT_TRUE(tuned) << tuned.error().message;
+}
+
 TEST(Tune, FindsWhatWasPlanted) {
   const PolicyChoice lru = {.name = "lru"};
   const PolicyChoice lfu = {.name = "lfu"};

@@ -2,6 +2,7 @@
 #include "trace/trace.h"
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "trace/trace_machine.h"
@@ -13,7 +14,9 @@ namespace {
 constexpr uint32_t kMaxCount = 4096;
 constexpr size_t kMaxNameBytes = 4096;
 
-Status CheckRow(std::span<const ExpertId> row, uint32_t n_expert, std::vector<ExpertId>& sorted) {
+Status CheckRow(std::span<const ExpertId> row, const TraceInfo& info,
+                std::vector<ExpertId>& sorted) {
+  const uint32_t n_expert = info.shape().n_expert;
   sorted.assign(row.begin(), row.end());
   std::ranges::sort(sorted);
   if (sorted.back().value >= n_expert) {
@@ -21,7 +24,7 @@ Status CheckRow(std::span<const ExpertId> row, uint32_t n_expert, std::vector<Ex
                 sorted.back().value, n_expert - 1);
   }
   const auto twice = std::ranges::adjacent_find(sorted);
-  if (twice == sorted.end()) return {};
+  if (twice == sorted.end() || info.may_repeat) return {};
   return Fail(Errc::kInvalidRequest, "expert {} twice for one token", twice->value);
 }
 
@@ -79,14 +82,15 @@ Status Trace::CheckCandidates(ExpertLayers layers, const CandidateSpans& all) co
                 all.experts.size(), n);
   }
   const auto is_number = [](float value) { return std::isfinite(value); };
-  if (!std::ranges::all_of(all.scores, is_number) || !std::ranges::all_of(all.raw, is_number) ||
+  // Minus infinity: the router's groups exclude the expert.
+  const auto is_score = [](float value) { return value < std::numeric_limits<float>::infinity(); };
+  if (!std::ranges::all_of(all.scores, is_score) || !std::ranges::all_of(all.raw, is_number) ||
       !std::ranges::all_of(all.ranges, is_number)) {
     return Fail(Errc::kInvalidRequest, "a candidate's score is not a number");
   }
   std::vector<ExpertId> sorted;
   for (size_t layer = layers.begin; layer < layers.end && n > 0; ++layer) {
-    TRY_STATUS(CheckRow(all.experts.subspan(layer * per_layer, per_layer), info_.shape().n_expert,
-                        sorted));
+    TRY_STATUS(CheckRow(all.experts.subspan(layer * per_layer, per_layer), info_, sorted));
   }
   return {};
 }
@@ -140,12 +144,11 @@ Status Trace::CheckExperts(ExpertLayers layers, std::span<const ExpertId> expert
   std::vector<ExpertId> sorted;
   size_t at = info_.predicted_rows_before(layers.begin);
   for (size_t layer = layers.begin; layer < layers.end; ++layer) {
-    const Status row =
-        CheckRow(experts.subspan(layer * n_used, n_used), info_.shape().n_expert, sorted);
+    const Status row = CheckRow(experts.subspan(layer * n_used, n_used), info_, sorted);
     if (!row) return Fail(row.error().code, "layer {}: {}", layer, row.error().message);
     for (size_t end = info_.predicted_rows_before(layer + 1); at < end; ++at) {
-      const Status ahead = CheckRow(predicted.subspan(at * n_predicted, n_predicted),
-                                    info_.shape().n_expert, sorted);
+      const Status ahead =
+          CheckRow(predicted.subspan(at * n_predicted, n_predicted), info_, sorted);
       if (!ahead) {
         return Fail(ahead.error().code, "layer {}'s predictions: {}", layer, ahead.error().message);
       }

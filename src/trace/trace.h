@@ -38,6 +38,10 @@ struct TraceInfo {
   bool has_predicted_weights = false;  // and every prediction those that it goes by
   bool has_candidates = false;         // and who else its routers could have chosen
   bool experts_guessed = false;        // n_expert is the highest id seen plus one: perhaps too low
+  // Rows of K may name an expert several times: libllama's graphs of some families do so.
+  bool may_repeat = false;
+  // Tokens of prompts, too, say which of them were computed in one step.
+  bool has_prompt_steps = false;
   // The engine that recorded reads the next layer's experts during a layer of a prompt.
   bool reads_prompts_ahead = true;
   bool operator==(const TraceInfo&) const = default;
@@ -96,8 +100,8 @@ class Trace {
   static Result<Trace> Create(TraceInfo info);
 
   // Appends a token. kInvalidRequest, naming layer and value, and nothing is added: a span of the
-  // wrong length, an id that is not below n_expert, an id twice in a row of K, a confidence that is
-  // no probability.
+  // wrong length, an id that is not below n_expert, an id twice in a row of K without may_repeat,
+  // a confidence that is no probability.
   Status Add(const TraceToken& token);
   Status Check(const TraceToken& token) const;  // what Add() would say
   void Reserve(size_t tokens);                  // memory for so many

@@ -28,7 +28,9 @@ constexpr uint32_t kFlagPools = 32;
 constexpr uint32_t kFlagCosts = 64;
 constexpr uint32_t kFlagNotAhead = 128;
 constexpr uint32_t kFlagEncoder = 256;
-constexpr uint32_t kAllFlags = 511;
+constexpr uint32_t kFlagRepeats = 512;
+constexpr uint32_t kFlagPromptSteps = 1024;
+constexpr uint32_t kAllFlags = 2047;
 constexpr uint8_t kKindPrefill = 1;
 constexpr uint8_t kKindStartsSequence = 2;
 constexpr uint8_t kKindJoinsStep = 4;
@@ -72,14 +74,15 @@ uint16_t FixedPoint(float weight) {
 
 std::string EncodeHeader(const TraceInfo& info, uint64_t tokens) {
   std::string bytes = BeginHeader(kTraceFormat);
-  AppendNumber(bytes, (info.has_weights ? kFlagWeights : 0) |
-                          (info.experts_guessed ? kFlagExpertsGuessed : 0) |
-                          (info.has_candidates ? kFlagCandidates : 0) |
-                          (info.little > 0 ? kFlagLittle : 0) |
-                          (info.has_predicted_weights ? kFlagPredictedWeights : 0) |
-                          (info.pools.is_known() ? kFlagPools : 0) | (info.costs ? kFlagCosts : 0) |
-                          (info.reads_prompts_ahead ? 0 : kFlagNotAhead) |
-                          (info.shape().n_encoder > 0 ? kFlagEncoder : 0));
+  AppendNumber(
+      bytes,
+      (info.has_weights ? kFlagWeights : 0) | (info.experts_guessed ? kFlagExpertsGuessed : 0) |
+          (info.has_candidates ? kFlagCandidates : 0) | (info.little > 0 ? kFlagLittle : 0) |
+          (info.has_predicted_weights ? kFlagPredictedWeights : 0) |
+          (info.pools.is_known() ? kFlagPools : 0) | (info.costs ? kFlagCosts : 0) |
+          (info.reads_prompts_ahead ? 0 : kFlagNotAhead) |
+          (info.shape().n_encoder > 0 ? kFlagEncoder : 0) | (info.may_repeat ? kFlagRepeats : 0) |
+          (info.has_prompt_steps ? kFlagPromptSteps : 0));
   AppendNumber(bytes, info.shape().n_layer);
   AppendNumber(bytes, info.shape().n_expert);
   AppendNumber(bytes, info.shape().n_used);
@@ -194,6 +197,8 @@ Result<Header> ReadHeader(const InputFile& source) {
   header.info.has_weights = (flags & kFlagWeights) != 0;
   header.info.experts_guessed = (flags & kFlagExpertsGuessed) != 0;
   header.info.reads_prompts_ahead = (flags & kFlagNotAhead) == 0;
+  header.info.may_repeat = (flags & kFlagRepeats) != 0;
+  header.info.has_prompt_steps = (flags & kFlagPromptSteps) != 0;
   header.info.has_candidates = (flags & kFlagCandidates) != 0;
   header.info.has_predicted_weights = (flags & kFlagPredictedWeights) != 0;
   header.info.model.shape.n_layer = decoder.Take<uint32_t>();

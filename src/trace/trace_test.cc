@@ -219,7 +219,7 @@ TEST_F(TraceTest, WrongContentIsRefusedWhateverItsChecksum) {
   const auto with = [&](size_t at, char value) { return ErrorWith(whole, at, value); };
   EXPECT_EQ(with(first_token + 1, 0), "");
   EXPECT_TRUE(with(8, 2).contains("update")) << with(8, 2);
-  EXPECT_TRUE(with(13, 2).contains("flags")) << with(13, 2);
+  EXPECT_TRUE(with(13, 8).contains("flags")) << with(13, 8);
   EXPECT_TRUE(with(13, 1).contains("layers of an encoder")) << with(13, 1);
   EXPECT_TRUE(with(19, 127).contains("layers")) << with(19, 127);
   EXPECT_TRUE(with(55, 127).contains("bytes")) << with(55, 127);  // 2^62 tokens and more
@@ -297,6 +297,48 @@ TEST_F(TraceTest, AddRefusesWhatNoRouterChooses) {
     EXPECT_FALSE(trace.Add({.experts = experts}));
   }
   EXPECT_EQ(trace.tokens(), 0U);
+}
+
+// As libllama's graphs of some families do.
+TEST_F(TraceTest, AnExpertMayBeNamedTwiceWhereTheTraceSaysSo) {
+  Trace trace =
+      *Trace::Create({.model = {.shape = {1, 4, 2}}, .may_repeat = true, .has_prompt_steps = true});
+  const std::vector<ExpertId> twice = Ids({3, 3});
+  EXPECT_TRUE(trace.Add({.phase = Phase::kPrefill, .experts = twice}));
+  EXPECT_TRUE(trace.Add({.phase = Phase::kPrefill, .joins_step = true, .experts = twice}));
+  EXPECT_FALSE(trace.Add({.experts = Ids({0, 4})}));
+  ASSERT_TRUE(WriteTrace(Path("t"), trace));
+  const auto read = ReadTrace(Path("t"));
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_TRUE(*read == trace);
+}
+
+// Experts that a router's groups exclude have no number for a score.
+TEST_F(TraceTest, ScoresAreNumbersOrMinusInfinity) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
+  Trace trace = *Trace::Create({.model = {.shape = {1, 4, 1}}, .has_candidates = true});
+  const std::vector<ExpertId> experts = Ids({0});
+  const std::vector<ExpertId> candidates = Ids({0, 2, 1});
+  const auto add = [&](float last, float raw, float range) -> bool {
+    const std::vector<float> scores = {1.5F, 0.5F, last};
+    const std::vector<float> raws = {1.5F, 0.5F, raw};
+    const std::vector<float> ranges = {range};
+    return trace
+        .Add({.experts = experts,
+              .candidates =
+                  {.experts = candidates, .scores = scores, .raw = raws, .ranges = ranges}})
+        .has_value();
+  };
+  EXPECT_TRUE(add(-kInfinity, 0.25F, 1.0F));
+  EXPECT_FALSE(add(kNotANumber, 0.25F, 1.0F));
+  EXPECT_FALSE(add(kInfinity, 0.25F, 1.0F));
+  EXPECT_FALSE(add(0.25F, -kInfinity, 1.0F));
+  EXPECT_FALSE(add(0.25F, 0.25F, kInfinity));
+  ASSERT_TRUE(WriteTrace(Path("t"), trace));
+  const auto read = ReadTrace(Path("t"));
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_TRUE(*read == trace);
 }
 
 TEST_F(TraceTest, CreateRefusesShapesThatCannotBe) {

@@ -22,12 +22,6 @@ std::string WriteMixed(const TempFolder& folder) {
       {.arch = "qwen3moe", .type = "Q4_K_M", .layers = 8, .experts = 16, .used = 4, .ff = 256});
 }
 
-std::vector<uint64_t> SlotsOf(const NativeEngine& engine) {
-  std::vector<uint64_t> slots;
-  for (const SlotContents& pool : engine.slot_contents()) slots.push_back(pool.slots);
-  return slots;
-}
-
 class AgreementInPools : public testing::TestWithParam<std::string> {};
 
 TEST_P(AgreementInPools, OneSequence) {

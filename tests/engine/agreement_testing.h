@@ -55,7 +55,8 @@ class Recorded {
            .little = options.little.n_used.value_or(0),
            .has_weights = true,
            .has_predicted_weights = true,
-           .has_candidates = true});
+           .has_candidates = true,
+           .has_prompt_steps = true});
   }
   // Of an engine that shows neither weights nor candidates.
   Recorded(std::unique_ptr<Engine> engine, std::function<void()> finish_reads, uint32_t depth)
@@ -63,6 +64,8 @@ class Recorded {
     Watch({.model = engine_->id(),
            .pools = engine_->facts().pools,
            .depth = depth,
+           .may_repeat = true,
+           .has_prompt_steps = true,
            .reads_prompts_ahead = false});
   }
 
@@ -230,6 +233,20 @@ inline EngineOptions OptionsFor(const std::string& policy, const std::string& pr
   return options;
 }
 
+inline std::vector<uint64_t> SlotsOf(const Engine& engine) {
+  std::vector<uint64_t> slots;
+  for (const SlotContents& pool : engine.slot_contents()) slots.push_back(pool.slots);
+  return slots;
+}
+
+inline void ExpectSameLines(const std::vector<std::string>& did,
+                            const std::vector<std::string>& simulated) {
+  const auto [one, other] = std::ranges::mismatch(did, simulated);
+  EXPECT_TRUE(one == did.end() && other == simulated.end())
+      << "request " << one - did.begin() << ": " << (one == did.end() ? "none" : *one) << ", but "
+      << (other == simulated.end() ? "none" : *other) << " in the simulator";
+}
+
 inline ReplayResult ExpectSame(const Recorded& recorded, ReplayOptions options) {
   std::vector<std::string> simulated;
   options.observer = [&](ExpertKey key, Use use, const Placement& placed) {
@@ -237,11 +254,7 @@ inline ReplayResult ExpectSame(const Recorded& recorded, ReplayOptions options) 
   };
   const auto result = Replay(recorded.trace(), options);
   EXPECT_TRUE(result) << result.error().message;
-  const std::vector<std::string>& did = recorded.did();
-  const auto [one, other] = std::ranges::mismatch(did, simulated);
-  EXPECT_TRUE(one == did.end() && other == simulated.end())
-      << "request " << one - did.begin() << ": " << (one == did.end() ? "none" : *one) << ", but "
-      << (other == simulated.end() ? "none" : *other) << " in the simulator";
+  ExpectSameLines(recorded.did(), simulated);
   return result.value_or(ReplayResult{});
 }
 

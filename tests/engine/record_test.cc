@@ -110,6 +110,59 @@ TEST_F(RecordTest, WeightsOfPredictionsAreThoseOfARouter) {
   }
 }
 
+// A prompt may be one token, and its last chunk, too; a step's tokens are its engine's chunk.
+TEST_F(RecordTest, PromptsAreRecordedAsPromptsInTheirSteps) {
+  EngineOptions options;
+  options.ctx = 64;
+  options.threads = 2;
+  options.chunk = 4;
+  options.cache = CacheSize{.percent = 50.0};
+  const auto engine = NativeEngine::Open(path_, options);
+  ASSERT_TRUE(engine) << engine.error().message;
+  for (const size_t prompt : {size_t{0}, size_t{1}, size_t{9}}) {
+    for (const uint32_t little : {0U, kLittle}) {
+      const TraceInfo info{.model = (*engine)->id(),
+                           .little = little,
+                           .has_weights = true,
+                           .has_prompt_steps = true};
+      Trace trace = *Trace::Create(info);
+      RouteRecorder recorder(**engine, info,
+                             [&](const TraceToken& token) { return trace.Add(token); });
+      const Status done = recorder.Record(tokens_, prompt);
+      ASSERT_TRUE(done) << done.error().message;
+      ASSERT_EQ(trace.tokens(), kTokens);
+      for (size_t t = 0; t < kTokens; ++t) {
+        EXPECT_EQ(trace.phase(t), t < prompt ? Phase::kPrefill : Phase::kDecode) << t;
+        EXPECT_EQ(trace.joins_step(t), t < prompt && t % 4 != 0) << t;
+        if (little == 0 || t >= prompt) continue;
+        EXPECT_EQ(trace.confidence(t), 1.0F) << t;
+      }
+    }
+  }
+}
+
+// Experts that the router's groups exclude are candidates, too, and have no number for a score.
+TEST(RecordGroups, CandidatesOfRoutersWithGroupsAreRecorded) {
+  for (const char* arch : {"deepseek2", "deepseek32", "bailingmoe2"}) {
+    SCOPED_TRACE(arch);
+    const TempFolder folder;
+    const std::string path = WriteTinyModel(
+        folder.path(),
+        {.arch = arch, .type = "Q8_0", .layers = 4, .experts = 16, .used = 4, .has_sigmoid = true});
+    const auto engine = NativeEngine::Open(path, {.threads = 1, .ctx = 64});
+    ASSERT_TRUE(engine) << engine.error().message;
+    ASSERT_GT((*engine)->spec().router.n_group, 1U);
+    const TraceInfo info{.model = (*engine)->id(), .has_candidates = true};
+    Trace trace = *Trace::Create(info);
+    RouteRecorder recorder(**engine, info,
+                           [&](const TraceToken& token) { return trace.Add(token); });
+    const Status done = recorder.Record(SeededTokens(12, (*engine)->spec().n_vocab, 7), 5);
+    ASSERT_TRUE(done) << done.error().message;
+    EXPECT_EQ(trace.tokens(), 12U);
+    EXPECT_GT(trace.candidates(6, 0).ranges[0], 0.0F);
+  }
+}
+
 TEST_F(RecordTest, TheLittlePassIsWhatALittleStepDoes) {
   const Trace trace = Record(kLittle);
   Sequence sequence = engine_->NewSequence();

@@ -3,8 +3,11 @@
 // the same experts, in the same order.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <ranges>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/append.h"
 #include "hosted/hosted_engine.h"
@@ -56,6 +59,31 @@ TEST_P(HostedAgreement, SequencesInOneStepWithPrefetch) {
     EXPECT_GT(engine.stats().decode.evictions, 100U);
     EXPECT_EQ(engine.stats().decode.prefetches > 0, std::string(predictor) != "none") << predictor;
   }
+}
+
+// A group of experts has one helper there, which a row may name for each of them.
+TEST(HostedRepeats, ARowMayNameAnExpertTwice) {
+  const TempFolder folder;
+  auto file = GgufFile::Open(WriteZooModel(folder.path(), "grovemoe", {.experts = 16}));
+  ASSERT_TRUE(file) << file.error().message;
+  auto engine = HostedEngine::Open(*std::move(file), OptionsFor("lru", "none", 40.0));
+  ASSERT_TRUE(engine) << engine.error().message;
+  HostedEngine* const hosted = engine->get();
+  Recorded recorded(*std::move(engine), [hosted] { hosted->FinishReads(); }, 0);
+  DecodeTogether(*hosted, 3);
+  if (HasFailure()) return;
+  ASSERT_GT(recorded.trace().tokens(), 40U);
+  const MoeShape& shape = recorded.trace().info().shape();
+  size_t twice = 0;
+  for (size_t t = 0; t < recorded.trace().tokens(); ++t) {
+    for (size_t l = 0; l < shape.n_layer; ++l) {
+      std::vector<ExpertId> row(std::from_range, recorded.trace().experts(t, l));
+      std::ranges::sort(row);
+      twice += std::ranges::adjacent_find(row) != row.end() ? 1 : 0;
+    }
+  }
+  EXPECT_GT(twice, 0U);
+  ExpectSame(recorded, {.pool_slots = SlotsOf(*hosted), .policy = {.name = "lru"}});
 }
 
 TEST_P(HostedAgreement, PromptsBetweenDecodeSteps) {

@@ -105,7 +105,10 @@ void Router::AddCandidates(std::span<const float> scores, RoutingCandidates& can
     candidates.scores.push_back(scores[e]);
     candidates.raw.push_back(probabilities_[e]);
   }
-  const auto [low, high] = std::ranges::minmax(scores);
+  // Of the experts that the groups allow.
+  const float high = std::ranges::max(scores);
+  float low = high;
+  for (const float score : scores) low = score > kNever ? std::min(low, score) : low;
   candidates.ranges.push_back(std::isfinite(high - low) ? high - low : 0.0F);
 }
 

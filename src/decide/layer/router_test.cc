@@ -109,6 +109,20 @@ TEST(Route, OnlyTheBestGroupsTakePart) {
   EXPECT_EQ(Chosen(Route(spec, logits)), (std::vector{0, 4, 2}));
 }
 
+// Who is excluded is a candidate with no score, and widens no range.
+TEST(Route, CandidatesOfExcludedGroupsCannotRun) {
+  RouterSpec spec{.n_expert = 6, .n_used = 2, .gating = Gating::kSigmoid, .n_group = 3};
+  spec.n_group_used = 1;
+  const std::vector<float> logits{3.0F, -9.0F, 1.0F, 0.5F, 2.0F, 0.0F};
+  const Routing routing = Route(spec, logits, {}, 6);
+  const std::vector<float>& scores = routing.candidates.scores;
+  ASSERT_EQ(scores.size(), 6U);
+  EXPECT_EQ(routing.candidates.experts[0].value, 4);
+  EXPECT_EQ(routing.candidates.experts[1].value, 5);
+  for (size_t i = 2; i < 6; ++i) EXPECT_EQ(scores[i], -std::numeric_limits<float>::infinity());
+  EXPECT_FLOAT_EQ(routing.candidates.ranges[0], scores[0] - scores[1]);
+}
+
 TEST(Route, GroupsTieToTheLowerId) {
   const RouterSpec spec{.n_expert = 4, .n_used = 2, .n_group = 2, .n_group_used = 1};
   EXPECT_EQ(Chosen(Route(spec, std::vector<float>{1.0F, 1.0F, 1.0F, 1.0F})), (std::vector{0, 1}));

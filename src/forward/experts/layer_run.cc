@@ -189,31 +189,48 @@ void LayerRun::End() {
 void LayerRun::Announce() { changes_.Add(1); }
 
 void LayerRun::Pump() {
-  // Stage: leases for free slots, this layer's first, then the next layer's.
-  if (!leases_.all_taken()) leases_.Advance();
-  if (ahead_ != nullptr && leases_.all_taken() && !ahead_->all_taken()) ahead_->Advance();
+  TakeLeases();
   // Stage: advance the reads.
   s_.parts.residency.Pump();
   if (auto error = s_.parts.residency.TakeError()) return Fail(*std::move(error));
-  // Stage: show landed matrices to the jobs, release finished experts.
-  if (!by_stage_) MoveLeases();
+  // Stage: release finished experts, show landed matrices to the jobs.
+  if (!by_stage_) {
+    LetGoOfDone();
+    MoveLeases();
+  }
   // Stage: launch copied experts.
   if (devices_ == nullptr || devices_done_.load() != 0) return;
   if (auto advanced = devices_->Advance(); !advanced) Fail(std::move(advanced).error());
 }
 
-// Shows landed matrices to the team, and releases the leases of experts that are done.
+// Stage: leases for free slots, this layer's first, then the next layer's.
+void LayerRun::TakeLeases() {
+  if (!leases_.all_taken()) leases_.Advance();
+  if (ahead_ != nullptr && leases_.all_taken() && !ahead_->all_taken()) ahead_->Advance();
+}
+
+// The CPU's experts are released in the plan's order, and the free slot is offered after each one.
+// Which experts leave memory then follows from the plan, not from the speed of threads, and the
+// simulator can say it.
+void LayerRun::LetGoOfDone() {
+  for (; first_held_ < leases_.size(); ++first_held_) {
+    if (s_.jobs[first_held_].let_go) continue;
+    if (first_held_ >= n_host_ || !s_.jobs[first_held_].down.is_done()) return;
+    LetGo(first_held_);
+    TakeLeases();
+  }
+}
+
+// Shows landed matrices to the team, and releases experts that have been copied to devices.
 void LayerRun::MoveLeases() {
-  while (first_held_ < leases_.size() && s_.jobs[first_held_].let_go) ++first_held_;
   for (size_t j = first_held_; j < leases_.size(); ++j) {
-    JobState& job = s_.jobs[j];
-    if (job.let_go) continue;
+    if (s_.jobs[j].let_go) continue;
     if (leases_.lease(j) == nullptr) break;  // leases are taken in order
-    const bool is_over = j < n_host_ ? job.down.is_done() : devices_->Bring(j, *leases_.lease(j));
-    if (is_over) {
-      LetGo(j);
-    } else if (j < n_host_) {
+    if (j < n_host_) {
       ShowLanded(j);
+    } else if (devices_->Bring(j, *leases_.lease(j))) {
+      LetGo(j);
+      TakeLeases();
     }
   }
 }
@@ -486,6 +503,7 @@ void LayerRun::Close() {
       s_.jobs[j].is_to_interleave = false;  // no row of the expert was computed
     }
     LetGo(j);
+    if (!stop_.load(std::memory_order_relaxed)) TakeLeases();
   }
 }
 

@@ -104,8 +104,8 @@ class LayerRun {
 
   // Throws the exceptions of its work; no other thread then waits for this one.
   void Work(int thread, int n_threads);
-  // Call when no thread works any more. Releases the leases. A failed run may have interleaved some
-  // rows of an expert; then the other rows are interleaved too.
+  // Call when no thread works any more. Releases the leases in the plan's order. A failed run may
+  // have interleaved some rows of an expert; then the other rows are interleaved too.
   void Close();
   std::optional<Error> TakeError() { return std::exchange(error_, std::nullopt); }
   // For any thread. Once true, it stays true.
@@ -120,6 +120,8 @@ class LayerRun {
   // For thread 0: advances reads, takes new leases, shows landed matrices to the jobs, releases
   // finished experts.
   void Pump();
+  void TakeLeases();
+  void LetGoOfDone();
   void MoveLeases();
   void LetGo(size_t job);
   void ChooseLayout(size_t job);

@@ -79,6 +79,8 @@ TraceInfo InfoOf(const RecordOptions& options, const Engine& engine, uint32_t li
           .has_weights = options.details && is_native,
           .has_predicted_weights = options.candidates,
           .has_candidates = options.candidates,
+          .may_repeat = !is_native,
+          .has_prompt_steps = true,
           .reads_prompts_ahead = is_native};
 }
 

@@ -6,6 +6,28 @@
 #include <utility>
 
 namespace moestro {
+namespace {
+
+// Our own graphs compute an expert once for a row.
+Status CheckDistinct(const Trace& trace) {
+  std::vector<ExpertId> sorted;
+  for (size_t t = 0; t < trace.tokens() && trace.info().may_repeat; ++t) {
+    const ExpertLayers layers = trace.layers_of(t);
+    for (size_t l = layers.begin; l < layers.end; ++l) {
+      sorted.assign_range(trace.experts(t, l));
+      std::ranges::sort(sorted);
+      const auto twice = std::ranges::adjacent_find(sorted);
+      if (twice == sorted.end()) continue;
+      return Fail(Errc::kInvalidRequest,
+                  "layer {} of token {} names expert {} twice, as libllama's graphs of some models "
+                  "do; such routing can be simulated, not run",
+                  l, t, twice->value);
+    }
+  }
+  return {};
+}
+
+}  // namespace
 
 Result<TraceRouting> TraceRouting::Create(Trace trace, const ModelId& model) {
   if (trace.info().shape() != model.shape) {
@@ -23,6 +45,7 @@ Result<TraceRouting> TraceRouting::Create(Trace trace, const ModelId& model) {
                 : others.all.empty() ? " of a target"
                                      : " of a source");
   }
+  TRY_STATUS(CheckDistinct(trace));
   return TraceRouting(std::move(trace), std::move(sources), std::move(others));
 }
 

@@ -21,7 +21,7 @@ namespace moestro {
 class TraceRouting {
  public:
   // kInvalidRequest, naming both: the trace has another shape than the model; or no tokens of the
-  // layers of an encoder, or of the others.
+  // layers of an encoder, or of the others; or a row names an expert twice.
   static Result<TraceRouting> Create(Trace trace, const ModelId& model);
 
   // kInvalidRequest: the trace has no little passes, or of another number of experts.
