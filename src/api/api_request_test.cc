@@ -194,6 +194,8 @@ TEST(ApiRequest, ToolsKeepTheirSchemasOrderOfKeys) {
   ASSERT_EQ(request.chat.tools.size(), 2U);
   EXPECT_EQ(request.chat.tools[0].name, "f");
   EXPECT_EQ(request.chat.tools[0].description, "does");
+  EXPECT_TRUE(request.chat.tools[0].is_strict);
+  EXPECT_FALSE(request.chat.tools[1].is_strict);
   EXPECT_EQ(request.chat.tools[0].parameters,
             R"({"type":"object","required":["z"],"properties":{"z":{},"a":{}}})");
   EXPECT_EQ(request.chat.tools[1].parameters, "");
@@ -231,6 +233,7 @@ TEST(ApiRequest, FormsOfTheAnswer) {
       form(R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,)"
            R"("schema":{"type":"object","b":1,"a":2}}})");
   EXPECT_EQ(schema.kind, Kind::kJsonSchema);
+  EXPECT_TRUE(schema.is_strict);
   EXPECT_EQ(schema.definition, R"({"type":"object","b":1,"a":2})");
   EXPECT_EQ(form(R"("response_format":{"type":"json_object","schema":{"x":1}})").definition,
             R"({"x":1})");

@@ -51,7 +51,10 @@ ApiStatus ReadFormat(BodyFields& format, bool is_flat, OutputForm& form) {
     std::string message = Format("\"{}\" is missing: the schema that the answer must fit", where);
     return BadRequest(std::move(where), std::move(message));
   }
-  return SetForm(OutputForm::Kind::kJsonSchema, schema->Dump(), format.where(), form);
+  TRY_STATUS(SetForm(OutputForm::Kind::kJsonSchema, schema->Dump(), format.where(), form));
+  TRY(const std::optional<bool> is_strict, (inner ? *inner : format).Boolean("strict"));
+  form.is_strict = is_strict.value_or(false);
+  return {};
 }
 
 ApiStatus ReadTemplateArguments(BodyFields& body, ChatInput& chat) {

@@ -70,6 +70,8 @@ ApiStatus AddTool(BodyFields& function, std::string_view schema_key, ChatInput& 
   tool.description = std::move(description).value_or("");
   TRY(const auto schema, function.Object(schema_key));
   if (schema) tool.parameters = schema->Dump();
+  TRY(const std::optional<bool> is_strict, function.Boolean("strict"));
+  tool.is_strict = is_strict.value_or(false);
   chat.tools.push_back(std::move(tool));
   return {};
 }

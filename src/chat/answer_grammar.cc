@@ -116,6 +116,7 @@ class GrammarMaker {
     if (has_calls) {
       body = calls_.Add(tools, may_repeat);
       TRY_STATUS(CheckCalls());
+      TRY_STATUS(calls_.refusal());
     }
     if (has_calls && input_.tool_use != ToolUse::kAuto) {
       rules_.AddRule("root", thoughts + body);
@@ -178,6 +179,7 @@ class GrammarMaker {
     std::string rule(kClientRoot);
     if (form.kind == OutputForm::Kind::kJsonObject) rule = rules_.AddAnyObject();
     if (form.kind == OutputForm::Kind::kJsonSchema) {
+      if (form.is_strict) rules_.SetUnsaid(GrammarRules::Unsaid::kRefused);
       TRY(rule, rules_.AddSchema(form.definition, "answer"));
     }
     if (!style_.content_begin.empty()) {

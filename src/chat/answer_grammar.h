@@ -31,7 +31,8 @@ struct AnswerGrammar {
 };
 
 // `style` with `tools` filled in. `may_think`: the answer may begin with thoughts, which the
-// grammar leaves free. A tool whose schema no grammar can say gets any JSON object.
+// grammar leaves free. A tool whose schema no grammar can say gets any JSON object, unless it is
+// strict: kUnsupported, as for a strict form.
 //
 // kInvalidRequest: a call is required and there is no such tool; a grammar of the client's beside
 // tools; a schema that accepts nothing; tools whose grammar is too long. And what the limit says.

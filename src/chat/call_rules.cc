@@ -49,6 +49,7 @@ std::string CallRules::Add(std::span<const Tool> tools, bool many) {
   std::vector<std::string> choices;
   for (const Tool& tool : tools) {
     if (rules_.is_full() || !limit_.status()) break;
+    CheckStrict(tool);
     rules_.SetOwner(tool.name);
     choices.push_back(rules_.AddRule("call", One(tool)));
     rules_.SetOwner({});
@@ -67,6 +68,15 @@ std::string CallRules::Add(std::span<const Tool> tools, bool many) {
   if (!style.list_end.empty()) end += blank + Quoted(style.list_end);
   if (!style.end.empty()) end += " " + Quoted(Format("{}{}", line, style.end));
   return rules_.AddRule("calls", Format("{} {}{}", begin, row, end));
+}
+
+void CallRules::CheckStrict(const Tool& tool) {
+  if (!tool.is_strict || tool.parameters.empty() || !refusal_) return;
+  GrammarRules alone(limit_, GrammarRules::Unsaid::kRefused);
+  const auto rule = alone.AddObjectSchema(tool.parameters, "arguments");
+  if (rule) return;
+  refusal_ = Fail(rule.error().code, "tool {} is strict, but its schema cannot be held: {}",
+                  tool.name, rule.error().message);
 }
 
 std::vector<std::string> CallRules::Triggers(std::span<const Tool> tools) const {

@@ -28,6 +28,9 @@ class CallRules {
   // A rule for one call of one of the tools, or, with `many`, for calls in a row.
   // REQUIRES: there are tools, and style.calls is not kNone.
   std::string Add(std::span<const Tool> tools, bool many);
+  // kUnsupported: a strict tool's schema is one that no grammar can say. What a style alone does
+  // not hold (call_style.h) is left out of a strict one, too.
+  const Status& refusal() const { return refusal_; }
   // Where such calls begin.
   std::vector<std::string> Triggers(std::span<const Tool> tools) const;
   // A rule for any text up to and with the first `mark`. REQUIRES: UTF-8, not empty.
@@ -41,6 +44,7 @@ class CallRules {
     bool is_required = false;
   };
   std::string One(const Tool& tool);
+  void CheckStrict(const Tool& tool);
   std::string Head(std::string_view name) const;
   std::string Arguments(const Tool& tool);
   std::string ObjectArguments(const Tool& tool);
@@ -73,7 +77,8 @@ class CallRules {
   GrammarRules& rules_;
   const WorkLimit& limit_;
   std::map<std::string, std::string, std::less<>> until_;  // the rule of each mark
-  bool has_any_value_ = false;                             // the rule of marked or nested values
+  Status refusal_;
+  bool has_any_value_ = false;  // the rule of marked or nested values
 };
 
 }  // namespace moestro

@@ -28,6 +28,7 @@ struct Tool {
   std::string name;
   std::string description;
   std::string parameters;  // JSON text of a schema, as it was sent; empty: none
+  bool is_strict = false;  // a schema that no grammar can say is refused
 };
 
 enum class ToolUse : uint8_t {
@@ -55,6 +56,7 @@ struct OutputForm {
   Kind kind = Kind::kText;
   std::string definition;  // the schema's JSON text, or the GBNF text
   std::string field = {};  // of the request that says so, for messages
+  bool is_strict = false;  // a schema that no grammar can say is refused
 };
 
 // A piece of an answer that is being written.

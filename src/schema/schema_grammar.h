@@ -74,6 +74,8 @@ class GrammarRules {
   void NoteLeftOut(std::string_view what);
   // Whose schemas are added from now on: stands before what of them is left out.
   void SetOwner(std::string_view owner) { owner_ = owner; }
+  // What becomes of keywords that cannot be said, from now on.
+  void SetUnsaid(Unsaid unsaid) { unsaid_ = unsaid; }
   // A text as GBNF writes it, quoted.
   static std::string Literal(std::string_view text);
   // Text() would be longer than kLongestText: no use in adding more.

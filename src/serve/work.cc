@@ -36,8 +36,9 @@ ApiError RenderError(const Error& error, const OutputForm& form, const WorkLimit
   ApiError told = ToApiError(error);
   if (!limit.status()) return told;
   const bool has_schema = form.kind == OutputForm::Kind::kJsonSchema;
-  if (has_schema &&
-      !GrammarRules(limit, GrammarRules::Unsaid::kLeftOut).AddSchema(form.definition, "answer")) {
+  const auto unsaid =
+      form.is_strict ? GrammarRules::Unsaid::kRefused : GrammarRules::Unsaid::kLeftOut;
+  if (has_schema && !GrammarRules(limit, unsaid).AddSchema(form.definition, "answer")) {
     told.param = form.field;
   }
   return told;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -130,6 +131,94 @@ TEST_F(CallStyleTest, StylesOfPublishedTemplatesAreHeldAndRead) {
     ASSERT_TRUE(style) << words;
     ExpectWritesAndReads(*style, text);
   }
+}
+
+std::string LeftOut(const Held& held) {
+  std::string all;
+  for (const std::string& what : held.grammar.left_out) all += (all.empty() ? "" : "; ") + what;
+  return all;
+}
+
+// What of tools is not held is named, behind the tool's name.
+TEST_F(CallStyleTest, WhatIsLeftOutOfToolsIsNamed) {
+  const CallStyle json = *FindCallStyle("<tool_call>");
+  const CallStyle tags = *FindCallStyle("<function=<parameter=");
+  const CallStyle marked = *FindCallStyle("<|tool_call>call:");
+  const auto of = [](const CallStyle& style, const std::string& schema) {
+    return LeftOut(Demanded(style, {{.name = "f", .description = "", .parameters = schema}}));
+  };
+  const auto with = [](const std::string& property) {
+    return R"({"type":"object","properties":{"a":)" + property + "}}";
+  };
+  EXPECT_EQ(of(json, with(R"({"type":"string","pattern":"^a+$","maxLength":3})")), "");
+  EXPECT_EQ(of(json, with(R"({"multipleOf":2})")), R"(f #/properties/a: "multipleOf")");
+  EXPECT_EQ(of(json, R"({"type":"object","patternProperties":{"^a":{}}})"),
+            R"(f #: all of it (#: a grammar cannot say "patternProperties"))");
+  EXPECT_EQ(of(tags, with(R"({"type":"string","pattern":"^a+$","maxLength":3})")),
+            R"(f #/properties/a: "maxLength"; f #/properties/a: "pattern")");
+  EXPECT_EQ(of(tags, with(R"({"type":"string","enum":["a","b"],"maxLength":3})")), "");
+  EXPECT_EQ(of(tags, R"({"type":"object","properties":{},"required":["z"]})"),
+            R"(f #: "required" of "z", which it does not describe)");
+  EXPECT_EQ(of(tags, R"({"type":"object","anyOf":[{}]})"),
+            R"(f #: all of it (it has no "properties"))");
+  EXPECT_EQ(of(marked, with(R"({"type":"array","items":{"type":"integer"}})")),
+            "f #/properties/a: what lies in its objects and arrays");
+  EXPECT_EQ(of(marked, with(R"({"type":"string","format":"date"})")),
+            R"(f #/properties/a: "format": "date")");
+}
+
+TEST_F(CallStyleTest, AStrictSchemaThatCannotBeHeldIsRefused) {
+  AnswerStyle style;
+  style.calls = *FindCallStyle("<tool_call>");
+  ChatInput input;
+  const auto refused = [&](const OutputForm& form) {
+    const auto grammar = MakeAnswerGrammar(style, input, form, /*may_think=*/false, {});
+    return grammar ? "" : grammar.error().message;
+  };
+  OutputForm form{.kind = OutputForm::Kind::kJsonSchema,
+                  .definition = R"({"type":"object","properties":{"a":{"multipleOf":2}}})"};
+  EXPECT_EQ(refused(form), "");
+  form.is_strict = true;
+  EXPECT_EQ(refused(form), R"(#/properties/a: a grammar cannot say "multipleOf")");
+  input.tools = {{.name = "f", .description = "", .parameters = form.definition}};
+  input.tool_use = ToolUse::kRequired;
+  EXPECT_EQ(refused({}), "");
+  input.tools[0].is_strict = true;
+  EXPECT_TRUE(refused({}).starts_with("tool f is strict")) << refused({});
+}
+
+// As libraries write parameters that may be left out, and types that stand elsewhere.
+TEST_F(CallStyleTest, ValuesThatMayBeTextAreReadByTheirKinds) {
+  const std::vector<Tool> tools = {
+      {.name = "f", .description = "", .parameters = R"({"type":"object","properties":{
+           "text":{"anyOf":[{"type":"string"},{"type":"null"}]},
+           "either":{"type":["string","integer"]},"free":{},
+           "size":{"$ref":"#/$defs/size"},"of":{"type":"array"}},
+           "$defs":{"size":{"type":"string","enum":["5","big"]}}})"}};
+  const auto body = [](std::string_view key, std::string_view value) {
+    return "<tool_call>\n<function=f>\n<parameter=" + std::string(key) + ">\n" +
+           std::string(value) + "\n</parameter>\n</function>\n</tool_call>";
+  };
+  const Held held = Demanded(*FindCallStyle("<function=<parameter="), tools);
+  for (const auto& [key, value, read] :
+       std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"text", "5", R"("5")"},
+           {"text", "null", "null"},
+           {"text", "a b", R"("a b")"},
+           {"text", "[1]", R"("[1]")"},
+           {"either", "5", "5"},
+           {"either", "true", R"("true")"},
+           {"free", "5", "5"},
+           {"free", "a", R"("a")"},
+           {"size", "5", R"("5")"},
+           {"of", "[1, 2]", "[1, 2]"}}) {
+    const std::string text = body(key, value);
+    EXPECT_TRUE(Allows(held, text)) << text;
+    EXPECT_EQ(Calls(held, text), (std::vector<Call>{{"f", "{\"" + key + "\": " + read + "}"}}))
+        << text;
+  }
+  EXPECT_FALSE(Allows(held, body("size", "6")));
+  EXPECT_FALSE(Allows(held, body("of", "a")));
 }
 
 // With "days" before "place", without "place", with "days" twice.
