@@ -1,0 +1,591 @@
+// SPDX-License-Identifier: MIT
+// Python's methods of texts, dicts and lists. Lists and dicts may be changed in place: transformers'
+// sandbox refuses that, but published templates do it.
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <unordered_map>
+
+#include "jinja/characters.h"
+#include "jinja/failure.h"
+#include "jinja/format_text.h"
+#include "jinja/interpreter.h"
+
+namespace moestro::jinja {
+namespace {
+
+// One method at work.
+struct MethodCall {
+  Interpreter& interpreter;
+  const Value& self;
+  Arguments& arguments;
+  std::string_view name;
+
+  const std::string& text() const { return self.text(); }
+  ArgumentReader Reader() const { return {name, arguments}; }
+  void ExpectNoArguments() const { Reader().ExpectEnd(); }
+};
+using Method = Value (*)(const MethodCall&);
+using MethodTable = std::unordered_map<std::string_view, Method>;
+
+Value Number(size_t n) { return Value(static_cast<int64_t>(n)); }
+
+const std::string& TextArgument(const Value& value, std::string_view method) {
+  if (value.is_undefined()) Raise("{}", value.why_undefined());
+  if (!value.is_text()) Raise("{}(): a str is needed, not '{}'", method, TypeName(value));
+  return value.text();
+}
+
+// --- Texts.
+
+template <std::string (*change)(std::string_view)>
+Value Changed(const MethodCall& call) {
+  call.ExpectNoArguments();
+  return Value(change(call.text()));
+}
+
+Value MethodStrip(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const Value set = reader.Take("chars", Value::None());
+  reader.ExpectEnd();
+  const bool from_left = call.name != "rstrip";
+  const bool from_right = call.name != "lstrip";
+  if (set.is_none()) return Value(Strip(call.text(), from_left, from_right));
+  return Value(StripSet(call.text(), TextArgument(set, call.name), from_left, from_right));
+}
+
+std::vector<Value> SplitAtBlanks(std::string_view text, size_t most) {
+  std::vector<Value> parts;
+  for (text = Strip(text, true, false); !text.empty(); text = Strip(text, true, false)) {
+    if (parts.size() == most) {
+      parts.emplace_back(Strip(text, false, true));
+      break;
+    }
+    size_t end = 0;
+    while (end < text.size()) {
+      const Character c = FirstCharacter(text.substr(end));
+      if (IsBlank(c.code_point)) break;
+      end += c.bytes;
+    }
+    parts.emplace_back(text.substr(0, end));
+    text.remove_prefix(end);
+  }
+  return parts;
+}
+std::vector<Value> SplitAtBlanksFromBehind(std::string_view text, size_t most) {
+  std::vector<Value> parts = SplitAtBlanks(text, SIZE_MAX);
+  if (parts.size() <= most) return parts;
+  // The parts before the last ones stay together, with the blanks between them.
+  std::string_view rest = text;
+  for (size_t i = 0; i < most; ++i) {
+    rest = Strip(rest, false, true);
+    rest.remove_suffix(parts[parts.size() - 1 - i].text().size());
+  }
+  std::vector<Value> split{Value(Strip(rest, true, true))};
+  split.insert(split.end(), parts.end() - static_cast<std::ptrdiff_t>(most), parts.end());
+  return split;
+}
+Value MethodSplit(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const Value separator = reader.Take("sep", Value::None());
+  const int64_t limit = WholeOf(reader.Take("maxsplit", Value(int64_t{-1})), "maxsplit");
+  reader.ExpectEnd();
+  const size_t most = limit < 0 ? SIZE_MAX : static_cast<size_t>(limit);
+  const bool from_behind = call.name == "rsplit";
+  std::string_view left = call.text();
+  if (separator.is_none()) {
+    return Value::MakeList(from_behind ? SplitAtBlanksFromBehind(left, most)
+                                       : SplitAtBlanks(left, most));
+  }
+  const std::string& between = TextArgument(separator, call.name);
+  if (between.empty()) Raise("empty separator");
+  std::vector<Value> parts;
+  while (parts.size() < most) {
+    const size_t at = from_behind ? left.rfind(between) : left.find(between);
+    if (at == std::string_view::npos) break;
+    if (from_behind) {
+      parts.emplace_back(left.substr(at + between.size()));
+      left = left.substr(0, at);
+    } else {
+      parts.emplace_back(left.substr(0, at));
+      left.remove_prefix(at + between.size());
+    }
+  }
+  parts.emplace_back(left);
+  if (from_behind) std::ranges::reverse(parts);
+  return Value::MakeList(std::move(parts));
+}
+Value MethodPartition(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const Value separator = reader.Take("sep");
+  reader.ExpectEnd();
+  const std::string& between = TextArgument(separator, call.name);
+  if (between.empty()) Raise("empty separator");
+  const std::string_view text = call.text();
+  const bool from_behind = call.name == "rpartition";
+  const size_t at = from_behind ? text.rfind(between) : text.find(between);
+  if (at == std::string_view::npos) {
+    return from_behind ? Value::Tuple({Value(""), Value(""), Value(text)})
+                       : Value::Tuple({Value(text), Value(""), Value("")});
+  }
+  return Value::Tuple(
+      {Value(text.substr(0, at)), separator, Value(text.substr(at + between.size()))});
+}
+Value MethodSplitLines(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const bool keeps_ends = IsTrue(reader.Take("keepends", Value(false)));
+  reader.ExpectEnd();
+  const std::string& text = call.text();
+  std::vector<Value> lines;
+  const std::vector<std::string_view> found = SplitLines(text);
+  for (size_t i = 0; i < found.size(); ++i) {
+    const char* end = i + 1 < found.size() ? found[i + 1].data() : text.data() + text.size();
+    lines.emplace_back(keeps_ends ? std::string_view(found[i].data(), end) : found[i]);
+  }
+  return Value::MakeList(std::move(lines));
+}
+
+// The part of a text that start and end leave, which methods that look for a text may be given.
+std::string_view PartOf(const MethodCall& call, ArgumentReader& reader, size_t& first) {
+  const Value begin = reader.Take("start", Value::None());
+  const Value end = reader.Take("end", Value::None());
+  reader.ExpectEnd();
+  const std::string_view text = call.text();
+  const auto length = static_cast<int64_t>(CountCharacters(text));
+  const auto place = [length](const Value& bound, int64_t otherwise) {
+    if (bound.is_none()) return otherwise;
+    const int64_t at = WholeOf(bound, "a bound");
+    return std::clamp<int64_t>(at < 0 ? std::max<int64_t>(at, -length) + length : at, 0, length);
+  };
+  const int64_t from = place(begin, 0);
+  const int64_t to = std::max(place(end, length), from);
+  first = static_cast<size_t>(from);
+  const size_t first_byte = ByteOf(text, first);
+  const std::string_view rest = text.substr(first_byte);
+  return rest.substr(0, ByteOf(rest, static_cast<size_t>(to - from)));
+}
+Value MethodStartsEnds(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const Value sought = reader.Take("prefix");
+  size_t first = 0;
+  const std::string_view part = PartOf(call, reader, first);
+  const auto fits = [&](const Value& value) {
+    const std::string& text = TextArgument(value, call.name);
+    return call.name == "startswith" ? part.starts_with(text) : part.ends_with(text);
+  };
+  if (sought.is_tuple()) return Value(std::ranges::any_of(sought.list().items, fits));
+  return Value(fits(sought));
+}
+// find, rfind, index, rindex.
+Value MethodFind(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const Value sought = reader.Take("sub");
+  size_t first = 0;
+  const std::string_view part = PartOf(call, reader, first);
+  const std::string& text = TextArgument(sought, call.name);
+  const size_t at = call.name.starts_with('r') ? part.rfind(text) : part.find(text);
+  if (at != std::string_view::npos) return Number(first + CountCharacters(part.substr(0, at)));
+  if (call.name.ends_with("index")) Raise("substring not found");
+  return Value(int64_t{-1});
+}
+Value MethodCount(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const Value sought = reader.Take("sub");
+  size_t first = 0;
+  const std::string_view part = PartOf(call, reader, first);
+  const std::string& text = TextArgument(sought, call.name);
+  if (text.empty()) return Number(CountCharacters(part) + 1);
+  size_t n = 0;
+  for (size_t at = part.find(text); at != part.npos; at = part.find(text, at + text.size())) ++n;
+  return Number(n);
+}
+Value MethodReplace(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const Value old_text = reader.Take("old");
+  const Value new_text = reader.Take("new");
+  const int64_t limit = WholeOf(reader.Take("count", Value(int64_t{-1})), "a count");
+  reader.ExpectEnd();
+  const std::string& from = TextArgument(old_text, call.name);
+  const std::string& to = TextArgument(new_text, call.name);
+  uint64_t left = limit < 0 ? UINT64_MAX : static_cast<uint64_t>(limit);
+  const std::string_view text = call.text();
+  std::string made;
+  size_t at = 0;
+  const auto check = [&made] {
+    if (made.size() > kMostTextBytes) Raise("a text of more than {} bytes", kMostTextBytes);
+  };
+  if (from.empty()) {
+    // Before each character and behind the last.
+    for (; left > 0 && at < text.size(); --left) {
+      const size_t bytes = FirstCharacter(text.substr(at)).bytes;
+      made += to;
+      made += text.substr(at, bytes);
+      at += bytes;
+      check();
+    }
+    made += text.substr(at);
+    if (left > 0) made += to;
+    return Value(std::move(made));
+  }
+  for (size_t found = text.find(from); left > 0 && found != text.npos; --left) {
+    made += text.substr(at, found - at);
+    made += to;
+    at = found + from.size();
+    found = text.find(from, at);
+    check();
+  }
+  made += text.substr(at);
+  return Value(std::move(made));
+}
+Value MethodJoin(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const Value items = reader.Take("iterable");
+  reader.ExpectEnd();
+  std::string text;
+  bool is_first = true;
+  for (const Value& item : ItemsOf(items)) {
+    if (!is_first) text += call.text();
+    is_first = false;
+    text += TextArgument(item, "join");
+    if (text.size() > kMostTextBytes) Raise("a text of more than {} bytes", kMostTextBytes);
+  }
+  return Value(std::move(text));
+}
+Value MethodFormat(const MethodCall& call) {
+  return Value(FormatBraces(call.interpreter, call.text(), call.arguments));
+}
+Value MethodRemoveAffix(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const Value affix = reader.Take("affix");
+  reader.ExpectEnd();
+  std::string_view text = call.text();
+  const std::string& sought = TextArgument(affix, call.name);
+  if (call.name == "removeprefix" && text.starts_with(sought)) text.remove_prefix(sought.size());
+  if (call.name == "removesuffix" && text.ends_with(sought)) text.remove_suffix(sought.size());
+  return Value(text);
+}
+// ljust, rjust, center, zfill.
+Value MethodJustify(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const int64_t width = WholeOf(reader.Take("width"), "a width");
+  std::string fill = "0";
+  if (call.name != "zfill") {
+    const Value given = reader.Take("fillchar", Value(" "));
+    fill = TextArgument(given, call.name);
+  }
+  reader.ExpectEnd();
+  constexpr int64_t kMostWidth = 100'000;
+  if (width > kMostWidth) Raise("a width of more than {}", kMostWidth);
+  if (CountCharacters(fill) != 1) Raise("The fill character must be exactly one character long");
+  const std::string& text = call.text();
+  const auto length = static_cast<int64_t>(CountCharacters(text));
+  if (width <= length) return call.self;
+  const auto missing = static_cast<size_t>(width - length);
+  size_t before = 0;
+  if (call.name == "rjust" || call.name == "zfill") before = missing;
+  // Python's center() puts the odd one left of a text of odd width.
+  if (call.name == "center") before = missing / 2 + (missing & static_cast<size_t>(width) & 1U);
+  std::string made;
+  for (size_t i = 0; i < before; ++i) made += fill;
+  made += text;
+  for (size_t i = before; i < missing; ++i) made += fill;
+  if (call.name == "zfill" && (text.starts_with('-') || text.starts_with('+'))) {
+    std::swap(made[0], made[before]);
+  }
+  return Value(std::move(made));
+}
+
+// All characters are of a kind, and there is one.
+template <class IsOfKind>
+Value AreAll(const MethodCall& call, IsOfKind is_of_kind) {
+  call.ExpectNoArguments();
+  const std::string& text = call.text();
+  return Value(!text.empty() && std::ranges::all_of(SplitCharacters(text), [&](std::string_view c) {
+    return is_of_kind(FirstCharacter(c).code_point);
+  }));
+}
+Value MethodIsKind(const MethodCall& call) {
+  if (call.name == "isalpha") return AreAll(call, IsLetter);
+  if (call.name == "isspace") return AreAll(call, IsBlank);
+  if (call.name == "isascii") {
+    call.ExpectNoArguments();
+    return Value(std::ranges::all_of(call.text(), [](char c) { return (c & 0x80) == 0; }));
+  }
+  if (call.name == "isalnum") {
+    return AreAll(call, [](uint32_t c) { return IsLetter(c) || IsDigit(c); });
+  }
+  return AreAll(call, IsDigit);
+}
+Value MethodIsCase(const MethodCall& call) {
+  Arguments none;
+  call.ExpectNoArguments();
+  return Value(ApplyTest(call.name == "isupper" ? "upper" : "lower", call.self, none));
+}
+Value MethodIsTitle(const MethodCall& call) {
+  call.ExpectNoArguments();
+  Arguments none;
+  const std::string& text = call.text();
+  return Value(TitleOfLetters(text) == text && Lower(text) != text);
+}
+
+const MethodTable& TextMethods() {
+  static const MethodTable methods{
+      {"capitalize", Changed<Capitalize>},
+      {"casefold", Changed<Lower>},
+      {"center", MethodJustify},
+      {"count", MethodCount},
+      {"endswith", MethodStartsEnds},
+      {"find", MethodFind},
+      {"format", MethodFormat},
+      {"index", MethodFind},
+      {"isalnum", MethodIsKind},
+      {"isalpha", MethodIsKind},
+      {"isascii", MethodIsKind},
+      {"isdecimal", MethodIsKind},
+      {"isdigit", MethodIsKind},
+      {"islower", MethodIsCase},
+      {"isnumeric", MethodIsKind},
+      {"isspace", MethodIsKind},
+      {"istitle", MethodIsTitle},
+      {"isupper", MethodIsCase},
+      {"join", MethodJoin},
+      {"ljust", MethodJustify},
+      {"lower", Changed<Lower>},
+      {"lstrip", MethodStrip},
+      {"partition", MethodPartition},
+      {"removeprefix", MethodRemoveAffix},
+      {"removesuffix", MethodRemoveAffix},
+      {"replace", MethodReplace},
+      {"rfind", MethodFind},
+      {"rindex", MethodFind},
+      {"rjust", MethodJustify},
+      {"rpartition", MethodPartition},
+      {"rsplit", MethodSplit},
+      {"rstrip", MethodStrip},
+      {"split", MethodSplit},
+      {"splitlines", MethodSplitLines},
+      {"startswith", MethodStartsEnds},
+      {"strip", MethodStrip},
+      {"swapcase", Changed<SwapCase>},
+      {"title", Changed<TitleOfLetters>},
+      {"upper", Changed<Upper>},
+      {"zfill", MethodJustify},
+  };
+  return methods;
+}
+
+// --- Dicts.
+
+Value DictGet(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const Value key = reader.Take("key");
+  Value otherwise = reader.Take("default", Value::None());
+  reader.ExpectEnd();
+  const Value* found = call.self.dict().Find(key);
+  return found != nullptr ? *found : std::move(otherwise);
+}
+Value DictKeys(const MethodCall& call) {
+  call.ExpectNoArguments();
+  return Value::MakeList(ItemsOf(call.self));
+}
+Value DictValues(const MethodCall& call) {
+  call.ExpectNoArguments();
+  std::vector<Value> values;
+  for (const auto& [key, value] : call.self.dict().members()) values.push_back(value);
+  return Value::MakeList(std::move(values));
+}
+Value DictItems(const MethodCall& call) {
+  call.ExpectNoArguments();
+  std::vector<Value> items;
+  for (const auto& [key, value] : call.self.dict().members()) {
+    items.push_back(Value::Tuple({key, value}));
+  }
+  return Value::MakeList(std::move(items));
+}
+Value DictCopy(const MethodCall& call) {
+  call.ExpectNoArguments();
+  Value copy = Value::MakeDict();
+  for (const auto& [key, value] : call.self.dict().members()) copy.dict().Set(key, value);
+  return copy;
+}
+Value DictUpdate(const MethodCall& call) {
+  Dict& dict = call.self.dict();
+  for (const Value& more : call.arguments.values) {
+    if (!more.is_dict()) Raise("update() takes a dict, not a '{}'", TypeName(more));
+    const auto members = more.dict().members();  // perhaps those of the same dict
+    for (const auto& [key, value] : members) dict.Set(key, value);
+  }
+  for (const auto& [name, value] : call.arguments.named) dict.Set(name, value);
+  return Value::None();
+}
+Value DictSetDefault(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const Value key = reader.Take("key");
+  Value otherwise = reader.Take("default", Value::None());
+  reader.ExpectEnd();
+  if (const Value* found = call.self.dict().Find(key)) return *found;
+  call.self.dict().Set(key, otherwise);
+  return otherwise;
+}
+Value DictPop(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const Value key = reader.Take("key");
+  const auto otherwise = reader.TakeIfGiven("default");
+  reader.ExpectEnd();
+  if (auto taken = call.self.dict().Take(key)) return *std::move(taken);
+  if (otherwise) return *otherwise;
+  Raise("the dict has no key {}", ReprOf(key));
+}
+Value DictClear(const MethodCall& call) {
+  call.ExpectNoArguments();
+  call.self.dict().Clear();
+  return Value::None();
+}
+
+const MethodTable& DictMethods() {
+  static const MethodTable methods{
+      {"clear", DictClear},   {"copy", DictCopy},
+      {"get", DictGet},       {"items", DictItems},
+      {"keys", DictKeys},     {"pop", DictPop},
+      {"setdefault", DictSetDefault}, {"update", DictUpdate},
+      {"values", DictValues},
+  };
+  return methods;
+}
+
+// --- Lists.
+
+std::vector<Value>& ItemsIn(const MethodCall& call) { return call.self.list().items; }
+
+Value ListAppend(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  Value item = reader.Take("object");
+  reader.ExpectEnd();
+  ItemsIn(call).push_back(std::move(item));
+  return Value::None();
+}
+Value ListExtend(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const std::vector<Value> more = ItemsOf(reader.Take("iterable"));
+  reader.ExpectEnd();
+  ItemsIn(call).insert(ItemsIn(call).end(), more.begin(), more.end());
+  return Value::None();
+}
+// Where an index points, counted from behind if it is negative.
+std::ptrdiff_t PlaceIn(const std::vector<Value>& items, int64_t index) {
+  const auto size = static_cast<int64_t>(items.size());
+  return static_cast<std::ptrdiff_t>(
+      std::clamp<int64_t>(index < 0 ? std::max<int64_t>(index, -size) + size : index, 0, size));
+}
+Value ListInsert(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const int64_t index = WholeOf(reader.Take("index"), "an index");
+  Value item = reader.Take("object");
+  reader.ExpectEnd();
+  std::vector<Value>& items = ItemsIn(call);
+  items.insert(items.begin() + PlaceIn(items, index), std::move(item));
+  return Value::None();
+}
+Value ListPop(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  int64_t index = WholeOf(reader.Take("index", Value(int64_t{-1})), "an index");
+  reader.ExpectEnd();
+  std::vector<Value>& items = ItemsIn(call);
+  if (index < 0) index += static_cast<int64_t>(items.size());
+  if (index < 0 || std::cmp_greater_equal(index, items.size())) Raise("pop index out of range");
+  Value taken = std::move(items[static_cast<size_t>(index)]);
+  items.erase(items.begin() + static_cast<std::ptrdiff_t>(index));
+  return taken;
+}
+Value ListRemove(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const Value item = reader.Take("value");
+  reader.ExpectEnd();
+  std::vector<Value>& items = ItemsIn(call);
+  const auto found = std::ranges::find_if(
+      items, [&item](const Value& other) { return AreEqual(item, other); });
+  if (found == items.end()) Raise("the list has no item {}", ReprOf(item));
+  items.erase(found);
+  return Value::None();
+}
+Value ListReverse(const MethodCall& call) {
+  call.ExpectNoArguments();
+  std::ranges::reverse(ItemsIn(call));
+  return Value::None();
+}
+Value ListSort(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const bool is_reversed = IsTrue(reader.Take("reverse", Value(false)));
+  reader.ExpectEnd();
+  // Sorted aside: a comparison may fail.
+  std::vector<Value> sorted = ItemsIn(call);
+  std::ranges::stable_sort(sorted, [is_reversed](const Value& a, const Value& b) {
+    return is_reversed ? IsLess(b, a) : IsLess(a, b);
+  });
+  ItemsIn(call) = std::move(sorted);
+  return Value::None();
+}
+Value ListClear(const MethodCall& call) {
+  call.ExpectNoArguments();
+  ItemsIn(call).clear();
+  return Value::None();
+}
+Value ListCopy(const MethodCall& call) {
+  call.ExpectNoArguments();
+  return Value::MakeList(ItemsIn(call));
+}
+Value ListCount(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const Value item = reader.Take("value");
+  reader.ExpectEnd();
+  return Number(static_cast<size_t>(std::ranges::count_if(
+      ItemsIn(call), [&item](const Value& other) { return AreEqual(item, other); })));
+}
+Value ListIndex(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const Value item = reader.Take("value");
+  reader.ExpectEnd();
+  const std::vector<Value>& items = ItemsIn(call);
+  const auto found = std::ranges::find_if(
+      items, [&item](const Value& other) { return AreEqual(item, other); });
+  if (found == items.end()) Raise("{} is not in list", ReprOf(item));
+  return Number(static_cast<size_t>(found - items.begin()));
+}
+
+const MethodTable& TupleMethods() {
+  static const MethodTable methods{{"count", ListCount}, {"index", ListIndex}};
+  return methods;
+}
+const MethodTable& ListMethods() {
+  static const MethodTable methods{
+      {"append", ListAppend}, {"clear", ListClear},     {"copy", ListCopy}, {"count", ListCount},
+      {"extend", ListExtend}, {"index", ListIndex},     {"insert", ListInsert},
+      {"pop", ListPop},       {"remove", ListRemove},   {"reverse", ListReverse},
+      {"sort", ListSort},
+  };
+  return methods;
+}
+
+// null: there are none.
+const MethodTable* MethodsOf(const Value& value) {
+  if (value.is_text()) return &TextMethods();
+  if (value.is_dict()) return &DictMethods();
+  if (!value.is_list() || value.is_lazy()) return nullptr;
+  return value.list().form == List::Form::kList ? &ListMethods() : &TupleMethods();
+}
+
+}  // namespace
+
+bool HasMethod(const Value& value, std::string_view name) {
+  const MethodTable* methods = MethodsOf(value);
+  return methods != nullptr && methods->contains(name);
+}
+
+Value CallMethod(Interpreter& interpreter, const Value& self, std::string_view name,
+                 Arguments& arguments) {
+  const auto method = MethodsOf(self)->find(name);
+  return method->second(
+      {.interpreter = interpreter, .self = self, .arguments = arguments, .name = method->first});
+}
+
+}  // namespace moestro::jinja

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+// Makes a tree of a template, by Jinja's grammar with its loop controls and transformers' block
+// {% generation %}. Templates cannot include or extend others.
+#pragma once
+
+#include <string_view>
+
+#include "jinja/syntax.h"
+
+namespace moestro::jinja {
+
+// Throws Failure with the line of the mistake.
+Body ParseTemplate(std::string_view text);
+
+}  // namespace moestro::jinja

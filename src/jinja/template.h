@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// Jinja, as chat templates use it: the language of Python's jinja2 with the settings that
+// transformers renders chat templates with (trim_blocks, lstrip_blocks, loop controls,
+// raise_exception, strftime_now, its own tojson). Values behave as Python's do. Differences are
+// listed in docs/templates.md.
+//
+// A template is a stranger's program: it may run long and take memory. Neither nesting nor
+// recursion overflows the stack; time and memory are the caller's to bound (chat/template_process.h
+// does), or `most_steps`.
+//
+// Thread rule: a Template is immutable; any thread may render it. Values belong to one rendering.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "base/result.h"
+#include "jinja/value.h"
+
+namespace moestro::jinja {
+
+struct RenderOptions {
+  std::function<std::tm()> now = {};  // the time that a template may ask for; empty: the clock's
+  uint64_t most_steps = 0;            // of statements and expressions; 0: any number
+};
+
+class Template {
+ public:
+  // kUnsupported with the line and the reason: no template.
+  static Result<Template> Parse(std::string_view text);
+  Template(Template&&) noexcept;
+  Template& operator=(Template&&) noexcept;
+  ~Template();
+
+  // Gives the text to `write` in parts, also what comes before an error. `variables` is a dict.
+  // kInvalidRequest with the template's own words if it calls raise_exception(); kUnsupported with
+  // the line and the reason where Python would raise anything else.
+  Status Render(const Value& variables, const std::function<void(std::string_view)>& write,
+                const RenderOptions& options = {}) const;
+
+ private:
+  struct Impl;
+  explicit Template(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moestro::jinja

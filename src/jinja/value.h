@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT
+// Values of a template, with Python's meaning: what is true, equal, smaller, and how a value looks
+// as text. Containers are shared by all who hold them, as Python's are, and may hold themselves.
+//
+// Thread rule: values that share a container belong to one thread.
+// Failure: functions throw Failure (failure.h) where Python raises.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace moestro::jinja {
+
+class Value;
+class Object;
+
+// The largest text that an operation makes, in bytes.
+inline constexpr size_t kMostTextBytes = size_t{64} << 20U;
+
+// A text is UTF-8. An escaped one is not escaped again by the filter `escape`.
+struct Text {
+  std::string bytes;
+  bool is_escaped = false;
+};
+
+struct List {
+  enum class Form : uint8_t {
+    kList,
+    kTuple,
+    kGroup,  // a tuple of a grouper and a list, whose parts have names
+    kRange,  // a list that prints as a range
+    kLazy,   // a generator: always true, without length, empty once it was gone through
+  };
+  List() = default;
+  List(std::vector<Value> values, Form shape) : items(std::move(values)), form(shape) {}
+  List(const List&) = delete;
+  List& operator=(const List&) = delete;
+  ~List();  // takes no stack for values within values
+
+  std::vector<Value> items;
+  Form form = Form::kList;
+};
+
+// An object of JSON, a dict: keys in the order in which they came.
+class Dict {
+ public:
+  Dict() = default;
+  Dict(const Dict&) = delete;
+  Dict& operator=(const Dict&) = delete;
+  ~Dict();  // takes no stack for values within values
+
+  // nullptr: there is no such key. Throws for a key that Python cannot hash.
+  const Value* Find(const Value& key) const;
+  const Value* Find(std::string_view key) const;
+  void Set(const Value& key, Value value);
+  void Set(std::string_view key, Value value);
+  // nullopt: there is no such key.
+  std::optional<Value> Take(const Value& key);
+  void Clear();
+  // Gives all keys and values to `to`.
+  void Unload(std::vector<Value>& to);
+  size_t size() const { return members_.size(); }
+  const std::vector<std::pair<Value, Value>>& members() const { return members_; }
+
+ private:
+  std::optional<size_t> PlaceOf(const Value& key) const;
+  void BuildIndex() const;
+
+  std::vector<std::pair<Value, Value>> members_;
+  // Places by the hashes of keys; empty as long as there are few keys.
+  mutable std::unordered_multimap<size_t, size_t> index_;
+};
+
+class Value {
+ public:
+  enum class Kind : uint8_t {
+    kUndefined,
+    kNone,
+    kBool,
+    kInt,
+    kBigInt,  // a whole number beyond 64 bits, as its digits
+    kFloat,
+    kText,
+    kList,
+    kDict,
+    kObject,
+  };
+
+  Value() = default;  // undefined
+  // An undefined whose use fails with `why`.
+  static Value Undefined(std::string why);
+  static Value None();
+  static Value BigInt(std::string digits);
+  static Value EscapedText(std::string bytes);
+  static Value MakeList(std::vector<Value> items = {}, List::Form form = List::Form::kList);
+  static Value Tuple(std::vector<Value> items) {
+    return MakeList(std::move(items), List::Form::kTuple);
+  }
+  static Value Lazy(std::vector<Value> items) {
+    return MakeList(std::move(items), List::Form::kLazy);
+  }
+  static Value MakeDict() { return Value(std::make_shared<Dict>()); }
+  explicit Value(bool value) : held_(value) {}
+  explicit Value(int64_t value) : held_(value) {}
+  explicit Value(double value) : held_(value) {}
+  explicit Value(std::string bytes);
+  explicit Value(std::string_view bytes) : Value(std::string(bytes)) {}
+  explicit Value(const char* bytes) : Value(std::string(bytes)) {}
+  explicit Value(std::shared_ptr<Dict> dict) : held_(std::move(dict)) {}
+  explicit Value(std::shared_ptr<Object> object) : held_(std::move(object)) {}
+
+  Kind kind() const { return static_cast<Kind>(held_.index()); }
+  bool is_undefined() const { return kind() == Kind::kUndefined; }
+  bool is_none() const { return kind() == Kind::kNone; }
+  bool is_text() const { return kind() == Kind::kText; }
+  bool is_list() const { return kind() == Kind::kList; }
+  bool is_dict() const { return kind() == Kind::kDict; }
+  bool is_object() const { return kind() == Kind::kObject; }
+  bool is_lazy() const { return is_list() && list().form == List::Form::kLazy; }
+  bool is_tuple() const {
+    return is_list() && (list().form == List::Form::kTuple || list().form == List::Form::kGroup);
+  }
+  bool is_number() const;  // a bool is one, as in Python
+
+  // REQUIRES: the value is of that kind.
+  bool boolean() const { return std::get<bool>(held_); }
+  int64_t integer() const { return std::get<int64_t>(held_); }
+  double real() const { return std::get<double>(held_); }
+  const std::string& digits() const;
+  const std::string& text() const;
+  bool is_escaped() const;  // false for what is no text
+  List& list() const { return *std::get<std::shared_ptr<List>>(held_); }
+  Dict& dict() const { return *std::get<std::shared_ptr<Dict>>(held_); }
+  Object& object() const { return *std::get<std::shared_ptr<Object>>(held_); }
+  std::shared_ptr<Object> shared_object() const {
+    return std::get<std::shared_ptr<Object>>(held_);
+  }
+  std::string why_undefined() const;
+
+  // A container that nobody else holds gives its values to `to`.
+  void Unload(std::vector<Value>& to);
+  // The same container, object or constant.
+  static bool AreSame(const Value& a, const Value& b);
+
+ private:
+  struct Missing {
+    std::shared_ptr<const std::string> why;
+  };
+  struct Nothing {};
+  struct Digits {
+    std::shared_ptr<const std::string> digits;
+  };
+  // In the order of Kind.
+  std::variant<Missing, Nothing, bool, int64_t, Digits, double, std::shared_ptr<const Text>,
+               std::shared_ptr<List>, std::shared_ptr<Dict>, std::shared_ptr<Object>>
+      held_;
+};
+
+// Python's bool().
+bool IsTrue(const Value& value);
+// Python's ==.
+bool AreEqual(const Value& a, const Value& b);
+// Python's <; throws for kinds without an order.
+bool IsLess(const Value& a, const Value& b);
+// Throws for a list or an object.
+size_t HashOf(const Value& value);
+
+// Python's str() and repr().
+std::string TextOf(const Value& value);
+std::string ReprOf(const Value& value);
+std::string TextOfReal(double value);
+
+// "str", "int", "list"...
+std::string_view TypeName(const Value& value);
+
+// The values of a text (its characters), a list, an object (its keys), an undefined (none). A lazy
+// list is empty afterwards. Throws for what cannot be gone through.
+std::vector<Value> ItemsOf(const Value& value);
+// The same, but an undefined or a lazy list stays as it is; nullopt instead of a throw.
+bool IsIterable(const Value& value);
+// Python's len().
+size_t LengthOf(const Value& value);
+// As a double; REQUIRES: is_number().
+double RealOf(const Value& number);
+// A whole number that fits, of an int or a bool; throws otherwise. `what` names the value.
+int64_t WholeOf(const Value& value, std::string_view what);
+
+}  // namespace moestro::jinja
