@@ -32,6 +32,10 @@ bool FlagOf(ArgumentReader& reader, std::string_view name) {
 }
 
 std::vector<Value> ItemsOfInput(const FilterCall& call) { return ItemsOf(call.input); }
+// The same for filters that do not look at what is false.
+std::vector<Value> ItemsIfTrue(const FilterCall& call) {
+  return IsTrue(call.input) ? ItemsOf(call.input) : std::vector<Value>();
+}
 
 // --- Attributes of items: "a.b.0" or 0.
 
@@ -103,6 +107,13 @@ std::vector<Value> Sorted(const std::vector<Value>& items, bool is_reversed, Key
 
 // --- Texts.
 
+// Of filters that take nothing else.
+const std::string& TextNeeded(const FilterCall& call) {
+  if (call.input.is_undefined()) Raise("{}", call.input.why_undefined());
+  if (!call.input.is_text()) Raise("{}: a str is needed, not '{}'", call.name, TypeName(call.input));
+  return call.input.text();
+}
+
 Value TextFilter(const FilterCall& call, std::string (*change)(std::string_view)) {
   call.ExpectNoArguments();
   return Value(change(TextOf(call.input)));
@@ -155,7 +166,7 @@ Value FilterIndent(const FilterCall& call) {
     constexpr int64_t kMostWidth = 100'000;
     indent = std::string(static_cast<size_t>(std::clamp<int64_t>(n, 0, kMostWidth)), ' ');
   }
-  std::string text = TextOf(call.input);
+  std::string text = TextNeeded(call);
   text += '\n';
   std::string made;
   bool is_first = true;
@@ -194,7 +205,7 @@ Value FilterTruncate(const FilterCall& call) {
   const std::string end = TextOf(reader.Take("end", Value("...")));
   const int64_t leeway = WholeOf(reader.Take("leeway", Value(int64_t{5})), "a leeway");
   reader.ExpectEnd();
-  const std::string text = TextOf(call.input);
+  const std::string& text = TextNeeded(call);
   const auto end_length = static_cast<int64_t>(CountCharacters(end));
   if (length < end_length) Raise("expected length >= {}, got {}", end_length, length);
   if (static_cast<int64_t>(CountCharacters(text)) <= length + leeway) return Value(text);
@@ -208,14 +219,33 @@ Value FilterWordCount(const FilterCall& call) {
   const Value words = CallMethod(call.interpreter, Value(TextOf(call.input)), "split", none);
   return Value(static_cast<int64_t>(LengthOf(words)));
 }
+// `is_field`: of a query, where a blank is "+" and "/" is not plain.
+std::string UrlEncoded(std::string_view text, bool is_field) {
+  const std::string_view plain = is_field ? "_.-~" : "_.-~/";
+  std::string encoded;
+  for (const char c : text) {
+    const bool is_plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+                          (c >= 'A' && c <= 'Z') || plain.contains(c);
+    if (is_plain || (is_field && c == ' ')) {
+      encoded += is_plain ? c : '+';
+    } else {
+      encoded += Format("%{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+  return encoded;
+}
 Value FilterUrlEncode(const FilterCall& call) {
   call.ExpectNoArguments();
-  constexpr std::string_view kPlain = "_.-~/";
+  const Value& input = call.input;
+  if (input.is_text() || !IsIterable(input)) return Value(UrlEncoded(TextOf(input), false));
+  Arguments none;
+  const Value pairs = input.is_dict() ? CallMethod(call.interpreter, input, "items", none) : input;
   std::string encoded;
-  for (const char c : TextOf(call.input)) {
-    const bool is_plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
-                          (c >= 'A' && c <= 'Z') || kPlain.contains(c);
-    encoded += is_plain ? std::string(1, c) : Format("%{:02X}", static_cast<unsigned char>(c));
+  for (const Value& pair : ItemsOf(pairs)) {
+    const std::vector<Value> parts = ItemsOf(pair);
+    if (parts.size() != 2) Raise("urlencode takes pairs of a key and a value");
+    if (!encoded.empty()) encoded += '&';
+    encoded += UrlEncoded(TextOf(parts[0]), true) + "=" + UrlEncoded(TextOf(parts[1]), true);
   }
   return Value(std::move(encoded));
 }
@@ -258,6 +288,7 @@ Value FilterInt(const FilterCall& call) {
   const int64_t base = WholeOf(reader.Take("base", Value(int64_t{10})), "a base");
   reader.ExpectEnd();
   if (base < 2 || base > 36) Raise("a base of {} is not from 2 to 36", base);
+  if (call.input.is_undefined()) Raise("{}", call.input.why_undefined());
   const Value& input = call.input;
   std::optional<int64_t> whole;
   if (input.kind() == Value::Kind::kBigInt) return input;
@@ -276,6 +307,7 @@ Value FilterFloat(const FilterCall& call) {
   ArgumentReader reader = call.Reader();
   const Value otherwise = reader.Take("default", Value(0.0));
   reader.ExpectEnd();
+  if (call.input.is_undefined()) Raise("{}", call.input.why_undefined());
   if (call.input.is_number()) return Value(RealOf(call.input));
   const auto real = call.input.is_text() ? RealOfText(call.input.text()) : std::nullopt;
   return real ? Value(*real) : otherwise;
@@ -286,7 +318,8 @@ Value FilterAbs(const FilterCall& call) {
   if (!call.input.is_number()) Raise("bad operand type for abs(): '{}'", TypeName(call.input));
   if (call.input.kind() == Value::Kind::kFloat) return Value(std::abs(call.input.real()));
   const Value zero(int64_t{0});
-  return IsLess(call.input, zero) ? Combine(Operator::kSubtract, zero, call.input) : call.input;
+  const Operator op = IsLess(call.input, zero) ? Operator::kSubtract : Operator::kAdd;
+  return Combine(op, zero, call.input);
 }
 Value FilterRound(const FilterCall& call) {
   ArgumentReader reader = call.Reader();
@@ -306,7 +339,8 @@ Value FilterRound(const FilterCall& call) {
     const double scaled = RealOf(input) * scale;
     return Value((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
   }
-  if (input.kind() != Value::Kind::kFloat && precision >= 0) return input;
+  if (input.kind() == Value::Kind::kBigInt) return input;
+  if (input.kind() != Value::Kind::kFloat && precision >= 0) return Value(WholeOf(input, ""));
   if (precision < 0) {
     const double scale = std::pow(10.0, static_cast<double>(-precision));
     const double rounded = std::nearbyint(RealOf(input) / scale) * scale;
@@ -393,7 +427,7 @@ Value FilterSort(const FilterCall& call) {
   return Value::MakeList(Sorted(ItemsOfInput(call), is_reversed, [&](const Value& item) {
     std::vector<Value> keys;
     for (const KeyMaker& maker : makers) keys.push_back(maker.KeyOf(item));
-    return keys.size() == 1 ? keys.front() : Value::Tuple(std::move(keys));
+    return Value::Tuple(std::move(keys));
   }));
 }
 Value FilterUnique(const FilterCall& call) {
@@ -512,13 +546,13 @@ Value FilterMap(const FilterCall& call) {
     const auto otherwise = reader.TakeIfGiven("default");
     reader.ExpectEnd();
     const std::vector<Value> path = AttributePath(attribute);
-    for (Value& item : ItemsOfInput(call)) {
+    for (Value& item : ItemsIfTrue(call)) {
       mapped.push_back(AttributeAt(call.interpreter, std::move(item), path, otherwise));
     }
     return Value::Lazy(std::move(mapped));
   }
   const std::string filter = TextOf(arguments.values.front());
-  for (const Value& item : ItemsOfInput(call)) {
+  for (const Value& item : ItemsIfTrue(call)) {
     Arguments rest{.values = {arguments.values.begin() + 1, arguments.values.end()},
                    .named = arguments.named};
     mapped.push_back(ApplyFilter(call.interpreter, filter, item, rest));
@@ -536,7 +570,7 @@ Value FilterSelect(const FilterCall& call) {
     left.erase(left.begin());
   }
   std::vector<Value> selected;
-  for (const Value& item : ItemsOfInput(call)) {
+  for (const Value& item : ItemsIfTrue(call)) {
     const Value tested = AttributeAt(call.interpreter, item, path, std::nullopt);
     bool passes = false;
     if (left.empty()) {

@@ -175,8 +175,11 @@ bool IsRealType(char type) { return std::string_view("eEfFgG%").contains(type) &
 std::string Formatted(const Value& value, std::string_view text) {
   if (text.empty()) return TextOf(value);
   const Form form = ReadForm(text);
-  const bool is_number = value.is_number() &&
-                         (value.kind() != Value::Kind::kBool || form.type != '\0');
+  const bool is_number = value.is_number();
+  if (!is_number && !value.is_text() && !value.is_undefined()) {
+    Raise("unsupported format string passed to {}.__format__", TypeName(value));
+  }
+  if (!is_number && form.group != '\0') Raise("Cannot specify '{}' with 's'.", form.group);
   if (!is_number || form.type == 's') {
     if (form.type != '\0' && form.type != 's') {
       Raise("unknown format code '{}' for an object of type '{}'", form.type, TypeName(value));
@@ -209,9 +212,9 @@ class PercentFormatter {
       left_.remove_prefix(1);
       ReadField();
     }
-    if (values_.is_tuple() && next_ < values_.list().items.size()) {
-      Raise("not all arguments converted during string formatting");
-    }
+    const bool is_left = values_.is_tuple() ? next_ < values_.list().items.size()
+                                            : next_ == 0 && !values_.is_dict() && !values_.is_list();
+    if (is_left) Raise("not all arguments converted during string formatting");
     return std::move(text_);
   }
 

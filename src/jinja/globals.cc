@@ -41,6 +41,7 @@ void AddMembers(Dict& dict, const Arguments& arguments) {
       for (const auto& [key, value] : given.dict().members()) dict.Set(key, value);
       continue;
     }
+    if (given.is_undefined()) Raise("{}", given.why_undefined());
     for (const Value& pair : ItemsOf(given)) {
       const std::vector<Value> parts = ItemsOf(pair);
       if (parts.size() != 2) Raise("dict() takes pairs of a key and a value");

@@ -396,7 +396,8 @@ Value Interpreter::GetAttribute(const Value& value, std::string_view name) {
     if (name == "list") return value.list().items[1];
   }
   if (name.starts_with("__") && name.ends_with("__")) {
-    Raise("access to attribute '{}' of '{}' object is unsafe", name, TypeName(value));
+    return Value::Undefined(
+        Format("access to attribute '{}' of '{}' object is unsafe", name, TypeName(value)));
   }
   return Value::Undefined(Format("'{}' has no attribute '{}'", DescriptionOf(value), name));
 }

@@ -145,6 +145,28 @@ Value MethodSplitLines(const MethodCall& call) {
   return Value::MakeList(std::move(lines));
 }
 
+Value MethodExpandTabs(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  constexpr int64_t kWidest = 1000;
+  const int64_t size =
+      std::clamp<int64_t>(WholeOf(reader.Take("tabsize", Value(int64_t{8})), "a tab's size"), 0, kWidest);
+  reader.ExpectEnd();
+  std::string made;
+  int64_t column = 0;
+  for (const std::string_view c : SplitCharacters(call.text())) {
+    if (c != "\t") {
+      made += c;
+      column = c == "\n" || c == "\r" ? 0 : column + 1;
+      continue;
+    }
+    const int64_t blanks = size == 0 ? 0 : size - column % size;
+    made.append(static_cast<size_t>(blanks), ' ');
+    column += blanks;
+    if (made.size() > kMostTextBytes) Raise("a text of more than {} bytes", kMostTextBytes);
+  }
+  return Value(std::move(made));
+}
+
 // The part of a text that start and end leave, which methods that look for a text may be given.
 std::string_view PartOf(const MethodCall& call, ArgumentReader& reader, size_t& first) {
   const Value begin = reader.Take("start", Value::None());
@@ -323,7 +345,6 @@ Value MethodIsCase(const MethodCall& call) {
 }
 Value MethodIsTitle(const MethodCall& call) {
   call.ExpectNoArguments();
-  Arguments none;
   const std::string& text = call.text();
   return Value(TitleOfLetters(text) == text && Lower(text) != text);
 }
@@ -335,6 +356,7 @@ const MethodTable& TextMethods() {
       {"center", MethodJustify},
       {"count", MethodCount},
       {"endswith", MethodStartsEnds},
+      {"expandtabs", MethodExpandTabs},
       {"find", MethodFind},
       {"format", MethodFormat},
       {"index", MethodFind},

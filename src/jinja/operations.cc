@@ -146,13 +146,14 @@ Value Repeat(const Value& value, int64_t times) {
 }
 
 bool IsRepeatable(const Value& value) {
-  return value.is_text() || (value.is_list() && !value.is_lazy());
+  return value.is_text() || (value.is_list() && !value.is_lazy() &&
+                             value.list().form != List::Form::kRange);
 }
 
 Value CombineOthers(Operator op, const Value& a, const Value& b) {
   if (op == Operator::kAdd && a.is_text() && b.is_text()) return Value(a.text() + b.text());
-  if (op == Operator::kAdd && a.is_list() && b.is_list() && a.is_tuple() == b.is_tuple() &&
-      !a.is_lazy() && !b.is_lazy()) {
+  if (op == Operator::kAdd && a.is_list() && b.is_list() && TypeName(a) == TypeName(b) &&
+      (a.is_tuple() || a.list().form == List::Form::kList)) {
     std::vector<Value> items = a.list().items;
     const std::vector<Value>& more = b.list().items;
     if (items.size() + more.size() > kMostItems) Raise("a list of more than {} items", kMostItems);
@@ -269,7 +270,7 @@ Value Slice(const Value& value, const Value& begin, const Value& end, const Valu
   if (value.is_undefined()) Raise("{}", value.why_undefined());
   if (value.is_text()) return SliceText(value.text(), begin, end, step);
   if (!value.is_list() || value.is_lazy()) {
-    return Value::Undefined(Format("'{}' has no slices", TypeName(value)));
+    Raise("'{}' object has no slices", TypeName(value));
   }
   const std::vector<Value>& items = value.list().items;
   const Bounds bounds = BoundsOf(begin, end, step, static_cast<int64_t>(items.size()));

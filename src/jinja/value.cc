@@ -484,6 +484,7 @@ std::string_view TypeName(const Value& value) {
       return "str";
     case Value::Kind::kList:
       if (value.is_tuple()) return "tuple";
+      if (value.list().form == List::Form::kRange) return "range";
       return value.is_lazy() ? "generator" : "list";
     case Value::Kind::kDict:
       return "dict";
