@@ -19,7 +19,6 @@ FOREIGN = [
     (r"llama[\w-]*\.h|(common|chat|sampling)\.h", "llama"),
     (r"liburing(\.h|/.*)|linux/io_uring\.h", "liburing"),
     (r"nlohmann/.*", "nlohmann"),
-    (r"minja/.*", "minja"),
     (r"(spdlog|fmt)/.*", "spdlog"),
     (r"CLI/.*", "cli11"),
     (r"httplib\.h", "httplib"),

@@ -102,7 +102,7 @@ TEST(ChatFormat, ATemplateSaysCallsInItsOwnWay) {
   EXPECT_TRUE(
       Prompt(MakeFormat(kTaggedTemplate), WithCall())
           .contains("<think>\nHm.\n</think>\n\n<tool_call>{\"name\": \"look\", \"arguments\": "
-                    "{\"place\":\"Rome\",\"days\": 2}}</tool_call><|im_end|>"));
+                    "{\"place\": \"Rome\", \"days\": 2}}</tool_call><|im_end|>"));
   EXPECT_TRUE(
       Prompt(MakeFormat(kBareTemplate), WithCall())
           .contains("{\"name\": \"look\", \"parameters\": {\"place\": \"Rome\", \"days\": 2}}"));

@@ -213,13 +213,14 @@ std::vector<ChatTurn> PlainTurns(const ChatInput& input, const TemplateTraits& t
     if (turn.role == "developer" && !traits.knows_developer) turn.role = "system";
     if (!traits.knows_calls) SpellCalls(turn, style);
     const bool says_calls_alone = traits.forms.has_null_content && !turn.calls.empty();
+    if (traits.drops_thoughts) turn.reasoning.clear();
     if (!traits.knows_reasoning && !says_calls_alone) SpellReasoning(turn, style);
     if (says_calls_alone && !turn.content.empty()) {
       turns.push_back(Turn(turn.role));
       turns.back().content = std::exchange(turn.content, {});
     }
     // Such templates take an assistant's words before a call as its thoughts, and refuse both.
-    if (traits.forms.has_thinking_key && !turn.calls.empty() && !turn.reasoning.empty()) {
+    if (traits.forms.thoughts_key == ThoughtsKey::kThinking && !turn.calls.empty() && !turn.reasoning.empty()) {
       if (!turn.content.empty()) turn.reasoning += "\n\n" + std::exchange(turn.content, {});
     }
     if (is_result) {

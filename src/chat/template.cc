@@ -25,7 +25,7 @@ constexpr double kMostSeconds = 10.0;            // of the processor, where the 
 constexpr double kClockStep = 0.001;
 constexpr milliseconds kLookEvery{50};         // whether all work shall end
 constexpr milliseconds kLongestStart{15'000};  // of a process, on a machine that is busy
-constexpr const char* kDoesNotSurvive = "the library that runs it does not survive it";
+constexpr const char* kDoesNotSurvive = "the process that runs it does not survive it";
 // Of the clock on the wall, for each second of the processor.
 constexpr int kBusyMachine = 6;
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
-// A model's chat template. It is rendered in a process of its own (template_process.h), since it
-// comes with a model, and the library that runs it trusts it.
+// A model's chat template. It is rendered in a process of its own (template_process.h): it is a
+// program that came with a model, and may run without end or take all memory.
 //
 // Thread rule: any thread. Two renderings run at a time: one of a large conversation, one of a
 // small one.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,14 +20,19 @@
 
 namespace moestro {
 
+// The key of an assistant's thoughts in a message.
+enum class ThoughtsKey : uint8_t { kReasoningContent, kThinking, kReasoning };
+constexpr std::string_view ThoughtsKeyName(ThoughtsKey key) {
+  constexpr std::array<std::string_view, 3> kNames{"reasoning_content", "thinking", "reasoning"};
+  return kNames[static_cast<size_t>(key)];
+}
+
 // Choices in which templates differ.
 struct TemplateForms {
   bool has_object_arguments = false;  // a call's arguments are an object, else its JSON text
   bool has_null_content = false;      // empty content beside calls is null, else ""
-  bool has_thinking_key = false;      // thoughts are "thinking", else "reasoning_content"
-  // A tool's properties are left out where there are none: the template asks whether there are
-  // some, and for the library an empty object is some.
-  bool has_no_empty_properties = false;
+  bool has_undefined_tools = false;   // without tools the variable is missing, else none
+  ThoughtsKey thoughts_key = ThoughtsKey::kReasoningContent;
 };
 
 struct TemplateInput {
@@ -40,7 +47,7 @@ class ChatTemplate {
  public:
   // Forks: the rules of ChildStarter::Start() hold. `controls` are marked in tools, arguments and
   // calls; the turns' texts come as they shall be. kUnsupported with the reason: it cannot be
-  // parsed, or the library does not survive that. kIo: there can be no process.
+  // parsed, or takes more than parsing may. kIo: there can be no process.
   static Result<ChatTemplate> Parse(std::string_view text, std::string_view bos,
                                     std::string_view eos, const ControlTexts& controls = {});
   ChatTemplate(ChatTemplate&&) noexcept;

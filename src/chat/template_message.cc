@@ -117,8 +117,8 @@ ChatTurn ReadTurn(PartReader& reader) {
 // The choices as bits, in the order of the fields.
 uint32_t BitsOf(const TemplateForms& forms, bool add_assistant) {
   return (forms.has_object_arguments ? 1U : 0U) | (forms.has_null_content ? 2U : 0U) |
-         (forms.has_thinking_key ? 4U : 0U) | (add_assistant ? 8U : 0U) |
-         (forms.has_no_empty_properties ? 16U : 0U);
+         (forms.has_undefined_tools ? 4U : 0U) | (add_assistant ? 8U : 0U) |
+         (static_cast<uint32_t>(forms.thoughts_key) << 4U);
 }
 
 }  // namespace
@@ -161,8 +161,8 @@ std::optional<SentInput> ReadInput(const std::function<std::optional<std::string
   SentInput input;
   input.forms = {.has_object_arguments = (bits & 1U) != 0,
                  .has_null_content = (bits & 2U) != 0,
-                 .has_thinking_key = (bits & 4U) != 0,
-                 .has_no_empty_properties = (bits & 16U) != 0};
+                 .has_undefined_tools = (bits & 4U) != 0,
+                 .thoughts_key = static_cast<ThoughtsKey>(std::min(bits >> 4U, 2U))};
   input.add_assistant = (bits & 8U) != 0;
   input.arguments = reader.Text();
   for (uint32_t left = reader.Number(); left > 0 && reader.is_good(); --left) {

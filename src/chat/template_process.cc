@@ -10,11 +10,12 @@
 #include <memory>
 #include <new>
 #include <optional>
-#include <streambuf>
 #include <utility>
 
 #include "base/system_limits.h"
 #include "chat/template_message.h"
+#include "chat/template_values.h"
+#include "jinja/template.h"
 #include "sandbox/relay.h"
 #include "sandbox/trial.h"
 
@@ -31,40 +32,51 @@ std::string MessageOf(RenderMark mark, std::string_view words) {
   return message;
 }
 
-// What is written becomes messages. The process ends when they cannot be sent.
-class MessageBuffer final : public std::streambuf {
+// Sends the parts of a text as messages. The process ends when they cannot be sent.
+class TextSender {
  public:
-  explicit MessageBuffer(MessageSocket& socket) : socket_(socket) { part_.reserve(kTextPart); }
+  explicit TextSender(MessageSocket& socket) : socket_(socket) { part_.reserve(kTextPart); }
+  void Add(std::string_view text) {
+    while (!text.empty()) {
+      const size_t fits = std::min(text.size(), kTextPart - part_.size());
+      part_ += text.substr(0, fits);
+      text.remove_prefix(fits);
+      if (part_.size() == kTextPart) Flush();
+    }
+  }
   void Flush() {
-    if (!part_.empty()) Send(part_);
+    if (part_.empty()) return;
+    if (!socket_.Write(MessageOf(RenderMark::kText, part_), std::nullopt)) _exit(EXIT_FAILURE);
     part_.clear();
   }
 
- protected:
-  std::streamsize xsputn(const char* bytes, std::streamsize n) override {
-    std::string_view left(bytes, static_cast<size_t>(n));
-    while (!left.empty()) {
-      const size_t fits = std::min(left.size(), kTextPart - part_.size());
-      part_ += left.substr(0, fits);
-      left.remove_prefix(fits);
-      if (part_.size() == kTextPart) Flush();
-    }
-    return n;
-  }
-  int_type overflow(int_type c) override {
-    const char byte = traits_type::to_char_type(c);
-    xsputn(&byte, 1);
-    return c;
-  }
-
  private:
-  void Send(std::string_view part) {
-    if (!socket_.Write(MessageOf(RenderMark::kText, part), std::nullopt)) _exit(EXIT_FAILURE);
-  }
-
   MessageSocket& socket_;
   std::string part_;
 };
+
+// A template that is ready to be rendered.
+struct ParsedTemplate {
+  jinja::Template program;
+  TemplateText given;
+};
+
+Result<ParsedTemplate> ParseGiven(TemplateText given) {
+  TRY(jinja::Template program, jinja::Template::Parse(given.text));
+  return ParsedTemplate{.program = std::move(program), .given = std::move(given)};
+}
+
+Status RenderTo(TextSender& out, const ParsedTemplate& parsed, SentInput input) {
+  TRY(const jinja::Value variables, TemplateValues(std::move(input), parsed.given.bos,
+                                                   parsed.given.eos, parsed.given.controls));
+  const Status rendered =
+      parsed.program.Render(variables, [&out](std::string_view text) { out.Add(text); });
+  if (rendered) return {};
+  const Error& error = rendered.error();
+  const bool refuses = error.code == Errc::kInvalidRequest;
+  return Fail(error.code, "the model's chat template {}: {}",
+              refuses ? "refuses the conversation" : "fails", error.message);
+}
 
 void SendError(MessageSocket& socket, const Error& error) {
   const std::string words = static_cast<char>(error.code) + error.message;
@@ -86,14 +98,14 @@ double ProcessorSecondsNow() {
 // The process that renders.
 class Renderer {
  public:
-  Renderer(MessageSocket answers, MessageSocket& owner, const LibraryTemplate& parsed)
+  Renderer(MessageSocket answers, MessageSocket& owner, const ParsedTemplate& parsed)
       : answers_(std::move(answers)), owner_(owner), parsed_(parsed) {}
 
-  // Until the owner closes its side, or templates have kept too much: the library has circles of
-  // values, which are never freed.
+  // Until the owner closes its side, or templates have kept too much: a list that holds itself is
+  // never freed.
   void Run(uint64_t memory) {
     LimitChild(memory);
-    std::set_new_handler([] { _exit(kOutOfMemory); });  // the library makes words of the exception
+    std::set_new_handler([] { _exit(kOutOfMemory); });  // else an exception, which becomes words
     const uint64_t most_kept = WritableBytes() + memory / 8;
     while (WritableBytes() < most_kept) {
       const auto request = owner_.Read(std::nullopt);
@@ -116,20 +128,20 @@ class Renderer {
     Write(RenderMark::kBegins, "");
     auto input = ReadInput([this] { return owner_.Read(std::nullopt); });
     if (!input) _exit(EXIT_FAILURE);
-    MessageBuffer text(answers_);
-    const Status rendered = parsed_.Render(*std::move(input), text);
+    TextSender text(answers_);
+    const Status rendered = RenderTo(text, parsed_, *std::move(input));
     if (!rendered) return SendError(answers_, rendered.error());
     text.Flush();
   }
 
   MessageSocket answers_;
   MessageSocket& owner_;
-  const LibraryTemplate& parsed_;
+  const ParsedTemplate& parsed_;
 };
 
 // The process that watches it.
 void ServeOwner(std::string_view request, MessageSocket owner,
-                const Result<LibraryTemplate>& parsed) {
+                const Result<ParsedTemplate>& parsed) {
   RelayEnd end{.outcome = Trial::Outcome::kPassed};
   if (!parsed) {
     SendError(owner, parsed.error());
@@ -149,13 +161,13 @@ void ServeOwner(std::string_view request, MessageSocket owner,
 
 ChildStarter::Work TemplateWork(TemplateText given) {
   // Of the helper, and of what it forks.
-  auto parsed = std::make_shared<std::optional<Result<LibraryTemplate>>>();
+  auto parsed = std::make_shared<std::optional<Result<ParsedTemplate>>>();
   const auto prepare = [parsed, given = std::move(given)] {
     ReturnLargeBlocksAtOnce();
     LimitChild(kParseMemory);
     ProcessorLimit limit(kLongestParse);
     limit.Resume();
-    parsed->emplace(LibraryTemplate::Parse(given));
+    parsed->emplace(ParseGiven(given));
     limit.Pause();
   };
   return {.prepare = prepare,

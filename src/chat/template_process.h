@@ -8,10 +8,18 @@
 #include <string>
 #include <string_view>
 
-#include "chat/template_library.h"
+#include "chat/control_text.h"
 #include "sandbox/child_starter.h"
 
 namespace moestro {
+
+// What is given with a template.
+struct TemplateText {
+  std::string text;
+  std::string bos;
+  std::string eos;
+  ControlTexts controls = {};  // marked in tools, arguments and calls
+};
 
 // What the process that renders may take of memory that can be written, beyond its parent's. There
 // is one for large conversations and one for small ones, so all of them take 64 MiB at most.

@@ -71,18 +71,18 @@ class TemplateProcessTest : public testing::Test {
   std::unique_ptr<ChatTemplate> template_;
 };
 
-TEST_F(TemplateProcessTest, WhatCrashesTheLibraryFails) {
-  constexpr std::string_view kWhy = "does not survive";
-  ExpectFails("{{ 1 % 0 }}", kWhy);
-  ExpectFails("{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", kWhy);
-  ExpectFails("{% set d = namespace(a=1) %}{% set d.a = d %}{{ d == d }}", kWhy);
+// Each of them ended the process of the library that ran templates before.
+TEST_F(TemplateProcessTest, DivisionRecursionAndCirclesFailInWords) {
+  ExpectFails("{{ 1 % 0 }}", "division by zero (line 1)");
+  ExpectFails("a\n{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", "within each other (line 2)");
+  ExpectFails("{% set l = [1] %}{{ l.append(l) }}{{ l }}", "nested deeper");
+  Parse("{% set d = namespace(a=1) %}{% set d.a = d %}{{ d == d }}");
+  EXPECT_EQ(Say("hi"), "True");
 }
 
 TEST_F(TemplateProcessTest, WhatTakesAllMemoryFails) {
   if (kIsSanitized) GTEST_SKIP() << "a sanitizer takes memory of its own";
   constexpr std::string_view kWhy = "16 MiB";
-  ExpectFails("{{ range(1000000000) }}", kWhy);
-  ExpectFails("{{ 'x' | indent(1000000000) }}", kWhy);
   ExpectFails(
       "{% set ns = namespace(a='x') %}{% for i in range(99) %}{% set ns.a = ns.a ~ ns.a %}"
       "{% endfor %}",

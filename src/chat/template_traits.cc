@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "chat/answer_style.h"
+
 namespace moestro {
 namespace {
 
@@ -13,6 +15,7 @@ constexpr std::string_view kSystem = "Probe of system.";
 constexpr std::string_view kResult = "Probe of result.";
 constexpr std::string_view kTool = "probe_tool";
 constexpr std::string_view kLongId = "call_probeProbeProbeProbe0123";
+constexpr std::string_view kThoughts = "Probe of thoughts.";
 constexpr std::string_view kArguments = R"({"probe_key": "probe value"})";
 
 ChatTurn Turn(std::string_view role, std::string_view content) {
@@ -30,46 +33,57 @@ class Prober {
       : template_(chat_template), text_(text) {}
 
   TemplateTraits Run() {
-    traits_.forms.has_thinking_key = text_.contains(".thinking");
-    traits_.knows_reasoning = traits_.forms.has_thinking_key || text_.contains("reasoning_content");
+    FindPlainForm();
+    if (!traits_.plain_failure.empty()) return traits_;
     const std::vector<ChatTurn> asks{Turn("user", "Probe.")};
     const std::vector<ChatTurn> instructs{Turn("system", kSystem), Turn("user", "Probe.")};
-    const std::string instructed = Say(instructs, {}, {});
+    const std::string instructed = Say(instructs, {}, traits_.forms);
     traits_.knows_system = instructed.contains(kSystem);
     traits_.knows_developer = text_.contains("developer") && KnowsDeveloper(instructed);
-    const std::string described = Say(asks, tools_, {});
-    traits_.knows_tools = described.contains(kTool);
-    // What writes a schema as JSON writes all of it.
-    traits_.forms.has_no_empty_properties =
-        traits_.knows_tools && !described.contains("\"properties\"");
+    traits_.knows_tools = Say(asks, tools_, traits_.forms).contains(kTool);
     FindRows();
     FindCalls();
+    FindThoughts();
     return traits_;
   }
 
  private:
+  Result<std::string> Render(const std::vector<ChatTurn>& turns, const std::vector<Tool>& tools,
+                             const TemplateForms& forms, std::string_view arguments = {},
+                             bool add_assistant = false) const {
+    return template_.Render({.turns = turns,
+                             .tools = tools,
+                             .arguments = arguments,
+                             .add_assistant = add_assistant,
+                             .forms = forms},
+                            limit_);
+  }
   // Empty when the template fails.
   std::string Say(const std::vector<ChatTurn>& turns, const std::vector<Tool>& tools,
-                  const TemplateForms& forms) const {
-    return template_
-        .Render({.turns = turns,
-                 .tools = tools,
-                 .arguments = {},
-                 .add_assistant = false,
-                 .forms = forms},
-                limit_)
-        .value_or("");
+                  const TemplateForms& forms, std::string_view arguments = {}) const {
+    return Render(turns, tools, forms, arguments).value_or("");
+  }
+
+  // Some templates do not survive that the variable of tools is none.
+  void FindPlainForm() {
+    const std::vector<ChatTurn> asks{Turn("user", "Probe.")};
+    const auto with_none = Render(asks, {}, traits_.forms, {}, /*add_assistant=*/true);
+    if (with_none) return;
+    traits_.forms.has_undefined_tools = true;
+    const auto without = Render(asks, {}, traits_.forms, {}, /*add_assistant=*/true);
+    if (!without) traits_.plain_failure = without.error().message;
   }
 
   // `instructed`: what it says of the same with a system. Templates that say both alike take a
   // developer for the system, perhaps in the first turn alone.
   bool KnowsDeveloper(std::string_view instructed) const {
-    const std::string said = Say({Turn("developer", kSystem), Turn("user", "Probe.")}, {}, {});
+    const std::string said =
+        Say({Turn("developer", kSystem), Turn("user", "Probe.")}, {}, traits_.forms);
     return said.contains(kSystem) && said != instructed;
   }
 
   bool SaysAll(const std::vector<ChatTurn>& turns) const {
-    const std::string said = Say(turns, {}, {});
+    const std::string said = Say(turns, {}, traits_.forms);
     return std::ranges::all_of(
         turns, [&said](const ChatTurn& turn) { return said.contains(turn.content); });
   }
@@ -87,7 +101,7 @@ class Prober {
     traits_.knows_assistants_in_a_row = SaysAll({ask, answer, rest, again});
   }
 
-  // The arguments' own text is best: it comes back as it was written.
+  // The arguments' text as it was sent, or keys and values that the template writes in its way.
   static bool SaysArguments(std::string_view said, bool has_object) {
     if (!has_object) return said.contains(kArguments);
     return said.contains("probe_key") && said.contains("probe value") &&
@@ -136,7 +150,7 @@ class Prober {
     std::vector<ChatTurn> full = bare;
     full.push_back(result);
     for (const std::vector<ChatTurn>& turns : {full, bare}) {
-      for (const bool has_object : {false, true}) {
+      for (const bool has_object : {true, false}) {
         for (const bool has_null : {false, true}) {
           TemplateForms forms = traits_.forms;
           forms.has_object_arguments = has_object;
@@ -147,12 +161,50 @@ class Prober {
     }
   }
 
+  // The key under which the template looks for thoughts, and whether it looks for them at all.
+  void FindThoughts() {
+    const ChatTurn ask = Turn("user", "Probe.");
+    ChatTurn answer = Turn("assistant", "Probe.");
+    answer.reasoning = kThoughts;
+    ChatTurn call = answer;
+    call.calls.push_back(
+        {.id = "probe0001", .name = std::string(kTool), .arguments = std::string(kArguments)});
+    ChatTurn bare_call = call;
+    bare_call.content.clear();
+    ChatTurn result = Turn("tool", "Probe.");
+    result.call_id = "probe0001";
+    result.name = kTool;
+    const std::vector<std::vector<ChatTurn>> conversations{
+        {ask, answer}, {ask, answer, ask}, {ask, call, result}, {ask, bare_call, result}};
+    for (const ThoughtsKey key :
+         {ThoughtsKey::kReasoningContent, ThoughtsKey::kThinking, ThoughtsKey::kReasoning}) {
+      TemplateForms forms = traits_.forms;
+      forms.thoughts_key = key;
+      for (const std::vector<ChatTurn>& turns : conversations) {
+        if (!Say(turns, {}, forms).contains(kThoughts) &&
+            !Say(turns, {}, forms, R"({"enable_thinking": true})").contains(kThoughts))
+          continue;
+        traits_.knows_reasoning = true;
+        traits_.forms = forms;
+        return;
+      }
+    }
+    const AnswerStyle style = FindStyle(text_);
+    if (style.reasoning_end.empty()) return;
+    constexpr std::string_view kWords = "Probe of words.";
+    ChatTurn spelled = Turn("assistant", "");
+    spelled.content = style.reasoning_begin + "\n" + std::string(kThoughts) + "\n" +
+                      style.reasoning_end + "\n\n" + std::string(kWords);
+    const std::string said = Say({ask, spelled, ask}, {}, traits_.forms);
+    traits_.drops_thoughts = said.contains(kWords) && !said.contains(kThoughts);
+  }
+
   const ChatTemplate& template_;
   std::string_view text_;
   WorkLimit limit_{{.processor_seconds = kMostProbing}};
   std::vector<Tool> tools_{{.name = std::string(kTool),
                             .description = "Probe.",
-                            .parameters = R"({"type": "object", "properties": {}})"}};
+                            .parameters = R"({"type": "object", "properties": {"probe_key": {"type": "string"}}})"}};
   TemplateTraits traits_;
 };
 

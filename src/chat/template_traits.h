@@ -2,6 +2,7 @@
 // What a chat template can say, found out by rendering small conversations.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "chat/template.h"
@@ -9,12 +10,15 @@
 namespace moestro {
 
 struct TemplateTraits {
+  // Why the template fails for a conversation of one question; empty: it does not.
+  std::string plain_failure;
   bool knows_system = false;
   bool knows_developer = false;  // says it in another way than the system
   bool knows_tools = false;      // writes their descriptions
   bool knows_calls = false;      // writes an assistant's calls
   bool knows_results = false;    // writes a tool's answers
   bool knows_reasoning = false;  // reads thoughts apart from content
+  bool drops_thoughts = false;   // cuts them out of an earlier answer's content
   // What it says of turns that come as they are sent; what it refuses or leaves out is joined.
   bool knows_systems_in_a_row = false;
   bool knows_late_system = false;  // behind an answer

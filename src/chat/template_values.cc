@@ -2,238 +2,135 @@
 #include "chat/template_values.h"
 
 #include <cstddef>
-#include <map>
-#include <memory>
-#include <minja/minja.hpp>
 #include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/json.h"
+#include "jinja/json_text.h"
 
 namespace moestro {
 namespace {
 
-using JsonValue = nlohmann::ordered_json;
-using minja::Value;
+using jinja::Value;
 
 constexpr size_t kMostValues = size_t{1} << 18U;  // of a conversation's JSON; 150 bytes each
-constexpr size_t kMostKeys = 2048;                // of an object
 
-// Makes the library's values of a JSON text. Its own way takes the square of an object's keys, and
-// some of its functions do, so keys are bounded. Depth is bounded for its recursion.
-class ValueBuilder final : public nlohmann::json_sax<JsonValue> {
+class ConversationValues {
  public:
-  ValueBuilder(size_t most_values, const ControlTexts& controls)
-      : values_left_(most_values), controls_(controls) {}
-
-  bool null() override { return Add(Value()); }
-  bool boolean(bool value) override { return Add(Value(JsonValue(value))); }
-  bool number_integer(number_integer_t value) override { return Add(Value(JsonValue(value))); }
-  bool number_unsigned(number_unsigned_t value) override { return Add(Value(JsonValue(value))); }
-  bool number_float(number_float_t value, const string_t&) override {
-    return Add(Value(JsonValue(value)));
+  ConversationValues(const TemplateForms& forms, const ControlTexts& controls)
+      : forms_(forms), controls_(controls) {
+    if (controls_.empty()) return;
+    reading_.change_text = [this](const std::string& text) { return Marked(text); };
   }
-  bool string(string_t& value) override {
-    Mark(value);
-    return Add(Value(JsonValue(std::move(value))));
-  }
-  bool binary(binary_t&) override { return false; }  // JSON text has none
-  bool start_array(size_t) override { return Open(nullptr); }
-  bool start_object(size_t) override { return Open(std::make_shared<Members>()); }
-  bool end_array() override { return Close(); }
-  bool end_object() override { return Close(); }
-  bool key(string_t& name) override {
-    Mark(name);
-    Level& level = open_.back();
-    const auto [place, is_new] = level.places.try_emplace(name, level.members->size());
-    level.place = place->second;
-    if (is_new) level.members->emplace_back(JsonValue(std::move(name)), Value());
-    if (level.members->size() > kMostKeys) {
-      return Refuse(Format("an object with more than {} keys", kMostKeys));
-    }
-    return true;
-  }
-  bool parse_error(size_t position, const std::string&,
-                   const nlohmann::detail::exception&) override {
-    return Refuse(Format("not JSON: mistake at byte {}", position));
-  }
-
-  Value& root() { return root_; }
-  size_t values_left() const { return values_left_; }
-  const std::string& error() const { return error_; }
-
- private:
-  using Members = nlohmann::ordered_map<JsonValue, Value>;
-  struct Level {
-    Value array;  // unless it is an object
-    std::shared_ptr<Members> members;
-    std::map<std::string, size_t> places;  // of members by their keys
-    size_t place = 0;                      // of the value that comes next
-  };
-
-  void Mark(std::string& text) const {
-    if (!controls_.empty()) text = MarkControls(controls_, text);
-  }
-  bool Refuse(std::string why) {
-    error_ = std::move(why);
-    return false;
-  }
-  bool Open(std::shared_ptr<Members> members) {
-    if (open_.size() == Json::kMaxDepth) {
-      return Refuse(Format("JSON nested deeper than {} levels", Json::kMaxDepth));
-    }
-    Value array = members ? Value() : Value::array();
-    open_.push_back({.array = std::move(array), .members = std::move(members), .places = {}});
-    return true;
-  }
-  bool Close() {
-    Level level = std::move(open_.back());
-    open_.pop_back();
-    return Add(level.members ? Value::object(level.members) : std::move(level.array));
-  }
-  bool Add(Value value) {
-    if (values_left_ == 0) return Refuse(Format("more than {} values of JSON", kMostValues));
-    --values_left_;
-    if (open_.empty())
-      root_ = std::move(value);
-    else if (Level& level = open_.back(); level.members)
-      (level.members->begin() + static_cast<std::ptrdiff_t>(level.place))->second =
-          std::move(value);
-    else
-      level.array.push_back(value);
-    return true;
-  }
-
-  size_t values_left_;
-  const ControlTexts& controls_;  // marked in all texts
-  std::vector<Level> open_;
-  Value root_;
-  std::string error_;
-};
-
-// What a template sees of a conversation.
-class Conversation {
- public:
-  Conversation(const TemplateForms& forms, const ControlTexts& controls)
-      : forms_(forms), controls_(controls) {}
 
   Result<Value> Parse(std::string_view text, std::string_view what) {
-    // The library takes it for the end and reads no further.
-    if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
-      return Fail(Errc::kInvalidRequest, "{}: not JSON: mistake at byte {}", what, zero + 1);
+    auto parsed = jinja::ReadJson(text, reading_);
+    if (!parsed) {
+      return Fail(Errc::kInvalidRequest, "{}: {}", what, parsed.error().message);
     }
-    ValueBuilder builder(values_left_, controls_);
-    if (!JsonValue::sax_parse(text, &builder)) {
-      return Fail(Errc::kInvalidRequest, "{}: {}", what, builder.error());
-    }
-    values_left_ = builder.values_left();
-    return std::move(builder.root());
+    return parsed;
   }
 
   // Takes each out of its place, so that large texts are not there twice.
-  Result<Value> Turns(std::span<ChatTurn> turns) {
-    Value values = Value::array();
-    for (ChatTurn& place : turns) {
-      const ChatTurn turn = std::exchange(place, {});
-      TRY(const Value value, Turn(turn));
-      values.push_back(value);
-    }
-    return values;
+  Value Turns(std::span<ChatTurn> turns) {
+    std::vector<Value> values;
+    for (ChatTurn& place : turns) values.push_back(Turn(std::exchange(place, {})));
+    return Value::MakeList(std::move(values));
   }
 
   Result<Value> Tools(std::span<const Tool> tools) {
     constexpr std::string_view kNoParameters = R"({"type": "object", "properties": {}})";
-    Value values = Value::array();
+    std::vector<Value> values;
     for (const Tool& tool : tools) {
       const std::string_view sent = tool.parameters.empty() ? kNoParameters : tool.parameters;
       TRY(Value parameters, Parse(sent, Format("parameters of tool {}", tool.name)));
-      if (forms_.has_no_empty_properties) DropEmptyProperties(parameters);
-      Value function = Value::object();
-      function.set("name", Marked(tool.name));
-      function.set("description", Marked(tool.description));
-      function.set("parameters", parameters);
+      const Value function = Value::MakeDict();
+      function.dict().Set("name", MarkedValue(tool.name));
+      function.dict().Set("description", MarkedValue(tool.description));
+      function.dict().Set("parameters", std::move(parameters));
       values.push_back(Function(function));
     }
-    return values;
+    return Value::MakeList(std::move(values));
   }
 
  private:
   std::string Marked(const std::string& text) const { return MarkControls(controls_, text); }
-  static void DropEmptyProperties(Value& parameters) {
-    constexpr const char* kKey = "properties";
-    if (!parameters.is_object() || !parameters.contains(kKey)) return;
-    const Value properties = parameters.get(kKey);
-    if (properties.is_object() && properties.size() == 0) parameters.erase(kKey);
-  }
+  Value MarkedValue(const std::string& text) const { return Value(Marked(text)); }
   static Value Function(const Value& function) {
-    Value value = Value::object();
-    value.set("type", "function");
-    value.set("function", function);
+    Value value = Value::MakeDict();
+    value.dict().Set("type", Value("function"));
+    value.dict().Set("function", function);
     return value;
   }
 
-  Result<Value> Call(const ToolCall& call) {
-    Value function = Value::object();
-    function.set("name", Marked(call.name));
-    function.set("arguments", Marked(call.arguments));
+  Value Call(const ToolCall& call) {
+    const Value function = Value::MakeDict();
+    function.dict().Set("name", MarkedValue(call.name));
+    function.dict().Set("arguments", MarkedValue(call.arguments));
     if (forms_.has_object_arguments) {
       const auto object = Parse(call.arguments.empty() ? "{}" : call.arguments, "arguments");
       // What a client kept of a broken call stays text.
-      if (object && object->is_object()) function.set("arguments", *object);
+      if (object && object->is_dict()) function.dict().Set("arguments", *object);
     }
     Value value = Function(function);
-    if (!call.id.empty()) value.set("id", Marked(call.id));
+    if (!call.id.empty()) value.dict().Set("id", MarkedValue(call.id));
     return value;
   }
 
-  Result<Value> Turn(const ChatTurn& turn) {
-    Value value = Value::object();
-    value.set("role", turn.role);
-    value.set("content", turn.content);
+  Value Turn(ChatTurn turn) {
+    Value value = Value::MakeDict();
+    jinja::Dict& members = value.dict();
+    const bool says_nothing = turn.content.empty() && forms_.has_null_content;
+    members.Set("role", Value(std::move(turn.role)));
+    members.Set("content", says_nothing && !turn.calls.empty() ? Value::None()
+                                                               : Value(std::move(turn.content)));
     if (!turn.reasoning.empty()) {
-      value.set(forms_.has_thinking_key ? "thinking" : "reasoning_content", turn.reasoning);
+      members.Set(ThoughtsKeyName(forms_.thoughts_key), Value(std::move(turn.reasoning)));
     }
-    if (!turn.call_id.empty()) value.set("tool_call_id", turn.call_id);
-    if (!turn.name.empty()) value.set("name", turn.name);
+    if (!turn.call_id.empty()) members.Set("tool_call_id", Value(std::move(turn.call_id)));
+    if (!turn.name.empty()) members.Set("name", Value(std::move(turn.name)));
     if (turn.calls.empty()) return value;
-    if (turn.content.empty() && forms_.has_null_content) value.set("content", Value());
-    Value calls = Value::array();
-    for (const ToolCall& call : turn.calls) {
-      TRY(const Value one, Call(call));
-      calls.push_back(one);
-    }
-    value.set("tool_calls", calls);
+    std::vector<Value> calls;
+    for (const ToolCall& call : turn.calls) calls.push_back(Call(call));
+    members.Set("tool_calls", Value::MakeList(std::move(calls)));
     return value;
   }
 
   const TemplateForms& forms_;
   const ControlTexts& controls_;
-  size_t values_left_ = kMostValues;
+  jinja::JsonReading reading_{.values_left = kMostValues};
 };
 
 }  // namespace
 
-Result<minja::Value> TemplateValues(SentInput input, const std::string& bos, const std::string& eos,
-                                    const ControlTexts& controls) {
-  Conversation conversation(input.forms, controls);
-  Value values = Value::object();
+Result<Value> TemplateValues(SentInput input, const std::string& bos, const std::string& eos,
+                             const ControlTexts& controls) {
+  ConversationValues conversation(input.forms, controls);
+  Value values = Value::MakeDict();
+  jinja::Dict& variables = values.dict();
+  // As in transformers, which gives them to every template.
+  variables.Set("documents", Value::None());
   if (!input.arguments.empty()) {
-    TRY(values, conversation.Parse(input.arguments, "the template's arguments"));
-    if (!values.is_object()) {
+    TRY(const Value arguments, conversation.Parse(input.arguments, "the template's arguments"));
+    if (!arguments.is_dict()) {
       return Fail(Errc::kInvalidRequest, "the template's arguments are not an object");
     }
+    for (const auto& [name, value] : arguments.dict().members()) variables.Set(name, value);
   }
-  TRY(const Value messages, conversation.Turns(input.turns));
-  values.set("messages", messages);
-  values.set("add_generation_prompt", Value(input.add_assistant));
-  values.set("bos_token", bos);
-  values.set("eos_token", eos);
-  if (values.contains("tools")) values.erase("tools");
-  if (input.tools.empty()) return values;
-  TRY(const Value tools, conversation.Tools(input.tools));
-  values.set("tools", tools);
+  variables.Set("messages", conversation.Turns(input.turns));
+  variables.Set("add_generation_prompt", Value(input.add_assistant));
+  variables.Set("bos_token", Value(bos));
+  variables.Set("eos_token", Value(eos));
+  if (!input.tools.empty()) {
+    TRY(Value tools, conversation.Tools(input.tools));
+    variables.Set("tools", std::move(tools));
+  } else if (input.forms.has_undefined_tools) {
+    variables.Take(Value("tools"));
+  } else {
+    variables.Set("tools", Value::None());
+  }
   return values;
 }
 

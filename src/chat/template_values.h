@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a chat template sees of a conversation. Inside src/chat only.
+// The variables that a chat template finds: a conversation's turns and tools, as transformers gives
+// them. Inside src/chat only.
 #pragma once
 
 #include <string>
@@ -7,18 +8,14 @@
 #include "base/result.h"
 #include "chat/control_text.h"
 #include "chat/template_message.h"
-
-namespace minja {
-class Value;
-}
+#include "jinja/value.h"
 
 namespace moestro {
 
-// The template's variables, an object. Takes time in proportion to the texts, and the texts with
-// it. `controls` are marked as in ChatTemplate::Parse(). kInvalidRequest for JSON that is none, has
-// an object of more than 2048 keys (the library looks for a key among all of them) or more than
-// 262144 values together, but for a call's arguments, which stay text then.
-Result<minja::Value> TemplateValues(SentInput input, const std::string& bos, const std::string& eos,
+// A dict. Takes time in proportion to the texts, and the texts with it. `controls` are marked as in
+// ChatTemplate::Parse(). kInvalidRequest for JSON that is none or has more than 262144 values
+// together, but for a call's arguments, which stay text then.
+Result<jinja::Value> TemplateValues(SentInput input, const std::string& bos, const std::string& eos,
                                     const ControlTexts& controls);
 
 }  // namespace moestro

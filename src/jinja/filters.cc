@@ -215,9 +215,16 @@ Value FilterTruncate(const FilterCall& call) {
 }
 Value FilterWordCount(const FilterCall& call) {
   call.ExpectNoArguments();
-  Arguments none;
-  const Value words = CallMethod(call.interpreter, Value(TextOf(call.input)), "split", none);
-  return Value(static_cast<int64_t>(LengthOf(words)));
+  const std::string text = TextOf(call.input);
+  int64_t words = 0;
+  bool is_in_word = false;
+  for (const std::string_view c : SplitCharacters(text)) {
+    const uint32_t code = FirstCharacter(c).code_point;
+    const bool is_of_word = IsLetter(code) || IsDigit(code) || code == '_';
+    if (is_of_word && !is_in_word) ++words;
+    is_in_word = is_of_word;
+  }
+  return Value(words);
 }
 // `is_field`: of a query, where a blank is "+" and "/" is not plain.
 std::string UrlEncoded(std::string_view text, bool is_field) {
@@ -384,6 +391,7 @@ Value FilterReverse(const FilterCall& call) {
   call.ExpectNoArguments();
   std::vector<Value> items = ItemsOfInput(call);
   std::ranges::reverse(items);
+  if (call.input.is_lazy()) return Value::MakeList(std::move(items));
   if (!call.input.is_text()) return Value::Lazy(std::move(items));
   std::string text;
   for (const Value& c : items) text += c.text();

@@ -11,8 +11,8 @@ namespace moestro::jinja {
 namespace {
 
 constexpr size_t kTextPart = size_t{64} << 10U;
-// Of expressions, statements and calls within each other: some 400 bytes of stack each.
-constexpr uint32_t kMostRunLevels = 1500;
+// Of expressions, statements and calls within each other; a template's process has 4 MiB.
+constexpr uintptr_t kMostStackBytes = uintptr_t{2} << 20U;
 
 // What templates see as `loop`.
 class Loop final : public Object {
@@ -127,21 +127,6 @@ std::string DescriptionOf(const Value& value) {
 
 }  // namespace
 
-class Interpreter::Level {
- public:
-  explicit Level(Interpreter& interpreter) : interpreter_(interpreter) {
-    if (++interpreter.level_ <= kMostRunLevels) return;
-    --interpreter.level_;  // the destructor of what is not made does not run
-    Raise("more than {} levels of calls and expressions within each other", kMostRunLevels);
-  }
-  Level(const Level&) = delete;
-  Level& operator=(const Level&) = delete;
-  ~Level() { --interpreter_.level_; }
-
- private:
-  Interpreter& interpreter_;
-};
-
 const Value* Scope::Find(std::string_view name) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->outer.get()) {
     const auto found = scope->names.find(name);
@@ -161,6 +146,7 @@ Interpreter::~Interpreter() {
 }
 
 void Interpreter::Run(const Body& body, const Dict& variables) {
+  stack_begin_ = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
   const auto globals = std::make_shared<Scope>();
   AddGlobals(*globals);
   scope_ = ScopeWithin(globals);
@@ -174,6 +160,10 @@ void Interpreter::Run(const Body& body, const Dict& variables) {
 }
 
 void Interpreter::Step() {
+  const auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+  if (stack_begin_ > here && stack_begin_ - here > kMostStackBytes) {
+    Raise("too many calls and expressions within each other");
+  }
   if (++steps_ > host_.most_steps && host_.most_steps > 0) {
     Raise("more than {} steps", host_.most_steps);
   }
@@ -193,7 +183,6 @@ void Interpreter::Write(std::string_view text) {
 // --- Expressions.
 
 Value Interpreter::Evaluate(const Expression& expression) {
-  const Level level(*this);
   Step();
   return EvaluateKind(expression);
 }
@@ -368,7 +357,7 @@ Value Interpreter::EvaluateFilter(const Expression& expression) {
 }
 
 Value Interpreter::Call(const Value& callee, Arguments& arguments) {
-  const Level level(*this);
+  Step();
   if (callee.is_undefined()) Raise("{}", callee.why_undefined());
   if (!callee.is_object()) Raise("'{}' object is not callable", TypeName(callee));
   // The object may leave its scope while it runs.
@@ -441,7 +430,6 @@ void Interpreter::ExecuteAll(const Body& body, Flow& flow) {
 
 Interpreter::Flow Interpreter::Execute(const Statement& statement) {
   using Kind = Statement::Kind;
-  const Level level(*this);
   Step();
   switch (statement.kind) {
     case Kind::kText:

@@ -59,7 +59,6 @@ class Interpreter {
 
  private:
   enum class Flow : uint8_t { kNext, kBreak, kContinue };
-  class Level;
 
   Value Evaluate(const Expression& expression);
   Value EvaluateKind(const Expression& expression);
@@ -91,11 +90,11 @@ class Interpreter {
   Value Filtered(const Statement& statement);
 
   void Write(std::string_view text);
-  void Step();
+  void Step();  // counts, and looks how much stack is taken
 
   const InterpreterHost host_;
   uint64_t steps_ = 0;
-  uint32_t level_ = 0;
+  uintptr_t stack_begin_ = 0;  // where the stack was when the rendering began
   ScopePtr scope_;
   std::string text_;            // not yet given to the host
   std::string* out_ = &text_;   // where statements write

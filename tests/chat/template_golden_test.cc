@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,28 +16,12 @@
 #include "chat/chat_types.h"
 #include "chat/template.h"
 #include "chat/template_traits.h"
+#include "tests/chat/golden_files_testing.h"
 
 namespace moestro {
 namespace {
 
 const std::string kFolder = MOESTRO_SOURCE_DIR "/tests/chat";
-
-std::string ReadText(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file) << path;
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-Json ReadJson(const std::filesystem::path& path) {
-  auto parsed = Json::Parse(ReadText(path));
-  EXPECT_TRUE(parsed) << path;
-  return parsed ? *std::move(parsed) : Json();
-}
-
-std::string TextOf(JsonView object, std::string_view key) {
-  const auto value = object.Find(key);
-  return value ? value->text().value_or("") : "";
-}
 
 // As the goldens have it: no clock.
 std::string TemplateText(const std::filesystem::path& path) {
