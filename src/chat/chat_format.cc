@@ -38,6 +38,11 @@ std::string_view TrimEnd(std::string_view text) {
   return text;
 }
 
+std::string_view Trim(std::string_view text) {
+  const size_t begin = text.find_first_not_of(kBlanks);
+  return begin == std::string_view::npos ? std::string_view() : TrimEnd(text.substr(begin));
+}
+
 }  // namespace
 
 struct ChatFormat::Impl {
@@ -172,6 +177,32 @@ struct ChatFormat::Impl {
     return answer;
   }
 
+  // The template writes the last turn, whose text ends with a mark, and the prompt ends there.
+  // nullopt: the template fails, or writes the text in another way. A template may strip a text, so
+  // the mark is a character and a blank.
+  Result<std::optional<std::string>> PromptThroughTurn(const ChatInput& input,
+                                                       const WorkLimit& limit) const {
+    constexpr std::string_view kMark = "\uFDD1";
+    const std::string content = input.turns.back().content;
+    if (!chat_template || content.empty() || content.contains(kMark)) return std::nullopt;
+    ChatInput marked = input;
+    marked.continues_last = false;
+    marked.add_assistant = false;
+    marked.turns.back().content += Format("{} ", kMark);
+    auto prompt = Prompt(marked, limit);
+    TRY_STATUS(limit.Look());
+    if (!prompt) return std::nullopt;
+    const size_t end = prompt->rfind(kMark);
+    if (end == std::string::npos) return std::nullopt;
+    const bool is_stripped = !prompt->substr(end + kMark.size()).starts_with(' ');
+    prompt->resize(end);
+    if (is_stripped) prompt->resize(TrimEnd(*prompt).size());
+    if (!TrimEnd(*prompt).ends_with(Trim(content))) return std::nullopt;
+    // Thoughts of the answer that goes on are part of what the model knows.
+    if (!prompt->contains(Trim(input.turns.back().reasoning))) return std::nullopt;
+    return *std::move(prompt);
+  }
+
   // What the assistant has said of its turn goes behind the prompt, and the answer begins there.
   void Continue(const ChatTurn& turn, std::string& prompt, AnswerStyle& answer) const {
     const bool can_think = has_channels() || !answer.reasoning_end.empty();
@@ -236,9 +267,21 @@ Result<RenderedChat> ChatFormat::Render(const ChatInput& input, const OutputForm
   if (impl_->has_channels()) {
     marked.template_arguments = WithChannelEffort(marked.template_arguments);
   }
-  TRY(chat.prompt, impl_->Prompt(marked, limit));
+  const bool continues = input.continues_last && !input.turns.empty();
+  std::optional<std::string> through;
+  if (continues) {
+    TRY(through, impl_->PromptThroughTurn(marked, limit));
+  }
+  if (through) {
+    chat.prompt = *std::move(through);
+  } else {
+    TRY(chat.prompt, impl_->Prompt(marked, limit));
+  }
   TRY(chat.style, impl_->StyleFor(input, chat.prompt, limit));
-  if (input.continues_last && !input.turns.empty()) {
+  if (through) {
+    chat.style.begins_in_reasoning = false;
+    chat.style.begins_in_content = true;
+  } else if (continues) {
     impl_->Continue(marked.turns.back(), chat.prompt, chat.style);
   }
   UnmarkedText clean = Unmark(impl_->controls, chat.prompt);

@@ -15,6 +15,10 @@ constexpr std::string_view kSystem = "Probe of system.";
 constexpr std::string_view kResult = "Probe of result.";
 constexpr std::string_view kTool = "probe_tool";
 constexpr std::string_view kLongId = "call_probeProbeProbeProbe0123";
+// All that a template may need of a tool.
+constexpr std::string_view kParameters =
+    R"({"type": "object", "properties": {"probe_key": {"type": "string", "description": "Probe."}}, )"
+    R"("required": ["probe_key"]})";
 constexpr std::string_view kThoughts = "Probe of thoughts.";
 constexpr std::string_view kArguments = R"({"probe_key": "probe value"})";
 
@@ -204,7 +208,7 @@ class Prober {
   WorkLimit limit_{{.processor_seconds = kMostProbing}};
   std::vector<Tool> tools_{{.name = std::string(kTool),
                             .description = "Probe.",
-                            .parameters = R"({"type": "object", "properties": {"probe_key": {"type": "string"}}})"}};
+                            .parameters = std::string(kParameters)}};
   TemplateTraits traits_;
 };
 
