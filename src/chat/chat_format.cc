@@ -11,6 +11,7 @@
 #include "chat/answer_grammar.h"
 #include "chat/channel_effort.h"
 #include "chat/json_scan.h"
+#include "chat/known_templates.h"
 #include "chat/plain_turns.h"
 #include "chat/template.h"
 #include "chat/template_traits.h"
@@ -94,8 +95,46 @@ struct ChatFormat::Impl {
     }
   }
 
-  void TakeTemplate(ChatTemplate parsed, std::string_view text) {
-    traits = FindTraits(parsed, text);
+  // The model's own template. Gives why that cannot be; empty: it is taken.
+  std::string TakeOwn(const ChatModel& model) {
+    Result<ChatTemplate> parsed = ChatTemplate::Parse(model.template_text, model.bos, model.eos,
+                                                      ControlTexts(model.control_texts));
+    if (!parsed) {
+      return Format("the model's chat template cannot be used: {}",
+                    OneLine(parsed.error().message));
+    }
+    TemplateTraits found = FindTraits(*parsed, model.template_text);
+    if (!found.plain_failure.empty()) {
+      return Format("{} (for a conversation of one question)", OneLine(found.plain_failure));
+    }
+    TakeTemplate(*std::move(parsed), std::move(found), model.template_text);
+    return {};
+  }
+
+  // A known template with the marks of the model's own, which is of no use for the reason
+  // `failure`. The model's calls and thoughts stay those that its own template speaks of.
+  void TakeInPlace(const ChatModel& model, const std::string& failure) {
+    std::string_view name;
+    if (const auto known = TemplateOfMarks(model.template_text)) {
+      Result<ChatTemplate> parsed =
+          ChatTemplate::Parse(known->text, model.bos, model.eos, ControlTexts(model.control_texts));
+      if (parsed) {
+        name = known->name;
+        TemplateTraits found = FindTraits(*parsed, known->text);
+        TakeTemplate(*std::move(parsed), std::move(found), model.template_text);
+        description = Format("the known template \"{}\"; {}", name, failure);
+      }
+    }
+    if (name.empty()) {
+      TakeNone(model.has_chatml_marks, failure);
+      name = is_chatml ? "ChatML" : "a plain form";
+    }
+    warnings.push_back(Format("{}; {} takes its place, and answers may be worse", failure, name));
+  }
+
+  // `text`: of the template that the model came with.
+  void TakeTemplate(ChatTemplate parsed, TemplateTraits found, std::string_view text) {
+    traits = std::move(found);
     style = FindStyle(text);
     // Told in words of ours, a model answers in the way they say: its own if they can say it.
     const bool has_example = traits.knows_calls && HasExample(style.calls);
@@ -244,16 +283,8 @@ ChatFormat ChatFormat::Make(const ChatModel& model) {
     impl->SetControls(model.control_texts);
     return ChatFormat(std::move(impl));
   }
-  Result<ChatTemplate> parsed = ChatTemplate::Parse(model.template_text, model.bos, model.eos,
-                                                    ControlTexts(model.control_texts));
-  if (parsed) {
-    impl->TakeTemplate(*std::move(parsed), model.template_text);
-  } else {
-    const std::string reason =
-        Format("the model's chat template cannot be used: {}", OneLine(parsed.error().message));
-    impl->TakeNone(model.has_chatml_marks, reason);
-    impl->warnings.push_back(Format("{}; {} takes its place, and answers may be worse", reason,
-                                    impl->is_chatml ? "ChatML" : "a plain form"));
+  if (const std::string failure = impl->TakeOwn(model); !failure.empty()) {
+    impl->TakeInPlace(model, failure);
   }
   impl->SetControls(model.control_texts);
   return ChatFormat(std::move(impl));

@@ -220,7 +220,8 @@ std::vector<ChatTurn> PlainTurns(const ChatInput& input, const TemplateTraits& t
       turns.back().content = std::exchange(turn.content, {});
     }
     // Such templates take an assistant's words before a call as its thoughts, and refuse both.
-    if (traits.forms.thoughts_key == ThoughtsKey::kThinking && !turn.calls.empty() && !turn.reasoning.empty()) {
+    if (traits.forms.thoughts_key == ThoughtsKey::kThinking && !turn.calls.empty() &&
+        !turn.reasoning.empty()) {
       if (!turn.content.empty()) turn.reasoning += "\n\n" + std::exchange(turn.content, {});
     }
     if (is_result) {
@@ -233,7 +234,9 @@ std::vector<ChatTurn> PlainTurns(const ChatInput& input, const TemplateTraits& t
   if (!input.tools.empty() && !traits.knows_tools) DescribeIn(turns, input.tools, style);
   FitRows(turns, traits);
   if (traits.wants_short_ids) ShortenIds(turns);
-  if (!style.calls.numbered_begin.empty()) NumberIds(turns, style.calls.numbered_begin);
+  const bool loses_names = traits.knows_calls && !traits.says_names_of_calls;
+  if (loses_names && !style.calls.numbered_begin.empty())
+    NumberIds(turns, style.calls.numbered_begin);
   return turns;
 }
 

@@ -67,8 +67,8 @@ Result<ParsedTemplate> ParseGiven(TemplateText given) {
 }
 
 Status RenderTo(TextSender& out, const ParsedTemplate& parsed, SentInput input) {
-  TRY(const jinja::Value variables, TemplateValues(std::move(input), parsed.given.bos,
-                                                   parsed.given.eos, parsed.given.controls));
+  TRY(const jinja::Value variables,
+      TemplateValues(std::move(input), parsed.given.bos, parsed.given.eos, parsed.given.controls));
   const Status rendered =
       parsed.program.Render(variables, [&out](std::string_view text) { out.Add(text); });
   if (rendered) return {};

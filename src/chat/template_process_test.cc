@@ -74,7 +74,8 @@ class TemplateProcessTest : public testing::Test {
 // Each of them ended the process of the library that ran templates before.
 TEST_F(TemplateProcessTest, DivisionRecursionAndCirclesFailInWords) {
   ExpectFails("{{ 1 % 0 }}", "division by zero (line 1)");
-  ExpectFails("a\n{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", "within each other (line 2)");
+  ExpectFails("a\n{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
+              "within each other (line 2)");
   ExpectFails("{% set l = [1] %}{{ l.append(l) }}{{ l }}", "nested deeper");
   Parse("{% set d = namespace(a=1) %}{% set d.a = d %}{{ d == d }}");
   EXPECT_EQ(Say("hi"), "True");

@@ -121,6 +121,8 @@ class Prober {
       if (!turn.call_id.empty()) turn.call_id = kLongId;
     }
     traits_.wants_short_ids = Say(named, tools_, forms).empty();
+    for (ChatTurn& turn : named) turn.name.clear();
+    traits_.says_names_of_calls = Say(named, {}, forms).contains(kTool);
     traits_.knows_calls = true;
     traits_.knows_results = said.contains(kResult);
     traits_.forms = forms;

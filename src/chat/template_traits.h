@@ -25,6 +25,7 @@ struct TemplateTraits {
   bool knows_users_in_a_row = false;
   bool knows_assistants_in_a_row = false;
   bool knows_calls_in_a_row = false;  // of one turn
+  bool says_names_of_calls = false;   // whatever their ids are
   bool wants_short_ids = false;       // of calls: nine letters or digits, no others
   TemplateForms forms;
 };

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "jinja/characters.h"
 
+#include <algorithm>
 #include <clocale>
 #include <cwctype>
-
-#include <algorithm>
 
 #include "base/utf8.h"
 
@@ -31,15 +30,15 @@ class LetterTables {
     return static_cast<uint32_t>(towlower_l(c, locale_));
   }
   bool IsLetter(uint32_t c) const {
-    if (c < 0x80 || locale_ == locale_t{})
-      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    if (c < 0x80 || locale_ == locale_t{}) return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
     return iswalpha_l(c, locale_) != 0 && !IsOtherDigit(c);
   }
   // glibc counts digits of other scripts among the letters.
   bool IsOtherDigit(uint32_t c) const {
     if (c < 0x80 || locale_ == locale_t{}) return false;
     return Lower(c) == c && Upper(c) == c && iswalnum_l(c, locale_) != 0 &&
-           std::ranges::any_of(kDigitZeros, [c](uint32_t zero) { return c >= zero && c < zero + 10; });
+           std::ranges::any_of(kDigitZeros,
+                               [c](uint32_t zero) { return c >= zero && c < zero + 10; });
   }
 
  private:
@@ -134,7 +133,8 @@ std::vector<std::string_view> SplitCharacters(std::string_view text) {
 
 size_t ByteOf(std::string_view text, size_t character) {
   size_t at = 0;
-  for (; character > 0 && at < text.size(); --character) at += FirstCharacter(text.substr(at)).bytes;
+  for (; character > 0 && at < text.size(); --character)
+    at += FirstCharacter(text.substr(at)).bytes;
   return at;
 }
 
@@ -143,7 +143,8 @@ std::string Upper(std::string_view text) {
 }
 
 std::string Lower(std::string_view text) {
-  return Changed(text, [](std::string& to, uint32_t c) { AppendCharacter(to, Letters().Lower(c)); });
+  return Changed(text,
+                 [](std::string& to, uint32_t c) { AppendCharacter(to, Letters().Lower(c)); });
 }
 
 std::string Capitalize(std::string_view text) {

@@ -41,9 +41,8 @@ Result<std::string> Render(std::string_view text, std::string_view context) {
   JsonReading reading{.values_left = 10'000};
   TRY(const Value variables, ReadJson(context, reading));
   std::string said;
-  TRY_STATUS(parsed.Render(
-      variables, [&said](std::string_view part) { said += part; },
-      {.now = Then, .most_steps = 1'000'000}));
+  TRY_STATUS(parsed.Render(variables, [&said](std::string_view part) { said += part; },
+                           {.now = Then, .most_steps = 1'000'000}));
   return said;
 }
 

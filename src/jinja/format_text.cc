@@ -212,8 +212,9 @@ class PercentFormatter {
       left_.remove_prefix(1);
       ReadField();
     }
-    const bool is_left = values_.is_tuple() ? next_ < values_.list().items.size()
-                                            : next_ == 0 && !values_.is_dict() && !values_.is_list();
+    const bool is_left = values_.is_tuple()
+                             ? next_ < values_.list().items.size()
+                             : next_ == 0 && !values_.is_dict() && !values_.is_list();
     if (is_left) Raise("not all arguments converted during string formatting");
     return std::move(text_);
   }
@@ -270,7 +271,8 @@ class PercentFormatter {
       left_.remove_prefix(1);
       form.precision = IsDigitNext(left_) ? ReadPrecision(left_) : 0;
     }
-    while (!left_.empty() && std::string_view("hlL").contains(left_.front())) left_.remove_prefix(1);
+    while (!left_.empty() && std::string_view("hlL").contains(left_.front()))
+      left_.remove_prefix(1);
     if (left_.empty()) Raise("incomplete format");
     form.type = left_.front();
     left_.remove_prefix(1);
@@ -299,7 +301,8 @@ class PercentFormatter {
       text_ += Padded(form, RealDigits(form, RealOf(value)), true);
     } else if (value.kind() == Value::Kind::kFloat) {
       constexpr double kEdge = 9e18;
-      if (!(std::abs(value.real()) < kEdge)) Raise("a number that does not fit 64 bits in a format");
+      if (!(std::abs(value.real()) < kEdge))
+        Raise("a number that does not fit 64 bits in a format");
       text_ += Padded(form, IntegerDigits(form, Value(static_cast<int64_t>(value.real()))), true);
     } else {
       text_ += Padded(form, IntegerDigits(form, value), true);
@@ -369,18 +372,20 @@ class BraceFormatter {
     while (!name.empty()) {
       const bool is_item = name.front() == '[';
       name.remove_prefix(1);
-      const size_t stop = std::min(is_item ? name.find(']') : name.find_first_of(".["), name.size());
+      const size_t stop =
+          std::min(is_item ? name.find(']') : name.find_first_of(".["), name.size());
       const std::string_view key = name.substr(0, stop);
       name.remove_prefix(std::min(stop + (is_item ? 1 : 0), name.size()));
-      value = is_item ? interpreter_.GetItem(value, KeyOf(key))
-                      : interpreter_.GetAttribute(value, key);
+      value =
+          is_item ? interpreter_.GetItem(value, KeyOf(key)) : interpreter_.GetAttribute(value, key);
     }
     return value;
   }
   static Value KeyOf(std::string_view key) {
     int64_t index = 0;
     const auto read = std::from_chars(key.data(), key.data() + key.size(), index);
-    return read.ec == std::errc() && read.ptr == key.data() + key.size() ? Value(index) : Value(key);
+    return read.ec == std::errc() && read.ptr == key.data() + key.size() ? Value(index)
+                                                                         : Value(key);
   }
   Value First(std::string_view name) {
     if (!name.empty() && !IsDigitNext(name)) {

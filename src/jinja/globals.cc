@@ -112,8 +112,8 @@ class Cycler final : public Object {
 
 Value MakeCycler(Interpreter& /*interpreter*/, Arguments& arguments) {
   if (arguments.values.empty()) Raise("cycler() without values");
-  return Value(std::static_pointer_cast<Object>(
-      std::make_shared<Cycler>(std::move(arguments.values))));
+  return Value(
+      std::static_pointer_cast<Object>(std::make_shared<Cycler>(std::move(arguments.values))));
 }
 
 // joiner(", "): nothing the first time, then its text.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "jinja/failure.h"
+#include "jinja/loop_and_macro.h"
 
 namespace moestro::jinja {
 namespace {
@@ -13,92 +14,6 @@ namespace {
 constexpr size_t kTextPart = size_t{64} << 10U;
 // Of expressions, statements and calls within each other; a template's process has 4 MiB.
 constexpr uintptr_t kMostStackBytes = uintptr_t{2} << 20U;
-
-// What templates see as `loop`.
-class Loop final : public Object {
- public:
-  Loop(const Statement& loop, ScopePtr around, std::vector<Value> items, int depth)
-      : loop_(loop), around_(std::move(around)), items_(std::move(items)), depth_(depth) {}
-
-  std::string_view type_name() const override { return "LoopContext"; }
-  bool is_callable() const override { return loop_.is_recursive; }
-  const std::vector<Value>& items() const { return items_; }
-  void Begin(size_t round) { round_ = round; }
-
-  std::optional<Value> Attribute(std::string_view name) const override {
-    const auto number = [](size_t n) { return Value(static_cast<int64_t>(n)); };
-    if (name == "index") return number(round_ + 1);
-    if (name == "index0") return number(round_);
-    if (name == "revindex") return number(items_.size() - round_);
-    if (name == "revindex0") return number(items_.size() - round_ - 1);
-    if (name == "first") return Value(round_ == 0);
-    if (name == "last") return Value(round_ + 1 == items_.size());
-    if (name == "length") return number(items_.size());
-    if (name == "depth") return number(static_cast<size_t>(depth_) + 1);
-    if (name == "depth0") return number(static_cast<size_t>(depth_));
-    if (name == "previtem")
-      return round_ > 0 ? items_[round_ - 1] : Value::Undefined("there is no previous item");
-    if (name == "nextitem")
-      return round_ + 1 < items_.size() ? items_[round_ + 1]
-                                        : Value::Undefined("there is no next item");
-    if (name == "cycle") return MakeCycle();
-    if (name == "changed") return MakeChanged();
-    return std::nullopt;
-  }
-  Value Call(Interpreter& interpreter, Arguments& arguments) override {
-    if (!loop_.is_recursive) Raise("the loop is not recursive, so it cannot be called");
-    ArgumentReader reader("loop", arguments);
-    const Value items = reader.Take("iterable");
-    reader.ExpectEnd();
-    return interpreter.CallLoop(loop_, around_, items, depth_ + 1);
-  }
-  void Unload(std::vector<Value>& to) override {
-    std::ranges::move(items_, std::back_inserter(to));
-    items_.clear();
-  }
-
- private:
-  Value MakeCycle() const {
-    return MakeFunction([round = round_](Interpreter&, Arguments& arguments) {
-      if (arguments.values.empty()) Raise("loop.cycle() without values");
-      return arguments.values[round % arguments.values.size()];
-    });
-  }
-  Value MakeChanged() const {
-    return MakeFunction([last = last_](Interpreter&, Arguments& arguments) {
-      const Value now = Value::Tuple(std::move(arguments.values));
-      const bool is_changed = !*last || !AreEqual(**last, now);
-      *last = now;
-      return Value(is_changed);
-    });
-  }
-
-  const Statement& loop_;
-  ScopePtr around_;
-  std::vector<Value> items_;
-  int depth_;
-  size_t round_ = 0;
-  std::shared_ptr<std::optional<Value>> last_ = std::make_shared<std::optional<Value>>();
-};
-
-class Macro final : public Object {
- public:
-  Macro(const MacroSyntax& syntax, ScopePtr around) : syntax_(syntax), around_(std::move(around)) {}
-
-  std::string_view type_name() const override { return "Macro"; }
-  bool is_callable() const override { return true; }
-  std::optional<Value> Attribute(std::string_view name) const override {
-    if (name == "name") return Value(syntax_.name);
-    return std::nullopt;
-  }
-  Value Call(Interpreter& interpreter, Arguments& arguments) override {
-    return interpreter.CallMacro(syntax_, around_, arguments);
-  }
-
- private:
-  const MacroSyntax& syntax_;
-  ScopePtr around_;
-};
 
 // Puts another value in a place as long as it lives.
 template <class T>
@@ -369,10 +284,10 @@ Value Interpreter::Call(const Value& callee, Arguments& arguments) {
 Value Interpreter::GetAttribute(const Value& value, std::string_view name) {
   if (value.is_undefined()) Raise("{}", value.why_undefined());
   if (HasMethod(value, name)) {
-    return MakeFunction([value, name = std::string(name)](Interpreter& interpreter,
-                                                          Arguments& arguments) {
-      return CallMethod(interpreter, value, name, arguments);
-    });
+    return MakeFunction(
+        [value, name = std::string(name)](Interpreter& interpreter, Arguments& arguments) {
+          return CallMethod(interpreter, value, name, arguments);
+        });
   }
   if (value.is_object()) {
     if (auto attribute = value.object().Attribute(name)) return *attribute;
@@ -402,16 +317,14 @@ Value Interpreter::GetItem(const Value& value, const Value& key) {
       const auto length = static_cast<int64_t>(LengthOf(value));
       if (index < 0) index += length;
       if (index < 0 || index >= length) {
-        return Value::Undefined(
-            Format("{} has no element {}", DescriptionOf(value), TextOf(key)));
+        return Value::Undefined(Format("{} has no element {}", DescriptionOf(value), TextOf(key)));
       }
       if (value.is_list()) return value.list().items[static_cast<size_t>(index)];
       return Slice(value, Value(index), Value(index + 1), Value::None());
     }
   }
   if (key.is_text()) return GetAttribute(value, key.text());
-  return Value::Undefined(
-      Format("'{}' has no attribute '{}'", DescriptionOf(value), TextOf(key)));
+  return Value::Undefined(Format("'{}' has no attribute '{}'", DescriptionOf(value), TextOf(key)));
 }
 
 // --- Statements.
@@ -504,23 +417,23 @@ std::vector<Value> Interpreter::SelectItems(const Statement& loop, std::vector<V
 }
 
 void Interpreter::RunLoop(const Statement& loop, const Value& items, int depth) {
-  const auto state =
-      std::make_shared<Loop>(loop, scope_, SelectItems(loop, ItemsOf(items)), depth);
-  const size_t rounds = state->items().size();
-  if (rounds == 0) {
-    Flow flow = Flow::kNext;
-    const Replaced<ScopePtr> inner(scope_, ScopeWithin(scope_));
-    return ExecuteAll(loop.other, flow);
-  }
-  for (size_t round = 0; round < rounds; ++round) {
+  const auto state = std::make_shared<Loop>(loop, scope_, SelectItems(loop, ItemsOf(items)), depth);
+  // As in jinja2, "else" also follows a loop none of whose rounds came to the body's end.
+  bool needs_else = true;
+  for (size_t round = 0; round < state->items().size(); ++round) {
     state->Begin(round);
     const Replaced<ScopePtr> inner(scope_, ScopeWithin(scope_));
     scope_->Set("loop", Value(std::static_pointer_cast<Object>(state)));
     Assign(*loop.target, state->items()[round]);
     Flow flow = Flow::kNext;
     ExecuteAll(loop.body, flow);
+    if (flow == Flow::kNext) needs_else = false;
     if (flow == Flow::kBreak) break;
   }
+  if (!needs_else) return;
+  Flow flow = Flow::kNext;
+  const Replaced<ScopePtr> inner(scope_, ScopeWithin(scope_));
+  ExecuteAll(loop.other, flow);
 }
 
 Value Interpreter::CallLoop(const Statement& loop, const ScopePtr& around, const Value& items,
@@ -555,7 +468,8 @@ Value Interpreter::CallMacro(const MacroSyntax& macro, const ScopePtr& around,
                              Arguments& arguments) {
   const Replaced<ScopePtr> inner(scope_, ScopeWithin(around));
   const auto take_named = [&arguments](std::string_view name) -> std::optional<Value> {
-    const auto found = std::ranges::find(arguments.named, name, &std::pair<std::string, Value>::first);
+    const auto found =
+        std::ranges::find(arguments.named, name, &std::pair<std::string, Value>::first);
     if (found == arguments.named.end()) return std::nullopt;
     Value value = std::move(found->second);
     arguments.named.erase(found);

@@ -96,9 +96,9 @@ class Interpreter {
   uint64_t steps_ = 0;
   uintptr_t stack_begin_ = 0;  // where the stack was when the rendering began
   ScopePtr scope_;
-  std::string text_;            // not yet given to the host
-  std::string* out_ = &text_;   // where statements write
-  Value captured_;              // a block's text, for the filters behind it
+  std::string text_;                    // not yet given to the host
+  std::string* out_ = &text_;           // where statements write
+  Value captured_;                      // a block's text, for the filters behind it
   std::vector<ScopePtr> macro_scopes_;  // hold macros that hold them in turn
 };
 
@@ -106,8 +106,7 @@ class Interpreter {
 Value ApplyFilter(Interpreter& interpreter, std::string_view name, const Value& input,
                   Arguments& arguments);
 bool HasFilter(std::string_view name);
-bool ApplyTest(std::string_view name, const Value& input,
-               Arguments& arguments);
+bool ApplyTest(std::string_view name, const Value& input, Arguments& arguments);
 bool HasTest(std::string_view name);
 
 // Python's methods of texts, lists and dicts.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// JSON texts as values and back, the way Python's module json has them: whole numbers stay whole, and
-// keys keep their order.
+// JSON texts as values and back, the way Python's module json has them: whole numbers stay whole,
+// and keys keep their order.
 #pragma once
 
 #include <cstddef>

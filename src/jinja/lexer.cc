@@ -239,8 +239,7 @@ class Lexer {
       if (at_ >= text_.size()) Fail("the template ends within a tag");
       if (brackets_.empty() && ReadEnd(is_block)) return;
       if (ReadNumber() || ReadName() || ReadString() || ReadOperator()) continue;
-      Fail(Format("unexpected character '{}'",
-                  rest().substr(0, FirstCharacter(rest()).bytes)));
+      Fail(Format("unexpected character '{}'", rest().substr(0, FirstCharacter(rest()).bytes)));
     }
   }
 
@@ -262,8 +261,9 @@ class Lexer {
   // Digits, with "_" between them.
   static size_t DigitsAt(std::string_view text) {
     size_t n = 0;
-    while (n < text.size() && (IsAsciiDigit(text[n]) || (n > 0 && text[n] == '_' && n + 1 < text.size() &&
-                                                         IsAsciiDigit(text[n + 1]))))
+    while (n < text.size() &&
+           (IsAsciiDigit(text[n]) ||
+            (n > 0 && text[n] == '_' && n + 1 < text.size() && IsAsciiDigit(text[n + 1]))))
       ++n;
     return n;
   }
@@ -312,7 +312,8 @@ class Lexer {
     if (quote != '\'' && quote != '"') return false;
     size_t end = 1;
     while (end < rest().size() && rest()[end] != quote) end += rest()[end] == '\\' ? 2 : 1;
-    if (end >= rest().size()) Fail(Format("unexpected character '{}': a text without its end", quote));
+    if (end >= rest().size())
+      Fail(Format("unexpected character '{}': a text without its end", quote));
     Add(Token::Kind::kString, EscapeReader(rest().substr(1, end - 1)).Read());
     Advance(end + 1);
     return true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Cuts a template into tokens, as Jinja does with trim_blocks and lstrip_blocks: the line end behind
-// a block tag and the blanks before one on its line are no text.
+// Cuts a template into tokens, as Jinja does with trim_blocks and lstrip_blocks: the line end
+// behind a block tag and the blanks before one on its line are no text.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ class ArgumentReader {
   ArgumentReader(std::string_view function, Arguments& arguments)
       : function_(function), arguments_(arguments) {}
 
-  Value Take(std::string_view name);                  // needed
+  Value Take(std::string_view name);  // needed
   Value Take(std::string_view name, Value otherwise);
   std::optional<Value> TakeIfGiven(std::string_view name);
   void ExpectEnd() const;

@@ -51,7 +51,8 @@ int64_t FloorDivide(int64_t a, int64_t b) {
 }
 
 Value IntegerPower(int64_t base, int64_t exponent) {
-  if (exponent < 0) return Value(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+  if (exponent < 0)
+    return Value(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
   int64_t power = 1;
   for (; exponent > 0; exponent >>= 1) {
     if ((exponent & 1) != 0 && __builtin_mul_overflow(power, base, &power)) RaiseTooLarge();
@@ -139,15 +140,16 @@ Value Repeat(const Value& value, int64_t times) {
     return Value(std::move(repeated));
   }
   const std::vector<Value>& items = value.list().items;
-  if (!items.empty() && n > kMostItems / items.size()) Raise("a list of more than {} items", kMostItems);
+  if (!items.empty() && n > kMostItems / items.size())
+    Raise("a list of more than {} items", kMostItems);
   std::vector<Value> repeated;
   for (size_t i = 0; i < n; ++i) repeated.insert(repeated.end(), items.begin(), items.end());
   return Value::MakeList(std::move(repeated), value.list().form);
 }
 
 bool IsRepeatable(const Value& value) {
-  return value.is_text() || (value.is_list() && !value.is_lazy() &&
-                             value.list().form != List::Form::kRange);
+  return value.is_text() ||
+         (value.is_list() && !value.is_lazy() && value.list().form != List::Form::kRange);
 }
 
 Value CombineOthers(Operator op, const Value& a, const Value& b) {
@@ -158,8 +160,7 @@ Value CombineOthers(Operator op, const Value& a, const Value& b) {
     const std::vector<Value>& more = b.list().items;
     if (items.size() + more.size() > kMostItems) Raise("a list of more than {} items", kMostItems);
     items.insert(items.end(), more.begin(), more.end());
-    return Value::MakeList(std::move(items),
-                           a.is_tuple() ? List::Form::kTuple : List::Form::kList);
+    return Value::MakeList(std::move(items), a.is_tuple() ? List::Form::kTuple : List::Form::kList);
   }
   if (op == Operator::kMultiply) {
     if (const auto times = IntegerOf(b); times && IsRepeatable(a)) return Repeat(a, *times);
@@ -202,8 +203,7 @@ void ForEachPlace(const Bounds& bounds, Take take) {
 }
 
 Value SliceText(const std::string& text, const Value& begin, const Value& end, const Value& step) {
-  const Bounds bounds =
-      BoundsOf(begin, end, step, static_cast<int64_t>(CountCharacters(text)));
+  const Bounds bounds = BoundsOf(begin, end, step, static_cast<int64_t>(CountCharacters(text)));
   if (bounds.step == 1) {
     if (bounds.begin >= bounds.end) return Value("");
     const size_t first = ByteOf(text, static_cast<size_t>(bounds.begin));

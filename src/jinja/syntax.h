@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A parsed template as a tree: the parser (parser.h) makes it, the interpreter (interpreter.h) walks
-// it. Immutable once it is parsed.
+// A parsed template as a tree: the parser (parser.h) makes it, the interpreter (interpreter.h)
+// walks it. Immutable once it is parsed.
 #pragma once
 
 #include <cstdint>

@@ -112,8 +112,7 @@ bool HasTest(std::string_view name) {
   return PlainTests().contains(name) || OtherTests().contains(name);
 }
 
-bool ApplyTest(std::string_view name, const Value& input,
-               Arguments& arguments) {
+bool ApplyTest(std::string_view name, const Value& input, Arguments& arguments) {
   ArgumentReader reader(name, arguments);
   if (const auto plain = PlainTests().find(name); plain != PlainTests().end()) {
     reader.ExpectEnd();

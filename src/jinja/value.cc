@@ -451,8 +451,8 @@ std::string TextOfReal(double value) {
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   std::array<char, 64> buffer{};
   // The fewest digits that give the same number, "d.ddde-07".
-  const auto end =
-      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::scientific);
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
+                                 std::chars_format::scientific);
   const std::string_view scientific(buffer.data(), end.ptr);
   const size_t at = scientific.find('e');
   int exponent = 0;

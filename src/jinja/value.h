@@ -140,9 +140,7 @@ class Value {
   List& list() const { return *std::get<std::shared_ptr<List>>(held_); }
   Dict& dict() const { return *std::get<std::shared_ptr<Dict>>(held_); }
   Object& object() const { return *std::get<std::shared_ptr<Object>>(held_); }
-  std::shared_ptr<Object> shared_object() const {
-    return std::get<std::shared_ptr<Object>>(held_);
-  }
+  std::shared_ptr<Object> shared_object() const { return std::get<std::shared_ptr<Object>>(held_); }
   std::string why_undefined() const;
 
   // A container that nobody else holds gives its values to `to`.
