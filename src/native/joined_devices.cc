@@ -29,6 +29,15 @@ constexpr uint64_t kDeviceProbeBytes = 64 * kMiB;
 // Experts that are read while others are copied.
 constexpr size_t kReadAhead = 4;
 
+// Launches from one known row to the next: known rows take at most a hundredth of the time.
+uint32_t LaunchesToCheck(double check_seconds, double layer_seconds) {
+  constexpr double kShare = 0.01;
+  constexpr double kLeast = 8.0;
+  constexpr double kMost = 1024.0;
+  const double launches = layer_seconds > 0.0 ? check_seconds / (kShare * layer_seconds) : kMost;
+  return static_cast<uint32_t>(std::clamp(launches, kLeast, kMost));
+}
+
 Status FindDiskCosts(const std::string& latency_model, DevicePart& devices, SlotPart& slots) {
   if (latency_model.empty()) {
     TRY(const double bandwidth, slots.ProbeReads(kDeviceProbeBytes));
@@ -157,6 +166,13 @@ bool JoinedDevices::RemotesPay(const DevicePart& devices, const SlotPart& slots)
   const bool is_always = opened_.options.device.remote.is_always;
   const RemoteGain gain =
       GainOfRemotes(of, tier_->model(), is_always ? PlaceMode::kCooperative : PlaceMode::kAuto);
+  for (uint32_t d = 0; d < devices.used().size(); ++d) {
+    const UsedDevice& host = *devices.used()[d];
+    if (!host.worker) continue;
+    const DeviceCosts& costs = tier_->model().devices[d];
+    host.launcher->CheckEvery(
+        LaunchesToCheck(costs.launch + costs.compute.Seconds(of.expert_bytes), gain.with));
+  }
   constexpr double kMs = 1e3;
   const std::string figures =
       Format("a layer's experts are expected to take {:.2f} ms with {} and {:.2f} without",
@@ -193,7 +209,7 @@ Status JoinedDevices::BringToRemotes(DevicePart& devices, const SlotPart& slots)
   std::vector<std::vector<ExpertKey>> shares =
       SharesOf(n_experts, devices.fill_first(), kept, room);
   for (size_t h = 0; h < hosts.size(); ++h) hosts[h].share = std::move(shares[h]);
-  TRY(remotes_, RemoteSide::Begin(opened_.catalog, opened_.paths(), *tier_, std::move(hosts)));
+  TRY(remotes_, RemoteSide::Begin(opened_, *tier_, std::move(hosts)));
   if (has_fixed_costs()) AwaitRemotes();
   return {};
 }

@@ -109,6 +109,39 @@ Status NativeEngine::LeaveDevices(const Error& why) {
   return {};
 }
 
+// Why a host was left out for wrong results. Between a prompt's layers the prompt's own step asks.
+std::optional<Error> NativeEngine::TakeWrong() {
+  Running& r = *running_;
+  if (!r.joined || r.runner->aside() != nullptr) return std::nullopt;
+  return r.joined->side().TakeWrong();
+}
+
+// Keys, values and states may follow from wrong results, so none is kept.
+Status NativeEngine::ComputeAgainWithout(const Error& wrong) {
+  const double start = running_->opened->options.clock();
+  SequenceTable& sequences = *lasting_->sequences;
+  for (std::optional<Error> why = wrong; why;) {
+    LogWarning(
+        "{}; it is left out, and what was said since it was last found right may differ from what "
+        "this machine alone would have said",
+        why->message);
+    sequences.LoseStates();
+    const Result<size_t> tokens = running_->runner->ComputeAllAgain();
+    why = TakeWrong();
+    if (why) continue;
+    if (!tokens) {
+      return std::unexpected(lasting_->closed.emplace(
+          Error{.code = Errc::kDevice,
+                .message = Format("a remote host gave wrong results, and the texts cannot be "
+                                  "computed again: {}",
+                                  tokens.error().message)}));
+    }
+    LogWarning("{} tokens of {} sequences were computed again, in {:.1f} s", *tokens,
+               sequences.ids().size(), running_->opened->options.clock() - start);
+  }
+  return {};
+}
+
 // Fails once a restart has left parts missing.
 Status NativeEngine::CheckParts() const {
   if (running_->kept) return {};
@@ -165,11 +198,20 @@ Status NativeEngine::StepWhole(const Batch& batch, const LogitsSink& sink,
   };
   const PhaseStats before = phase;
   Status status = ComputeStep(batch, phase, sees, interlude);
-  if (!status && status.error().code == Errc::kDevice && r.may_leave_devices()) {
+  std::optional<Error> wrong = TakeWrong();
+  if (!status && !wrong && status.error().code == Errc::kDevice && r.may_leave_devices()) {
     TRY_STATUS(LeaveDevices(status.error()));  // and with it all of `r`
     TRY_STATUS(running_->runner->Extend(batch));
     known = told;
     is_checked = false;  // what was exact is gone
+    status = ComputeStep(batch, phase, sees, interlude);
+  }
+  for (; wrong; wrong = TakeWrong()) {
+    TRY_STATUS(ComputeAgainWithout(*wrong));
+    if (status) break;  // the step, too, was computed again
+    TRY_STATUS(running_->runner->Extend(batch));
+    known = told;
+    is_checked = false;
     status = ComputeStep(batch, phase, sees, interlude);
   }
   TRY_STATUS(std::move(status));
@@ -336,6 +378,14 @@ Result<KvOrigin> NativeEngine::kv_origin() {
 Status NativeEngine::SaveSequence(const Sequence& sequence, const std::string& notes,
                                   const std::string& path) {
   TRY_STATUS(CheckParts());
+  // What is kept was computed by hosts that are right: else it would outlast what they did wrong.
+  while (running_->joined) {
+    const Status checked = running_->joined->side().CheckResults();
+    if (checked) break;
+    const std::optional<Error> wrong = TakeWrong();
+    if (!wrong) return checked;
+    TRY_STATUS(ComputeAgainWithout(*wrong));
+  }
   return running_->kept->Save(sequence.id(), notes, path);
 }
 Result<SavedTokens> NativeEngine::PeekSequence(const std::string& path) {

@@ -105,6 +105,8 @@ class NativeEngine final : public Engine {
   Status ComputeStep(const Batch& batch, PhaseStats& phase, const LogitsSink& sink,
                      const Interlude& interlude);
   Result<std::span<const float>> CheckExactly(const Batch& batch);
+  Status ComputeAgainWithout(const Error& wrong);
+  std::optional<Error> TakeWrong();
   Status LeaveDevices(const Error& why);
 
   std::unique_ptr<Lasting> lasting_;

@@ -44,10 +44,9 @@ std::unique_ptr<WorkerProcess> RemoteSide::Return::Take() {
   return is_there_ ? std::move(worker_) : nullptr;
 }
 
-Result<std::unique_ptr<RemoteSide>> RemoteSide::Begin(const ExpertCatalog& catalog,
-                                                      std::vector<std::string> paths,
-                                                      DeviceTier& tier, std::vector<Host> hosts) {
-  std::unique_ptr<RemoteSide> side(new RemoteSide(catalog, std::move(paths), tier));
+Result<std::unique_ptr<RemoteSide>> RemoteSide::Begin(const OpenedModel& opened, DeviceTier& tier,
+                                                      std::vector<Host> hosts) {
+  std::unique_ptr<RemoteSide> side(new RemoteSide(opened, tier));
   for (Host& host : hosts) {
     side->hosts_.push_back({.host = std::move(host)});
     TRY_STATUS(side->Bring(side->hosts_.back()));
@@ -58,8 +57,8 @@ Result<std::unique_ptr<RemoteSide>> RemoteSide::Begin(const ExpertCatalog& catal
 RemoteSide::~RemoteSide() = default;
 
 Status RemoteSide::Bring(Running& to) {
-  TRY(to.upload, RemoteUpload::Begin(catalog_, paths_, **to.host.worker,
-                                     tier_.Settle(to.host.device, to.host.share)));
+  TRY(to.upload,
+      RemoteUpload::Begin(opened_, **to.host.worker, tier_.Settle(to.host.device, to.host.share)));
   return {};
 }
 
@@ -69,6 +68,7 @@ std::vector<RemoteUpload::Landed> RemoteSide::BeginStep() {
     const bool was_done = one.upload == nullptr || one.upload->is_done();
     const size_t before = landed.size();
     if (one.upload) landed.append_range(one.upload->TakeLanded());
+    if (one.upload) one.host.launcher->Know(one.upload->TakeKnown());
     // The tier has to know of every expert first.
     if (was_done && landed.size() == before) LookAfter(one);
   }
@@ -78,6 +78,7 @@ std::vector<RemoteUpload::Landed> RemoteSide::BeginStep() {
 // A host that has been away holds nothing that it held.
 void RemoteSide::LookAfter(Running& one) {
   if (!one.comes_back) {
+    if (one.host.launcher->is_wrong()) return;
     if ((*one.host.worker)->is_lost()) one.comes_back = std::make_unique<Return>(one.host);
     return;
   }

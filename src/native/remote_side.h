@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The remote hosts of an engine while it runs: brings them their experts, and tries again to reach
-// one that is gone, after waits that double.
+// one that is gone, after waits that double. A host that has given wrong results stays left out.
 //
 // Thread rule: the engine thread; reaching a host and bringing it experts have threads of their
 // own.
@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "core/expert_catalog.h"
 #include "core/ids.h"
 #include "decide/devices/device_tier.h"
+#include "native/opened_model.h"
 #include "native/remote_upload.h"
 #include "remote/remote_launcher.h"
 #include "remote/worker_process.h"
@@ -38,8 +38,7 @@ class RemoteSide {
     std::function<Result<std::unique_ptr<WorkerProcess>>()> reach = {};
   };
   // Begins to bring every host its share. All must outlive this. kIo.
-  static Result<std::unique_ptr<RemoteSide>> Begin(const ExpertCatalog& catalog,
-                                                   std::vector<std::string> paths, DeviceTier& tier,
+  static Result<std::unique_ptr<RemoteSide>> Begin(const OpenedModel& opened, DeviceTier& tier,
                                                    std::vector<Host> hosts);
   RemoteSide(const RemoteSide&) = delete;
   RemoteSide& operator=(const RemoteSide&) = delete;
@@ -69,13 +68,11 @@ class RemoteSide {
     std::unique_ptr<Return> comes_back = {};  // null: the host is not gone
   };
 
-  RemoteSide(const ExpertCatalog& catalog, std::vector<std::string> paths, DeviceTier& tier)
-      : catalog_(catalog), paths_(std::move(paths)), tier_(tier) {}
+  RemoteSide(const OpenedModel& opened, DeviceTier& tier) : opened_(opened), tier_(tier) {}
   Status Bring(Running& to);
   void LookAfter(Running& one);
 
-  const ExpertCatalog& catalog_;
-  const std::vector<std::string> paths_;
+  const OpenedModel& opened_;
   DeviceTier& tier_;
   std::vector<Running> hosts_;
 };

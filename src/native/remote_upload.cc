@@ -2,6 +2,7 @@
 #include "native/remote_upload.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -9,15 +10,35 @@
 #include "base/caught.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "device/activation.h"
+#include "device/expert_kernel.h"
 #include "remote/worker_messages.h"
 
 namespace moestro {
+namespace {
+
+size_t ActivationBytes(const FormKernels& k, Matrix matrix) {
+  return k.kernel[static_cast<size_t>(matrix)].activation_bytes(matrix == Matrix::kDown ? k.n_ff
+                                                                                        : k.n_embd);
+}
+
+}  // namespace
+
 Result<std::unique_ptr<RemoteUpload>> RemoteUpload::Begin(
-    const ExpertCatalog& catalog, const std::vector<std::string>& paths, WorkerProcess& worker,
-    std::vector<DeviceTier::Promotion> experts) {
-  TRY(ExtentReader reader, ExtentReader::Open(paths));
+    const OpenedModel& opened, WorkerProcess& worker, std::vector<DeviceTier::Promotion> experts) {
+  TRY(ExtentReader reader, ExtentReader::Open(opened.paths()));
   std::unique_ptr<RemoteUpload> upload(
-      new RemoteUpload(catalog, std::move(reader), worker, std::move(experts)));
+      new RemoteUpload(opened, std::move(reader), worker, std::move(experts)));
+  if (opened.options.device.remote.is_exact()) {
+    upload->known_row_ = KnownRow(opened.model.spec.n_embd_expert());
+    size_t largest = 0;
+    for (const FormKernels& kernels : opened.kernels) {
+      for (const Matrix matrix : {kernels.first(), Matrix::kUp, Matrix::kDown}) {
+        largest = std::max(largest, ActivationBytes(kernels, matrix));
+      }
+    }
+    TRY(upload->quantised_, HostMemory::Allocate(largest));
+  }
   upload->thread_ = std::jthread([its = upload.get()] { its->Run(); });
   return upload;
 }
@@ -28,6 +49,37 @@ std::vector<RemoteUpload::Landed> RemoteUpload::TakeLanded() {
   if (!is_done_) return {};
   const std::lock_guard lock(mutex_);
   return std::exchange(landed_, {});
+}
+
+std::vector<KnownResult> RemoteUpload::TakeKnown() {
+  if (!is_done_) return {};
+  const std::lock_guard lock(mutex_);
+  return std::exchange(known_, {});
+}
+
+// Stage: an expert's matrix times the known row, or times what the other two made of that.
+void RemoteUpload::Multiply(const FormKernels& k, Matrix matrix, std::span<const std::byte> weights,
+                            Products& products) {
+  const auto m = static_cast<size_t>(matrix);
+  const bool is_down = matrix == Matrix::kDown;
+  products.gate.resize(k.n_ff);  // zeros without a gate
+  std::vector<float>& out = is_down                 ? products.down
+                            : matrix == Matrix::kUp ? products.up
+                                                    : products.gate;
+  out.resize(is_down ? k.n_embd : k.n_ff);
+  if (is_down) Join(opened_.model.spec.experts.activation, products.up, products.gate);
+  const std::vector<float>& in = is_down ? products.gate : known_row_;
+  const ExpertKernel& kernel = k.kernel[m];
+  kernel.quantise(kernel, in.data(), quantised_.data(), static_cast<int64_t>(in.size()));
+  const std::byte* const activations = quantised_.data();
+  float* const to = out.data();
+  kernel.multiply(kernel, {.rows = weights.data(),
+                           .row_bytes = k.row_bytes[m],
+                           .n_in = static_cast<int64_t>(in.size()),
+                           .n_rows = static_cast<int64_t>(out.size()),
+                           .activations = &activations,
+                           .out = &to,
+                           .n_tokens = 1});
 }
 
 // Every expert lands, or is said not to.
@@ -61,8 +113,18 @@ void RemoteUpload::Run() {
 }
 
 Status RemoteUpload::Bring(std::span<const DeviceTier::Promotion> layer) {
+  products_.assign(layer.size(), {});
   for (const Matrix matrix : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
     TRY_STATUS(BringMatrices(matrix, layer));
+  }
+  const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < layer.size() && !known_row_.empty(); ++i) {
+    const std::vector<float>& result = products_[i].down;
+    // Of values that are no numbers the bits may differ, and show nothing.
+    if (!std::ranges::all_of(result, [](float value) { return std::isfinite(value); })) continue;
+    known_.push_back({.form = catalog_.copy(layer[i].key).form,
+                      .slot = layer[i].slot,
+                      .digest = DigestOf(result)});
   }
   return {};
 }
@@ -79,7 +141,8 @@ Status RemoteUpload::BringMatrices(Matrix matrix, std::span<const DeviceTier::Pr
   };
   const ExpertCopy* before = nullptr;
   uint32_t slot_before = 0;
-  for (const DeviceTier::Promotion& one : layer) {
+  for (size_t i = 0; i < layer.size(); ++i) {
+    const DeviceTier::Promotion& one = layer[i];
     const ExpertCopy& copy = catalog_.copy(one.key);
     const Extent extent = copy.matrix(matrix);
     if (extent.length == 0) continue;
@@ -89,6 +152,9 @@ Status RemoteUpload::BringMatrices(Matrix matrix, std::span<const DeviceTier::Pr
     before = &copy;
     slot_before = static_cast<uint32_t>(one.slot.value);
     TRY(const ExtentBytes read, reader_.Read(extent));
+    if (!known_row_.empty()) {
+      Multiply(opened_.kernels[copy.form], matrix, read.bytes, products_[i]);
+    }
     for (uint64_t done = 0; done < read.bytes.size();) {
       if (piece.bytes == kUploadBytes) TRY_STATUS(send());
       if (piece.bytes == 0) {

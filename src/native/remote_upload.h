@@ -18,7 +18,10 @@
 #include "base/result.h"
 #include "core/expert_catalog.h"
 #include "decide/devices/device_tier.h"
+#include "device/host_memory.h"
 #include "forward/experts/device_side.h"
+#include "native/opened_model.h"
+#include "remote/remote_launcher.h"
 #include "remote/worker_process.h"
 #include "store/extent_reader.h"
 
@@ -29,8 +32,7 @@ class RemoteUpload {
   using Landed = DeviceSide::Options::Settled;  // not there: the host or the disk failed
 
   // Begins. experts: grouped by layer. All must outlive this. kIo.
-  static Result<std::unique_ptr<RemoteUpload>> Begin(const ExpertCatalog& catalog,
-                                                     const std::vector<std::string>& paths,
+  static Result<std::unique_ptr<RemoteUpload>> Begin(const OpenedModel& opened,
                                                      WorkerProcess& worker,
                                                      std::vector<DeviceTier::Promotion> experts);
   RemoteUpload(const RemoteUpload&) = delete;
@@ -40,13 +42,16 @@ class RemoteUpload {
   // All of them at once, when nothing more is on its way: a launch would wait for the piece that is
   // on the wire, 0.14 s at 1 Gbit/s, in each layer.
   std::vector<Landed> TakeLanded();
+  // What the landed experts make of the known row, computed here; empty where runs are not exact.
+  std::vector<KnownResult> TakeKnown();
   // Nothing more will land but what TakeLanded() has not given yet.
   bool is_done() const { return is_done_; }
 
  private:
-  RemoteUpload(const ExpertCatalog& catalog, ExtentReader reader, WorkerProcess& worker,
+  RemoteUpload(const OpenedModel& opened, ExtentReader reader, WorkerProcess& worker,
                std::vector<DeviceTier::Promotion> experts)
-      : catalog_(catalog),
+      : opened_(opened),
+        catalog_(opened.catalog),
         reader_(std::move(reader)),
         worker_(worker),
         experts_(std::move(experts)) {}
@@ -54,7 +59,16 @@ class RemoteUpload {
   // Experts of one layer.
   Status Bring(std::span<const DeviceTier::Promotion> layer);
   Status BringMatrices(Matrix matrix, std::span<const DeviceTier::Promotion> layer);
+  // An expert of the layer under way: its products with the known row.
+  struct Products {
+    std::vector<float> gate;
+    std::vector<float> up;
+    std::vector<float> down;
+  };
+  void Multiply(const FormKernels& kernels, Matrix matrix, std::span<const std::byte> weights,
+                Products& products);
 
+  const OpenedModel& opened_;
   const ExpertCatalog& catalog_;
   const ExtentReader reader_;
   WorkerProcess& worker_;
@@ -62,8 +76,12 @@ class RemoteUpload {
   std::atomic<bool> ends_ = false;
   std::atomic<bool> is_done_ = false;
   std::mutex mutex_;
-  std::vector<Landed> landed_;  // under mutex_
-  std::jthread thread_;         // last: it uses the others
+  std::vector<Landed> landed_;      // under mutex_
+  std::vector<KnownResult> known_;  // the same
+  std::vector<float> known_row_;    // empty: runs are not exact
+  std::vector<Products> products_;  // [expert of the layer]
+  HostMemory quantised_;
+  std::jthread thread_;  // last: it uses the others
 };
 
 }  // namespace moestro

@@ -8,8 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -20,6 +22,21 @@
 
 namespace moestro {
 
+// A row of which results are known: the same for every model of that width.
+std::vector<float> KnownRow(uint32_t n_embd);
+// What is kept of a result.
+uint64_t DigestOf(std::span<const float> result);
+
+// What this machine makes of the known row with the expert in a slot there.
+struct KnownResult {
+  uint32_t form = 0;
+  SlotId slot;
+  uint64_t digest = 0;
+};
+
+// In every `check_every`th launch the known row rides along with an expert that was used since it
+// was last checked, one after the other. A result with other bits, or one that is no number, ends
+// the layer; the first has shown that the host is wrong.
 class RemoteLauncher final : public Launcher {
  public:
   // forms: of the slots there. `worker` must outlive this, or the next Take().
@@ -27,6 +44,9 @@ class RemoteLauncher final : public Launcher {
 
   // The host is back, with another worker. REQUIRES: between two layers.
   void Take(WorkerProcess& worker);
+  // REQUIRES, here and below: between two layers, and the host computes to the same bits.
+  void Know(std::span<const KnownResult> results);
+  void CheckEvery(uint32_t launches) { check_every_ = launches; }
 
   const DeviceInfo& info() const override { return info_; }
   const LaunchShape& shape() const override { return shape_; }
@@ -34,6 +54,11 @@ class RemoteLauncher final : public Launcher {
   Status Launch(uint32_t form, std::span<const Pair> pairs) override;
   Status Finish() override;
   void Abandon() override;
+  std::span<const uint32_t> odd_pairs() const override { return odd_pairs_; }
+  bool is_wrong() const override { return is_wrong_; }
+  void Distrust(const std::string& why) override;
+  // Of all experts that were used since they were last checked.
+  Status CheckResults() override;
   uint64_t BytesOf(uint32_t form, Matrix matrix) const override;
   Status Write(const Target& to, std::span<const std::byte> bytes) override;
   // kUnsupported: the disk has every expert.
@@ -43,8 +68,18 @@ class RemoteLauncher final : public Launcher {
   struct Flight {
     uint32_t number = 0;
     std::vector<uint32_t> pairs = {};
+    std::vector<size_t> checked = {};  // of known_; empty: a layer's pairs
+  };
+  struct Known {
+    KnownResult result;
+    bool is_used = false;  // since it was last checked
   };
   Status CollectOldest();
+  Status Compare(const Flight& flight);
+  void MarkUsed(uint32_t form, std::span<const Pair> pairs);
+  std::optional<size_t> NextToCheck();
+  Status LaunchKnown(std::vector<size_t> checked);
+  static uint64_t PlaceOf(uint32_t form, SlotId slot) { return uint64_t{form} << 32U | slot.value; }
 
   WorkerProcess* worker_;
   std::vector<CopyForm> forms_;
@@ -57,6 +92,15 @@ class RemoteLauncher final : public Launcher {
   float* results_ = nullptr;
   std::vector<Flight> flights_;  // under way, the oldest first
   uint32_t next_flight_ = 0;
+  std::vector<uint32_t> odd_pairs_;
+
+  std::vector<float> known_row_;
+  std::vector<Known> known_;
+  std::unordered_map<uint64_t, size_t> known_at_;  // [place]
+  size_t next_known_ = 0;
+  uint32_t check_every_ = 64;
+  uint32_t launches_ = 0;  // since the last that was checked
+  bool is_wrong_ = false;
 };
 
 }  // namespace moestro

@@ -54,6 +54,8 @@ class WorkerProcess {
   Status AwaitLaunch();
   // Waits until the bytes are on their way.
   Status Write(const WriteMessage& write);
+  // The host is of no use any more.
+  void GiveUp(const std::string& why) { (void)Lose(why); }
 
  private:
   WorkerProcess(std::string host, const LaunchShape& shape, Limits limits)

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "engine/append.h"
 #include "learned/latency_file.h"
 #include "native/native_engine.h"
+#include "tests/support/damage_testing.h"
 #include "tests/support/decode_testing.h"
 #include "tests/support/rpc_server_testing.h"
 #include "tests/support/socket_client_testing.h"
@@ -351,6 +353,165 @@ TEST_F(RemoteTest, AServerTakesNoMoreThanItMay) {
   ASSERT_TRUE(engine) << engine.error().message;
   Land(**engine);
   EXPECT_LE(servers_[0]->Peak() - before, 48 * kMiB);
+}
+
+// The CPU makes no numbers of these rows either.
+TEST_F(RemoteTest, NoNumbersOfADamagedModelAreNotTheHosts) {
+  Serve(1);
+  const std::string model = Model("qwen3moe", "Q8_0");
+  FillWithNan(model, "blk.1.ffn_down_exps.weight");
+  const auto engine = NativeEngine::Open(model, With(Here(30.0), 64 * kMiB));
+  ASSERT_TRUE(engine) << engine.error().message;
+  (*engine)->AwaitHosts();
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) {
+    Sequence sequence = (*engine)->NewSequence();
+    const Status stepped =
+        (*engine)->Step(RowsOf(sequence, std::vector<Token>{1, 2, 3, 4}, RowKind::kPrompt));
+    ASSERT_FALSE(stepped);
+    EXPECT_TRUE(stepped.error().message.contains("NaN")) << stepped.error().message;
+  }
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_FALSE(said.contains("left out")) << said;
+  EXPECT_GT((*engine)->learned().device.on_device, 0U);
+}
+
+// A host that computes as this machine does at the start, and otherwise later.
+class LyingHostTest : public RemoteTest {
+ protected:
+  void TearDown() override {
+    unsetenv("MOESTRO_TEST_WORKER");
+    unsetenv("MOESTRO_TEST_LIE");
+  }
+  // `lie`: see lying_worker_main.cc. By the costs of a launch the known row rides along in every
+  // eighth, or with 10 s in every hundredth.
+  Result<std::unique_ptr<NativeEngine>> OpenWith(const std::string& model, const std::string& lie,
+                                                 double launch = 1e-6) {
+    setenv("MOESTRO_TEST_WORKER", MOESTRO_BINARY, 1);
+    setenv("MOESTRO_TEST_LIE", lie.c_str(), 1);
+    EngineOptions options = With(Here(30.0), 64 * kMiB);
+    options.device.remote.program = MOESTRO_LYING_WORKER;
+    options.device.latency_model = folder_.File("costs.json");
+    EXPECT_TRUE(WriteLatency(options.device.latency_model,
+                             {.machine = "test",
+                              .devices = {servers_[0]->address()},
+                              .model = {.host = {.per_byte = 1e-6},
+                                        .disk = {.per_byte = 1e-9},
+                                        .devices = {{.compute = {.per_byte = 1e-10},
+                                                     .copy = {.per_byte = 1e-8},
+                                                     .launch = launch}}}}));
+    return NativeEngine::Open(model, options);
+  }
+  // Steps until the host is left out; how many.
+  static int StepsUntilLeftOut(NativeEngine& engine, Sequence& sequence) {
+    int without = 0;
+    for (int step = 0; step < kMostSteps; ++step) {
+      if (sequence.position() > 100) sequence.CutBack(0);
+      const uint64_t before = engine.learned().device.on_device;
+      const std::vector<Token> one = {static_cast<Token>(step % 97)};
+      EXPECT_TRUE(engine.Step(RowsOf(sequence, one, RowKind::kDecode)));
+      without = engine.learned().device.on_device == before ? without + 1 : 0;
+      if (without == 5) return step;
+    }
+    return kMostSteps;
+  }
+  static constexpr int kMostSteps = 400;
+  // What is known of the sequence's tokens gives the same logits as on an engine without hosts.
+  static void ExpectSound(NativeEngine& engine, Sequence& sequence, NativeEngine& alone) {
+    Sequence other = alone.NewSequence();
+    const std::vector<Token> tokens(sequence.tokens().begin(), sequence.tokens().end());
+    ASSERT_TRUE(AppendAll(alone, other, tokens));
+    const Token next = 7;
+    const auto logits = Append(engine, sequence, {&next, 1});
+    ASSERT_TRUE(logits) << logits.error().message;
+    const auto expected = Append(alone, other, {&next, 1});
+    ASSERT_TRUE(expected) << expected.error().message;
+    EXPECT_TRUE(std::ranges::equal(*logits, *expected));
+  }
+};
+
+TEST_F(LyingHostTest, AWrongKnownRowLeavesTheHostOutAndItsResultsAreComputedAgain) {
+  Serve(1);
+  const std::string model = Model("qwen3moe", "Q8_0");
+  const auto alone = NativeEngine::Open(model, Here(30.0));
+  ASSERT_TRUE(alone) << alone.error().message;
+  for (const std::string lie : {"bit", "swap", "stale", "nan"}) {
+    SCOPED_TRACE(lie);
+    const auto engine = OpenWith(model, lie + " 160 all");
+    ASSERT_TRUE(engine) << engine.error().message;
+    ASSERT_EQ((*engine)->facts().memory.devices.size(), 1U);
+    Land(**engine);
+    Sequence sequence = (*engine)->NewSequence();
+    ::testing::internal::CaptureStderr();
+    const int steps = StepsUntilLeftOut(**engine, sequence);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_LT(steps, kMostSteps);
+    const char* const why = lie == "nan" ? "no numbers" : "known row otherwise";
+    EXPECT_TRUE(said.contains(why)) << said;
+    EXPECT_TRUE(said.contains(servers_[0]->address())) << said;
+    EXPECT_TRUE(said.contains("computed again")) << said;
+    ExpectSound(**engine, sequence, **alone);
+  }
+}
+
+// What they remember beside keys and values is computed again, too: states, and windows.
+TEST_F(LyingHostTest, StatesAndWindowsAreComputedAgain) {
+  Serve(1);
+  for (const std::string arch : {"qwen3next", "exaone-moe"}) {
+    SCOPED_TRACE(arch);
+    const std::string model = Model(arch, "Q8_0");
+    const auto alone = NativeEngine::Open(model, Here(30.0));
+    ASSERT_TRUE(alone) << alone.error().message;
+    const auto engine = OpenWith(model, "bit 160 all");
+    ASSERT_TRUE(engine) << engine.error().message;
+    Land(**engine);
+    Sequence sequence = (*engine)->NewSequence();
+    Sequence resting = (*engine)->NewSequence();
+    ASSERT_TRUE(AppendAll(**engine, resting, std::vector<Token>(40, 5)));
+    EXPECT_LT(StepsUntilLeftOut(**engine, sequence), kMostSteps);
+    ExpectSound(**engine, sequence, **alone);
+    ExpectSound(**engine, resting, **alone);
+  }
+}
+
+// One damaged slot is found once its expert's turn comes.
+TEST_F(LyingHostTest, OneWrongSlotIsFound) {
+  Serve(1);
+  const std::string model = Model("qwen3moe", "Q8_0");
+  const auto alone = NativeEngine::Open(model, Here(30.0));
+  const auto engine = OpenWith(model, "bit 160 one");
+  ASSERT_TRUE(engine) << engine.error().message;
+  Land(**engine);
+  Sequence sequence = (*engine)->NewSequence();
+  EXPECT_LT(StepsUntilLeftOut(**engine, sequence), kMostSteps);
+  ExpectSound(**engine, sequence, **alone);
+}
+
+// Nothing that a wrong host computed is kept on disk.
+TEST_F(LyingHostTest, BeforeASequenceIsKeptTheHostIsChecked) {
+  Serve(1);
+  const std::string model = Model("qwen3moe", "Q8_0");
+  const auto alone = NativeEngine::Open(model, Here(30.0));
+  const auto engine = OpenWith(model, "bit 30 all", 10.0);
+  ASSERT_TRUE(engine) << engine.error().message;
+  Land(**engine);
+  Sequence sequence = (*engine)->NewSequence();
+  ASSERT_TRUE(AppendAll(**engine, sequence, std::vector<Token>{1, 2, 3, 4, 5, 6, 7, 8}));
+  for (int i = 0; i < 12; ++i) {
+    const Token token = 3 + i;
+    ASSERT_TRUE(Append(**engine, sequence, {&token, 1}));
+  }
+  const std::string path = folder_.File("kept.seq");
+  ::testing::internal::CaptureStderr();
+  const Status saved = (*engine)->SaveSequence(sequence, "", path);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(saved) << saved.error().message;
+  EXPECT_TRUE(said.contains("known row otherwise")) << said;
+  auto restored = (*engine)->RestoreSequence(path);
+  ASSERT_TRUE(restored) << restored.error().message;
+  EXPECT_EQ(restored->sequence.position(), 20U);
+  ExpectSound(**engine, restored->sequence, **alone);
+  ExpectSound(**engine, sequence, **alone);
 }
 
 }  // namespace

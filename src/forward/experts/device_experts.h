@@ -72,6 +72,7 @@ class DeviceExperts {
   // kDevice: call Abandon() then.
   Status Finish();
   const DeviceInfo& info() const { return launcher_->info(); }
+  Launcher& launcher() { return *launcher_; }
   // Waits until no copy and no launch of the layer is under way; the layer's results are lost.
   void Abandon();
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -165,7 +166,14 @@ std::optional<Lease> DeviceSide::LeaseFor(ExpertKey key) {
 Status DeviceSide::Failed(LayerPlan& plan, const Error& why) {
   const std::optional<uint32_t> by = why.code == Errc::kDevice ? devices_.failed() : std::nullopt;
   tier_.Failed(plan, by);
-  if (!by || ++failures_[*by] < kMostFailures) return {};
+  if (!by) return {};
+  const Launcher& launcher = devices_[*by].launcher();
+  if (launcher.is_wrong()) return LeaveOut(*by, why.message);
+  if (const auto odd = launcher.odd_pairs(); !odd.empty()) {
+    suspect_ = Suspect{.device = *by, .pairs = {odd.begin(), odd.end()}};
+    return {};
+  }
+  if (++failures_[*by] < kMostFailures) return {};
   tier_.TurnOff(*by);
   const std::string& name = devices_[*by].info().name;
   if (options_.ends_if_lost[*by]) {
@@ -178,6 +186,36 @@ Status DeviceSide::Failed(LayerPlan& plan, const Error& why) {
   options_.lost(
       has_others ? Format("{}; the CPU and the other devices go on without {}", why.message, name)
                  : Format("{}; the CPU goes on alone", why.message));
+  return {};
+}
+
+std::unexpected<Error> DeviceSide::LeaveOut(uint32_t device, const std::string& why) {
+  devices_[device].launcher().Distrust(why);
+  tier_.TurnOff(device);
+  wrong_ = Error{.code = Errc::kDevice, .message = why};
+  return std::unexpected(*wrong_);
+}
+
+Status DeviceSide::Judge(std::span<const float> results, size_t width) {
+  if (!suspect_) return {};
+  const Suspect suspect = *std::exchange(suspect_, std::nullopt);
+  const auto gives_numbers_here = [&](uint32_t pair) {
+    return std::ranges::all_of(results.subspan(pair * width, width),
+                               [](float value) { return std::isfinite(value); });
+  };
+  if (std::ranges::none_of(suspect.pairs, gives_numbers_here)) return {};  // so does the model
+  return LeaveOut(suspect.device, Format("the remote host {} gave values that are no numbers where "
+                                         "this machine computes numbers",
+                                         devices_[suspect.device].info().name));
+}
+
+Status DeviceSide::CheckResults() {
+  for (uint32_t d = 0; d < devices_.size(); ++d) {
+    Launcher& launcher = devices_[d].launcher();
+    if (!tier_.is_on(d) || launcher.is_wrong()) continue;
+    const Status checked = launcher.CheckResults();
+    if (!checked && launcher.is_wrong()) return LeaveOut(d, checked.error().message);
+  }
   return {};
 }
 

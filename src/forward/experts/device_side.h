@@ -6,11 +6,13 @@
 // Thread rule: the engine thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -56,6 +58,14 @@ class DeviceSide {
   // The layer has failed: the CPU computes the whole plan now. No device is at fault for an error
   // other than kDevice. kDevice: a device is lost and the step must not go on without it.
   Status Failed(LayerPlan& plan, const Error& why);
+  // The CPU has computed the layer that failed: results [pair][width]. kDevice: a device gave no
+  // numbers for rows from which the CPU makes numbers, and is left out.
+  Status Judge(std::span<const float> results, size_t width);
+  // Asks every device for known results. kDevice: some are wrong; the device is left out.
+  Status CheckResults();
+  // Why a device was left out for wrong results since the last call. What was computed with it
+  // since it was last right may be wrong, and so may what follows from that.
+  std::optional<Error> TakeWrong() { return std::exchange(wrong_, std::nullopt); }
 
   // For each lane: the time now divided by the time measured at the start; 1: not known yet, or the
   // model is fixed.
@@ -67,6 +77,7 @@ class DeviceSide {
     DeviceExperts::Ticket ticket;
     std::optional<Lease> lease;  // until the bytes are on the device
   };
+  std::unexpected<Error> LeaveOut(uint32_t device, const std::string& why);
   void MoveBack(const MovedExpert& moved, std::span<const ExpertKey> keeps);
   void Promote(const LayerPlan& plan);
   std::optional<Lease> LeaseFor(ExpertKey key);
@@ -89,6 +100,13 @@ class DeviceSide {
   ExpertCounts read_before_;
   std::vector<UnderWay> promotions_;
   std::vector<uint32_t> failures_;  // [device], failed layers in a row
+  // Of the layer that failed: results that were no numbers.
+  struct Suspect {
+    uint32_t device = 0;
+    std::vector<uint32_t> pairs;
+  };
+  std::optional<Suspect> suspect_;
+  std::optional<Error> wrong_;
 };
 
 }  // namespace moestro

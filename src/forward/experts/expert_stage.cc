@@ -62,7 +62,8 @@ Status ExpertStage::Run(LayerId layer, LayerPlan& plan, LeaseStream& leases,
   leases = LeaseStream(parts_.residency, plan);
   leases.Advance();
   TRY_STATUS(parts_.graph.FetchRows());
-  return parts_.experts.Run(plan, RowsOf(layer), leases, &read_ahead);
+  TRY_STATUS(parts_.experts.Run(plan, RowsOf(layer), leases, &read_ahead));
+  return parts_.devices->Judge(parts_.experts.results(plan), parts_.spec.n_embd_expert());
 }
 
 void ExpertStage::Show(const LayerPlan& plan) const {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "base/check.h"
 #include "base/result.h"
@@ -66,6 +67,18 @@ class Launcher {
   virtual Status Finish() = 0;
   // Waits until nothing is under way; results are lost.
   virtual void Abandon() = 0;
+
+  // Pairs of the layer that has just failed whose results are no numbers. The device is at fault if
+  // the CPU computes numbers from the same rows.
+  virtual std::span<const uint32_t> odd_pairs() const { return {}; }
+  // The device has given wrong results. What it gave since it was last found right may be wrong,
+  // too.
+  virtual bool is_wrong() const { return false; }
+  // The device has given wrong results; it is asked for nothing any more.
+  virtual void Distrust(const std::string& /*why*/) {}
+  // Asks the device for results that are known. kDevice: they are wrong (is_wrong()), or the device
+  // is lost. REQUIRES: no layer is under way.
+  virtual Status CheckResults() { return {}; }
 
   // The bytes of a matrix in a slot; 0: experts of the form lack the matrix.
   virtual uint64_t BytesOf(uint32_t form, Matrix matrix) const = 0;
