@@ -143,6 +143,9 @@ bool TextCutter::IsCut(std::string_view text, size_t at) const {
     // Some special tokens take the white space around them.
     return !IsAsciiSpace(before) && !TouchesSpecial(text, at);
   }
+  if (kind_ == Kind::kAtLines) {
+    return (before == '\n') != (after == '\n') && !TouchesSpecial(text, at);
+  }
   const bool ends_word = EndsLetters(before, after) ||
                          (kind_ == Kind::kAfterVisible && ((IsVisible(before) && after == ' ') ||
                                                            FollowsLineBreak(text, at, after)));

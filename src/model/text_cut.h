@@ -12,7 +12,9 @@
 // letter with a space or line break behind it, so a word ends there whatever follows; the same goes
 // for any visible character before a space, and for a single line break between visible ones.
 //
-// In both kinds the texts of special tokens are searched first: none of them may touch the place.
+// BPE of gemma4: its expression cuts runs of line breaks from all else.
+//
+// In all kinds the texts of special tokens are searched first: none of them may touch the place.
 //
 // Immutable; any thread may use it.
 #pragma once
@@ -32,6 +34,7 @@ class TextCutter {
     kSentencePiece,  // by pairs of neighbours
     kAfterLetters,   // BPE: an ASCII letter, then a space or line break
     kAfterVisible,   // and any visible character before a space, and around single line breaks
+    kAtLines,        // gemma4: between line breaks and anything else
   };
   // Of byte-level BPE by the name in tokenizer.ggml.pre.
   static Kind KindOfPreTokenizer(std::string_view name);

@@ -22,17 +22,28 @@ TokenStream::TokenStream(const Vocab& vocab, TextSource source, const Options& o
 
 Result<std::vector<Token>> TokenStream::Next() {
   std::vector<Token> tokens;
-  if (!std::exchange(began_, true) && options_.add_special) tokens = vocab_.begin_tokens();
   while (tokens.empty() && !finished_) {
     TRY(const size_t bytes, FindPieceEnd());
-    if (bytes > 0) {
+    finished_ = bytes == 0;
+    if (!finished_) {
       TRY(tokens, Take(bytes));
-    } else {
-      finished_ = true;
-      if (options_.add_special) tokens = vocab_.end_tokens();
     }
+    if (options_.add_special) AddSpecial(tokens);
   }
   return tokens;
+}
+
+// A text without tokens has begun when it is finished.
+void TokenStream::AddSpecial(std::vector<Token>& tokens) {
+  last_.append_range(tokens);
+  const size_t kept = std::min(last_.size(), vocab_.end_tokens().size());
+  last_.erase(last_.begin(), last_.end() - static_cast<std::ptrdiff_t>(kept));
+  if (!began_ && (finished_ || !tokens.empty())) {
+    began_ = true;
+    adds_end_ = !vocab_.is_complete(tokens);
+    if (adds_end_) tokens.insert_range(tokens.begin(), vocab_.begin_tokens());
+  }
+  if (finished_ && adds_end_) tokens.append_range(vocab_.MissingEnd(last_));
 }
 
 // Reads until `bytes` are there or the source has ended.

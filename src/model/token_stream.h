@@ -31,7 +31,7 @@ inline constexpr uint64_t kTokenizeBytesPerByte = 384;
 class TokenStream {
  public:
   struct Options {
-    bool add_special = true;     // tokens that begin and end a text
+    bool add_special = true;     // tokens that begin and end a text, as Vocab::AddSpecial()
     bool parse_special = false;  // control tokens spelled in the text are those tokens
     size_t piece_bytes = 16 * 1024;
     // A stretch without a place to cut may be as long as this.
@@ -50,6 +50,7 @@ class TokenStream {
   Status Fill(size_t bytes);
   Result<size_t> FindPieceEnd();
   Result<std::vector<Token>> Take(size_t bytes);
+  void AddSpecial(std::vector<Token>& tokens);
 
   const Vocab& vocab_;
   TextSource source_;
@@ -58,6 +59,8 @@ class TokenStream {
   std::string before_;  // a character before text_ if the vocabulary wants to see one
   size_t drop_ = 0;     // tokens that it has on its own
   uint64_t done_ = 0;
+  std::vector<Token> last_;  // as many of the text's last tokens as end texts
+  bool adds_end_ = false;
   bool began_ = false;
   bool ended_ = false;  // the source has
   bool finished_ = false;

@@ -280,6 +280,55 @@ TEST_F(TokenStreamTest, BytePairsGiveTheTokensOfTheWhole) {
   EXPECT_GT(known, 25);
 }
 
+// gemma4: words as they are, merged by rank, cut at line breaks.
+TEST_F(TokenStreamTest, Gemma4GivesTheTokensOfTheWhole) {
+  for (uint32_t seed = 1; seed <= 3; ++seed) {
+    GgufBuilder file = SentencePiece(false, seed);
+    std::vector<std::string> tokens{"<unk>", "<s>", "</s>", "<|x y|>", "@@"};
+    std::vector<int32_t> types{2, 3, 3, 3, 4};
+    for (int b = 0; b < 256; ++b) {
+      tokens.push_back(Format("<0x{:02X}>", b));
+      types.push_back(6);
+    }
+    std::set<std::string> known(tokens.begin(), tokens.end());
+    std::vector<std::string> merges;
+    for (const std::string& snippet : kSnippets) {
+      if (snippet == "</s>" || snippet == "<s>" || snippet == "<|x y|>" || snippet == "@@")
+        continue;
+      std::string marked;
+      for (const char c : snippet) c == ' ' ? marked += "\xE2\x96\x81" : marked += c;
+      for (size_t at = 0; at < marked.size();) {
+        size_t end = at + 1;
+        while (end < marked.size() && (static_cast<unsigned char>(marked[end]) & 0xC0U) == 0x80U)
+          ++end;
+        if (known.insert(marked.substr(at, end - at)).second) {
+          tokens.push_back(marked.substr(at, end - at));
+        }
+        if (at > 0 && known.insert(marked.substr(0, end)).second) {
+          tokens.push_back(marked.substr(0, end));
+          merges.push_back(marked.substr(0, at) + " " + marked.substr(at, end - at));
+        }
+        at = end;
+      }
+    }
+    types.resize(tokens.size(), 1);
+    file.Remove("tokenizer.ggml.scores")
+        .Set("tokenizer.ggml.model", "gemma4")
+        .Set("tokenizer.ggml.pre", "llama3")  // which does not count
+        .SetStrings("tokenizer.ggml.tokens", tokens)
+        .SetInts("tokenizer.ggml.token_type", types)
+        .SetStrings("tokenizer.ggml.merges", merges)
+        .Set("tokenizer.ggml.bos_token_id", 1U)
+        .Set("tokenizer.ggml.eos_token_id", 2U)
+        .Set("tokenizer.ggml.unknown_token_id", 0U)
+        .Set("tokenizer.ggml.add_bos_token", true);
+    const auto vocab = Load(file);
+    ASSERT_TRUE(vocab);
+    constexpr int kTexts = 300;
+    EXPECT_GT(ExpectSameTokens(*vocab, "gemma4", seed, kTexts), 2 * kTexts);
+  }
+}
+
 TEST_F(TokenStreamTest, WhatIsNotKnownIsNotCut) {
   for (const char* pre : {"superbpe", "exaone-moe", "bloom", "whitespace", "unheard-of"}) {
     EXPECT_EQ(TextCutter::KindOfPreTokenizer(pre), TextCutter::Kind::kNowhere) << pre;
@@ -292,6 +341,22 @@ TEST_F(TokenStreamTest, WhatIsNotKnownIsNotCut) {
   const std::string text = "Once upon a time, there was a word.\nAnd another one.";
   EXPECT_EQ(InPieces(*vocab, text, options, &pieces), *vocab->Tokenize(text, false, false));
   EXPECT_EQ(pieces, 1U);
+}
+
+// Two of the tokens that begin a text would be one too many, in pieces as in the whole.
+TEST_F(TokenStreamTest, WhatATextSpellsIsNotAddedToIt) {
+  for (const bool is_sentence_piece : {false, true}) {
+    const auto vocab = Load(is_sentence_piece ? SentencePiece(true, 1) : ByteLevel("gpt-2", 1));
+    ASSERT_TRUE(vocab);
+    const Token begin = vocab->begin_tokens().front();
+    for (const std::string text : {"<s>the word the word", "<s>", "the word</s>", "<s>a</s>", ""}) {
+      const auto whole = vocab->Tokenize(text, true, true);
+      ASSERT_TRUE(whole) << whole.error().message;
+      EXPECT_EQ(InPieces(*vocab, text, {.parse_special = true, .piece_bytes = 2}), *whole) << text;
+      EXPECT_EQ(whole->front(), begin) << text;
+      EXPECT_EQ(std::ranges::count(*whole, begin), 1) << text;
+    }
+  }
 }
 
 TEST_F(TokenStreamTest, LongTextsAndLongLines) {

@@ -29,12 +29,18 @@ bool SpecialTokensExist(const llama_vocab* vocab) {
          (!llama_vocab_get_add_eos(vocab) || in_range(llama_vocab_eos(vocab)));
 }
 
-TextCutter MakeCutter(const llama_vocab* vocab, const std::string& pre_tokenizer) {
-  const bool is_sentence_piece = llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_SPM;
-  TextCutter cutter(is_sentence_piece ? TextCutter::Kind::kSentencePiece
-                    : llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_BPE
-                        ? TextCutter::KindOfPreTokenizer(pre_tokenizer)
-                        : TextCutter::Kind::kNowhere);
+// `model`, `pre_tokenizer`: of the metadata.
+TextCutter::Kind CutsOf(const llama_vocab* vocab, const std::string& model,
+                        const std::string& pre_tokenizer) {
+  if (llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_SPM) return TextCutter::Kind::kSentencePiece;
+  if (llama_vocab_type(vocab) != LLAMA_VOCAB_TYPE_BPE) return TextCutter::Kind::kNowhere;
+  // Which has one expression, whatever pre-tokenizer the file names.
+  if (model == "gemma4") return TextCutter::Kind::kAtLines;
+  return TextCutter::KindOfPreTokenizer(pre_tokenizer);
+}
+
+TextCutter MakeCutter(const llama_vocab* vocab, TextCutter::Kind kind) {
+  TextCutter cutter(kind);
   constexpr int kSearched =
       LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_USER_DEFINED | LLAMA_TOKEN_ATTR_UNKNOWN;
   for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); ++token) {
@@ -98,7 +104,8 @@ Result<Vocab> Vocab::Load(const std::string& path) {
 
 Result<Vocab> Vocab::Load(const GgufFile& file) {
   TRY_STATUS(CheckTokenizer(file));
-  TRY(std::optional<std::string> pre_tokenizer, file.FindString("tokenizer.ggml.pre"));
+  TRY(const std::optional<std::string> model_name, file.FindString("tokenizer.ggml.model"));
+  TRY(const std::optional<std::string> pre_tokenizer, file.FindString("tokenizer.ggml.pre"));
   const std::string& path = file.paths().front();
   llama_model_params params = llama_model_default_params();
   params.vocab_only = true;
@@ -123,7 +130,8 @@ Result<Vocab> Vocab::Load(const GgufFile& file) {
         vocab.size());
   }
   if (vocab.has_text()) {
-    vocab.cutter_ = MakeCutter(vocab.vocab_, pre_tokenizer.value_or(""));
+    vocab.cutter_ = MakeCutter(
+        vocab.vocab_, CutsOf(vocab.vocab_, model_name.value_or(""), pre_tokenizer.value_or("")));
     vocab.longest_token_bytes_ = LongestTokenBytes(vocab.vocab_);
   }
   if (with_encoder != nullptr) {
@@ -159,6 +167,25 @@ std::vector<Token> Vocab::end_tokens() const {
   return tokens;
 }
 
+bool Vocab::is_complete(std::span<const Token> first) const {
+  return has_text() && !first.empty() && first.front() == llama_vocab_bos(vocab_);
+}
+
+std::vector<Token> Vocab::MissingEnd(std::span<const Token> last) const {
+  std::vector<Token> end = end_tokens();
+  size_t has = std::min(end.size(), last.size());
+  while (!std::ranges::equal(last.last(has), std::span(end).first(has))) --has;
+  end.erase(end.begin(), end.begin() + static_cast<std::ptrdiff_t>(has));
+  return end;
+}
+
+void Vocab::AddSpecial(std::vector<Token>& text) const {
+  if (is_complete(text)) return;
+  text.append_range(MissingEnd(text));
+  const std::vector<Token> begin = begin_tokens();
+  text.insert(text.begin(), begin.begin(), begin.end());
+}
+
 Result<std::vector<Token>> Vocab::Tokenize(std::string_view text, bool add_special,
                                            bool parse_special) const {
   if (!has_text()) {
@@ -179,15 +206,20 @@ Result<std::vector<Token>> Vocab::Tokenize(std::string_view text, bool add_speci
     std::vector<Token> tokens(text.size() + 4);
     int32_t count =
         llama_tokenize(vocab_, text.data(), static_cast<int32_t>(text.size()), tokens.data(),
-                       static_cast<int32_t>(tokens.size()), add_special, parse_special);
+                       static_cast<int32_t>(tokens.size()), false, parse_special);
     if (count < 0) {
       tokens.resize(static_cast<size_t>(-int64_t{count}));
       count = llama_tokenize(vocab_, text.data(), static_cast<int32_t>(text.size()), tokens.data(),
-                             static_cast<int32_t>(tokens.size()), add_special, parse_special);
+                             static_cast<int32_t>(tokens.size()), false, parse_special);
     }
     if (count >= 0) {
       tokens.resize(static_cast<size_t>(count));
-      if (add_special && target_begin_) tokens.push_back(*target_begin_);
+      // Such as the token for what is unknown, of a vocabulary without one.
+      if (!std::ranges::all_of(tokens, [&](Token t) { return t >= 0 && t < int64_t{size()}; })) {
+        return Fail(Errc::kInvalidFile, "the vocabulary of {} has no token for a part of the text",
+                    path_);
+      }
+      if (add_special) AddSpecial(tokens);
       return tokens;
     }
   } catch (const std::exception& e) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,9 +25,9 @@ namespace moestro {
 class Vocab {
  public:
   // Of an open model; libllama reads the header once more, after our own reader has judged it.
-  // Fails with kUnsupported for a kind of tokenizer that no supported architecture uses, and with
-  // kInvalidFile for a vocabulary that contradicts itself. A file without a tokenizer ("none")
-  // gives a Vocab with has_text() == false.
+  // Fails with kUnsupported for a kind of tokenizer that cannot be used, and with kInvalidFile for
+  // a kind that libllama does not know and a vocabulary that contradicts itself. A file without a
+  // tokenizer ("none") gives a Vocab with has_text() == false.
   static Result<Vocab> Load(const GgufFile& file);
   // Of a file that is not open yet; fails as GgufFile::Open() does, too.
   static Result<Vocab> Load(const std::string& path);
@@ -37,9 +38,17 @@ class Vocab {
   bool has_text() const;  // false: ids only, Tokenize() fails
   uint32_t size() const;
   bool is_end(Token token) const;  // end of sequence / of turn
+  // `add_special`: and what AddSpecial() adds.
   // kInvalidRequest for invalid UTF-8 (names the byte offset) or a model without tokenizer.
   Result<std::vector<Token>> Tokenize(std::string_view text, bool add_special,
                                       bool parse_special) const;
+  // Puts the tokens that begin and end texts around one, unless it has them: a text that begins
+  // with the token that begins texts is complete, and of those that end texts a text gets the ones
+  // that it does not end with.
+  void AddSpecial(std::vector<Token>& text) const;
+  // The same of a text of which only the first and the last tokens are at hand.
+  bool is_complete(std::span<const Token> first) const;
+  std::vector<Token> MissingEnd(std::span<const Token> last) const;
   // Bytes of one token; may be part of a UTF-8 sequence. See text/utf8_stream for joining. Empty
   // for control tokens, ids outside the vocabulary and models without text.
   std::string Piece(Token token) const;
@@ -54,9 +63,9 @@ class Vocab {
   std::vector<std::string> control_texts() const;
   // True if the text is one token of the vocabulary, control tokens included.
   bool has_token(std::string_view text) const;
-  // For TokenStream: what Tokenize() adds when asked for special tokens, of a model with an encoder
-  // also the token with which the decoder begins; where a text may be cut;
-  // whether it may put a space before a text, as SentencePiece does.
+  // The tokens that begin and end texts, of a model with an encoder also the token with which the
+  // decoder begins. For TokenStream: where a text may be cut; whether the vocabulary may put a
+  // space before a text, as SentencePiece does.
   std::vector<Token> begin_tokens() const;
   std::vector<Token> end_tokens() const;
   const TextCutter& cutter() const { return cutter_; }

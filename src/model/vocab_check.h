@@ -8,8 +8,9 @@
 
 namespace moestro {
 
-// Fails with kUnsupported for a tokenizer that no supported architecture uses, with kInvalidFile
-// for arrays of wrong type or length, repeated tokens, and sizes beyond any real vocabulary.
+// Which kinds of tokenizers there are is libllama's to say. Fails with kUnsupported for one that it
+// loads and cannot use, with kInvalidFile for arrays of wrong type or length, repeated tokens, and
+// sizes beyond any real vocabulary.
 Status CheckTokenizer(const GgufFile& file);
 
 }  // namespace moestro

@@ -76,6 +76,31 @@ TEST_F(VocabTest, TokenizesByteLevelVocabularies) {
   EXPECT_NE(vocab->Tokenize("</s>", false, false).value(), std::vector<Token>{1});
 }
 
+TEST_F(VocabTest, WhatATextSpellsIsNotAddedToIt) {
+  constexpr Token kBegin = 0;
+  constexpr Token kEnd = 1;
+  constexpr Token kHello = 261;
+  GgufBuilder file = ByteLevel();
+  file.Set("tokenizer.ggml.add_eos_token", true);
+  const auto vocab = Load(file);
+  ASSERT_TRUE(vocab) << vocab.error().message;
+  const auto tokens = [&](const char* text) { return vocab->Tokenize(text, true, true).value(); };
+  using Tokens = std::vector<Token>;
+  EXPECT_EQ(tokens("hello"), (Tokens{kBegin, kHello, kEnd}));
+  EXPECT_EQ(tokens("hello</s>"), (Tokens{kBegin, kHello, kEnd}));
+  EXPECT_EQ(tokens("<s>hello"), (Tokens{kBegin, kHello})) << "a text that begins is complete";
+  EXPECT_EQ(tokens("<s>"), Tokens{kBegin});
+  EXPECT_EQ(tokens("<s><s>hello"), (Tokens{kBegin, kBegin, kHello})) << "its own";
+  EXPECT_EQ(tokens(""), (Tokens{kBegin, kEnd}));
+  EXPECT_EQ(vocab->Tokenize("<s>", true, false)->front(), kBegin) << "words do not begin a text";
+  EXPECT_GT(vocab->Tokenize("<s>", true, false)->size(), 2U);
+  // Where the vocabulary does not search for the spelling it is words, too.
+  file.SetInts("tokenizer.ggml.token_type", std::vector<int32_t>(300, 1));
+  const auto unmarked = Load(file);
+  ASSERT_TRUE(unmarked) << unmarked.error().message;
+  EXPECT_EQ(unmarked->Tokenize("<s>hello", true, true)->front(), kBegin);
+}
+
 TEST_F(VocabTest, GivesBackWhatItTokenized) {
   const std::string text = "Hello,\tw\xC3\xB6rld \xE4\xB8\x96\xE7\x95\x8C \xF0\x9F\x99\x82\n\n 42!";
   for (const GgufBuilder& builder : {ByteLevel(), SentencePiece()}) {
@@ -121,6 +146,85 @@ TEST_F(VocabTest, NamesTheFirstByteThatIsNotUtf8) {
     EXPECT_NE(tokens.error().message.find(Format("byte {};", c.offset)), std::string::npos)
         << tokens.error().message;
   }
+}
+
+// As published files have it: text as it is, spaces marked, bytes spelled out, one expression.
+GgufBuilder Gemma4() {
+  GgufBuilder file = SmallMoe("gemma4");
+  std::vector<std::string> tokens{"<pad>", "<eos>", "<bos>", "<unk>"};
+  std::vector<int32_t> types{3, 3, 3, 2};
+  for (int b = 0; b < 256; ++b) {
+    tokens.push_back(Format("<0x{:02X}>", b));
+    types.push_back(6);
+  }
+  for (const char* piece :
+       {"h", "i", "hi", "\xE2\x96\x81", "\xE2\x96\x81h", "\n", "\n\n", "\xC3\xB6"}) {
+    tokens.emplace_back(piece);
+    types.push_back(1);
+  }
+  while (tokens.size() < 300) {
+    tokens.push_back(Format("<unused{}>", tokens.size()));
+    types.push_back(5);
+  }
+  file.Set("tokenizer.ggml.model", "gemma4")
+      .SetStrings("tokenizer.ggml.tokens", tokens)
+      .SetInts("tokenizer.ggml.token_type", types)
+      .SetStrings("tokenizer.ggml.merges", {"h i", "\xE2\x96\x81 h", "\n \n"})
+      .Set("tokenizer.ggml.bos_token_id", 2U)
+      .Set("tokenizer.ggml.eos_token_id", 1U)
+      .Set("tokenizer.ggml.unknown_token_id", 3U)
+      .Set("tokenizer.ggml.add_bos_token", true);
+  return file;
+}
+
+TEST_F(VocabTest, TokenizesAsGemma4) {
+  const auto vocab = Load(Gemma4());
+  ASSERT_TRUE(vocab) << vocab.error().message;
+  for (const std::string text : {"hi hi", "\n\nhi\n", "h\xC3\xB6 \xE4\xB8\x96\t!"}) {
+    const auto tokens = vocab->Tokenize(text, true, true);
+    ASSERT_TRUE(tokens) << tokens.error().message;
+    EXPECT_EQ(tokens->front(), 2);
+    EXPECT_EQ(Join(*vocab, *tokens), text);
+  }
+  EXPECT_EQ(vocab->Tokenize("<bos>hi", true, true)->size(), 2U);
+}
+
+// What kinds there are is libllama's to say, and none of them ends the process, whatever is
+// missing.
+TEST_F(VocabTest, EveryKindThatLibllamaKnowsIsTakenOrASentence) {
+  for (const char* kind : {"llama", "gpt2", "t5", "plamo2", "plamo3", "gemma4", "hybriddna"}) {
+    for (GgufBuilder (*make)() : {&ByteLevel, &SentencePiece, &Gemma4}) {
+      GgufBuilder file = make();
+      file.Set("tokenizer.ggml.model", kind);
+      constexpr const char* kLeftOut[] = {"nothing", "token_type", "scores", "merges"};
+      for (size_t left_out = 0; left_out < std::size(kLeftOut); ++left_out) {
+        const std::string key = std::string("tokenizer.ggml.") + kLeftOut[left_out];
+        if (gguf_find_key(file.raw(), key.c_str()) >= 0) file.Remove(key);
+        const auto vocab = Load(file);
+        if (!vocab) {
+          EXPECT_EQ(vocab.error().message.find('\n'), std::string::npos) << vocab.error().message;
+          continue;
+        }
+        for (const std::string text :
+             {"", "hello  w\xC3\xB6rld\n\t 42</s>", "\xE2\x96\x81", "<s>"}) {
+          for (const bool special : {false, true}) {
+            const auto tokens = vocab->Tokenize(text, special, special);
+            if (!tokens) continue;
+            for (const Token token : *tokens) {
+              EXPECT_LT(token, static_cast<Token>(vocab->size())) << kind;
+              EXPECT_GE(token, 0) << kind;
+              vocab->Piece(token);
+            }
+          }
+        }
+      }
+    }
+  }
+  for (const char* kind : {"rwkv", "bert"}) {
+    ExpectError(ByteLevel().Set("tokenizer.ggml.model", kind), Errc::kUnsupported, kind);
+  }
+  ExpectError(ByteLevel().Set("tokenizer.ggml.model", "unheard\x1b[31m"), Errc::kInvalidFile,
+              "libllama cannot read the vocabulary");
 }
 
 // What makes it certain that a long text has more tokens than a context.

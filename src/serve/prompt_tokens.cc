@@ -51,15 +51,12 @@ ApiResult<std::vector<Token>> TokensOf(const ReadyModel& model, const std::strin
 
 ApiResult<std::vector<Token>> PromptTokens(const ReadyModel& model, const std::string& text,
                                            const WorkLimit& limit) {
-  const std::string begin = model.vocab.begin_text();
-  return TokensOf(model, text, {.add_special = begin.empty() || !text.starts_with(begin)}, limit);
+  return TokensOf(model, text, {}, limit);
 }
 
 ApiResult<std::vector<Token>> PromptTokens(const ReadyModel& model, const RenderedChat& chat,
                                            const WorkLimit& limit) {
   if (chat.plain.empty()) return PromptTokens(model, chat.prompt, limit);
-  const std::string begin = model.vocab.begin_text();
-  const bool adds = begin.empty() || !chat.prompt.starts_with(begin);
   std::vector<Token> all;
   const auto add = [&](size_t from, size_t to, bool parses) -> ApiStatus {
     if (from == to) return {};
@@ -68,7 +65,6 @@ ApiResult<std::vector<Token>> PromptTokens(const ReadyModel& model, const Render
     all.insert(all.end(), tokens.begin(), tokens.end());
     return {};
   };
-  if (adds) all = model.vocab.begin_tokens();
   size_t at = 0;
   for (const TextPart& part : chat.plain) {
     TRY_STATUS(add(at, part.begin, true));
@@ -76,10 +72,7 @@ ApiResult<std::vector<Token>> PromptTokens(const ReadyModel& model, const Render
     at = part.end;
   }
   TRY_STATUS(add(at, chat.prompt.size(), true));
-  if (adds) {
-    const std::vector<Token> end = model.vocab.end_tokens();
-    all.insert(all.end(), end.begin(), end.end());
-  }
+  model.vocab.AddSpecial(all);
   return all;
 }
 

@@ -29,8 +29,7 @@ struct TokenWish {
 };
 ApiResult<std::vector<Token>> TokensOf(const ReadyModel& model, const std::string& text,
                                        TokenWish wish, const WorkLimit& limit);
-// The tokens of a prompt that a template or a client wrote. The tokens that begin a text are added
-// unless the prompt spells them.
+// The tokens of a prompt that a template or a client wrote.
 ApiResult<std::vector<Token>> PromptTokens(const ReadyModel& model, const std::string& text,
                                            const WorkLimit& limit);
 // The tokens of a conversation. Control tokens that a client spelled stay words.

@@ -129,7 +129,7 @@ QuietText QuietOf(const ThoughtMarks& marks) {
 uint32_t AddedTokens(const ReadyModel& model, const std::string& text,
                      const std::vector<Token>& tokens) {
   const std::string begin = model.vocab.begin_text();
-  if (!begin.empty() && text.starts_with(begin)) return 0;
+  if (text.starts_with(begin) && model.vocab.has_token(begin)) return 0;
   const auto added = model.vocab.begin_tokens().size();
   return static_cast<uint32_t>(std::min(added, tokens.size()));
 }

@@ -65,9 +65,7 @@ std::vector<uint32_t> Conversation::SharedWithLater(const ChatInput& input,
 
 Result<std::vector<Token>> Conversation::Tokens(const ChatInput& input) const {
   TRY(const RenderedChat chat, format_.Render(input, {}));
-  const std::string begin = session_.vocab().begin_text();
-  const bool is_begun = !begin.empty() && chat.prompt.starts_with(begin);
-  return session_.Tokenize(chat.prompt, /*parse_special=*/true, /*add_special=*/!is_begun);
+  return session_.Tokenize(chat.prompt);
 }
 
 void Conversation::Answered(std::string text) {
