@@ -3,47 +3,71 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
+#include "base/format.h"
+
 namespace moestro {
+namespace {
+
+// What file systems without locks answer: NFS without its daemon, Lustre, FUSE, shares.
+bool IsWithoutLocks(int error) {
+  return error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL;
+}
+
+// A socket with a name that one process of the machine can have at a time, and that is nobody's
+// once the process has ended. None: errno says why; EADDRINUSE: another has it.
+UniqueFd TakeName(const struct stat& file) {
+  UniqueFd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (fd.get() < 0) return fd;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  // A name that begins with a zero is in no folder.
+  const std::string name = Format("moestro-lock-{:x}-{:x}", file.st_dev, file.st_ino);
+  std::ranges::copy(name, std::begin(address.sun_path) + 1);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast)
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0) return fd;
+  return UniqueFd();
+}
+
+}  // namespace
 
 Result<std::optional<FileLock>> FileLock::Try(const std::string& path) {
   constexpr mode_t kMode = 0644;
   while (true) {
-    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode);
-    if (fd < 0) {
+    UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode));
+    if (fd.get() < 0) {
       return Fail(Errc::kIo, "cannot make the lock {}: {}", path, std::strerror(errno));
     }
-    FileLock lock(fd);
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-      if (errno == EWOULDBLOCK) return std::nullopt;
-      if (errno == EINTR) continue;
-      return Fail(Errc::kIo, "cannot lock {}: {}", path, std::strerror(errno));
-    }
-    // Somebody may have removed the file between the two calls: a lock that others do not see.
     struct stat ours{};
     struct stat named{};
-    if (fstat(fd, &ours) == 0 && stat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
+    const bool is_known = fstat(fd.get(), &ours) == 0;
+    if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EWOULDBLOCK) return std::nullopt;
+      if (errno == EINTR) continue;
+      if (!is_known || !IsWithoutLocks(errno)) {
+        return Fail(Errc::kIo, "cannot lock {}: {}", path, std::strerror(errno));
+      }
+      UniqueFd name = TakeName(ours);
+      if (name.get() < 0 && errno == EADDRINUSE) return std::nullopt;
+      return FileLock(std::move(name), true);
+    }
+    // Somebody may have removed the file between the two calls: a lock that others do not see.
+    if (is_known && stat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
         ours.st_dev == named.st_dev) {
-      return std::optional(std::move(lock));
+      return FileLock(std::move(fd), false);
     }
   }
-}
-
-FileLock::FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-
-FileLock& FileLock::operator=(FileLock&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-
-FileLock::~FileLock() {
-  if (fd_ >= 0) close(fd_);
 }
 
 }  // namespace moestro

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
 // A lock between processes as the hub's own client takes it: flock on a file of its own, which
 // stays there. Released when this is destroyed, and by the kernel when the process ends. Move-only.
+// Where a file system has no locks, a socket's name stands for the file's: it keeps processes of
+// this machine away, not those of others.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/result.h"
+#include "base/unique_fd.h"
 
 namespace moestro {
 
@@ -15,13 +19,13 @@ class FileLock {
   // nullopt: another holds it. kIo: the file cannot be made.
   static Result<std::optional<FileLock>> Try(const std::string& path);
 
-  FileLock(FileLock&& other) noexcept;
-  FileLock& operator=(FileLock&& other) noexcept;
-  ~FileLock();
+  bool is_of_this_machine() const { return is_of_this_machine_; }
 
  private:
-  explicit FileLock(int fd) : fd_(fd) {}
-  int fd_;
+  FileLock(UniqueFd fd, bool is_of_this_machine)
+      : fd_(std::move(fd)), is_of_this_machine_(is_of_this_machine) {}
+  UniqueFd fd_;
+  bool is_of_this_machine_;
 };
 
 }  // namespace moestro

@@ -223,27 +223,40 @@ Status HubCache::MakeFolders(const std::string& repo) const {
   return MakeFolder(layout_.LockFolder(repo));
 }
 
-bool HubCache::IsLinked(const std::string& repo, const std::string& commit, const std::string& path,
+bool HubCache::IsPlaced(const std::string& repo, const std::string& commit, const HubFile& file,
                         const std::string& etag) const {
+  const std::string path = layout_.Snapshot(repo, commit) + "/" + file.path;
+  struct stat info{};
+  if (lstat(path.c_str(), &info) != 0) return false;
+  if (S_ISREG(info.st_mode)) return static_cast<uint64_t>(info.st_size) == file.size;
   std::error_code error;
-  const fs::path target = fs::read_symlink(layout_.Snapshot(repo, commit) + "/" + path, error);
-  return !error && target == HubLayout::LinkTarget(path, etag);
+  const fs::path target = fs::read_symlink(path, error);
+  return !error && target == HubLayout::LinkTarget(file.path, etag) &&
+         HasBlob(repo, etag, file.size);
 }
 
-Status HubCache::Link(const std::string& repo, const std::string& commit, const std::string& path,
-                      const std::string& etag) const {
-  const std::string link = layout_.Snapshot(repo, commit) + "/" + path;
-  const std::string target = HubLayout::LinkTarget(path, etag);
-  TRY_STATUS(MakeFolder(fs::path(link).parent_path().string()));
-  if (IsLinked(repo, commit, path, etag)) return {};
-  // Aside and renamed: a reader sees the link before or this one. Others may do the same.
-  const std::string aside = Format("{}.moestro-link-{}", link, getpid());
+Status HubCache::Place(const std::string& repo, const std::string& commit, const HubFile& file,
+                       const std::string& etag, bool others_need_it) const {
+  const std::string path = layout_.Snapshot(repo, commit) + "/" + file.path;
+  TRY_STATUS(MakeFolder(fs::path(path).parent_path().string()));
+  if (IsPlaced(repo, commit, file, etag)) return {};
+  // Aside and renamed: a reader sees what was there before or this. Others may do the same.
+  std::string aside = Format("{}.moestro-link-{}", path, getpid());
   std::error_code error;
   fs::remove(aside, error);
-  fs::create_symlink(target, aside, error);
-  if (!error) fs::rename(aside, link, error);
-  if (!error) return {};
-  return Fail(Errc::kIo, "cannot make the link {}: {}", Printable(link, 400), error.message());
+  fs::create_symlink(HubLayout::LinkTarget(file.path, etag), aside, error);
+  const std::string blob = layout_.Blob(repo, etag);
+  if (error) {
+    error.clear();
+    if (others_need_it)
+      fs::copy_file(blob, aside, error);
+    else
+      aside = blob;
+  }
+  if (!error) fs::rename(aside, path, error);
+  if (!error || IsPlaced(repo, commit, file, etag)) return {};
+  if (aside != blob) unlink(aside.c_str());
+  return Fail(Errc::kIo, "cannot make the file {}: {}", Printable(path, 400), error.message());
 }
 
 Status HubCache::WriteRef(const std::string& repo, const std::string& revision,

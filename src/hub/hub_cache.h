@@ -59,12 +59,14 @@ class HubCache {
   bool HasBlob(const std::string& repo, const std::string& etag, uint64_t size) const;
   // The folders of a repository and of its locks. kIo: names the folder and what to do.
   Status MakeFolders(const std::string& repo) const;
-  // `path` of a snapshot is a link to the content.
-  bool IsLinked(const std::string& repo, const std::string& commit, const std::string& path,
+  // A file of a snapshot is a link to a content that is there or, where the disk has no links, a
+  // file of so many bytes.
+  bool IsPlaced(const std::string& repo, const std::string& commit, const HubFile& file,
                 const std::string& etag) const;
-  // Makes `path` of a snapshot a link to a content. kIo.
-  Status Link(const std::string& repo, const std::string& commit, const std::string& path,
-              const std::string& etag) const;
+  // Makes a file of a snapshot a link to a content. Where the disk has no links the content itself
+  // goes there, or a copy of it if `others_need_it`. kIo.
+  Status Place(const std::string& repo, const std::string& commit, const HubFile& file,
+               const std::string& etag, bool others_need_it) const;
   // Says which commit a branch or tag names. A commit needs no such words. kIo.
   Status WriteRef(const std::string& repo, const std::string& revision,
                   const std::string& commit) const;

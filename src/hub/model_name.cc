@@ -14,11 +14,12 @@
 namespace moestro {
 namespace {
 
-constexpr std::string_view kHubPrefix = "hf:";
+constexpr std::string_view kHubPrefixes[] = {"hf://", "hf:"};
 constexpr size_t kMostNameBytes = 96;  // the hub's limit for owner and repository together
 constexpr size_t kMostPathBytes = 1024;
 constexpr size_t kMostPartBytes = 200;  // of a path; file systems allow 255, and we add suffixes
-constexpr std::string_view kPublicHosts[] = {"https://huggingface.co", "https://hf.co"};
+constexpr std::string_view kPublicHosts[] = {"https://huggingface.co", "https://hf.co",
+                                             "https://www.huggingface.co"};
 
 constexpr std::string_view kModelEnding = ".gguf";
 
@@ -101,16 +102,18 @@ std::optional<std::string> PercentDecoded(std::string_view text) {
   return out;
 }
 
-// What a browser shows for a repository or one of its files. `path` is what follows the host.
+// What a browser shows for a repository or one of its files, or a name. `path` is what follows the
+// host.
 std::optional<ModelName> NameOfPage(std::string_view path) {
   const std::vector<std::string_view> parts = Split(path, '/');
   if (parts.size() < 2) return std::nullopt;
+  constexpr std::string_view kPages[] = {"resolve", "blob", "raw", "tree"};
+  const bool is_page = parts.size() > 2 && std::ranges::contains(kPages, parts[2]);
+  if (!is_page) return path.contains('%') ? std::nullopt : HubName(path);
   ModelName name{.kind = ModelNameKind::kHub};
   name.repo = std::string(parts[0]) + "/" + std::string(parts[1]);
-  if (!IsRepoName(name.repo)) return std::nullopt;
-  if (parts.size() == 2) return name;
-  const bool is_file = parts[2] == "resolve" || parts[2] == "blob" || parts[2] == "raw";
-  if (parts.size() < 4 || (!is_file && parts[2] != "tree")) return std::nullopt;
+  if (!IsRepoName(name.repo) || parts.size() < 4) return std::nullopt;
+  const bool is_file = parts[2] != "tree";
   const auto revision = PercentDecoded(parts[3]);
   if (!revision || !IsRevision(*revision)) return std::nullopt;
   name.revision = *revision;
@@ -157,6 +160,27 @@ Result<ModelName> NameOfAddress(const std::string& text, const std::string& endp
   return ModelName{.kind = ModelNameKind::kAddress, .address = text};
 }
 
+// An address of the hub that was typed without "https://". A word without a dot or a port in front
+// is a folder, even where a hub is called so.
+std::optional<std::string> WithScheme(std::string_view text, std::string_view endpoint) {
+  const auto completed = [&](std::string_view hub) -> std::optional<std::string> {
+    const size_t scheme = hub.find("://");
+    if (scheme == std::string_view::npos) return std::nullopt;  // no endpoint
+    const std::string_view host = hub.substr(scheme + 3);
+    const std::string_view typed = text.substr(0, host.size());
+    const bool is_host = host.substr(0, host.find('/')).find_first_of(".:") != std::string::npos;
+    if (!is_host || LowerCase(typed) != LowerCase(host) || text.substr(typed.size(), 1) != "/") {
+      return std::nullopt;
+    }
+    return std::string(hub) + std::string(text.substr(typed.size()));
+  };
+  if (auto whole = completed(endpoint)) return whole;
+  for (const std::string_view hub : kPublicHosts) {
+    if (auto whole = completed(hub)) return whole;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 bool IsRepoName(std::string_view repo) {
@@ -190,14 +214,16 @@ bool IsCommit(std::string_view text) {
 Result<ModelName> ParseModelName(const std::string& text, const std::string& endpoint,
                                  const PathExists& exists) {
   if (exists(text)) return ModelName{.kind = ModelNameKind::kPath, .path = text};
-  if (text.starts_with(kHubPrefix)) {
-    if (auto name = HubName(std::string_view(text).substr(kHubPrefix.size()))) return *name;
+  for (const std::string_view prefix : kHubPrefixes) {
+    if (!text.starts_with(prefix)) continue;
+    if (auto name = HubName(std::string_view(text).substr(prefix.size()))) return *name;
     return Fail(Errc::kUsage,
                 "'{}' names no model; write hf:owner/repo, hf:owner/repo:QUANTISATION or "
                 "hf:owner/repo/FILE.gguf, with @REVISION behind it if you like",
                 Printable(text));
   }
   if (text.contains("://")) return NameOfAddress(text, endpoint);
+  if (const auto address = WithScheme(text, endpoint)) return NameOfAddress(*address, endpoint);
   const auto name = IsNamedWith(text, kModelEnding) ? std::nullopt : HubName(text);
   if (name && name->file.empty()) return *name;
   return ModelName{.kind = ModelNameKind::kPath, .path = text};

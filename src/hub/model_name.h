@@ -32,10 +32,11 @@ struct ModelName {
 using PathExists = std::function<bool(const std::string& path)>;
 
 // An existing path wins. Then, in this order:
-//   hf:owner/repo[:quantisation][@revision], hf:owner/repo/folder/file.gguf[@revision]
+//   hf:owner/repo[:quantisation][@revision], hf:owner/repo/folder/file.gguf[@revision], and with
+//     hf:// in front
 //   https://HOST/owner/repo[/resolve|blob|tree/revision[/file.gguf]] of the hub (`endpoint` or the
-//     public one); any other https address of a .gguf file; http only for the endpoint and for this
-//     machine
+//     public one), and HOST/ with all that may follow hf:, both also without https://; any other
+//     https address of a .gguf file; http only for the endpoint and for this machine
 //   owner/repo[:quantisation][@revision], unless it ends in .gguf
 // Anything else is a path.
 // kUsage: hf: or an address that names nothing.

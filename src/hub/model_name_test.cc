@@ -70,6 +70,36 @@ TEST(ModelNameTest, PagesOfTheHubAreItsNames) {
             Hub("owner/repo", "", "refs/pr/1", "b c.gguf"));
 }
 
+// As other tools have people type them.
+TEST(ModelNameTest, HostsOfTheHubNeedNoScheme) {
+  for (const std::string host :
+       {"hf.co/", "huggingface.co/", "HuggingFace.co/", "www.huggingface.co/", "hub.test/",
+        "https://hf.co/", "https://huggingface.co/", "https://hub.test/", "hf:", "hf://"}) {
+    EXPECT_EQ(Parse(host + "owner/repo"), Hub("owner/repo")) << host;
+    EXPECT_EQ(Parse(host + "owner/repo:Q4_K_M"), Hub("owner/repo", "Q4_K_M")) << host;
+    EXPECT_EQ(Parse(host + "owner/repo:Q8_0@refs/pr/3"), Hub("owner/repo", "Q8_0", "refs/pr/3"));
+    EXPECT_EQ(Parse(host + "owner/repo@v2"), Hub("owner/repo", "", "v2")) << host;
+    EXPECT_EQ(Parse(host + "owner/repo/a/b.gguf"), Hub("owner/repo", "", "main", "a/b.gguf"));
+    EXPECT_FALSE(Refusal(host + "owner").empty()) << host;
+    EXPECT_FALSE(Refusal(host + "owner/repo:").empty()) << host;
+    EXPECT_FALSE(Refusal(host + "owner/repo:Q4/x.gguf").empty()) << host;
+    EXPECT_FALSE(Refusal(host + "../repo").empty()) << host;
+    EXPECT_FALSE(Refusal(host + "owner/..").empty()) << host;
+  }
+  EXPECT_EQ(Parse("hf.co/owner/repo/"), Hub("owner/repo"));
+  EXPECT_EQ(Parse("hf.co/owner/repo/blob/v2/a/b.gguf"), Hub("owner/repo", "", "v2", "a/b.gguf"));
+  EXPECT_EQ(Parse("hf.co/owner/repo", true).kind, ModelNameKind::kPath) << "an existing path wins";
+  EXPECT_EQ(Parse("hf.coffee/repo/x").kind, ModelNameKind::kPath);
+  EXPECT_EQ(Parse("hf.co").kind, ModelNameKind::kPath);
+  // Settings are read before an endpoint is known.
+  const auto without =
+      ParseModelName("hf.co/owner/repo:Q8_0", "", [](const std::string&) { return false; });
+  EXPECT_EQ(without.value(), Hub("owner/repo", "Q8_0"));
+  const auto in_folder =
+      ParseModelName("models/a/b", "http://models", [](const std::string&) { return false; });
+  EXPECT_EQ(in_folder.value().kind, ModelNameKind::kPath);
+}
+
 TEST(ModelNameTest, OtherAddressesAreOfGgufFiles) {
   EXPECT_EQ(Parse("https://files.test/x/y.gguf?sig=1").address,
             "https://files.test/x/y.gguf?sig=1");

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <map>
 #include <optional>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -37,6 +38,13 @@ Result<FileLock> Lock(HubClient& client, const HubCache& cache, const std::strin
   }
 }
 
+// A file's content is there, known or not.
+bool IsThere(const HubCache& cache, const std::string& repo, const std::string& commit,
+             const HubFile& file) {
+  const std::string& blob = BlobNameOf(file);
+  return cache.HasBlob(repo, blob, file.size) || cache.IsPlaced(repo, commit, file, blob);
+}
+
 // All of the model is there, and found by its name.
 bool IsKnown(const HubCache& cache, const PullPlan& plan) {
   const std::string& repo = plan.name.repo;
@@ -44,8 +52,7 @@ bool IsKnown(const HubCache& cache, const PullPlan& plan) {
     return false;
   }
   return std::ranges::all_of(plan.model.files, [&](const HubFile& file) {
-    return cache.HasBlob(repo, BlobNameOf(file), file.size) &&
-           cache.IsLinked(repo, plan.commit, file.path, BlobNameOf(file));
+    return cache.IsPlaced(repo, plan.commit, file, BlobNameOf(file));
   });
 }
 
@@ -70,7 +77,7 @@ Result<PullPlan> PlanPull(HubClient& client, const HubCache& cache, const ModelN
       return Fail(Errc::kIo, "the hub names no hash of {}, so nobody could check what comes",
                   Printable(file.path));
     }
-    if (cache.HasBlob(name.repo, blob, file.size)) continue;
+    if (IsThere(cache, name.repo, plan.commit, file)) continue;
     const auto part = std::ranges::find(parts, blob, &CachedPart::etag);
     const uint64_t there = part != parts.end() ? part->disk_bytes : 0;
     const uint64_t missing = file.size - std::min(file.size, there);
@@ -103,6 +110,12 @@ Status Pull(HubClient& client, const HubCache& cache, const PullPlan& plan,
     const std::string& blob = BlobNameOf(file);
     if (!locks.contains(blob)) {  // parts may have one content
       TRY(FileLock lock, Lock(client, cache, repo, file, watcher));
+      if (locks.empty() && lock.is_of_this_machine() && watcher.say) {
+        watcher.say(
+            Format("the disk of {} has no locks, so no other machine waits for this one; "
+                   "do not fetch {} on another meanwhile",
+                   cache.layout().cache(), Printable(repo)));
+      }
       locks.emplace(blob, std::move(lock));
     }
     const auto watch = [&](const FetchProgress& progress) {
@@ -114,18 +127,25 @@ Status Pull(HubClient& client, const HubCache& cache, const PullPlan& plan,
                         .file_bytes = file.size,
                         .is_checking = progress.there == file.size});
     };
-    if (!cache.HasBlob(repo, blob, file.size)) {  // by another process meanwhile
+    if (!IsThere(cache, repo, plan.commit, file)) {  // by another process meanwhile
       FileFetch fetch(
           client, cache.layout(),
           {.repo = repo, .commit = plan.commit, .file = file.path, .etag = blob, .size = file.size},
           options, watch);
-      TRY_STATUS(fetch.Run());
+      Status fetched = fetch.Run();
+      // Without locks another machine may have finished first.
+      if (!fetched && !IsThere(cache, repo, plan.commit, file)) return fetched;
     }
     before += file.size;
   }
   // Known only now: others find a model whole or not at all.
-  for (const HubFile& file : plan.model.files) {
-    TRY_STATUS(cache.Link(repo, plan.commit, file.path, BlobNameOf(file)));
+  const std::vector<HubFile>& files = plan.model.files;
+  for (size_t i = 0; i < files.size(); ++i) {
+    const std::string& blob = BlobNameOf(files[i]);
+    const bool others_need_it =
+        std::ranges::any_of(std::span(files).subspan(i + 1),
+                            [&](const HubFile& other) { return BlobNameOf(other) == blob; });
+    TRY_STATUS(cache.Place(repo, plan.commit, files[i], blob, others_need_it));
   }
   return cache.WriteRef(repo, plan.name.revision, plan.commit);
 }

@@ -4,9 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -15,6 +19,7 @@
 #include "hub/file_lock.h"
 #include "tests/support/content_name_testing.h"
 #include "tests/support/hub_server_testing.h"
+#include "tests/support/refused_calls_testing.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
@@ -275,6 +280,87 @@ TEST_F(PullTest, PullsOfSeveralThreadsAgree) {
   for (const Status& result : results) EXPECT_TRUE(result) << result.error().message;
   EXPECT_TRUE(ReadAll(BlobOf(large_)) == large_);
   EXPECT_EQ(server_.AskedForContent().size(), 8) << "each byte once";
+}
+
+// exFAT and shares: files lie in the snapshot, once.
+TEST_F(PullTest, WithoutLinksFilesLieInTheSnapshot) {
+  server_.Add("o/r", kOld, "m-F16-00001-of-00002.gguf", first_);
+  server_.Add("o/r", kOld, "m-F16-00002-of-00002.gguf", first_);
+  std::jthread([&] {
+    if (!RefuseCalls(CallsForLinks(EPERM))) GTEST_SKIP() << "the kernel refuses no calls";
+    MustPull(Name("Q8_0"));
+    const std::string path = Snapshot(kOld, "m-Q8_0.gguf");
+    EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(path)));
+    EXPECT_TRUE(ReadAll(path) == large_);
+    EXPECT_TRUE(fs::is_empty(folder_.File("models--o--r/blobs"))) << "once";
+    const auto found = cache_.Find(Name("Q8_0"));
+    ASSERT_TRUE(found && *found);
+    EXPECT_EQ((*found)->path, path);
+    server_.Forget();
+    MustPull(Name("Q8_0"));
+    EXPECT_TRUE(server_.AskedForContent().empty());
+
+    MustPull(Name("F16"));  // two parts of one content
+    EXPECT_TRUE(ReadAll(Snapshot(kOld, "m-F16-00001-of-00002.gguf")) == first_);
+    EXPECT_TRUE(ReadAll(Snapshot(kOld, "m-F16-00002-of-00002.gguf")) == first_);
+    EXPECT_EQ(Listed(), (std::vector<std::string>{"o/r:F16", "o/r:Q8_0"}));
+    for (const char* quantisation : {"F16", "Q8_0"}) {
+      const auto removed = RemoveModel(cache_, Name(quantisation));
+      ASSERT_TRUE(removed) << removed.error().message;
+      EXPECT_EQ(removed->freed, removed->name == "o/r:F16" ? 2 * first_.size() : large_.size());
+    }
+    EXPECT_FALSE(fs::exists(folder_.File("models--o--r")));
+  }).join();
+}
+
+// A part that was placed before somebody ended the process is not fetched again.
+TEST_F(PullTest, WithoutLinksWhatIsPlacedIsThere) {
+  fs::create_directories(Snapshot(kOld, "BF16"));
+  std::ofstream(Snapshot(kOld, "BF16/m-BF16-00001-of-00002.gguf"), std::ios::binary) << first_;
+  MustPull(Name("BF16"));
+  for (const auto& asked : server_.AskedForContent()) {
+    EXPECT_TRUE(asked.target.contains(Sha256Of(second_))) << "only what is missing";
+  }
+}
+
+// NFS without its daemon, shares. The processes of this machine wait for each other all the same.
+TEST_F(PullTest, WithoutLocksPullsAreSaidToBeAlone) {
+  ASSERT_TRUE(cache_.MakeFolders("o/r"));
+  const std::string path = cache_.layout().Lock("o/r", Sha256Of(large_));
+  for (const int error : {ENOLCK, EOPNOTSUPP, ENOSYS, EINVAL}) {
+    std::jthread([&] {
+      if (!RefuseCalls({{SYS_flock, static_cast<uint32_t>(error)}})) GTEST_SKIP() << "not here";
+      std::optional<FileLock> first = FileLock::Try(path).value_or(std::nullopt);
+      ASSERT_TRUE(first) << error;
+      EXPECT_TRUE(first->is_of_this_machine());
+      const auto second = FileLock::Try(path);
+      EXPECT_TRUE(second && !*second);
+      first.reset();
+      const auto third = FileLock::Try(path);
+      EXPECT_TRUE(third && *third);
+    }).join();
+  }
+  std::jthread([&] {
+    if (!RefuseCalls({{SYS_flock, ENOLCK}})) GTEST_SKIP() << "not here";
+    std::vector<std::string> said;
+    const auto say = [&](std::string_view text) { said.emplace_back(text); };
+    const Status status = PullModel(Name("Q8_0"), {.say = say});
+    ASSERT_TRUE(status) << status.error().message;
+    ASSERT_EQ(said.size(), 1);
+    EXPECT_TRUE(said[0].contains("no locks")) << said[0];
+    EXPECT_TRUE(said[0].contains(folder_.path().string())) << said[0];
+    EXPECT_TRUE(RemoveModel(cache_, Name("Q8_0")));
+  }).join();
+}
+
+TEST_F(PullTest, OtherRefusalsOfALockAreErrors) {
+  ASSERT_TRUE(cache_.MakeFolders("o/r"));
+  std::jthread([&] {
+    if (!RefuseCalls({{SYS_flock, EIO}})) GTEST_SKIP() << "not here";
+    const auto lock = FileLock::Try(cache_.layout().Lock("o/r", Sha256Of(large_)));
+    ASSERT_FALSE(lock);
+    EXPECT_EQ(lock.error().code, Errc::kIo);
+  }).join();
 }
 
 TEST_F(PullTest, ThereIsRoomOrNothingIsAsked) {
