@@ -2,11 +2,10 @@
 #include "base/bytes.h"
 
 #include <array>
-#include <charconv>
 #include <cmath>
-#include <system_error>
 
 #include "base/format.h"
+#include "base/number.h"
 #include "base/text.h"
 
 namespace moestro {
@@ -27,12 +26,14 @@ double UnitFactor(std::string_view unit) {
 }  // namespace
 
 Result<uint64_t> ParseBytes(std::string_view text) {
-  double number = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
-  const double factor = error == std::errc{} ? UnitFactor(unit) : 0.0;
-  const double bytes = number * factor;
-  if (factor == 0.0 || !std::isfinite(bytes) || bytes < 0.0 || bytes >= 0x1p63) {
+  // "4e9" has an exponent, and no unit begins with its letter.
+  const size_t digits = text.find_last_of("0123456789.") + 1;
+  std::string_view unit = text.substr(digits);
+  if (unit.starts_with(' ') && unit.size() > 1) unit.remove_prefix(1);
+  const std::optional<double> number = ParseNumber<double>(text.substr(0, digits));
+  const double factor = number ? UnitFactor(unit) : 0.0;
+  const double bytes = number.value_or(0.0) * factor;
+  if (factor == 0.0 || bytes < 0.0 || bytes >= 0x1p63) {
     return Fail(Errc::kUsage, "'{}' is not a size; write for example 4G, 512M or 1.5GiB", text);
   }
   return static_cast<uint64_t>(bytes);

@@ -22,7 +22,8 @@ constexpr uint64_t AlignDown(uint64_t value, uint64_t alignment) {
   return value & ~(alignment - 1);
 }
 
-// "4G", "512M", "1.5GiB", "800000": powers of 1024, a plain number is bytes, case does not matter.
+// "4G", "512M", "1.5 GiB", "800000": powers of 1024, a plain number is bytes, case does not matter.
+// All that FormatBytes() writes is read.
 // Fails with kUsage on anything else, negative numbers and overflow.
 Result<uint64_t> ParseBytes(std::string_view text);
 

@@ -2,18 +2,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <numeric>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/json.h"
+#include "base/number.h"
 #include "base/output_file.h"
 #include "base/progress.h"
 #include "cli/commands.h"
@@ -46,17 +45,16 @@ struct LogitsOptions {
 
 Result<std::vector<Token>> ParseTokens(std::string_view text) {
   std::vector<Token> tokens;
-  const char* at = text.data();
-  const char* end = at + text.size();
+  std::string_view rest = text;
   while (true) {
-    Token token = 0;
-    const auto [stop, error] = std::from_chars(at, end, token);
-    if (error != std::errc{} || (stop != end && *stop != ',')) {
+    const size_t comma = rest.find(',');
+    const std::optional<Token> token = ParseNumber<Token>(rest.substr(0, comma));
+    if (!token) {
       return Fail(Errc::kUsage, "'{}' is not a list of token ids; write for example 1,2,3", text);
     }
-    tokens.push_back(token);
-    if (stop == end) return tokens;
-    at = stop + 1;
+    tokens.push_back(*token);
+    if (comma == std::string_view::npos) return tokens;
+    rest.remove_prefix(comma + 1);
   }
 }
 

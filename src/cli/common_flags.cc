@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "cli/common_flags.h"
 
-#include <charconv>
 #include <cstdint>
 #include <string>
-#include <system_error>
 
 #include "base/cache_folder.h"
+#include "base/number.h"
 #include "cli/option_flags.h"
 
 namespace moestro {
@@ -17,14 +16,12 @@ void AddSeedFlag(Flags flags, CommonOptions& options) {
   flags.AddParsed(
       "-s,--seed", "N", "seed of all random choices; the same seed gives the same output",
       [&options](const std::string& text) -> Status {
-        int64_t value = 0;
-        const char* end = text.data() + text.size();
-        const auto [stop, error] = std::from_chars(text.data(), end, value);
-        if (error != std::errc{} || stop != end || value < -1 || value > UINT32_MAX) {
+        const std::optional<int64_t> value = ParseNumber<int64_t>(text);
+        if (!value || *value < -1 || *value > UINT32_MAX) {
           return Fail(Errc::kUsage, "'{}' is not a seed; write 0 to {}, or -1 for a random one",
                       text, UINT32_MAX);
         }
-        if (value >= 0) options.seed = static_cast<uint32_t>(value);
+        if (*value >= 0) options.seed = static_cast<uint32_t>(*value);
         return {};
       });
 }

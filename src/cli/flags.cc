@@ -3,13 +3,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
+#include <concepts>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
 #include <sstream>
 #include <utility>
 
+#include "base/number.h"
+#include "base/printable.h"
 #include "cli/usage_advice.h"
 
 namespace moestro {
@@ -61,6 +62,70 @@ std::string UnknownNameMessage(const CLI::App& app, const std::string& command_f
     }
   }
   return "";
+}
+
+// A value that a flag may leave unset.
+template <class T>
+struct NumberIn {
+  using Type = T;
+};
+template <class T>
+struct NumberIn<std::optional<T>> {
+  using Type = T;
+};
+
+template <class T>
+constexpr const char* kNumberName = std::floating_point<T>      ? "FLOAT"
+                                    : std::unsigned_integral<T> ? "UINT"
+                                                                : "INT";
+
+// CLI11's own readers take "0,8" as 8, "1'0" as 10, and what is no number.
+template <Number T>
+std::string NoNumber(const std::string& text) {
+  std::string wanted = std::integral<T> ? "whole number" : "number";
+  if (std::unsigned_integral<T>) wanted += " from 0 on";
+  std::string pointed = text;
+  std::ranges::replace(pointed, ',', '.');
+  const bool is_pointed = std::floating_point<T> && pointed != text && ParseNumber<T>(pointed);
+  return Format("'{}' is no {}{}", Printable(text, 300), wanted,
+                is_pointed ? Format("; write {}", pointed) : "");
+}
+
+// An option of a number that is one of `variable`'s type; unset: shows no default.
+template <class T>
+CLI::Option* AddNumber(CLI::App& command, const std::string& names, T& variable,
+                       const std::string& help) {
+  using Value = NumberIn<T>::Type;
+  const auto set = [&variable, names](const CLI::results_t& texts) {
+    const std::optional<Value> number = ParseNumber<Value>(texts.front());
+    if (!number) throw CLI::ValidationError(names, NoNumber<Value>(texts.front()));
+    variable = *number;
+    return true;
+  };
+  const auto usual = [&variable] {
+    if constexpr (std::same_as<T, Value>) return Format("{}", variable);
+    return std::string();
+  };
+  CLI::Option* option = command.add_option(names, set, help, false, usual);
+  return option->type_name(kNumberName<Value>)->expected(1);
+}
+
+// Limits of a number. What is no number is left to its reader, whose sentence says so.
+template <Number T>
+CLI::Validator Limits(std::function<bool(T)> is_within, const std::string& words,
+                      const std::string& name) {
+  return {[=](const std::string& text) {
+            const std::optional<T> number = ParseNumber<T>(text);
+            const bool is_wrong = number && !is_within(*number);
+            return is_wrong ? Format("'{}' is not {}", text, words) : std::string();
+          },
+          name};
+}
+
+template <Number T>
+CLI::Validator Range(T low, T high, const char* name) {
+  return Limits<T>([=](T number) { return number >= low && number <= high; },
+                   Format("from {} to {}", low, high), Format("{} in [{} - {}]", name, low, high));
 }
 
 // A sentence without what follows the first line, and with where to look.
@@ -138,18 +203,19 @@ Flag Flag::Type(const std::string& name) const { return Flag(option_->type_name(
 Flag Flag::Group(const std::string& name) const { return Flag(option_->group(name)); }
 Flag Flag::ShowDefault() const { return Flag(option_->capture_default_str()); }
 Flag Flag::Repeatable() const { return Flag(option_->allow_extra_args(false)); }
-Flag Flag::Positive() const { return Flag(option_->check(CLI::PositiveNumber)); }
-Flag Flag::NonNegative() const { return Flag(option_->check(CLI::NonNegativeNumber)); }
+Flag Flag::Positive() const {
+  return Flag(option_->check(
+      Limits<double>([](double number) { return number > 0.0; }, "above 0", "POSITIVE")));
+}
+Flag Flag::NonNegative() const {
+  return Flag(option_->check(
+      Limits<double>([](double number) { return number >= 0.0; }, "0 or above", "NONNEGATIVE")));
+}
 Flag Flag::Between(uint32_t low, uint32_t high) const {
-  return Flag(option_->check(CLI::Range(low, high)));
+  return Flag(option_->check(Range<int64_t>(low, high, kNumberName<uint32_t>)));
 }
 Flag Flag::Between(double low, double high) const {
-  // A range lets pass what is no number.
-  const auto is_number = [](const std::string& text) {
-    const bool is_nan = std::isnan(std::strtod(text.c_str(), nullptr));
-    return is_nan ? Format("'{}' is no number", text) : std::string();
-  };
-  return Flag(option_->check(CLI::Range(low, high))->check(is_number));
+  return Flag(option_->check(Range(low, high, kNumberName<double>)));
 }
 Flag Flag::OneOf(const std::vector<std::string>& values) const {
   return Flag(option_->check(CLI::IsMember(values)));
@@ -167,7 +233,10 @@ Flag Flags::Find(const std::string& name) const { return Flag(command_->get_opti
 
 template <class T>
 Flag Flags::Add(const std::string& names, T& value, const std::string& help) {
-  return Flag(command_->add_option(names, value, help));
+  if constexpr (Number<typename NumberIn<T>::Type>)
+    return Flag(AddNumber(*command_, names, value, help));
+  else
+    return Flag(command_->add_option(names, value, help));
 }
 template Flag Flags::Add(const std::string&, double&, const std::string&);
 template Flag Flags::Add(const std::string&, float&, const std::string&);

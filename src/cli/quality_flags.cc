@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "cli/quality_flags.h"
 
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <system_error>
 
 #include "base/bytes.h"
 #include "base/format.h"
+#include "base/number.h"
 #include "cli/option_flags.h"
 #include "engine/knobs.h"
 #include "learned/beside_model.h"
@@ -20,10 +19,8 @@ namespace moestro {
 namespace {
 
 Result<double> ParseKl(const std::string& text) {
-  double kl = 0.0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, kl);
-  if (error == std::errc{} && stop == end && std::isfinite(kl) && kl >= 0.0) return kl;
+  const std::optional<double> kl = ParseNumber<double>(text);
+  if (kl && *kl >= 0.0) return *kl;
   return Fail(Errc::kUsage, "'{}' is no KL in nats per token; write for example 0.01", text);
 }
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "cli/sampling_flags.h"
 
-#include <charconv>
 #include <string>
-#include <system_error>
 #include <vector>
 
+#include "base/number.h"
 #include "text/text_file.h"
 
 namespace moestro {
@@ -13,15 +12,13 @@ namespace {
 
 // "15043+1.5", "15043-1": token and bias.
 Status AddLogitBias(const std::string& text, SamplingOptions& options) {
-  const char* end = text.data() + text.size();
-  Token token = 0;
-  float bias = 0.0F;
-  const auto [after, error] = std::from_chars(text.data(), end, token);
-  if (error == std::errc{} && after != end && (*after == '+' || *after == '-')) {
-    const char* number = *after == '+' ? after + 1 : after;
-    const auto [stop, bias_error] = std::from_chars(number, end, bias);
-    if (bias_error == std::errc{} && stop == end) {
-      options.logit_bias.emplace_back(token, bias);
+  const std::string_view all = text;
+  const size_t sign = all.find_first_of("+-", 1);
+  if (sign != std::string_view::npos) {
+    const std::optional<Token> token = ParseNumber<Token>(all.substr(0, sign));
+    const auto bias = ParseNumber<float>(all.substr(all[sign] == '+' ? sign + 1 : sign));
+    if (token && bias) {
+      options.logit_bias.emplace_back(*token, *bias);
       return {};
     }
   }

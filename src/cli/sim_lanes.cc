@@ -2,12 +2,11 @@
 #include "cli/sim_lanes.h"
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <string_view>
-#include <system_error>
 
 #include "base/bytes.h"
+#include "base/number.h"
 #include "decide/ahead/path_table.h"
 #include "decide/slots/popularity.h"
 #include "learned/latency_file.h"
@@ -33,9 +32,8 @@ Status ParseRows(std::string_view text, std::vector<uint32_t>& rows) {
   while (true) {
     const size_t comma = text.find(',');
     const std::string_view part = text.substr(0, comma);
-    uint32_t value = 0;
-    const auto [stop, error] = std::from_chars(part.begin(), part.end(), value);
-    if (error != std::errc{} || stop != part.end() || value == 0 || value > kMostRows) {
+    const uint32_t value = ParseNumber<uint32_t>(part).value_or(0);
+    if (value == 0 || value > kMostRows) {
       return Fail(Errc::kUsage, "'{}' rows: a step has 1 to {}", part, kMostRows);
     }
     rows.push_back(value);

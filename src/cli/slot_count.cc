@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "cli/slot_count.h"
 
-#include <charconv>
 #include <cstddef>
-#include <system_error>
+
+#include "base/number.h"
 
 namespace moestro {
 namespace {
@@ -11,10 +11,8 @@ namespace {
 Result<SlotCount> ParseSlotCount(std::string_view text) {
   const bool is_percent = text.ends_with('%');
   const std::string_view digits = is_percent ? text.substr(0, text.size() - 1) : text;
-  double value = 0.0;
-  const auto [stop, error] = std::from_chars(digits.begin(), digits.end(), value);
-  const bool is_number = error == std::errc{} && stop == digits.end() && !digits.empty();
-  if (!is_number || !(value > 0.0) || (is_percent ? value > 100.0 : value > 1e9)) {
+  const double value = ParseNumber<double>(digits).value_or(0.0);
+  if (!(value > 0.0) || (is_percent ? value > 100.0 : value > 1e9)) {
     return Fail(Errc::kUsage, "'{}' is no number of slots; write 512 or 12.5%", text);
   }
   if (is_percent) return SlotCount{.percent = value};

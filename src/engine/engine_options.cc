@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "engine/engine_options.h"
 
-#include <charconv>
 #include <string_view>
-#include <system_error>
 
 #include "base/bytes.h"
+#include "base/number.h"
 #include "base/system_limits.h"
 
 namespace moestro {
@@ -18,10 +17,8 @@ Result<CacheSize> ParseCacheSize(const std::string& text) {
     return size;
   }
   const std::string_view number(text.data(), text.size() - 1);
-  const auto [end, error] =
-      std::from_chars(number.data(), number.data() + number.size(), size.percent);
-  if (error != std::errc{} || end != number.data() + number.size() || !(size.percent > 0.0) ||
-      size.percent > 100.0) {
+  size.percent = ParseNumber<double>(number).value_or(0.0);
+  if (!(size.percent > 0.0) || size.percent > 100.0) {
     return Fail(Errc::kUsage, "'{}' is not a share of the experts; write for example 25%", text);
   }
   return size;

@@ -11,17 +11,16 @@
 // `member` gives the option's place in an EngineOptions, const or not.
 #pragma once
 
-#include <charconv>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "base/format.h"
+#include "base/number.h"
 #include "base/result.h"
 #include "engine/engine_options.h"
 
@@ -104,13 +103,9 @@ OptionRow NumberOption(OptionRow row, Member member, T low, T high, Ends ends = 
     return ends == Ends::kIn ? number >= low && number <= high : number > low && number < high;
   };
   row.set = [=](EngineOptions& options, const std::string& text) -> Status {
-    T number{};
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, number);
-    if (error != std::errc{} || stop != end || !is_within(number)) {
-      return Fail(Errc::kUsage, "'{}' is no {}", text, wanted);
-    }
-    member(options) = number;
+    const std::optional<T> number = ParseNumber<T>(text);
+    if (!number || !is_within(*number)) return Fail(Errc::kUsage, "'{}' is no {}", text, wanted);
+    member(options) = *number;
     return {};
   };
   row.get = [=](const EngineOptions& options) -> std::optional<std::string> {
@@ -135,10 +130,8 @@ OptionRow AutoOption(OptionRow row, Member member, uint32_t high, const char* un
   row.range = wanted;
   row.set = [=, units = std::string(units)](EngineOptions& options,
                                             const std::string& text) -> Status {
-    uint32_t number = 0;
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, number);
-    const bool is_number = error == std::errc{} && stop == end && number > 0 && number <= high;
+    const uint32_t number = ParseNumber<uint32_t>(text).value_or(0);
+    const bool is_number = number > 0 && number <= high;
     if (!is_number && text != "auto") {
       return Fail(Errc::kUsage, "'{}' is not a number of {}; write auto, or {}", text, units,
                   wanted);

@@ -2,13 +2,13 @@
 #include "engine/option_table.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <iterator>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/number.h"
 #include "core/kv_type.h"
 #include "core/reader_kind.h"
 #include "decide/ahead/predictor.h"
@@ -75,10 +75,8 @@ Status SetCapacity(EngineOptions& options, const std::string& text) {
     options.capacity = kConfigCapacity;
     return {};
   }
-  uint32_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc{} || stop != end || value == 0 || value == kConfigCapacity) {
+  const uint32_t value = ParseNumber<uint32_t>(text).value_or(0);
+  if (value == 0 || value == kConfigCapacity) {
     return Fail(Errc::kUsage, "'{}' is no capacity; write 1 or more, or config", text);
   }
   options.capacity = value;

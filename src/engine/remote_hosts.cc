@@ -2,12 +2,12 @@
 #include "engine/remote_hosts.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <limits>
 
 #include "base/bytes.h"
 #include "base/format.h"
+#include "base/number.h"
 #include "base/printable.h"
 
 namespace moestro {
@@ -29,15 +29,12 @@ Result<RemoteHost> ParseHost(std::string_view text) {
   const bool is_host = !host.host.empty() && host.host.size() <= kLongestHost &&
                        host.host.front() != '-' && std::ranges::all_of(host.host, IsHostCharacter);
   const std::string_view digits = is_host ? address.substr(colon + 1) : std::string_view();
-  uint32_t port = 0;
-  const auto [end, error] = std::from_chars(digits.begin(), digits.end(), port);
-  const bool is_port = !digits.empty() && error == std::errc() && end == digits.end() && port > 0 &&
-                       port <= std::numeric_limits<uint16_t>::max();
-  if (!is_port) {
+  const uint16_t port = ParseNumber<uint16_t>(digits).value_or(0);
+  if (port == 0) {
     return Fail(Errc::kUsage, "'{}' is no HOST:PORT[=SIZE], as in 192.168.1.20:50052=12G",
                 Printable(text, 300));
   }
-  host.port = static_cast<uint16_t>(port);
+  host.port = port;
   if (equals == text.size()) return host;
   TRY(host.bytes, ParseBytes(std::string(text.substr(equals + 1))));
   if (host.bytes == 0) return Fail(Errc::kUsage, "0 bytes on {} hold nothing", host.address());

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "text/draft_options.h"
 
-#include <charconv>
-#include <system_error>
+#include "base/number.h"
 
 namespace moestro {
 namespace {
@@ -22,11 +21,8 @@ Result<DraftOptions> ParseDraft(const std::string& text) {
   }
   if (colon == std::string::npos) return options;
   const std::string number = text.substr(colon + 1);
-  const char* end = number.data() + number.size();
-  const auto [stop, error] = std::from_chars(number.data(), end, options.most);
-  if (error == std::errc{} && stop == end && options.most > 0 && options.most <= kMostDrafted) {
-    return options;
-  }
+  options.most = ParseNumber<uint32_t>(number).value_or(0);
+  if (options.most > 0 && options.most <= kMostDrafted) return options;
   return Fail(Errc::kUsage, "'{}' is no number of tokens from 1 to {}", number, kMostDrafted);
 }
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "decide/layer/little_options.h"
 
-#include <charconv>
-#include <system_error>
-
 #include "base/format.h"
+#include "base/number.h"
 
 namespace moestro {
 
@@ -25,14 +23,9 @@ Status SetLittleUsed(LittleOptions& options, const std::string& text) {
   options.n_used.reset();
   options.is_half = text == "half";
   if (options.is_half || text == "off") return {};
-  uint32_t used = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, used);
-  if (error != std::errc{} || stop != end) {
-    return Fail(Errc::kUsage, "'{}' is no number of experts; write one, half or off", text);
-  }
-  options.n_used = used;
-  return {};
+  options.n_used = ParseNumber<uint32_t>(text);
+  if (options.n_used) return {};
+  return Fail(Errc::kUsage, "'{}' is no number of experts; write one, half or off", text);
 }
 
 std::string ToText(const LittleOptions& options) {

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <charconv>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -7,6 +6,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "base/number.h"
 #include "base/result.h"
 #include "decide/slots/policies/policies.h"
 #include "decide/slots/policy.h"
@@ -68,13 +68,9 @@ Result<PolicyValues> ValuesOf(const PolicyInfo& info, const PolicyChoice& choice
 
 Result<std::pair<std::string, double>> ParseParameter(std::string_view text) {
   const size_t equals = text.find('=');
-  double value = 0.0;
   if (equals != std::string_view::npos) {
-    const std::string_view digits = text.substr(equals + 1);
-    const auto [stop, error] = std::from_chars(digits.begin(), digits.end(), value);
-    if (error == std::errc{} && stop == digits.end() && !digits.empty()) {
-      return std::pair(std::string(text.substr(0, equals)), value);
-    }
+    const std::optional<double> value = ParseNumber<double>(text.substr(equals + 1));
+    if (value) return std::pair(std::string(text.substr(0, equals)), *value);
   }
   return Fail(Errc::kUsage, "'{}' is not a policy's parameter; write name=number", text);
 }

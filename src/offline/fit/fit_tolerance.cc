@@ -2,11 +2,10 @@
 #include "offline/fit/fit_tolerance.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <system_error>
 
 #include "base/format.h"
+#include "base/number.h"
 
 namespace moestro {
 
@@ -19,10 +18,8 @@ Result<FitTolerance> ParseTolerance(std::string_view text) {
   const bool is_ppl = text.starts_with("ppl=") && text.ends_with('%');
   std::string_view number = text.substr(is_kl ? 3 : std::min<size_t>(4, text.size()));
   if (is_ppl) number.remove_suffix(1);
-  double value = 0.0;
-  const auto [end, error] = std::from_chars(number.begin(), number.end(), value);
-  if ((!is_kl && !is_ppl) || error != std::errc() || end != number.end() || !(value > 0.0) ||
-      !std::isfinite(value)) {
+  const double value = ParseNumber<double>(number).value_or(0.0);
+  if ((!is_kl && !is_ppl) || !(value > 0.0)) {
     return Fail(Errc::kUsage, "'{}' is no tolerance; give KL=0.01 or ppl=1%", text);
   }
   return FitTolerance{.kind = is_kl ? FitTolerance::Kind::kKl : FitTolerance::Kind::kPerplexity,

@@ -1,26 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "offline/shard/shard.h"
 
-#include <charconv>
 #include <optional>
 #include <string_view>
-#include <system_error>
 
 #include "base/format.h"
+#include "base/number.h"
 #include "base/printable.h"
 
 namespace moestro {
-namespace {
-
-// nullopt: anything but digits.
-std::optional<uint64_t> DigitsOf(std::string_view text) {
-  uint64_t value = 0;
-  const auto [rest, error] = std::from_chars(text.begin(), text.end(), value);
-  if (error != std::errc() || rest != text.end() || text.empty()) return std::nullopt;
-  return value;
-}
-
-}  // namespace
 
 Result<Shard> ParseShard(const std::string& text) {
   const std::string_view all = text;
@@ -28,8 +16,8 @@ Result<Shard> ParseShard(const std::string& text) {
   std::optional<uint64_t> index;
   std::optional<uint64_t> count;
   if (slash != std::string_view::npos) {
-    index = DigitsOf(all.substr(0, slash));
-    count = DigitsOf(all.substr(slash + 1));
+    index = ParseNumber<uint64_t>(all.substr(0, slash));
+    count = ParseNumber<uint64_t>(all.substr(slash + 1));
   }
   if (!index || !count || *count < 1 || *count > kMostShards) {
     return Fail(Errc::kUsage, "'{}' is no shard; write I/N, as in 2/5, with N from 1 to {}",

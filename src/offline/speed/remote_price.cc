@@ -2,11 +2,10 @@
 #include "offline/speed/remote_price.h"
 
 #include <algorithm>
-#include <charconv>
 #include <numeric>
 #include <optional>
-#include <system_error>
 
+#include "base/number.h"
 #include "sim/replay.h"
 
 namespace moestro {
@@ -22,11 +21,8 @@ constexpr double kShortTrip = 0.1e-3;
 
 // A positive number that fills the text and is at most `most`.
 std::optional<double> ParsePositive(std::string_view text, double most) {
-  double value = 0.0;
-  const auto [stop, error] = std::from_chars(text.begin(), text.end(), value);
-  const bool is_number = error == std::errc{} && stop == text.end();
-  if (!is_number || !(value > 0.0 && value <= most)) return std::nullopt;
-  return value;
+  const std::optional<double> value = ParseNumber<double>(text);
+  return value && *value > 0.0 && *value <= most ? value : std::nullopt;
 }
 
 // Stage: a layer's launch, its rows there and back, its experts' arithmetic.

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// Numbers as users write them and as this program prints them, on the command line, in variables,
+// in files of settings and in sweeps. Pure.
+#pragma once
+
+#include <charconv>
+#include <cmath>
+#include <concepts>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+namespace moestro {
+
+template <class T>
+concept Number = (std::integral<T> && !std::same_as<T, bool>) || std::floating_point<T>;
+
+// The number that is all of the text: digits with a minus before them, of a fraction also a point
+// and an exponent, "-3", "0.8", "1e-05". Nullopt: anything else, such as "0,8", "1'000", "1_000",
+// " 1", "+1", "nan" and "inf", and a number that T does not hold.
+template <Number T>
+std::optional<T> ParseNumber(std::string_view text) {
+  T number{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc{} || stop != end) return std::nullopt;
+  if constexpr (std::floating_point<T>) {
+    if (!std::isfinite(number)) return std::nullopt;
+  }
+  return number;
+}
+
+}  // namespace moestro

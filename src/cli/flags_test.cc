@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+#include "cli/flags.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/format.h"
+#include "cli/commands.h"
+#include "cli/program_text.h"
+
+namespace moestro {
+namespace {
+
+// What a command says about one of its flags alone with this value; empty: it takes the value.
+std::string Refusal(const std::string& command, const std::string& flag, const std::string& value) {
+  const auto line = MakeCommandLine("1");
+  const auto action = line->Parse({command, Format("{}={}", flag, value)});
+  if (action) return "";
+  // What else the command needs is found out behind the value.
+  const std::string& message = action.error().message;
+  return message.contains(flag + ":") || message.contains("'" + value + "'") ? message : "";
+}
+
+struct NumberFlag {
+  std::string command;
+  std::string name;
+  std::string good;  // a value that it takes
+};
+
+// Flags that take some number and not any text.
+std::vector<NumberFlag> NumberFlags() {
+  std::vector<NumberFlag> flags;
+  for (const CommandText& command : MakeCommandLine("1")->Describe().commands) {
+    for (const FlagText& flag : command.flags) {
+      if (!flag.positional.empty() || flag.is_switch()) continue;
+      const std::string name = "--" + flag.name();
+      if (Refusal(command.name, name, "x!").empty()) continue;
+      for (const char* good : {"1", "0.5", "64", "1/1", "KL=1", "1+1"}) {
+        if (!Refusal(command.name, name, good).empty()) continue;
+        flags.push_back({command.name, name, good});
+        break;
+      }
+    }
+  }
+  return flags;
+}
+
+// One reader reads them all: none takes a part of a text for a number, or what is none.
+TEST(FlagsTest, EveryNumberIsOneOrRefused) {
+  const std::vector<NumberFlag> flags = NumberFlags();
+  EXPECT_GT(flags.size(), 200U);
+  std::set<std::string> lists;
+  for (const NumberFlag& flag : flags) {
+    for (const std::string bad :
+         {"3,0",   "0,95",     "1'0",      "1_0", "nan", "-nan", "NaN", "inf",
+          "-inf",  "infinity", " 1",       "1 ",  "+1",  "0x1",  "0b1", "1e",
+          "1.5.2", "1e999",    "\xC2\xB2", "1\t", "1;2", "one"}) {
+      if (!Refusal(flag.command, flag.name, bad).empty()) continue;
+      ASSERT_TRUE(bad == "3,0" || bad == "0,95")
+          << flag.command << " " << flag.name << " takes '" << bad << "'";
+      lists.insert(flag.name);
+    }
+  }
+  EXPECT_EQ(lists, std::set<std::string>({"--slots", "--tokens", "--rows", "--vram"}));
+}
+
+TEST(FlagsTest, ANumberWithACommaIsToldThePoint) {
+  EXPECT_EQ(Refusal("run", "--temp", "0,8"),
+            "--temp: '0,8' is no number; write 0.8 (see moestro run --help)");
+  EXPECT_EQ(Refusal("run", "--predict", "3,0"),
+            "-n,--predict,--n-predict: '3,0' is no whole number (see moestro run --help)");
+  EXPECT_EQ(Refusal("bench", "--n-gen", "-1"),
+            "-n,--n-gen: '-1' is no whole number from 0 on (see moestro bench --help)");
+}
+
+TEST(FlagsTest, LimitsAreSaidInWords) {
+  CommandLine line("program", "", "");
+  Flags flags = line.AddCommand("command", "", [] { return 0; });
+  uint32_t whole = 3;
+  double part = 0.5;
+  std::optional<double> unset;
+  flags.Add("-w,--whole", whole, "").Between(1U, 64U).ShowDefault();
+  flags.Add("--part", part, "").Between(0.0, 1.0).ShowDefault();
+  flags.Add("--unset", unset, "").Positive();
+  const auto error = [&](const char* argument) {
+    const auto action = line.Parse({"command", argument});
+    return action ? "" : action.error().message;
+  };
+  EXPECT_EQ(error("--whole=65"), "--whole: '65' is not from 1 to 64 (see program command --help)");
+  EXPECT_EQ(error("--whole=-1"), "--whole: '-1' is not from 1 to 64 (see program command --help)");
+  EXPECT_EQ(error("--part=1.5"), "--part: '1.5' is not from 0 to 1 (see program command --help)");
+  EXPECT_EQ(error("--unset=0"), "--unset: '0' is not above 0 (see program command --help)");
+  EXPECT_EQ(error("--whole=64"), "");
+  EXPECT_EQ(error("--part=1e-05"), "");
+  EXPECT_EQ(error("--unset=2.5"), "");
+  EXPECT_EQ(whole, 64U);
+  EXPECT_EQ(part, 1e-05);
+  EXPECT_EQ(unset, 2.5);
+  const std::vector<FlagText> shown = line.Describe().commands.front().flags;
+  const auto flag = [&](const char* name) {
+    return *std::ranges::find(shown, name, [](const FlagText& f) { return f.name(); });
+  };
+  EXPECT_EQ(flag("whole").usual, "3");
+  EXPECT_EQ(flag("whole").limits, "UINT in [1 - 64]");
+  EXPECT_EQ(flag("part").usual, "0.5");
+  EXPECT_EQ(flag("part").limits, "FLOAT in [0 - 1]");
+}
+
+}  // namespace
+}  // namespace moestro
