@@ -16,16 +16,14 @@ constexpr const char* kAsk = "\n> ";
 
 void Notice(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
 
-// Continues `tokens` and shows the text as it comes, with a newline at its end.
+// Continues `tokens` and shows the text as it comes, with a newline at its end. What the output did
+// not take is in its status alone: the text is there.
 Result<Generated> Show(TerminalSession& session, const std::vector<Token>& tokens,
                        const GenerateOptions& options, Output& output) {
-  Status written;
   Result<Generated> made = session.Continue(tokens, options, [&](std::string_view text) {
-    written = output.Write(text);
-    return written.has_value() && !output.closed();
+    return output.Write(text).has_value() && !output.closed();
   });
-  TRY_STATUS(std::move(written));
-  TRY_STATUS(output.Write("\n"));
+  [[maybe_unused]] const Status ended = output.Write("\n");
   if (made && made->reason == StopReason::kContextFull) {
     Notice("(the context is full; --ctx sets its size)");
   }
@@ -39,7 +37,7 @@ Result<std::optional<std::string>> Ask(TerminalSession& session, Output& output)
     TRY_STATUS(output.Write(kAsk));
     while (!HasInput() && session.WorkWhileIdle()) {
     }
-    if (session.is_interrupted()) return std::nullopt;
+    if (!session.WaitForLine()) return std::nullopt;
     std::optional<std::string> line = ReadLine();
     if (!line || *line == "/exit" || output.closed()) return std::nullopt;
     if (!line->empty()) return line;
@@ -57,6 +55,7 @@ Result<std::optional<Error>> Say(Conversation& conversation, std::string message
   }
   TRY(Generated made, Show(session, *tokens, options, output));
   conversation.Answered(std::move(made.text));
+  TRY_STATUS(output.status());
   return std::nullopt;
 }
 
@@ -90,7 +89,7 @@ Status RunLines(TerminalSession& session, const GenerateOptions& options, Output
   while (!output.closed()) {
     TRY(const std::optional<std::string> line, Ask(session, output));
     if (!line) break;
-    TRY(const std::vector<Token> tokens, session.session().Tokenize(*line, false));
+    TRY(const std::vector<Token> tokens, session.session().Tokenize(*line));
     if (tokens.size() > session.session().limit().n_ctx) {
       Notice(Format("(this does not fit: it has more tokens than the context holds, {})",
                     session.session().limit().n_ctx));
@@ -98,6 +97,7 @@ Status RunLines(TerminalSession& session, const GenerateOptions& options, Output
     }
     TRY_STATUS(output.Write(*line));
     TRY_STATUS(Show(session, tokens, options, output));
+    TRY_STATUS(output.status());
   }
   return {};
 }

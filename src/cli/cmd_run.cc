@@ -124,16 +124,13 @@ Status Complete(const RunOptions& options, const Prompt& prompt, TerminalSession
   // A target does not go on with its source.
   const bool goes_on = !session.session().engine().facts().encoder;
   if (streams && goes_on && options.shows_prompt) TRY_STATUS(output.Write(prompt.text));
-  Status written;
   const GenerateOptions generate{.max_tokens = options.n_predict, .stops = options.stops};
   const std::vector<Token> tokens = AfterSaved(session.session(), prompt.tokens);
-  Result<Generated> made = session.Continue(tokens, generate, [&](std::string_view text) {
-    if (streams) written = output.Write(text);
-    return written.has_value() && !output.closed();
+  const Result<Generated> made = session.Continue(tokens, generate, [&](std::string_view text) {
+    return !streams || (output.Write(text).has_value() && !output.closed());
   });
-  TRY_STATUS(std::move(written));
   if (streams) TRY_STATUS(output.Write("\n"));
-  if (!made) return std::unexpected(std::move(made).error());
+  if (!made) return std::unexpected(made.error());
   if (streams) return {};
   return PrintJson(options, prompt.text, *made, session.session(), checked, output);
 }
@@ -285,9 +282,15 @@ Status Run(RunOptions& options) {
         });
   }
   const auto first = source ? std::optional(prompt.text) : std::nullopt;
-  TRY_STATUS(converses ? Converse(options, first, format, *terminal, output)
-                       : Complete(options, prompt, *terminal, checked, output));
-  if (!options.session.empty()) TRY_STATUS(session.Save(options.session));
+  Status said = converses ? Converse(options, first, format, *terminal, output)
+                          : Complete(options, prompt, *terminal, checked, output);
+  // What was said is kept, whatever ended it; a text that the engine could not go on with stays as
+  // it was saved.
+  const bool is_kept = said || converses || !output.status();
+  if (!options.session.empty() && is_kept && session.has_text()) {
+    TRY_STATUS(session.Save(options.session));
+  }
+  TRY_STATUS(std::move(said));
   session.engine().SetPlanObserver({});
   if (options.common.quality.kl) {
     TRY(NativeEngine* const native, AsNative(session.engine(), "--kl"));

@@ -142,7 +142,9 @@ void AddServe(CommandLine& line) {
            "tokens between the states that a text of a model with states can go back to; 0: only "
            "where its messages end")
       .ShowDefault();
-  serve.Add("--drain", server.drain_seconds, "seconds that answers get to end after SIGTERM")
+  serve
+      .Add("--drain", server.drain_seconds,
+           "seconds that answers get to end after SIGTERM, SIGHUP or Ctrl-C")
       .NonNegative()
       .ShowDefault();
   serve

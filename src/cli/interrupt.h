@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: MIT
-// Ctrl-C: the first stops the engine's work, and the command ends in order. The second ends the
-// process at once.
+// Signals that end work in order. Ctrl-C (SIGINT) stops the engine's work, and the second ends the
+// process at once. SIGTERM, and SIGHUP when the terminal is gone, stop the work as well and end the
+// command behind it, with everything kept that Ctrl-C keeps. A terminal that closes sends SIGHUP
+// more than once, and service managers both, so that only a second SIGTERM ends the process. A
+// signal that the process was started to ignore (nohup) stays ignored.
 #pragma once
+
+#include "base/unique_fd.h"
 
 namespace moestro {
 
 class Engine;
 class StopSignal;
 
-// Handles SIGINT while it lives. At most one guard exists at a time. Only the engine thread uses
-// it.
+// Handles the signals while it lives. At most one guard exists at a time. Only the engine thread
+// uses it.
 class InterruptGuard {
  public:
   // `engine` must outlive this.
@@ -18,19 +23,25 @@ class InterruptGuard {
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
-  // Between BeginWork() and EndWork() an interrupt reaches the engine. Outside, an interrupt only
-  // ends a blocked read of the terminal. Both calls clear earlier interrupts.
+  // Between BeginWork() and EndWork() a signal reaches the engine. Outside, a signal only ends a
+  // wait for the terminal. Both calls clear earlier Ctrl-Cs; the other signals stay, and work that
+  // begins after them stops at once.
   void BeginWork();
   void EndWork();
-  // Whether an interrupt came since the last of these calls.
+  // Whether a Ctrl-C came since the last of these calls, or one of the other signals ever.
   bool interrupted() const;
+  // Whether the command is to end: one of the other signals came.
+  bool is_ended() const;
+  // Waits until the descriptor can be read. False: a signal came before or meanwhile.
+  bool WaitForInput(int fd) const;
 
  private:
   Engine& engine_;
+  UniqueFd wake_;  // can be read once a signal came
 };
 
-// Handles SIGINT while it lives: the first one asks for a stop, the second ends the process. Not
-// while an InterruptGuard exists.
+// Handles the signals while it lives: the first one asks for a stop. Not while an InterruptGuard
+// exists.
 class StopOnInterrupt {
  public:
   // `stop` must outlive this.

@@ -11,18 +11,26 @@
 
 namespace moestro {
 
+namespace {
+
+// A descriptor of a terminal that is gone: it is none any more, and no other file says so.
+bool IsHungUp(int fd) { return isatty(fd) == 0 && errno == EIO; }
+
+}  // namespace
+
 Status Output::Write(std::string_view text) {
-  while (!text.empty() && !closed_) {
+  while (!text.empty() && !closed_ && status_) {
     const ssize_t n = write(fd_, text.data(), text.size());
+    const int why = errno;
     if (n >= 0) {
       text.remove_prefix(static_cast<size_t>(n));
-    } else if (errno == EPIPE) {
+    } else if (why == EPIPE || (why == EIO && IsHungUp(fd_))) {
       closed_ = true;
-    } else if (errno != EINTR) {
-      return Fail(Errc::kIo, "cannot write to standard output: {}", std::strerror(errno));
+    } else if (why != EINTR) {
+      status_ = Fail(Errc::kIo, "cannot write to standard output: {}", std::strerror(why));
     }
   }
-  return {};
+  return status_;
 }
 
 Status WriteFile(const std::string& path, std::string_view text) {

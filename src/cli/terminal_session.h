@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A session at a terminal: a progress bar while it works, and Ctrl-C ends the text.
+// A session at a terminal: a progress bar while it works, and the signals of cli/interrupt.h end
+// the text.
 #pragma once
+
+#include <unistd.h>
 
 #include <functional>
 #include <memory>
@@ -35,6 +38,8 @@ class TerminalSession {
   // As Engine::WorkWhileIdle(), until Ctrl-C.
   bool WorkWhileIdle();
   bool is_interrupted() const { return interrupt_->interrupted(); }  // since the last work
+  // False: a signal came before there was a line at the terminal.
+  bool WaitForLine() const { return interrupt_->WaitForInput(STDIN_FILENO); }
   // Runs other work of the engine. Ctrl-C ends the work with kInterrupted.
   template <class Work>
   auto Interruptible(const Work& work) {

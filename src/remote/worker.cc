@@ -252,7 +252,8 @@ void EndWithTheEngine() {
 
 int RemoteWorkerMain() {
   signal(SIGPIPE, SIG_IGN);  // so ggml's client says what ended it
-  signal(SIGINT, SIG_IGN);   // a terminal sends it to every process; the engine's decides
+  // A terminal or a service's manager sends them to every process; the engine's decides.
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_IGN);
   setenv("GGML_NO_BACKTRACE", "1", 1);
   const rlimit no_core{};
   setrlimit(RLIMIT_CORE, &no_core);

@@ -28,13 +28,14 @@ constexpr milliseconds kReapEvery{100};       // while children run
 constexpr milliseconds kLongestStart{4'000};  // of a helper, on a machine that is busy
 
 // Leaves the spawner nothing of its parent's but memory: an open file or pipe would stay open for
-// others as long as it lives, and a terminal's interrupt is meant for the parent.
+// others as long as it lives, and the signals that a terminal or a service's manager sends to all
+// processes are meant for the parent.
 void Detach(int socket, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(EXIT_FAILURE);
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // of what a helper leaves behind when it dies
-  for (const int number : {SIGTERM, SIGHUP, SIGCHLD, SIGPIPE}) signal(number, SIG_DFL);
-  signal(SIGINT, SIG_IGN);
+  for (const int number : {SIGCHLD, SIGPIPE}) signal(number, SIG_DFL);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_IGN);
   const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(nowhere, fd);
   if (socket > STDERR_FILENO + 1)

@@ -74,7 +74,7 @@ class StopSignals {
   // Until there is a waiter, a signal ends the process at once: there is nothing to end in order,
   // and a process that forks should have no second thread.
   static void EndAtOnce() {
-    for (const int number : {SIGINT, SIGTERM}) {
+    for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
       struct sigaction action = {};
       if (sigaction(number, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
       action = {};
@@ -113,11 +113,21 @@ class StopSignals {
   // connections that are closed.
   static constexpr double kEndSeconds = 1.8;
 
-  static sigset_t Signals() {
+  // Those that insist if they come again.
+  static sigset_t Insisting() {
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
+    return signals;
+  }
+  // A terminal that closes sends SIGHUP more than once. Under nohup it stays ignored.
+  static sigset_t Signals() {
+    sigset_t signals = Insisting();
+    struct sigaction action = {};
+    if (sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) {
+      sigaddset(&signals, SIGHUP);
+    }
     return signals;
   }
   static void SetMask(int how) {
@@ -141,7 +151,7 @@ class StopSignals {
   }
   // True: the process ends in order. Does not come back from a second signal.
   bool WaitsOut(double seconds) {
-    const sigset_t signals = Signals();
+    const sigset_t signals = Insisting();
     constexpr double kNanoseconds = 1e9;
     const double whole = std::floor(std::min(seconds, 1e9));
     const timespec time{

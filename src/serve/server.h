@@ -40,9 +40,9 @@ struct ServerOptions {
 // or every origin might ask it; the key file holds no key. kIo: the file cannot be read.
 Result<std::vector<std::string>> ReadKeys(const ServerOptions& options);
 
-// Serves until SIGTERM or SIGINT. `listens` is told the address once the server listens. Errors:
-// those of ReadKeys(), HttpServer::Listen(), ModelFile::Open() and OpenEngine(); kUsage when
-// saved_texts_folder is no folder.
+// Serves until SIGTERM, SIGINT or SIGHUP. `listens` is told the address once the server listens.
+// Errors: those of ReadKeys(), HttpServer::Listen(), ModelFile::Open() and OpenEngine(); kUsage
+// when saved_texts_folder is no folder.
 //
 // Thread rule: the process's first thread, before any other; the thread becomes the engine thread.
 Status Serve(const ServerOptions& options, const std::function<void(const std::string&)>& listens);

@@ -72,7 +72,12 @@ Status Session::Resume(const std::string& path) {
 Status Session::Save(const std::string& path) {
   const bool has_room = sequence_->position() + pending_.size() <= engine_->n_ctx();
   if (!pending_.empty() && has_room) {
-    TRY_STATUS(Append(*engine_, *sequence_, pending_));
+    auto appended = Append(*engine_, *sequence_, pending_);
+    // A stop that came as the text ended was meant for it.
+    if (!appended && appended.error().code == Errc::kInterrupted) {
+      appended = Append(*engine_, *sequence_, pending_);
+    }
+    if (!appended) return std::unexpected(std::move(appended).error());
     pending_.clear();
   }
   return engine_->SaveSequence(*sequence_, notes_, path);
@@ -80,12 +85,9 @@ Status Session::Save(const std::string& path) {
 
 // Beside the engine a stretch without a place to cut may take 12 MiB, which the plan's share for
 // the process covers.
-Result<std::vector<Token>> Session::Tokenize(std::string_view text, bool parse_special,
-                                             bool add_special) const {
+Result<std::vector<Token>> Session::Tokenize(std::string_view text) const {
   TokenStream stream(vocab_, FromText(text),
-                     {.add_special = add_special,
-                      .parse_special = parse_special,
-                      .longest_piece_bytes = 32 * kKiB});
+                     {.parse_special = true, .longest_piece_bytes = 32 * kKiB});
   return Collect(stream, uint64_t{limit_.n_ctx} + 1);
 }
 

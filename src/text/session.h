@@ -57,6 +57,8 @@ class Session {
   Status Resume(const std::string& path);
   // Saves the sequence with notes(), the last token included.
   Status Save(const std::string& path);
+  // Whether there is something to save.
+  bool has_text() const { return sequence_->position() + pending_.size() > 0; }
   // The text that is saved with a sequence beside its tokens: a conversation's messages, as JSON.
   std::string& notes() { return notes_; }
   // The positions that later texts are likely to go on from, rising: for models with states, which
@@ -69,10 +71,9 @@ class Session {
   const PromptCounts& prompts() const { return prompts_; }
   Sequence& sequence() { return *sequence_; }
 
-  // The tokens of a text with its special tokens, at most one more than the context holds. Tokens
-  // that begin and end a text are added only if the text does not spell them (add_special).
-  Result<std::vector<Token>> Tokenize(std::string_view text, bool parse_special,
-                                      bool add_special = true) const;
+  // The tokens of a text, at most one more than the context holds, with those that begin and end it
+  // as Vocab::AddSpecial() adds them, and control tokens where the text spells them.
+  Result<std::vector<Token>> Tokenize(std::string_view text) const;
 
   // Changes the text to `tokens` and continues it. Tokens that the sequence already has at its
   // start are used again. `emit` as in TextParts. Engine::RequestStop() ends the text with

@@ -83,7 +83,9 @@ Program::~Program() {
   close(err_);
 }
 
-void Program::Interrupt() const { kill(child_, SIGINT); }
+void Program::Interrupt() const { Signal(SIGINT); }
+
+void Program::Signal(int number) const { kill(child_, number); }
 
 Finished Program::Wait() {
   Finished finished;

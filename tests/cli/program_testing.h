@@ -42,8 +42,9 @@ class Program {
   Program& operator=(const Program&) = delete;
 
   pid_t id() const { return child_; }
-  void Interrupt() const;  // what Ctrl-C sends
-  Finished Wait();         // reads all output, then waits for the end
+  void Interrupt() const;         // what Ctrl-C sends
+  void Signal(int number) const;  // SIGTERM, ...
+  Finished Wait();                // reads all output, then waits for the end
 
  private:
   pid_t child_ = -1;

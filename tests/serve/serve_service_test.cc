@@ -2,10 +2,14 @@
 // The server as a service: settings from files and variables, what it tells a service manager, and
 // who asks for its health.
 #include <gtest/gtest.h>
+#include <signal.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "tests/serve/serve_testing.h"
 #include "tests/support/notice_socket_testing.h"
@@ -67,6 +71,41 @@ TEST_F(ServeServiceTest, AStopWhileItLoadsEndsItInOrder) {
   std::string said = manager.ReceiveNow();
   if (said.starts_with("STATUS=serves")) said = manager.ReceiveNow();
   EXPECT_TRUE(said.starts_with("STOPPING=1\n")) << said;
+}
+
+TEST_F(ServeServiceTest, EachSignalThatEndsItDrainsIt) {
+  for (const std::vector<int>& signals :
+       {std::vector{SIGINT}, {SIGTERM}, {SIGHUP}, {SIGHUP, SIGHUP}, {SIGTERM, SIGHUP}}) {
+    Serve({"--drain", "60", "--cache-disk", "0"});
+    const SocketClient client(port_);
+    const std::string body = R"({"prompt":"Once","max_tokens":64,"ignore_eos":true,"stream":true})";
+    ASSERT_TRUE(
+        client.Send(Format("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                           "Content-Type: application/json\r\nConnection: close\r\n"
+                           "Content-Length: {}\r\n\r\n{}",
+                           body.size(), body)));
+    std::string answer = client.ReceiveUntil("data: ");
+    for (const int number : signals) {
+      program_->Signal(number);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    answer += client.ReceiveAll();
+    EXPECT_TRUE(answer.contains("[DONE]")) << signals.front() << ": " << answer;
+    EXPECT_EQ(program_->Wait().exit_code, 0) << signals.front();
+  }
+}
+
+// nohup
+TEST_F(ServeServiceTest, AHangupThatIsIgnoredStaysIgnored) {
+  const auto before = signal(SIGHUP, SIG_IGN);  // which the program inherits
+  Serve();
+  signal(SIGHUP, before);
+  program_->Signal(SIGHUP);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(Ask(port_, Get("/health")).contains("ok"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(End().exit_code, 0);
 }
 
 // A header on a slow disk takes minutes. Here it takes milliseconds, which the signal may miss.
