@@ -25,8 +25,10 @@ class LowHeader {
   Status CheckVersion() const;
   Status CheckFingerprint() const;
   Status CheckArchitecture() const;
-  // The number under a key of the architecture, if it is there.
-  Status CheckNumber(std::string_view suffix, std::string_view what, uint64_t wanted) const;
+  // The number under a key of the architecture, if it is there. `other`: a number that will do,
+  // too.
+  Status CheckNumber(std::string_view suffix, std::string_view what, uint64_t wanted,
+                     uint64_t other) const;
 
  private:
   const std::string& path() const { return file_.paths().front(); }
@@ -70,10 +72,10 @@ Status LowHeader::CheckArchitecture() const {
               model_.spec.arch_name);
 }
 
-Status LowHeader::CheckNumber(std::string_view suffix, std::string_view what,
-                              uint64_t wanted) const {
+Status LowHeader::CheckNumber(std::string_view suffix, std::string_view what, uint64_t wanted,
+                              uint64_t other) const {
   TRY(const auto found, file_.FindUint(Format("{}.{}", model_.spec.arch_name, suffix)));
-  if (!found || *found == wanted) return {};
+  if (!found || *found == wanted || *found == other) return {};
   return Fail(Errc::kInvalidRequest, "{}: {} {}, but {} has {}; give copies of this model", path(),
               *found, what, model_.id.name, wanted);
 }
@@ -85,9 +87,13 @@ Status CheckSameModel(const GgufFile& file, const ModelFile& model) {
   TRY_STATUS(header.CheckArchitecture());
   // Where there is an encoder, blocks are not layers, and the tensors say which these are.
   const uint32_t blocks = spec.encoder ? spec.encoder->n_layer : spec.n_layer();
-  TRY_STATUS(header.CheckNumber("block_count", "layers", blocks));
-  TRY_STATUS(header.CheckNumber("expert_count", "experts of a layer", spec.router.n_expert));
-  TRY_STATUS(header.CheckNumber("embedding_length", "values wide", spec.n_embd));
+  const uint32_t n_expert = spec.router.n_expert;
+  // Copies of a model that predicts further tokens count its layers with those that do so or, made
+  // from a file without them, without.
+  TRY_STATUS(
+      header.CheckNumber("block_count", "layers", blocks, blocks + spec.n_next_token_layers));
+  TRY_STATUS(header.CheckNumber("expert_count", "experts of a layer", n_expert, n_expert));
+  TRY_STATUS(header.CheckNumber("embedding_length", "values wide", spec.n_embd, spec.n_embd));
   return header.CheckFingerprint();
 }
 

@@ -117,6 +117,31 @@ TEST_F(LowCopiesTest, OtherModelsAreRefused) {
   ExpectError(SmallLow().Set(kLowVersionKey, kLowVersion + 1), Errc::kUnsupported, "version 2");
 }
 
+// A model that predicts further tokens: its copies count layers as its file does, or without those.
+TEST(LowCopiesOfAPredictingModel, LayersAreCountedWithThoseAndWithout) {
+  const TempFolder folder;
+  const auto predicting = [](uint32_t blocks) {
+    GgufBuilder file = SmallMoe("glm4moe");
+    file.Set("glm4moe.block_count", blocks).Set("glm4moe.nextn_predict_layers", 1U);
+    return file;
+  };
+  predicting(kLayers + 1)
+      .Tensor("blk.2.nextn.eh_proj.weight", GGML_TYPE_F16, {64, 32})
+      .Write(folder.File("model.gguf"));
+  const auto model = ModelFile::Open(folder.File("model.gguf"));
+  ASSERT_TRUE(model) << model.error().message;
+  for (const uint32_t blocks : {kLayers, kLayers + 1}) {
+    SmallMoe("glm4moe").Set("glm4moe.block_count", blocks).Write(folder.File("low.gguf"));
+    const auto low = OpenLowCopies(folder.File("low.gguf"), *model);
+    ASSERT_TRUE(low) << low.error().message;
+    EXPECT_EQ(low->layers.size(), model->spec.n_expert_layers());
+  }
+  for (const uint32_t blocks : {kLayers - 1, kLayers + 2}) {
+    SmallMoe("glm4moe").Set("glm4moe.block_count", blocks).Write(folder.File("low.gguf"));
+    EXPECT_FALSE(OpenLowCopies(folder.File("low.gguf"), *model)) << blocks;
+  }
+}
+
 TEST_F(LowCopiesTest, EveryTensorIsChecked) {
   GgufBuilder missing = SmallLow();
   missing.RemoveTensor("blk.1.ffn_up_exps.weight");
