@@ -27,6 +27,7 @@
 #include "load/model_to_load.h"
 #include "model/model_file.h"
 #include "model/tensor_names.h"
+#include "model/vocab.h"
 #include "native/plan/engine_plan.h"
 #include "native/plan/fit.h"
 #include "native/plan/memory_needs.h"
@@ -336,10 +337,19 @@ Status Run(InspectOptions& options) {
   TRY(options.model, FindNamedModel(options.model, options.named, options.common.engine));
   Output output(STDOUT_FILENO);
   TRY(const ModelToLoad model, ModelToLoad::Open(options.model, options.common.engine.engine));
-  if (!model.is_native()) return InspectHosted(model, options.common, output);
-  TRY(const Inspection found, Inspect(model.native(), options.common.engine));
-  if (options.common.json) return output.Write(ToJson(options, found).Dump() + "\n");
-  return output.Write(ShapeText(found) + SizesText(found) + FitsText(found));
+  // What a run would refuse is said behind what there is to say.
+  const Result<Vocab> text = Vocab::Load(model.gguf());
+  if (!model.is_native()) {
+    TRY_STATUS(InspectHosted(model, options.common, output));
+  } else {
+    TRY(const Inspection found, Inspect(model.native(), options.common.engine));
+    const std::string facts = options.common.json
+                                  ? ToJson(options, found).Dump() + "\n"
+                                  : ShapeText(found) + SizesText(found) + FitsText(found);
+    TRY_STATUS(output.Write(facts));
+  }
+  if (!text) return std::unexpected(text.error());
+  return {};
 }
 
 }  // namespace

@@ -15,6 +15,8 @@
 #include "engine/plan/memory_plan.h"
 #include "learned/kept_plan.h"
 #include "learned/seen_caching.h"
+#include "load/open_engine.h"
+#include "model/vocab.h"
 #include "native/device_part.h"
 #include "offline/speed/planned_model.h"
 #include "offline/speed/predict_speed.h"
@@ -46,6 +48,18 @@ std::string RefusalOfHosts(const ModelToLoad& model, const RemoteOptions& remote
   return can ? std::string() : can.error().message;
 }
 
+// What a run of a file that is here would refuse. The memory that there is now does not count.
+Status CheckRuns(const PlanSubject& subject, const EngineOptions& engine) {
+  const Result<Vocab> text = Vocab::Load(subject.model.gguf());
+  if (!text) return std::unexpected(text.error());
+  if (subject.model.is_native()) return {};
+  const Result<MemoryPlan> plan = PlanEngine(subject.file, engine);
+  const bool is_refused =
+      !plan && (plan.error().code == Errc::kInvalidFile || plan.error().code == Errc::kUnsupported);
+  if (is_refused) return std::unexpected(plan.error());
+  return {};
+}
+
 // Only what a plan needs of the directory stays in memory.
 Result<Planned> ReadModel(const PlanWish& wish) {
   const EngineOptions& engine = wish.engine;
@@ -63,6 +77,9 @@ Result<Planned> ReadModel(const PlanWish& wish) {
   TRY(planned.report.planned,
       PlannedModel::Of(subject.model,
                        {.ctx = engine.ctx, .chunk = engine.chunk, .kv_type = engine.kv_type}));
+  if (!subject.file.empty()) {
+    TRY_STATUS(CheckRuns(subject, engine));
+  }
   planned.refusal_of_hosts = RefusalOfHosts(subject.model, engine.device.remote);
   return planned;
 }

@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/printable.h"
 #include "memory/layer_memory.h"
 #include "model/families/families.h"
 #include "model/fingerprint.h"
+#include "model/read_layers.h"
 
 namespace moestro {
 
@@ -33,7 +35,7 @@ Result<ModelToLoad> ModelToLoad::Open(const std::string& path, const std::string
     LogInfo("{}: the hosted engine takes it", native.error().message);
     model.refusal_ = native.error().message;
     model.hosted_ = std::move(gguf);
-    TRY_STATUS(model.ReadHosted());
+    if (const Status read = model.ReadHosted(); !read) return Neither(read.error(), model.refusal_);
     return model;
   }
   TRY(model.native_, std::move(native));
@@ -41,6 +43,42 @@ Result<ModelToLoad> ModelToLoad::Open(const std::string& path, const std::string
   model.n_vocab_ = model.native_->spec.n_vocab;
   model.n_ctx_train_ = model.native_->spec.n_ctx_train;
   return model;
+}
+
+std::unexpected<Error> ModelToLoad::Neither(const Error& hosted, const std::string& refusal) {
+  if (refusal.empty()) return std::unexpected(hosted);
+  return Fail(hosted.code, "{}; the native engine does not take it either: {}", hosted.message,
+              refusal);
+}
+
+// A key that counts too many would have libllama count below zero, or a layer left out.
+Status ModelToLoad::CheckNextTokens() const {
+  const std::string key = arch_name_ + ".nextn_predict_layers";
+  TRY(const auto next, hosted_->FindUniformUint(key));
+  if (next.value_or(0) == 0) return {};
+  if (*next < id_.shape.n_layer) {
+    return CheckNextTokenLayers(
+        *hosted_,
+        {.first = id_.shape.n_layer - static_cast<uint32_t>(*next), .end = id_.shape.n_layer}, key);
+  }
+  return Fail(Errc::kInvalidFile, "{}: {} is {} of {} layers", id_.name, Printable(key), *next,
+              id_.shape.n_layer);
+}
+
+// A router that libllama has no name for ends the process; some families have none by habit.
+Status ModelToLoad::CheckRouter() const {
+  constexpr uint64_t kMostGating = 4;  // of libllama's numbers
+  const std::string key = arch_name_ + ".expert_gating_func";
+  TRY(const auto gating, hosted_->FindUniformUint(key));
+  const Family* const family = FindFamily(Families(), arch_name_);
+  const bool is_needed = family != nullptr && family->router.gating_key == Presence::kRequired;
+  if (is_needed && gating.value_or(0) == 0) {
+    return Fail(Errc::kInvalidFile, "{}: metadata '{}' is missing; convert the model again",
+                id_.name, Printable(key));
+  }
+  if (gating.value_or(0) <= kMostGating) return {};
+  return Fail(Errc::kInvalidFile, "{}: {} is {}, at most {} is known", id_.name, Printable(key),
+              *gating, kMostGating);
 }
 
 Status ModelToLoad::ReadHosted() {
@@ -56,6 +94,8 @@ Status ModelToLoad::ReadHosted() {
          .fingerprint = Fingerprint(*hosted_),
          .shape = {}};
   TRY(id_.shape.n_layer, find(".block_count", 1));
+  TRY_STATUS(CheckNextTokens());
+  TRY_STATUS(CheckRouter());
   TRY(id_.shape.n_expert, find(".expert_count", 1));
   TRY(id_.shape.n_used, find(".expert_used_count", 1));
   TRY(const uint32_t groups, find(".expert_group_count", 0));

@@ -22,7 +22,8 @@ class ModelToLoad {
   // engine: "auto" (the native one for families that it knows, unless the file has something that
   // only libllama computes; else the hosted one), "native" or "hosted". kUsage: another word.
   // `open`: see GgufFile::Open().
-  // Errors: those of GgufFile::Open(), and for the native engine those of ModelFile::Of().
+  // Errors: those of GgufFile::Open(), and for the native engine those of ModelFile::Of(); where
+  // neither engine takes the file, Neither().
   static Result<ModelToLoad> Open(const std::string& path, const std::string& engine = "auto",
                                   const OpenBytes& open = OpenFileBytes);
 
@@ -30,6 +31,8 @@ class ModelToLoad {
   bool is_native() const { return native_.has_value(); }
   // Why the native engine does not take a file of a known family; empty: it was not asked.
   const std::string& refusal() const { return refusal_; }
+  // Why the hosted engine does not take a file and, if it was asked first, the native one.
+  static std::unexpected<Error> Neither(const Error& hosted, const std::string& refusal);
   // REQUIRES: is_native().
   const ModelFile& native() const { return *native_; }
   // REQUIRES: is_native() for TakeNative(), !is_native() for TakeHosted().
@@ -55,6 +58,8 @@ class ModelToLoad {
  private:
   ModelToLoad() = default;
   Status ReadHosted();
+  Status CheckNextTokens() const;
+  Status CheckRouter() const;
 
   std::optional<ModelFile> native_;
   std::optional<GgufFile> hosted_;

@@ -22,15 +22,17 @@ Result<std::unique_ptr<Engine>> OpenEngine(ModelToLoad model, const EngineOption
   }
   const std::string refusal = model.refusal();
   auto hosted = HostedEngine::Open(std::move(model).TakeHosted(), options, std::move(progress));
-  if (hosted || refusal.empty()) return hosted;
-  return Fail(hosted.error().code, "{}; the native engine does not take it either: {}",
-              hosted.error().message, refusal);
+  if (!hosted) return ModelToLoad::Neither(hosted.error(), refusal);
+  return hosted;
 }
 
 Result<MemoryPlan> PlanEngine(const std::string& model_path, const EngineOptions& options) {
   TRY(ModelToLoad model, ModelToLoad::Open(model_path, options.engine));
   if (model.is_native()) return NativeEngine::Plan(model_path, options);
-  return HostedEngine::Plan(std::move(model).TakeHosted(), options);
+  const std::string refusal = model.refusal();
+  auto plan = HostedEngine::Plan(std::move(model).TakeHosted(), options);
+  if (!plan) return ModelToLoad::Neither(plan.error(), refusal);
+  return plan;
 }
 
 }  // namespace moestro

@@ -30,13 +30,15 @@ Result<uint32_t> MetaKeys::CountOr(std::string_view key, Range range, uint64_t f
               path(), Full(key), fallback, range.min, range.max);
 }
 
-Result<std::vector<uint32_t>> MetaKeys::Counts(std::string_view key, Range range,
-                                               uint32_t n) const {
+Result<std::vector<uint32_t>> MetaKeys::Counts(std::string_view key, Range range, uint32_t n,
+                                               uint32_t n_first) const {
   if (!IsArray(key)) {
     TRY(const uint32_t count, Count(key, range));
     return std::vector(n, count);
   }
-  TRY(const std::vector<uint64_t> values, file_.ArrayOfUints(Full(key), n));
+  const MetaValue* const array = file_.FindValue(Full(key));
+  const bool is_of_first = n_first > 0 && array->count == n_first;
+  TRY(const std::vector<uint64_t> values, file_.ArrayOfUints(Full(key), is_of_first ? n_first : n));
   std::vector<uint32_t> counts;
   for (const uint64_t value : values) {
     if (value < range.min || value > range.max) {
@@ -45,6 +47,7 @@ Result<std::vector<uint32_t>> MetaKeys::Counts(std::string_view key, Range range
     }
     counts.push_back(static_cast<uint32_t>(value));
   }
+  if (is_of_first) counts.resize(n, counts.back());
   return counts;
 }
 

@@ -63,6 +63,7 @@ bool SharesByHabit(uint32_t layer) { return layer > 2 && layer % 4 != 2; }
 
 Status ReadIndexers(const MetaKeys& keys, const LatentRules& rules, uint32_t n_all,
                     uint32_t n_ctx_train, std::vector<LatentAttentionSpec>& layers) {
+  const auto n_layer = static_cast<uint32_t>(layers.size());
   if (rules.indexers == Indexers::kNone) return {};
   IndexerSpec spec{.rope_pairs = rules.indexer_pairs};
   TRY(spec.n_head, keys.Count("attention.indexer.head_count", {1, MetaKeys::kMaxHeads}));
@@ -77,7 +78,7 @@ Status ReadIndexers(const MetaKeys& keys, const LatentRules& rules, uint32_t n_a
   const bool may_share = rules.indexers == Indexers::kByTypes;
   std::vector<uint32_t> is_own(layers.size(), 1);
   if (may_share && keys.Has(kTypes)) {
-    TRY(is_own, keys.Counts(kTypes, {0, 1}, n_all));
+    TRY(is_own, keys.Counts(kTypes, {0, 1}, n_all, n_layer));
   } else if (may_share && n_ctx_train >= kContextOfSharing) {
     for (uint32_t l = 0; l < layers.size(); ++l) is_own[l] = SharesByHabit(l) ? 0 : 1;
   }
@@ -110,7 +111,8 @@ Result<std::vector<LatentAttentionSpec>> ReadLatentAttention(const MetaKeys& key
     TRY(spec.rope, ReadRope(keys, spec.n_turned, n_ctx_train));
   }
   TRY_STATUS(ReadLatentScale(keys, rules, spec));
-  TRY(const auto heads, keys.Counts("attention.head_count", {1, MetaKeys::kMaxHeads}, n_all));
+  TRY(const auto heads,
+      keys.Counts("attention.head_count", {1, MetaKeys::kMaxHeads}, n_all, n_layer));
   TRY(const auto query_latent, keys.FindCount("attention.q_lora_rank", {0, kMaxLatent}));
   std::vector<LatentAttentionSpec> layers;
   for (uint32_t l = 0; l < n_layer; ++l) {

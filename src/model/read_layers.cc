@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/printable.h"
 #include "model/read_encoder.h"
 #include "model/read_latent.h"
 #include "model/read_rope.h"
@@ -40,6 +41,8 @@ Result<Blocks> ReadBlocks(const MetaKeys& keys, const Family& family) {
                 keys.Full("nextn_predict_layers"), *next, blocks.all);
   }
   blocks.evaluated -= static_cast<uint32_t>(*next);
+  TRY_STATUS(CheckNextTokenLayers(keys.file(), {.first = blocks.evaluated, .end = blocks.all},
+                                  keys.Full("nextn_predict_layers")));
   return blocks;
 }
 
@@ -78,13 +81,14 @@ Status ReadHeadSizes(const MetaKeys& keys, const Family& family, uint32_t n_embd
 // have a state, these have n_head_kv 0.
 Result<std::vector<AttentionSpec>> ReadAttention(const MetaKeys& keys, const Family& family,
                                                  const Blocks& blocks, uint32_t n_embd) {
-  TRY(const auto heads, keys.Counts("attention.head_count", {1, MetaKeys::kMaxHeads}, blocks.all));
+  TRY(const auto heads,
+      keys.Counts("attention.head_count", {1, MetaKeys::kMaxHeads}, blocks.all, blocks.evaluated));
   std::vector<uint32_t> kv_heads = heads;
   const bool may_lack = family.states.mixer != StateMixer::kNone &&
                         family.states.layers == StateLayers::kWithoutKvHeads;
   if (keys.Has("attention.head_count_kv")) {
     TRY(kv_heads, keys.Counts("attention.head_count_kv", {may_lack ? 0U : 1U, MetaKeys::kMaxHeads},
-                              blocks.all));
+                              blocks.all, blocks.evaluated));
   }
   std::vector<AttentionSpec> layers;
   for (uint32_t l = 0; l < blocks.evaluated; ++l) {
@@ -119,7 +123,7 @@ Result<std::vector<bool>> ReadWindowPattern(const MetaKeys& keys, const WindowRu
   constexpr std::string_view kKey = "attention.sliding_window_pattern";
   std::vector<bool> has_window;
   if (keys.IsArray(kKey)) {
-    TRY(const auto choices, keys.Counts(kKey, {0, 1}, blocks.all));
+    TRY(const auto choices, keys.Counts(kKey, {0, 1}, blocks.all, blocks.evaluated));
     has_window.assign(choices.begin(), choices.begin() + blocks.evaluated);
     return has_window;
   }
@@ -354,16 +358,18 @@ Result<uint32_t> ReadExpertWidth(const MetaKeys& keys, const Family& family, con
 
 // A key's widths, [layer of the file].
 Result<std::vector<uint32_t>> ReadWidthsOf(const MetaKeys& keys, std::string_view key,
-                                           uint32_t least, uint32_t layers) {
-  if (keys.IsArray(key)) return keys.Counts(key, {0, kMaxFeedForward}, layers);
+                                           uint32_t least, const Blocks& blocks) {
+  if (keys.IsArray(key)) {
+    return keys.Counts(key, {0, kMaxFeedForward}, blocks.all, blocks.evaluated);
+  }
   TRY(const auto width, keys.FindCount(key, {least, kMaxFeedForward}));
-  return std::vector(layers, width.value_or(0));
+  return std::vector(blocks.all, width.value_or(0));
 }
 
 Result<std::vector<Widths>> ReadWidths(const MetaKeys& keys, const Blocks& blocks) {
   std::vector<Widths> widths(blocks.all);
   const auto read = [&](std::string_view key, uint32_t least, uint32_t Widths::* member) -> Status {
-    TRY(const std::vector<uint32_t> each, ReadWidthsOf(keys, key, least, blocks.all));
+    TRY(const std::vector<uint32_t> each, ReadWidthsOf(keys, key, least, blocks));
     for (size_t l = 0; l < each.size(); ++l) widths[l].*member = each[l];
     return {};
   };
@@ -405,6 +411,26 @@ Result<std::vector<FeedForwardSpec>> ReadFeedForward(const MetaKeys& keys, const
 }
 
 }  // namespace
+
+Status CheckNextTokenLayers(const GgufFile& file, const NextTokenLayers& layers,
+                            const std::string& key) {
+  std::vector<bool> has_some(layers.end - layers.first);
+  std::vector<bool> predicts(has_some.size());
+  for (const TensorInfo& tensor : file.tensors()) {
+    const std::optional<uint32_t> layer = LayerOfTensorName(tensor.name);
+    if (!layer || *layer < layers.first || *layer >= layers.end) continue;
+    has_some[*layer - layers.first] = true;
+    if (tensor.name.contains(".nextn.")) predicts[*layer - layers.first] = true;
+  }
+  for (size_t i = 0; i < has_some.size(); ++i) {
+    if (!has_some[i] || predicts[i]) continue;
+    return Fail(Errc::kInvalidFile,
+                "{}: {} is {}, but layer {} predicts no further tokens: none of its tensors is "
+                "called nextn; the key is wrong, convert the model again",
+                file.paths().front(), Printable(key), has_some.size(), layers.first + i);
+  }
+  return {};
+}
 
 std::unexpected<Error> RefuseKey(const MetaKeys& keys, std::string_view key, uint64_t value,
                                  std::string_view what) {

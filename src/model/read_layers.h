@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -16,6 +17,16 @@ namespace moestro {
 // Fills layers, n_next_token_layers and rms_eps. `spec` has its embedding, context and router.
 // kInvalidFile, kUnsupported, with the key in the message.
 Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec);
+
+// Layers that predict further tokens and are passed over: the last ones of the file.
+struct NextTokenLayers {
+  uint32_t first = 0;
+  uint32_t end = 0;
+};
+// kInvalidFile: one of them has tensors and none of those that such layers have, so that `key`,
+// which counts them, would have a layer of the model passed over.
+Status CheckNextTokenLayers(const GgufFile& file, const NextTokenLayers& layers,
+                            const std::string& key);
 
 // "key is value: `what` are not supported for this architecture".
 std::unexpected<Error> RefuseKey(const MetaKeys& keys, std::string_view key, uint64_t value,

@@ -15,7 +15,9 @@ constexpr uint64_t kMaxInterval = 4096;
 // What the kernels of states take: device/state_kernel.h.
 constexpr uint32_t kHeadMultiple = 32;
 constexpr uint32_t kChannelMultiple = 16;
-constexpr MetaKeys::Range kTaps = {.min = 2, .max = 4};
+constexpr uint32_t kLeastTaps = 2;
+constexpr uint32_t kMostTaps = 4;
+constexpr MetaKeys::Range kRealTaps = {.min = 1, .max = 4096};  // no real model comes near
 
 Status CheckMultiple(const MetaKeys& keys, std::string_view key, uint32_t value,
                      uint32_t multiple) {
@@ -30,6 +32,14 @@ Status CheckStateSize(const MetaKeys& keys, uint64_t values) {
               keys.path(), values, keys.Full("ssm.state_size"));
 }
 
+Result<uint32_t> ReadTaps(const MetaKeys& keys, std::string_view key) {
+  TRY(const uint32_t taps, keys.Count(key, kRealTaps));
+  if (taps >= kLeastTaps && taps <= kMostTaps) return taps;
+  return Fail(Errc::kUnsupported,
+              "{}: {} is {}: convolutions over {} to {} positions are supported", keys.path(),
+              keys.Full(key), taps, kLeastTaps, kMostTaps);
+}
+
 }  // namespace
 
 Result<std::vector<bool>> FindStateLayers(const MetaKeys& keys, uint32_t n_all,
@@ -37,7 +47,7 @@ Result<std::vector<bool>> FindStateLayers(const MetaKeys& keys, uint32_t n_all,
   constexpr std::string_view kKey = "attention.recurrent_layers";
   std::vector<bool> has_state;
   if (keys.IsArray(kKey)) {
-    TRY(const auto choices, keys.Counts(kKey, {0, 1}, n_all));
+    TRY(const auto choices, keys.Counts(kKey, {0, 1}, n_all, n_evaluated));
     has_state.assign(choices.begin(), choices.begin() + n_evaluated);
     return has_state;
   }
@@ -51,7 +61,7 @@ Result<DeltaNetSpec> ReadDeltaNet(const MetaKeys& keys, const StateRules& rules)
   TRY(delta.n_head_k, keys.Count("ssm.group_count", {1, kMaxStateHeads}));
   TRY(delta.n_head_v, keys.Count("ssm.time_step_rank", {1, kMaxStateHeads}));
   TRY(delta.head_dim, keys.Count("ssm.state_size", {1, kMaxStateDim}));
-  TRY(delta.n_taps, keys.Count("ssm.conv_kernel", kTaps));
+  TRY(delta.n_taps, ReadTaps(keys, "ssm.conv_kernel"));
   TRY(const uint32_t inner, keys.Count("ssm.inner_size", {1, kMaxStateHeads * kMaxStateDim}));
   if (delta.n_head_v % delta.n_head_k != 0) {
     return Fail(Errc::kInvalidFile, "{}: {} value heads cannot share {} key heads ({})",
@@ -69,9 +79,9 @@ Result<DeltaNetSpec> ReadDeltaNet(const MetaKeys& keys, const StateRules& rules)
 
 Result<DeltaNetSpec> ReadKimiDelta(const MetaKeys& keys, uint32_t n_all) {
   DeltaNetSpec delta{.decays_values = true};
-  TRY(const auto heads, keys.Counts("attention.head_count", {1, kMaxStateHeads}, n_all));
+  TRY(const auto heads, keys.Counts("attention.head_count", {1, kMaxStateHeads}, n_all, n_all));
   TRY(delta.head_dim, keys.Count("kda.head_dim", {1, kMaxStateDim}));
-  TRY(delta.n_taps, keys.Count("ssm.conv_kernel", kTaps));
+  TRY(delta.n_taps, ReadTaps(keys, "ssm.conv_kernel"));
   delta.n_head_k = delta.n_head_v = heads.front();
   TRY_STATUS(CheckMultiple(keys, "kda.head_dim", delta.head_dim, kHeadMultiple));
   TRY_STATUS(CheckStateSize(keys, uint64_t{delta.n_head_v} * delta.head_dim * delta.head_dim));
@@ -83,7 +93,7 @@ Result<Mamba2Spec> ReadMamba2(const MetaKeys& keys) {
   TRY(mamba.n_head, keys.Count("ssm.time_step_rank", {1, kMaxStateHeads}));
   TRY(mamba.n_group, keys.Count("ssm.group_count", {1, mamba.n_head}));
   TRY(mamba.n_state, keys.Count("ssm.state_size", {1, kMaxStateDim}));
-  TRY(mamba.n_taps, keys.Count("ssm.conv_kernel", kTaps));
+  TRY(mamba.n_taps, ReadTaps(keys, "ssm.conv_kernel"));
   TRY(const uint32_t inner, keys.Count("ssm.inner_size", {1, kMaxStateHeads * kMaxStateDim}));
   if (inner % mamba.n_head != 0) {
     return Fail(Errc::kInvalidFile, "{}: {} is {}, which {} heads ({}) cannot share", keys.path(),
@@ -102,7 +112,7 @@ Result<Mamba2Spec> ReadMamba2(const MetaKeys& keys) {
 
 Result<ShortConvSpec> ReadShortConv(const MetaKeys& keys, uint32_t n_embd) {
   ShortConvSpec conv{.n_channels = n_embd};
-  TRY(conv.n_taps, keys.Count("shortconv.l_cache", kTaps));
+  TRY(conv.n_taps, ReadTaps(keys, "shortconv.l_cache"));
   TRY_STATUS(CheckMultiple(keys, "embedding_length", n_embd, kChannelMultiple));
   return conv;
 }

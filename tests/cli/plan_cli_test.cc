@@ -2,12 +2,14 @@
 // `moestro plan` from outside: files here and elsewhere, what is fetched of them, what is said.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
@@ -177,6 +179,27 @@ TEST_F(PlanTest, ARunTellsOfRouting) {
 }
 
 // A repository of two files, one of them in two parts.
+// What 'run' refuses was no model that fits.
+TEST_F(PlanTest, ATokenizerThatRunRefusesIsRefused) {
+  const std::string path = folder_.File("other.gguf");
+  std::string bytes = Content(testing::kDemo);
+  constexpr std::string_view kKey = "tokenizer.ggml.model";
+  const size_t key = bytes.find(kKey);
+  ASSERT_NE(key, std::string::npos);
+  bytes[key + kKey.size() + sizeof(uint32_t) + sizeof(uint64_t)] = 'X';  // of the value
+  std::ofstream(path, std::ios::binary) << bytes;
+  const auto refusal = [&](std::vector<std::string> arguments) {
+    const Finished finished = Program(folder_.path(), {.arguments = std::move(arguments)}).Wait();
+    EXPECT_EQ(finished.exit_code, 1) << finished.out;
+    return finished.err;
+  };
+  const std::string run = refusal({"run", path, "-p", "a"});
+  EXPECT_TRUE(run.contains("tokenizer")) << run;
+  EXPECT_EQ(refusal({"inspect", path}), run);
+  EXPECT_EQ(refusal({"inspect", path, "--json"}), run);
+  EXPECT_EQ(refusal({"plan", path, "--machine", machine_}), run);
+}
+
 class PlanHubTest : public PlanTest {
  protected:
   void SetUp() override {

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/append.h"
@@ -119,6 +122,82 @@ TEST(HostedModelFile, GroupsThatLibllamaAbortsOnAreAnError) {
   EXPECT_EQ(hosted.error().code, Errc::kInvalidFile);
   EXPECT_TRUE(hosted.error().message.contains("8 experts in 2 groups, 2 of them used"))
       << hosted.error().message;
+}
+
+// libllama would end the process.
+TEST(HostedModelFile, RoutersThatLibllamaDoesNotKnowAreAnError) {
+  const TempFolder folder;
+  const std::string model = WriteTinyModel(folder.path(), {.arch = "minimax-m2"});
+  std::fstream file(model, std::ios::in | std::ios::out | std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  constexpr std::string_view kKey = "minimax-m2.expert_gating_func";
+  const size_t key = bytes.find(kKey);
+  ASSERT_NE(key, std::string::npos);
+  for (const char value : {'\0', '\x05', '\x7F'}) {
+    file.seekp(static_cast<std::streamoff>(key + kKey.size() + sizeof(uint32_t)));
+    file.put(value).flush();
+    EngineOptions options{.threads = 1, .ctx = 64};
+    options.engine = "hosted";
+    const auto opened = OpenEngine(model, options);
+    ASSERT_FALSE(opened);
+    EXPECT_TRUE(opened.error().message.contains(kKey)) << opened.error().message;
+  }
+}
+
+TEST(HostedModelFile, MoreNextTokenLayersThanLayersAreAnError) {
+  const TempFolder folder;
+  const std::string model = WriteZooModel(folder.path(), "glm4moe");
+  std::fstream file(model, std::ios::in | std::ios::out | std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  constexpr std::string_view kKey = "glm4moe.nextn_predict_layers";
+  const size_t key = bytes.find(kKey);
+  ASSERT_NE(key, std::string::npos);
+  for (const char value : {'\x01', '\x04', '\x7F'}) {
+    file.seekp(static_cast<std::streamoff>(key + kKey.size() + sizeof(uint32_t)));
+    file.put(value).flush();
+    EngineOptions options{.threads = 1, .ctx = 64};
+    options.engine = "hosted";
+    const auto opened = OpenEngine(model, options);
+    ASSERT_FALSE(opened);
+    EXPECT_EQ(opened.error().code, Errc::kInvalidFile);
+    EXPECT_TRUE(opened.error().message.contains("nextn")) << opened.error().message;
+  }
+}
+
+// A convolution over five positions is none of our kernels' and no fault of the file.
+TEST(HostedModelFile, WhatTheNativeEngineRefusesIsHosted) {
+  const TempFolder folder;
+  const std::string model = WriteZooModel(folder.path(), "lfm2moe", {.taps = 5});
+  EngineOptions options{.threads = 1, .ctx = 64};
+  const auto hosted = OpenEngine(model, options);
+  ASSERT_TRUE(hosted) << hosted.error().message;
+  EXPECT_TRUE(PlanEngine(model, options));
+  options.engine = "native";
+  const auto native = OpenEngine(model, options);
+  ASSERT_FALSE(native);
+  EXPECT_TRUE(native.error().message.contains("shortconv.l_cache is 5")) << native.error().message;
+}
+
+TEST(HostedModelFile, WhatNeitherTakesHasBothReasons) {
+  const TempFolder folder;
+  const std::string model = WriteZooModel(folder.path(), "lfm2moe", {.taps = 5});
+  {  // Its last layer's norm gets a name that nobody knows.
+    std::fstream file(model, std::ios::in | std::ios::out | std::ios::binary);
+    const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+    const size_t name = bytes.find("blk.3.attn_norm.weight");
+    ASSERT_NE(name, std::string::npos);
+    file.seekp(static_cast<std::streamoff>(name));
+    file << "blk.3.attn_mess.weight";
+  }
+  const EngineOptions options{.threads = 1, .ctx = 64};
+  const auto opened = OpenEngine(model, options);
+  ASSERT_FALSE(opened);
+  const auto planned = PlanEngine(model, options);
+  ASSERT_FALSE(planned);
+  for (const std::string& message : {opened.error().message, planned.error().message}) {
+    EXPECT_TRUE(message.contains("libllama cannot read")) << message;
+    EXPECT_TRUE(message.contains("shortconv.l_cache is 5")) << message;
+  }
 }
 
 }  // namespace

@@ -180,7 +180,7 @@ void Metadata::SetUints(const ZooSize& size) const {
       {"attention.value_length_mla", 32},
       {"interleave_moe_layer_step", 1},
       {"attention.chunk_size", 64},
-      {"shortconv.l_cache", 3},
+      {"shortconv.l_cache", size.taps},
       {"nextn_predict_layers", 0},
       {"moe_every_n_layers", 1},
       {"moe_latent_size", 64},

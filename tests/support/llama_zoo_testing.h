@@ -16,6 +16,7 @@ struct ZooSize {
   uint32_t experts = 8;
   uint32_t expert_ff = 64;  // width of an expert; 128 values go in
   uint32_t context = 256;   // positions that the model was trained with
+  uint32_t taps = 3;        // of a short convolution
   // libllama's number of a quantised file type (llama_ftype); 0: as it is made, in F32.
   int file_type = 0;
   std::string vocab_path = {};  // GGUF with a tokenizer to copy

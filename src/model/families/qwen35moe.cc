@@ -20,7 +20,7 @@ Status CheckSections(const MetaKeys& keys, ModelSpec& spec) {
   }
   const AttentionSpec* const attention = spec.first_rotated();
   if (attention == nullptr) return {};
-  TRY(const auto sections, keys.Counts(kKey, {0, 4096}, 4));
+  TRY(const auto sections, keys.Counts(kKey, {0, 4096}, 4, 4));
   const uint32_t sum = std::accumulate(sections.begin(), sections.end(), 0U);
   bool covers_all = sum > 0;
   for (uint32_t p = 0; p < std::min(sum, attention->rope->n_dims / 2); ++p) {
