@@ -169,7 +169,8 @@ class GrammarMaker {
           "({} {} {})? ", GrammarRules::Literal(Format("{}analysis{}", kChannelMark, kMessageMark)),
           calls_.Until(kEndMark), GrammarRules::Literal(Format("{}assistant", kStartMark)));
     }
-    const std::string end = calls_.Until(style_.reasoning_end);
+    std::string end = calls_.Until(style_.reasoning_end);
+    if (!style_.turn_begin.empty()) end += " " + GrammarRules::Literal(style_.turn_begin) + "?";
     if (style_.begins_in_reasoning) return Format("{} \"\\n\"? \"\\n\"? ", end);
     return Format("({} {} \"\\n\"? \"\\n\"?)? ", GrammarRules::Literal(style_.reasoning_begin),
                   end);

@@ -43,6 +43,16 @@ class AnswerReader {
   // A call that is not whole is not said: its words are no answer.
   bool is_cut() const { return end_ == AnswerEnd::kCut; }
   bool drops_calls() const { return has_ended() && end_ != AnswerEnd::kWhole; }
+  // A call that is being read is looked at again when enough has come: a long one, which takes time
+  // with each look, when it has grown by one in 64.
+  bool IsWorthALook() {
+    constexpr size_t kShort = 4096;
+    const size_t size = held_.size();
+    const bool is_worth =
+        has_ended() || size < kShort || size < looked_at_ || size - looked_at_ >= size / 64;
+    if (is_worth) looked_at_ = size;
+    return is_worth;
+  }
   // How much of held_ is certain if nothing in it is one of `marks`, but its end may be begun.
   size_t CertainBytes(const std::vector<std::string_view>& marks) const {
     return has_ended() && !is_cut() ? held_.size() : held_.size() - OpenEnd(held_, marks);
@@ -52,6 +62,7 @@ class AnswerReader {
 
  private:
   std::optional<AnswerEnd> end_;
+  size_t looked_at_ = 0;  // bytes of held_ at the last look
 
   // Takes from held_ what is certain, which is not empty. True: something changed, look again.
   virtual bool Step(DeltaSink& sink) = 0;

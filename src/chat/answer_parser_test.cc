@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/utf8.h"
 #include "chat/answers_testing.h"
 #include "chat/json_scan.h"
 
@@ -47,6 +48,39 @@ TEST(AnswerParser, ReadsTheSameHoweverTheTextIsCut) {
         }
         ASSERT_EQ(Describe(Parse(example.style, parts)), whole) << example.name << trial;
       }
+    }
+  }
+}
+
+// Pieces of marks, names and values in any order: a parser that is given them letter by letter says
+// what it says of the whole, and holds nothing back at the end.
+TEST(AnswerParser, ReadsPiecesOfCallsInAnyOrder) {
+  std::mt19937 random(2);
+  std::vector<Example> examples = Examples();
+  for (const Example& example : examples) {
+    std::vector<std::string> pieces{"add", "look", "{", "}",       "\"a\": 1",
+                                    "\n",  " ",    "x", "</think>"};
+    const CallStyle& calls = example.style.calls;
+    for (const std::string_view mark :
+         {calls.begin, calls.end, calls.list_begin, calls.list_end, calls.call_begin,
+          calls.name_end, calls.call_end, calls.key_begin, calls.key_end, calls.value_begin,
+          calls.value_end, calls.string_mark, kChannelMark, kMessageMark}) {
+      if (mark.empty()) continue;
+      pieces.emplace_back(mark);
+      pieces.emplace_back(mark.substr(0, 1 + random() % mark.size()));
+    }
+    for (int trial = 0; trial < 12; ++trial) {
+      std::string text;
+      for (int i = 0; i < 14; ++i) text += pieces[random() % pieces.size()];
+      if (FindInvalidUtf8(text) < text.size()) continue;
+      const std::vector<size_t> cuts = Cuts(text);
+      std::vector<std::string_view> letters;
+      for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+        letters.push_back(std::string_view(text).substr(cuts[i], cuts[i + 1] - cuts[i]));
+      }
+      ASSERT_EQ(Describe(Parse(example.style, letters)), Read(example.style, text))
+          << example.name << '\n'
+          << text;
     }
   }
 }

@@ -21,7 +21,7 @@ constexpr ContentRow kContents[] = {
     {{"<|START_RESPONSE|>"}, "<|START_RESPONSE|>", "<|END_RESPONSE|>"},
     {{"<|START_TEXT|>"}, "<|START_TEXT|>", "<|END_TEXT|>"},
     {{"<|open|>", "<|close|>"}, "<|open|>response<|sep|>", "<|close|>response<|sep|>"},
-    {{"<|begin|>assistant<|content|>"}, "<|begin|>assistant<|content|>", "<|end|>"},
+    {{"<|begin|>assistant<|content|>"}, "<|content|>", "<|end|>"},
 };
 
 // Which marks stand around thoughts where a template speaks of this text.
@@ -71,7 +71,11 @@ AnswerStyle FindStyle(std::string_view template_text) {
   if (style.calls.shape == CallShape::kChannels) return style;  // which hold its thoughts, too
   FindThoughtMarks(template_text, style);
   FindContentMarks(template_text, style);
-  if (style.calls.begin.starts_with("<|open|>")) style.turn_end = "<|close|>message<|sep|>";
+  if (style.content_begin == "<|content|>") style.turn_begin = "<|begin|>assistant";
+  if (style.content_begin.starts_with("<|open|>")) {
+    style.content_ends_thoughts = true;
+    style.turn_end = "<|close|>message<|sep|>";
+  }
   return style;
 }
 

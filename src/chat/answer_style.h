@@ -31,9 +31,12 @@ struct AnswerStyle {
   std::string reasoning_end;
   std::string content_begin;  // "<answer>": some models write it before content; empty: none does
   std::string content_end;
-  std::string turn_end;              // a text that ends a turn beside the end tokens; empty: none
+  bool content_ends_thoughts = false;  // content's opening mark does, where theirs is left out
+  std::string turn_begin;  // stands before content and calls behind thoughts; empty: nothing
+  std::string turn_end;    // a text that ends a turn beside the end tokens; empty: none
   bool begins_in_reasoning = false;  // the prompt ended with reasoning_begin
   bool begins_in_content = false;    // the prompt ended within the answer's text
+  bool begins_marked = false;        // the prompt ended with content_begin
   bool has_short_ids = false;        // of calls; call_ids.h
   // A grammar holds the calls, so their arguments may be passed on before their end is seen.
   bool calls_are_certain = false;

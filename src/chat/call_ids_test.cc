@@ -62,6 +62,40 @@ TEST(CallIds, NoShortFormIsTakenTwice) {
   EXPECT_TRUE(IsShortId(turns[0].calls[0].id));
 }
 
+// As Kimi's templates want them, which say nothing else of a result's tool.
+TEST(CallIds, NumberedOnesSayTheirTool) {
+  std::vector<ChatTurn> turns{Call({"call_7", "functions.f:0"}),
+                              Answer("functions.f:0"),
+                              Answer("call_7"),
+                              Call({"functions.g:1", "functions.f:12345678901234567890"}),
+                              Answer("functions.g:1"),
+                              Answer("unknown")};
+  turns[5].name = "g";
+  const std::vector<ChatTurn> before(turns.begin(), turns.begin() + 3);
+  NumberIds(turns, "functions.");
+  EXPECT_EQ(turns[0].calls[0].id, "functions.f:0");
+  EXPECT_EQ(turns[0].calls[1].id, "functions.f:1") << "taken by the one before it";
+  EXPECT_EQ(turns[1].call_id, "functions.f:1");
+  EXPECT_EQ(turns[2].call_id, "functions.f:0");
+  EXPECT_EQ(turns[3].calls[0].id, "functions.f:2") << "of another tool";
+  EXPECT_EQ(turns[3].calls[1].id, "functions.f:3") << "more digits than a number has";
+  EXPECT_EQ(turns[4].call_id, "functions.f:2");
+  EXPECT_EQ(turns[5].call_id, "functions.g:4");
+  // A turn more changes none before it.
+  std::vector<ChatTurn> fewer = before;
+  NumberIds(fewer, "functions.");
+  for (size_t i = 0; i < fewer.size(); ++i) EXPECT_EQ(fewer[i].call_id, turns[i].call_id);
+  EXPECT_EQ(fewer[0].calls[0].id, turns[0].calls[0].id);
+}
+
+TEST(CallIds, WithoutIdsAnswersGetTheNumbersOfCallsInTheirOrder) {
+  std::vector<ChatTurn> turns{Call({"", ""}), Answer(""), Answer(""), Answer("")};
+  NumberIds(turns, "functions.");
+  EXPECT_EQ(turns[1].call_id, "functions.f:0");
+  EXPECT_EQ(turns[2].call_id, "functions.f:1");
+  EXPECT_EQ(turns[3].call_id, "");
+}
+
 TEST(CallIds, MadeOnesAreUnique) {
   std::set<std::string> made;
   for (uint64_t seed = 0; seed < 100; ++seed) {

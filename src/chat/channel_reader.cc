@@ -185,6 +185,7 @@ class ChannelReader : public AnswerReader {
   }
 
   bool ReadCall(DeltaSink& sink) {
+    if (!IsWorthALook()) return false;
     const CallScan scan = ScanArguments(name_, held_);
     progress_.Show(scan, style_.calls_are_certain && is_held_, sink);
     if (scan.state == Scan::kOpen && !has_ended()) return false;

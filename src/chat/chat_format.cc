@@ -202,6 +202,8 @@ struct ChatFormat::Impl {
     const std::string_view end = TrimEnd(prompt);
     answer.begins_in_reasoning = input.add_assistant && !answer.reasoning_begin.empty() &&
                                  end.ends_with(answer.reasoning_begin);
+    answer.begins_marked =
+        input.add_assistant && !answer.content_begin.empty() && end.ends_with(answer.content_begin);
     if (input.tools.empty() || input.tool_use == ToolUse::kNone) {
       if (!has_channels()) answer.calls = {};
       return answer;

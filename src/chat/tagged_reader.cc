@@ -17,7 +17,8 @@ class TaggedReader : public AnswerReader {
         opening_marks_(OpeningMarks(style_)),
         mode_(style.begins_in_reasoning ? Mode::kReasoning : Mode::kContent),
         is_start_(!style.begins_in_content),
-        may_be_marked_(!style.begins_in_content),
+        may_be_marked_(!style.begins_in_content && !style.begins_marked),
+        is_marked_(style.begins_marked),
         may_be_bare_(!style.begins_in_content),
         drops_newlines_(style.begins_in_reasoning) {}
 
@@ -62,6 +63,14 @@ class TaggedReader : public AnswerReader {
       }
     }
     const size_t found = held_.find(style_.reasoning_end);
+    if (style_.content_ends_thoughts) {
+      const size_t content = held_.find(style_.content_begin);
+      if (content < found) {
+        Think(content, /*keeps_newlines=*/false, sink);
+        EndThoughts();
+        return true;
+      }
+    }
     if (found != std::string::npos) {
       Think(found, /*keeps_newlines=*/false, sink);
       held_.erase(0, held_.find(style_.reasoning_end) + style_.reasoning_end.size());
@@ -91,6 +100,7 @@ class TaggedReader : public AnswerReader {
   // back until that is known.
   bool ReadOpenThoughts(DeltaSink& sink) {
     if (said_call_at_ == std::string::npos) {
+      if (!IsWorthALook()) return false;
       const CallInThoughts call = FindCall();
       if (call.state == Scan::kWhole) said_call_at_ = call.at;
       if (call.state == Scan::kOpen) return WaitForCall(call.at, sink);
@@ -108,6 +118,7 @@ class TaggedReader : public AnswerReader {
     }
     std::vector<std::string_view> marks(opening_marks_.begin(), opening_marks_.end());
     marks.emplace_back(style_.reasoning_end);
+    if (style_.content_ends_thoughts) marks.emplace_back(style_.content_begin);
     const size_t end = CertainBytes(marks);
     const size_t before = held_.size();
     Think(end, has_ended(), sink);
@@ -191,8 +202,15 @@ class TaggedReader : public AnswerReader {
       drops_newlines_ = true;
       return 1;
     }
+    const std::string_view turn_begin = style_.turn_begin;
+    const bool may_be_turn = may_be_marked && !turn_begin.empty();
+    if (may_be_turn && rest.starts_with(turn_begin)) {
+      held_.erase(0, first + turn_begin.size());
+      return 1;
+    }
     const bool may_become_mark = (may_think && begin.starts_with(rest)) ||
-                                 (may_be_marked && content_begin.starts_with(rest));
+                                 (may_be_marked && content_begin.starts_with(rest)) ||
+                                 (may_be_turn && turn_begin.starts_with(rest));
     if (may_become_mark) {
       if (!has_ended()) return -1;
       if (is_cut()) held_.clear();
@@ -247,6 +265,7 @@ class TaggedReader : public AnswerReader {
   }
 
   bool ReadCall(DeltaSink& sink) {
+    if (!IsWorthALook()) return false;
     const CallScan scan = ScanCalls(style_, held_);
     progress_.Show(scan, style_.calls_are_certain && scan.is_held && !is_free_, sink);
     if (scan.state == Scan::kOpen && !has_ended()) return false;
@@ -311,11 +330,11 @@ class TaggedReader : public AnswerReader {
   std::string blanks_;  // before the call that is being read
   CallProgress progress_;
   Mode mode_;
-  bool is_start_;           // nothing was passed on yet
-  bool may_be_marked_;      // content's opening mark may stand here
-  bool is_marked_ = false;  // content's closing mark has not come
-  bool may_be_bare_;        // a bare call may begin here
-  bool drops_newlines_;     // until something else comes
+  bool is_start_;        // nothing was passed on yet
+  bool may_be_marked_;   // content's opening mark may stand here
+  bool is_marked_;       // content's closing mark has not come
+  bool may_be_bare_;     // a bare call may begin here
+  bool drops_newlines_;  // until something else comes
   bool is_behind_call_ = false;
   bool is_free_ = false;    // no grammar holds the calls that come
   size_t not_call_at_ = 0;  // before it no call begins in the thoughts that are held
