@@ -198,21 +198,24 @@ Status NativeEngine::StepWhole(const Batch& batch, const LogitsSink& sink,
   };
   const PhaseStats before = phase;
   Status status = ComputeStep(batch, phase, sees, interlude);
-  std::optional<Error> wrong = TakeWrong();
-  if (!status && !wrong && status.error().code == Errc::kDevice && r.may_leave_devices()) {
-    TRY_STATUS(LeaveDevices(status.error()));  // and with it all of `r`
+  const auto compute_again = [&]() -> Status {
     TRY_STATUS(running_->runner->Extend(batch));
     known = told;
     is_checked = false;  // what was exact is gone
-    status = ComputeStep(batch, phase, sees, interlude);
+    return ComputeStep(batch, phase, sees, interlude);
+  };
+  std::optional<Error> wrong = TakeWrong();
+  const bool is_lost = !status && !wrong && status.error().code == Errc::kDevice;
+  if (is_lost && r.joined && r.joined->side().has_wrong()) {
+    status = compute_again();  // between a prompt's layers; its step computes all texts again
+  } else if (is_lost && r.may_leave_devices()) {
+    TRY_STATUS(LeaveDevices(status.error()));  // and with it all of `r`
+    status = compute_again();
   }
   for (; wrong; wrong = TakeWrong()) {
     TRY_STATUS(ComputeAgainWithout(*wrong));
     if (status) break;  // the step, too, was computed again
-    TRY_STATUS(running_->runner->Extend(batch));
-    known = told;
-    is_checked = false;
-    status = ComputeStep(batch, phase, sees, interlude);
+    status = compute_again();
   }
   TRY_STATUS(std::move(status));
   if (batch.little.is_on()) return {};  // a pass, no tokens

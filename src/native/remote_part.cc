@@ -15,6 +15,7 @@
 #include "native/catalog.h"
 #include "native/device_part.h"
 #include "native/expert_biases.h"
+#include "native/remote_upload.h"
 #include "remote/remote_launcher.h"
 #include "remote/resolve_host.h"
 #include "remote/worker_messages.h"
@@ -171,14 +172,19 @@ Status DevicePart::TakeRemoteSlots(UsedDevice& host) const {
   return {};
 }
 
-// Of each worker: its process, what both share, and a matrix on its way from the disk.
+// Of each worker: its process, what both share, a matrix on its way from the disk, and what is
+// known of its experts.
 void DevicePart::AddRemotesTo(FixedBytes& fixed) const {
   uint64_t matrix = 0;
   for (const PoolShape& pool : opened_.catalog.pools) {
     for (const uint64_t bytes : pool.slice_bytes) matrix = std::max(matrix, bytes);
   }
-  const uint64_t shared = WorkerLayout(RemoteShapeOf(opened_)).all();
-  fixed.work += opened_.options.device.remote.hosts.size() * (kWorkerProcess + shared + matrix);
+  const LaunchShape shape = RemoteShapeOf(opened_);
+  const uint64_t shared = WorkerLayout(shape).all();
+  const uint64_t known =
+      shape.is_exact ? RemoteUpload::KnownBytes(opened_.model.id.shape, shape) : 0;
+  fixed.work +=
+      opened_.options.device.remote.hosts.size() * (kWorkerProcess + shared + matrix + known);
 }
 
 }  // namespace moestro

@@ -63,9 +63,7 @@ void RemoteUpload::Multiply(const FormKernels& k, Matrix matrix, std::span<const
   const auto m = static_cast<size_t>(matrix);
   const bool is_down = matrix == Matrix::kDown;
   products.gate.resize(k.n_ff);  // zeros without a gate
-  std::vector<float>& out = is_down                 ? products.down
-                            : matrix == Matrix::kUp ? products.up
-                                                    : products.gate;
+  std::vector<float>& out = is_down ? result_ : matrix == Matrix::kUp ? products.up : products.gate;
   out.resize(is_down ? k.n_embd : k.n_ff);
   if (is_down) Join(opened_.model.spec.experts.activation, products.up, products.gate);
   const std::vector<float>& in = is_down ? products.gate : known_row_;
@@ -117,16 +115,21 @@ Status RemoteUpload::Bring(std::span<const DeviceTier::Promotion> layer) {
   for (const Matrix matrix : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
     TRY_STATUS(BringMatrices(matrix, layer));
   }
-  const std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < layer.size() && !known_row_.empty(); ++i) {
-    const std::vector<float>& result = products_[i].down;
-    // Of values that are no numbers the bits may differ, and show nothing.
-    if (!std::ranges::all_of(result, [](float value) { return std::isfinite(value); })) continue;
-    known_.push_back({.form = catalog_.copy(layer[i].key).form,
-                      .slot = layer[i].slot,
-                      .digest = DigestOf(result)});
-  }
   return {};
+}
+
+// Of values that are no numbers the bits may differ, and show nothing.
+void RemoteUpload::Keep(const DeviceTier::Promotion& expert) {
+  if (!std::ranges::all_of(result_, [](float value) { return std::isfinite(value); })) return;
+  const std::lock_guard lock(mutex_);
+  known_.push_back(
+      {.form = catalog_.copy(expert.key).form, .slot = expert.slot, .digest = DigestOf(result_)});
+}
+
+uint64_t RemoteUpload::KnownBytes(const MoeShape& shape, const LaunchShape& launches) {
+  constexpr uint64_t kOfAnExpert = 128;  // in lists here and in the launcher
+  const uint64_t row = uint64_t{2} * launches.n_ff * sizeof(float);
+  return shape.experts() * kOfAnExpert + shape.n_expert * row;
 }
 
 // Stage: matrices of consecutive slots, one behind the other, in pieces of kUploadBytes.
@@ -154,6 +157,7 @@ Status RemoteUpload::BringMatrices(Matrix matrix, std::span<const DeviceTier::Pr
     TRY(const ExtentBytes read, reader_.Read(extent));
     if (!known_row_.empty()) {
       Multiply(opened_.kernels[copy.form], matrix, read.bytes, products_[i]);
+      if (matrix == Matrix::kDown) Keep(one);
     }
     for (uint64_t done = 0; done < read.bytes.size();) {
       if (piece.bytes == kUploadBytes) TRY_STATUS(send());

@@ -44,6 +44,8 @@ class RemoteUpload {
   std::vector<Landed> TakeLanded();
   // What the landed experts make of the known row, computed here; empty where runs are not exact.
   std::vector<KnownResult> TakeKnown();
+  // Bytes that this takes for a model's experts.
+  static uint64_t KnownBytes(const MoeShape& shape, const LaunchShape& launches);
   // Nothing more will land but what TakeLanded() has not given yet.
   bool is_done() const { return is_done_; }
 
@@ -63,10 +65,10 @@ class RemoteUpload {
   struct Products {
     std::vector<float> gate;
     std::vector<float> up;
-    std::vector<float> down;
   };
   void Multiply(const FormKernels& kernels, Matrix matrix, std::span<const std::byte> weights,
                 Products& products);
+  void Keep(const DeviceTier::Promotion& expert);
 
   const OpenedModel& opened_;
   const ExpertCatalog& catalog_;
@@ -80,6 +82,7 @@ class RemoteUpload {
   std::vector<KnownResult> known_;  // the same
   std::vector<float> known_row_;    // empty: runs are not exact
   std::vector<Products> products_;  // [expert of the layer]
+  std::vector<float> result_;       // of the last expert
   HostMemory quantised_;
   std::jthread thread_;  // last: it uses the others
 };

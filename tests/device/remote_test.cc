@@ -474,6 +474,37 @@ TEST_F(LyingHostTest, StatesAndWindowsAreComputedAgain) {
   }
 }
 
+// Steps between a prompt's layers go on, and the prompt's own computes all texts again.
+TEST_F(LyingHostTest, FoundBetweenAPromptsLayers) {
+  Serve(1);
+  const std::string model = Model("qwen3moe", "Q8_0");
+  const auto alone = NativeEngine::Open(model, Here(30.0));
+  const auto opened = OpenWith(model, "bit 160 all");
+  ASSERT_TRUE(opened) << opened.error().message;
+  NativeEngine& engine = **opened;
+  Land(engine);
+  Sequence prompt = engine.NewSequence();
+  Sequence other = engine.NewSequence();
+  const Interlude interlude{
+      .is_due = [] { return true; },
+      .run = [&]() -> Status {
+        return engine.Step(RowsOf(other, std::vector<Token>{9}, RowKind::kDecode));
+      },
+      .most_rows = 1};
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 30; ++i) {
+    prompt.CutBack(0);
+    const Status stepped = engine.Step(
+        RowsOf(prompt, std::vector<Token>{1, 2, 3, 4, 5, 6}, RowKind::kPrompt), {}, interlude);
+    ASSERT_TRUE(stepped) << stepped.error().message;
+  }
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(said.contains("known row otherwise")) << said;
+  EXPECT_EQ(other.position(), 90U);
+  ExpectSound(engine, prompt, **alone);
+  ExpectSound(engine, other, **alone);
+}
+
 // One damaged slot is found once its expert's turn comes.
 TEST_F(LyingHostTest, OneWrongSlotIsFound) {
   Serve(1);

@@ -65,6 +65,7 @@ class DeviceSide {
   Status CheckResults();
   // Why a device was left out for wrong results since the last call. What was computed with it
   // since it was last right may be wrong, and so may what follows from that.
+  bool has_wrong() const { return wrong_.has_value(); }
   std::optional<Error> TakeWrong() { return std::exchange(wrong_, std::nullopt); }
 
   // For each lane: the time now divided by the time measured at the start; 1: not known yet, or the
