@@ -14,6 +14,7 @@
 
 #include "chat/answer_style.h"
 #include "chat/call_style.h"
+#include "chat/chat_format.h"
 #include "model/families/families.h"
 
 namespace moestro {
@@ -130,8 +131,12 @@ constexpr Published kPublished[] = {
     {"CohereForAI-c4ai-command-r7b-12-2024-tool_use", "a list of actions", "<|START_THINKING|>"},
 };
 
+std::filesystem::path TemplatesWithCalls() {
+  return MOESTRO_SOURCE_DIR "/../shared/data/templates";
+}
+
 TEST(CallFamilies, PublishedTemplatesAreToldByTheirMarks) {
-  const std::filesystem::path folder = MOESTRO_SOURCE_DIR "/../shared/data/templates";
+  const std::filesystem::path folder = TemplatesWithCalls();
   if (!std::filesystem::exists(folder)) {
     GTEST_SKIP() << std::size(kPublished) << " published templates are not here";
   }
@@ -141,6 +146,46 @@ TEST(CallFamilies, PublishedTemplatesAreToldByTheirMarks) {
     EXPECT_EQ(style.calls.title, published.style) << published.file;
     EXPECT_EQ(style.reasoning_begin, published.thoughts) << published.file;
     EXPECT_FALSE(style.is_guess) << published.file;
+  }
+}
+
+// A call of an earlier turn and its result are in the prompt, with an id of the client's own, and
+// the answer's calls are held and read in the style that the table says.
+TEST(CallFamilies, PublishedTemplatesSayEarlierCalls) {
+  if (!std::filesystem::exists(TemplatesWithCalls())) GTEST_SKIP() << "they are not here";
+  ChatInput input;
+  const auto add = [&input](std::string role, std::string content) -> ChatTurn& {
+    ChatTurn& turn = input.turns.emplace_back();
+    turn.role = std::move(role);
+    turn.content = std::move(content);
+    return turn;
+  };
+  add("user", "Rain?");
+  add("assistant", "")
+      .calls.push_back(
+          {.id = "call_7x8y9", .name = "look_there", .arguments = R"({"place": "Ravenna"})"});
+  add("tool", "sun over it").call_id = "call_7x8y9";
+  input.tools.push_back(
+      {.name = "look_there",
+       .description = "Looks.",
+       .parameters = R"({"type":"object","properties":{"place":{"type":"string"}}})"});
+  for (const Published& published : kPublished) {
+    const std::string text =
+        FileText(TemplatesWithCalls() / (std::string(published.file) + ".jinja"));
+    const ChatFormat format = ChatFormat::Make({.template_text = text, .bos = "", .eos = ""});
+    const auto chat = format.Render(input, {});
+    ASSERT_TRUE(chat) << published.file << chat.error().message;
+    const std::string& prompt = chat->prompt;
+    const size_t described = prompt.find("look_there");
+    const size_t called = prompt.rfind("look_there", prompt.find("Ravenna"));
+    EXPECT_TRUE(prompt.contains("Ravenna") && prompt.contains("sun over it")) << published.file;
+    EXPECT_TRUE(described != std::string::npos && called > described) << published.file;
+    EXPECT_FALSE(chat->grammar.empty()) << published.file;
+    const bool is_told = chat->style.calls.title == published.style ||
+                         chat->style.calls.title == PlainCallStyle().title;
+    EXPECT_TRUE(is_told) << published.file << ": " << chat->style.calls.title;
+    if (chat->style.calls.numbered_begin.empty()) continue;
+    EXPECT_TRUE(prompt.contains("functions.look_there:0")) << published.file << prompt;
   }
 }
 
