@@ -57,7 +57,10 @@ void Scope::Set(std::string_view name, Value value) {
 Interpreter::Interpreter(InterpreterHost host) : host_(std::move(host)) {}
 
 Interpreter::~Interpreter() {
-  for (const ScopePtr& scope : macro_scopes_) scope->names.clear();
+  for (const ScopePtr& scope : held_scopes_) scope->names.clear();
+  std::vector<Value> doomed;
+  for (Value& value : changed_) value.UnloadShared(doomed);
+  FreeAll(std::move(doomed));
 }
 
 void Interpreter::Run(const Body& body, const Dict& variables) {
@@ -72,6 +75,14 @@ void Interpreter::Run(const Body& body, const Dict& variables) {
   ExecuteAll(body, flow);
   host_.write(text_);
   text_.clear();
+}
+
+void Interpreter::NoteChange(const Value& owner, const Value& added) {
+  if (!added.is_container()) return;
+  bool& is_noted = owner.is_list()   ? owner.list().is_noted
+                   : owner.is_dict() ? owner.dict().is_noted
+                                     : owner.object().is_noted;
+  if (!std::exchange(is_noted, true)) changed_.push_back(owner);
 }
 
 void Interpreter::Step() {
@@ -454,11 +465,12 @@ void Interpreter::ExecuteWith(const Statement& statement) {
 }
 
 void Interpreter::DefineMacro(const Statement& statement) {
-  macro_scopes_.push_back(scope_);
+  held_scopes_.push_back(scope_);
   scope_->Set(statement.macro->name, Value(std::make_shared<Macro>(*statement.macro, scope_)));
 }
 
 void Interpreter::ExecuteCallBlock(const Statement& statement) {
+  held_scopes_.push_back(scope_);
   Arguments extra;
   extra.named.emplace_back("caller", Value(std::make_shared<Macro>(*statement.macro, scope_)));
   Write(TextOf(EvaluateCall(*statement.value, std::move(extra))));
@@ -529,6 +541,7 @@ void Interpreter::AssignAttribute(const Expression& target, const Value& value) 
   if (members == nullptr) {
     Raise("'{}' of a '{}' cannot be set: only a namespace's can", target.name, TypeName(owner));
   }
+  NoteChange(owner, value);
   members->members().Set(target.name, value);
 }
 

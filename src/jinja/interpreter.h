@@ -52,6 +52,9 @@ class Interpreter {
   Value GetItem(const Value& value, const Value& key);
   Value Call(const Value& callee, Arguments& arguments);
   std::tm Now() const { return host_.now(); }
+  // Before `added` becomes part of `owner`, which was there before: `owner` may hold itself then,
+  // and is emptied at the rendering's end.
+  void NoteChange(const Value& owner, const Value& added);
 
   // For macros and loops that call themselves.
   Value CallMacro(const MacroSyntax& macro, const ScopePtr& around, Arguments& arguments);
@@ -96,10 +99,11 @@ class Interpreter {
   uint64_t steps_ = 0;
   uintptr_t stack_begin_ = 0;  // where the stack was when the rendering began
   ScopePtr scope_;
-  std::string text_;                    // not yet given to the host
-  std::string* out_ = &text_;           // where statements write
-  Value captured_;                      // a block's text, for the filters behind it
-  std::vector<ScopePtr> macro_scopes_;  // hold macros that hold them in turn
+  std::string text_;                   // not yet given to the host
+  std::string* out_ = &text_;          // where statements write
+  Value captured_;                     // a block's text, for the filters behind it
+  std::vector<ScopePtr> held_scopes_;  // by macros and loops that they may hold in turn
+  std::vector<Value> changed_;         // containers that may hold themselves
 };
 
 // Jinja's filters and tests by name; Failure for an unknown name.

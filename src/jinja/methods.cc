@@ -49,9 +49,15 @@ Value DictUpdate(const MethodCall& call) {
   for (const Value& more : call.arguments.values) {
     if (!more.is_dict()) Raise("update() takes a dict, not a '{}'", TypeName(more));
     const auto members = more.dict().members();  // perhaps those of the same dict
-    for (const auto& [key, value] : members) dict.Set(key, value);
+    for (const auto& [key, value] : members) {
+      call.interpreter.NoteChange(call.self, value);
+      dict.Set(key, value);
+    }
   }
-  for (const auto& [name, value] : call.arguments.named) dict.Set(name, value);
+  for (const auto& [name, value] : call.arguments.named) {
+    call.interpreter.NoteChange(call.self, value);
+    dict.Set(name, value);
+  }
   return Value::None();
 }
 Value DictSetDefault(const MethodCall& call) {
@@ -60,6 +66,7 @@ Value DictSetDefault(const MethodCall& call) {
   Value otherwise = reader.Take("default", Value::None());
   reader.ExpectEnd();
   if (const Value* found = call.self.dict().Find(key)) return *found;
+  call.interpreter.NoteChange(call.self, otherwise);
   call.self.dict().Set(key, otherwise);
   return otherwise;
 }
@@ -95,6 +102,7 @@ Value ListAppend(const MethodCall& call) {
   ArgumentReader reader = call.Reader();
   Value item = reader.Take("object");
   reader.ExpectEnd();
+  call.interpreter.NoteChange(call.self, item);
   ItemsIn(call).push_back(std::move(item));
   return Value::None();
 }
@@ -102,6 +110,7 @@ Value ListExtend(const MethodCall& call) {
   ArgumentReader reader = call.Reader();
   const std::vector<Value> more = ItemsOf(reader.Take("iterable"));
   reader.ExpectEnd();
+  for (const Value& item : more) call.interpreter.NoteChange(call.self, item);
   ItemsIn(call).insert(ItemsIn(call).end(), more.begin(), more.end());
   return Value::None();
 }
@@ -116,6 +125,7 @@ Value ListInsert(const MethodCall& call) {
   const int64_t index = WholeOf(reader.Take("index"), "an index");
   Value item = reader.Take("object");
   reader.ExpectEnd();
+  call.interpreter.NoteChange(call.self, item);
   std::vector<Value>& items = ItemsIn(call);
   items.insert(items.begin() + PlaceIn(items, index), std::move(item));
   return Value::None();

@@ -54,8 +54,10 @@ class Object {
   // nullopt: there is no such attribute.
   virtual std::optional<Value> Attribute(std::string_view name) const;
   virtual Value Call(Interpreter& interpreter, Arguments& arguments);
-  // Gives the values that it alone holds to `to`, before its end.
+  // Gives its values to `to`, before its end.
   virtual void Unload(std::vector<Value>& /*to*/) {}
+
+  bool is_noted = false;  // Interpreter::NoteChange()
 };
 
 class Function final : public Object {

@@ -119,6 +119,21 @@ TEST(JinjaTemplate, ValuesThatHoldThemselvesFail) {
   EXPECT_EQ(Said("{% set d = {} %}{% set _ = d.update({'d': d}) %}{{ d.d.d | length }}"), "1");
 }
 
+// A sanitizer's build says if something is left.
+TEST(JinjaTemplate, CirclesAreFreedAtTheEnd) {
+  for (const std::string_view text :
+       {"{% set ns = namespace() %}{% set ns.self = ns %}",
+        "{% set ns = namespace() %}{% macro f() %}{{ ns }}{% endmacro %}{% set ns.f = f %}",
+        "{% set ns = namespace() %}{% for i in [[1]] recursive %}{% set ns.l = loop %}{% endfor %}",
+        "{% set ns = namespace() %}{% macro f() %}{% set ns.c = caller %}{% endmacro %}"
+        "{% for i in [1] %}{% call f() %}{{ ns }}{{ i }}{% endcall %}{% endfor %}",
+        "{% set d = {} %}{% set _ = d.update(d=d) %}{% set _ = d.setdefault('e', [d]) %}",
+        "{% set l = [] %}{% set _ = l.extend([l, (l,)]) %}{% set _ = l.insert(0, {'l': l}) %}",
+        "{% set c = [] %}{% set y = cycler(c) %}{% set _ = c.append(y) %}"}) {
+    EXPECT_FALSE(Said(text).starts_with("fails")) << text << Said(text);
+  }
+}
+
 TEST(JinjaTemplate, DeepValuesAreFreedWithoutStack) {
   constexpr std::string_view kLoops =
       "{% for i in range(1000) %}{% for j in range(300) %}{% set ns.v = ";

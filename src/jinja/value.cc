@@ -23,15 +23,6 @@ void CheckLevel(int level) {
   if (level > kMostValueLevels) Raise("values are nested deeper than {} levels", kMostValueLevels);
 }
 
-// Frees values level by level: a destructor that calls itself would need stack for each.
-void FreeAll(std::vector<Value> doomed) {
-  while (!doomed.empty()) {
-    Value last = std::move(doomed.back());
-    doomed.pop_back();
-    last.Unload(doomed);
-  }
-}
-
 // A float that is whole and fits is hashed and compared as an int.
 std::optional<int64_t> AsInteger(const Value& value) {
   switch (value.kind()) {
@@ -222,6 +213,14 @@ void AppendRepr(std::string& to, const Value& value, int level) {
 
 }  // namespace
 
+void FreeAll(std::vector<Value> doomed) {
+  while (!doomed.empty()) {
+    Value last = std::move(doomed.back());
+    doomed.pop_back();
+    last.Unload(doomed);
+  }
+}
+
 List::~List() { FreeAll(std::move(items)); }
 
 Dict::~Dict() { Clear(); }
@@ -357,14 +356,23 @@ std::string Value::why_undefined() const {
 }
 
 void Value::Unload(std::vector<Value>& to) {
-  if (auto* list = std::get_if<std::shared_ptr<List>>(&held_)) {
-    if (list->use_count() != 1) return;
-    std::ranges::move((*list)->items, std::back_inserter(to));
-    (*list)->items.clear();
-  } else if (auto* dict = std::get_if<std::shared_ptr<Dict>>(&held_)) {
-    if (dict->use_count() == 1) (*dict)->Unload(to);
-  } else if (auto* object = std::get_if<std::shared_ptr<Object>>(&held_)) {
-    if (object->use_count() == 1) (*object)->Unload(to);
+  if (const auto* list = std::get_if<std::shared_ptr<List>>(&held_)) {
+    if (list->use_count() == 1) UnloadShared(to);
+  } else if (const auto* dict = std::get_if<std::shared_ptr<Dict>>(&held_)) {
+    if (dict->use_count() == 1) UnloadShared(to);
+  } else if (const auto* object = std::get_if<std::shared_ptr<Object>>(&held_)) {
+    if (object->use_count() == 1) UnloadShared(to);
+  }
+}
+
+void Value::UnloadShared(std::vector<Value>& to) {
+  if (is_list()) {
+    std::ranges::move(list().items, std::back_inserter(to));
+    list().items.clear();
+  } else if (is_dict()) {
+    dict().Unload(to);
+  } else if (is_object()) {
+    object().Unload(to);
   }
 }
 

@@ -47,6 +47,7 @@ struct List {
 
   std::vector<Value> items;
   Form form = Form::kList;
+  bool is_noted = false;  // Interpreter::NoteChange()
 };
 
 // An object of JSON, a dict: keys in the order in which they came.
@@ -69,6 +70,8 @@ class Dict {
   void Unload(std::vector<Value>& to);
   size_t size() const { return members_.size(); }
   const std::vector<std::pair<Value, Value>>& members() const { return members_; }
+
+  bool is_noted = false;  // Interpreter::NoteChange()
 
  private:
   std::optional<size_t> PlaceOf(const Value& key) const;
@@ -145,6 +148,9 @@ class Value {
 
   // A container that nobody else holds gives its values to `to`.
   void Unload(std::vector<Value>& to);
+  // So does one whoever holds it.
+  void UnloadShared(std::vector<Value>& to);
+  bool is_container() const { return is_list() || is_dict() || is_object(); }
   // The same container, object or constant.
   static bool AreSame(const Value& a, const Value& b);
 
@@ -161,6 +167,9 @@ class Value {
                std::shared_ptr<List>, std::shared_ptr<Dict>, std::shared_ptr<Object>>
       held_;
 };
+
+// Frees values level by level: a destructor that calls itself would need stack for each.
+void FreeAll(std::vector<Value> doomed);
 
 // Python's bool().
 bool IsTrue(const Value& value);
