@@ -322,10 +322,18 @@ Value Value::EscapedText(std::string bytes) {
   return value;
 }
 
-Value Value::MakeList(std::vector<Value> items, List::Form form) {
+Value Value::MakeList(std::vector<Value> items, ListForm form) {
   Value value;
   value.held_ = std::make_shared<List>(std::move(items), form);
   return value;
+}
+
+Value Value::MakeDict() { return Value(std::make_shared<Dict>()); }
+
+bool Value::is_lazy() const { return is_list() && list().form == ListForm::kLazy; }
+
+bool Value::is_tuple() const {
+  return is_list() && (list().form == ListForm::kTuple || list().form == ListForm::kGroup);
 }
 
 bool Value::is_number() const {

@@ -19,7 +19,8 @@
 
 namespace moestro::jinja {
 
-class Value;
+struct List;
+class Dict;
 class Object;
 
 // The largest text that an operation makes, in bytes.
@@ -31,14 +32,100 @@ struct Text {
   bool is_escaped = false;
 };
 
-struct List {
-  enum class Form : uint8_t {
+enum class ListForm : uint8_t {
+  kList,
+  kTuple,
+  kGroup,  // a tuple of a grouper and a list, whose parts have names
+  kRange,  // a list that prints as a range
+  kLazy,   // a generator: always true, without length, empty once it was gone through
+};
+
+class Value {
+ public:
+  enum class Kind : uint8_t {
+    kUndefined,
+    kNone,
+    kBool,
+    kInt,
+    kBigInt,  // a whole number beyond 64 bits, as its digits
+    kFloat,
+    kText,
     kList,
-    kTuple,
-    kGroup,  // a tuple of a grouper and a list, whose parts have names
-    kRange,  // a list that prints as a range
-    kLazy,   // a generator: always true, without length, empty once it was gone through
+    kDict,
+    kObject,
   };
+
+  Value() = default;  // undefined
+  // An undefined whose use fails with `why`.
+  static Value Undefined(std::string why);
+  static Value None();
+  static Value BigInt(std::string digits);
+  static Value EscapedText(std::string bytes);
+  static Value MakeList(std::vector<Value> items = {}, ListForm form = ListForm::kList);
+  static Value Tuple(std::vector<Value> items) {
+    return MakeList(std::move(items), ListForm::kTuple);
+  }
+  static Value Lazy(std::vector<Value> items) {
+    return MakeList(std::move(items), ListForm::kLazy);
+  }
+  static Value MakeDict();
+  explicit Value(bool value) : held_(value) {}
+  explicit Value(int64_t value) : held_(value) {}
+  explicit Value(double value) : held_(value) {}
+  explicit Value(std::string bytes);
+  explicit Value(std::string_view bytes) : Value(std::string(bytes)) {}
+  explicit Value(const char* bytes) : Value(std::string(bytes)) {}
+  explicit Value(std::shared_ptr<Dict> dict) : held_(std::move(dict)) {}
+  explicit Value(std::shared_ptr<Object> object) : held_(std::move(object)) {}
+
+  Kind kind() const { return static_cast<Kind>(held_.index()); }
+  bool is_undefined() const { return kind() == Kind::kUndefined; }
+  bool is_none() const { return kind() == Kind::kNone; }
+  bool is_text() const { return kind() == Kind::kText; }
+  bool is_list() const { return kind() == Kind::kList; }
+  bool is_dict() const { return kind() == Kind::kDict; }
+  bool is_object() const { return kind() == Kind::kObject; }
+  bool is_lazy() const;
+  bool is_tuple() const;
+  bool is_number() const;  // a bool is one, as in Python
+
+  // REQUIRES: the value is of that kind.
+  bool boolean() const { return std::get<bool>(held_); }
+  int64_t integer() const { return std::get<int64_t>(held_); }
+  double real() const { return std::get<double>(held_); }
+  const std::string& digits() const;
+  const std::string& text() const;
+  bool is_escaped() const;  // false for what is no text
+  List& list() const { return *std::get<std::shared_ptr<List>>(held_); }
+  Dict& dict() const { return *std::get<std::shared_ptr<Dict>>(held_); }
+  Object& object() const { return *std::get<std::shared_ptr<Object>>(held_); }
+  std::shared_ptr<Object> shared_object() const { return std::get<std::shared_ptr<Object>>(held_); }
+  std::string why_undefined() const;
+
+  // A container that nobody else holds gives its values to `to`.
+  void Unload(std::vector<Value>& to);
+  // So does one whoever holds it.
+  void UnloadShared(std::vector<Value>& to);
+  bool is_container() const { return is_list() || is_dict() || is_object(); }
+  // The same container, object or constant.
+  static bool AreSame(const Value& a, const Value& b);
+
+ private:
+  struct Missing {
+    std::shared_ptr<const std::string> why;
+  };
+  struct Nothing {};
+  struct Digits {
+    std::shared_ptr<const std::string> digits;
+  };
+  // In the order of Kind.
+  std::variant<Missing, Nothing, bool, int64_t, Digits, double, std::shared_ptr<const Text>,
+               std::shared_ptr<List>, std::shared_ptr<Dict>, std::shared_ptr<Object>>
+      held_;
+};
+
+struct List {
+  using Form = ListForm;
   List() = default;
   List(std::vector<Value> values, Form shape) : items(std::move(values)), form(shape) {}
   List(const List&) = delete;
@@ -80,92 +167,6 @@ class Dict {
   std::vector<std::pair<Value, Value>> members_;
   // Places by the hashes of keys; empty as long as there are few keys.
   mutable std::unordered_multimap<size_t, size_t> index_;
-};
-
-class Value {
- public:
-  enum class Kind : uint8_t {
-    kUndefined,
-    kNone,
-    kBool,
-    kInt,
-    kBigInt,  // a whole number beyond 64 bits, as its digits
-    kFloat,
-    kText,
-    kList,
-    kDict,
-    kObject,
-  };
-
-  Value() = default;  // undefined
-  // An undefined whose use fails with `why`.
-  static Value Undefined(std::string why);
-  static Value None();
-  static Value BigInt(std::string digits);
-  static Value EscapedText(std::string bytes);
-  static Value MakeList(std::vector<Value> items = {}, List::Form form = List::Form::kList);
-  static Value Tuple(std::vector<Value> items) {
-    return MakeList(std::move(items), List::Form::kTuple);
-  }
-  static Value Lazy(std::vector<Value> items) {
-    return MakeList(std::move(items), List::Form::kLazy);
-  }
-  static Value MakeDict() { return Value(std::make_shared<Dict>()); }
-  explicit Value(bool value) : held_(value) {}
-  explicit Value(int64_t value) : held_(value) {}
-  explicit Value(double value) : held_(value) {}
-  explicit Value(std::string bytes);
-  explicit Value(std::string_view bytes) : Value(std::string(bytes)) {}
-  explicit Value(const char* bytes) : Value(std::string(bytes)) {}
-  explicit Value(std::shared_ptr<Dict> dict) : held_(std::move(dict)) {}
-  explicit Value(std::shared_ptr<Object> object) : held_(std::move(object)) {}
-
-  Kind kind() const { return static_cast<Kind>(held_.index()); }
-  bool is_undefined() const { return kind() == Kind::kUndefined; }
-  bool is_none() const { return kind() == Kind::kNone; }
-  bool is_text() const { return kind() == Kind::kText; }
-  bool is_list() const { return kind() == Kind::kList; }
-  bool is_dict() const { return kind() == Kind::kDict; }
-  bool is_object() const { return kind() == Kind::kObject; }
-  bool is_lazy() const { return is_list() && list().form == List::Form::kLazy; }
-  bool is_tuple() const {
-    return is_list() && (list().form == List::Form::kTuple || list().form == List::Form::kGroup);
-  }
-  bool is_number() const;  // a bool is one, as in Python
-
-  // REQUIRES: the value is of that kind.
-  bool boolean() const { return std::get<bool>(held_); }
-  int64_t integer() const { return std::get<int64_t>(held_); }
-  double real() const { return std::get<double>(held_); }
-  const std::string& digits() const;
-  const std::string& text() const;
-  bool is_escaped() const;  // false for what is no text
-  List& list() const { return *std::get<std::shared_ptr<List>>(held_); }
-  Dict& dict() const { return *std::get<std::shared_ptr<Dict>>(held_); }
-  Object& object() const { return *std::get<std::shared_ptr<Object>>(held_); }
-  std::shared_ptr<Object> shared_object() const { return std::get<std::shared_ptr<Object>>(held_); }
-  std::string why_undefined() const;
-
-  // A container that nobody else holds gives its values to `to`.
-  void Unload(std::vector<Value>& to);
-  // So does one whoever holds it.
-  void UnloadShared(std::vector<Value>& to);
-  bool is_container() const { return is_list() || is_dict() || is_object(); }
-  // The same container, object or constant.
-  static bool AreSame(const Value& a, const Value& b);
-
- private:
-  struct Missing {
-    std::shared_ptr<const std::string> why;
-  };
-  struct Nothing {};
-  struct Digits {
-    std::shared_ptr<const std::string> digits;
-  };
-  // In the order of Kind.
-  std::variant<Missing, Nothing, bool, int64_t, Digits, double, std::shared_ptr<const Text>,
-               std::shared_ptr<List>, std::shared_ptr<Dict>, std::shared_ptr<Object>>
-      held_;
 };
 
 // Frees values level by level: a destructor that calls itself would need stack for each.
