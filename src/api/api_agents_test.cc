@@ -202,6 +202,151 @@ TEST(AgentRequest, ItemsOfOtherToolsAreCallsOrLeftOut) {
   EXPECT_EQ(request.warnings.size(), 2U);
 }
 
+// Codex puts the functions of each MCP server into a namespace.
+TEST(AgentRequest, FunctionsOfNamespacesAreTools) {
+  const ApiRequest request = ParsedAs(ApiKind::kResponses, R"({"tools":[
+    {"type":"function","name":"shell","parameters":{}},
+    {"type":"namespace","name":"mcp__notes__","description":"Notes","tools":[
+      {"type":"function","name":"find","parameters":{"a":1}},
+      {"type":"function","name":"add","description":"Adds one"},{"type":"custom","name":"c"}]},
+    {"type":"namespace","name":"mcp__mail","tools":[{"type":"function","name":"find"},
+      {"type":"namespace","name":"inner","tools":[]}]}],
+    "tool_choice":{"type":"function","namespace":"mcp__mail","name":"find"},"input":[
+    {"role":"user","content":"a"},
+    {"type":"function_call","call_id":"1","namespace":"mcp__notes__","name":"add",
+     "arguments":"{}"},
+    {"type":"function_call_output","call_id":"1","output":"one"},
+    {"type":"function_call","call_id":"2","namespace":"mcp__mail","name":"find","arguments":"{}"},
+    {"type":"function_call_output","call_id":"2","output":"two"},
+    {"type":"function_call","call_id":"3","namespace":"gone","name":"f","arguments":"{}"}]})");
+  Strings names;
+  for (const Tool& tool : request.chat.tools) names.push_back(tool.name);
+  EXPECT_EQ(names, (Strings{"shell", "mcp__notes__find", "add", "mcp__mail__find"}));
+  EXPECT_EQ(request.chat.tools[1].description, "Notes") << "it has none of its own";
+  EXPECT_EQ(request.chat.tools[1].parameters, R"({"a":1})");
+  EXPECT_EQ(request.chat.tools[2].description, "Adds one");
+  EXPECT_EQ(request.chat.named_tool, "mcp__mail__find");
+  EXPECT_EQ(Lines(request.chat),
+            (Strings{"user: a", "assistant:  [1 add{}]", "tool: one <1 add>",
+                     "assistant:  [2 mcp__mail__find{}]", "tool: two <2 mcp__mail__find>",
+                     "assistant:  [3 f{}]"}));
+  EXPECT_EQ(request.warnings.size(), 2U) << "custom, and a namespace in a namespace";
+}
+
+TEST(AgentRequest, NamesThatCollideInEverySpellingDiffer) {
+  const ApiRequest request = ParsedAs(ApiKind::kResponses, R"({"input":"x","tools":[
+    {"type":"function","name":"a__f"},{"type":"function","name":"f"},{"type":"function","name":"f_2"},
+    {"type":"namespace","name":"a","tools":[{"type":"function","name":"f"}]},
+    {"type":"namespace","name":"a__","tools":[{"type":"function","name":"f"}]},
+    {"type":"namespace","name":"<b>","tools":[{"type":"function","name":"f"}]}],
+    "tool_choice":{"type":"allowed_tools","mode":"auto","tools":[
+      {"type":"function","namespace":"a__","name":"f"},{"type":"function","name":"f"}]}})");
+  Strings names;
+  for (const Tool& tool : request.chat.tools) names.push_back(tool.name);
+  EXPECT_EQ(names, (Strings{"a__f", "f", "f_2", "f_3", "f_4", "f_5"}));
+  EXPECT_EQ(request.chat.allowed_tools, (Strings{"f_4", "f"}));
+}
+
+TEST(AgentRequest, ANamespaceHasEachNameOnce) {
+  const auto twice = ParseApiRequest(ApiKind::kResponses, R"({"input":"x","tools":[
+    {"type":"namespace","name":"a","tools":[{"type":"function","name":"f"},
+                                            {"type":"function","name":"f"}]}]})",
+                                     1000);
+  ASSERT_FALSE(twice);
+  EXPECT_EQ(twice.error().status, 400);
+  EXPECT_TRUE(twice.error().message.contains("namespace \"a\"")) << twice.error().message;
+}
+
+TEST(AgentRequest, ManyNamespacesWithOneNameAreReadAtOnce) {
+  constexpr size_t kMany = 20000;
+  std::string tools;
+  for (size_t i = 0; i < kMany; ++i) {
+    tools += R"({"type":"namespace","name":"n)" + std::to_string(i) +
+             R"(","tools":[{"type":"function","name":"f"}]},)";
+  }
+  tools.pop_back();
+  const ApiRequest request =
+      ParsedAs(ApiKind::kResponses, R"({"input":"x","tools":[)" + tools + "]}");
+  EXPECT_EQ(request.chat.tools.size(), kMany);
+  EXPECT_EQ(request.chat.tools.back().name, "n19999__f");
+}
+
+TEST(AgentRequest, ItemsThatAreNotKnownArePassedOver) {
+  const ApiRequest request = ParsedAs(ApiKind::kResponses, R"({"input":[
+    {"type":"additional_tools","role":"developer","tools":[]},{"role":"user","content":"a"},
+    {"type":"tool_search_call","call_id":"c","arguments":{}},
+    {"type":"tool_search_output","call_id":"c","tools":[]},
+    {"type":"context_compaction","encrypted_content":"x"},
+    {"type":"compaction_summary","encrypted_content":"x"},{"type":"of_tomorrow"}]})");
+  EXPECT_EQ(Lines(request.chat), Strings{"user: a"});
+  EXPECT_EQ(request.warnings.size(), 6U);
+  // What somebody says is never dropped.
+  EXPECT_FALSE(ParseApiRequest(ApiKind::kResponses,
+                               R"({"input":[{"role":"user","content":"a"},
+                                  {"type":"mesage","role":"user","content":"b"}]})",
+                               1000));
+}
+
+TEST(AgentRequest, AToolChoiceMayBeAnObjectWithAWord) {
+  const auto use = [](ApiKind kind, const std::string& word) {
+    const std::string text = kind == ApiKind::kChat
+                                 ? R"("messages":[{"role":"user","content":"x"}],"tools":[
+                                      {"type":"function","function":{"name":"f"}}])"
+                                 : R"("input":"x","tools":[{"type":"function","name":"f"}])";
+    return ParsedAs(kind, "{" + text + R"(,"tool_choice":{"type":")" + word + "\"}}").chat.tool_use;
+  };
+  for (const ApiKind kind : {ApiKind::kChat, ApiKind::kResponses}) {
+    EXPECT_EQ(use(kind, "auto"), ToolUse::kAuto);
+    EXPECT_EQ(use(kind, "none"), ToolUse::kNone);
+    EXPECT_EQ(use(kind, "required"), ToolUse::kRequired);
+  }
+}
+
+TEST(AgentRequest, AToolsAnswerIsReadAsFarAsItIsText) {
+  const ApiRequest request = ParsedAs(ApiKind::kMessages, R"({"max_tokens":9,"messages":[
+    {"role":"user","content":[
+      {"type":"tool_result","tool_use_id":"t","content":[
+        {"type":"text","text":"a"},{"type":"tool_reference","tool_name":"read_mail"},
+        {"type":"document","title":"T","source":{"type":"text","media_type":"text/plain",
+         "data":"b"}},
+        {"type":"document","source":{"type":"content","content":[{"type":"text","text":"c"}]}},
+        {"type":"search_result","source":"http://x/","title":"S",
+         "content":[{"type":"text","text":"d"}]},
+        {"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"JQ"}},
+        {"type":"of_tomorrow"}]},
+      {"type":"document","source":{"type":"text","media_type":"text/plain","data":"e"}}]}]})");
+  EXPECT_EQ(Lines(request.chat),
+            (Strings{"tool: a\nThe tool read_mail can be called.\nT\nb\nc\nS\nhttp://x/\nd\n"
+                     "[Something of type \"document\" was left out here: it is no text.]\n"
+                     "[Something of type \"of_tomorrow\" was left out here: it is no text.] <t >",
+                     "user: e"}));
+  EXPECT_EQ(request.warnings.size(), 2U);
+  // Somebody who shows a document shall know that it cannot be read.
+  EXPECT_FALSE(ParseApiRequest(ApiKind::kMessages, R"({"max_tokens":9,"messages":[{"role":"user",
+    "content":[{"type":"document","source":{"type":"url","url":"x"}}]}]})",
+                               1000));
+  const ApiRequest codex = ParsedAs(ApiKind::kResponses, R"({"input":[
+    {"type":"function_call_output","call_id":"1","output":[{"type":"input_text","text":"a"},
+     {"type":"input_file","file_id":"f"}]}]})");
+  EXPECT_EQ(codex.warnings.size(), 1U);
+}
+
+TEST(AgentRequest, AsManyStopStringsAsAgentsSend) {
+  const auto with = [](size_t n, const std::string& each) {
+    std::string stops;
+    for (size_t i = 0; i < n; ++i) stops += "\"" + each + std::to_string(i) + "\",";
+    stops.pop_back();
+    return R"({"messages":[{"role":"user","content":"a"}],"stop":[)" + stops + "]}";
+  };
+  EXPECT_EQ(ParsedAs(ApiKind::kChat, with(256, "s")).stops.size(), 256U);
+  const auto many = ParseApiRequest(ApiKind::kChat, with(257, "s"), 1000);
+  ASSERT_FALSE(many);
+  EXPECT_TRUE(many.error().message.contains("at most 256")) << many.error().message;
+  const auto long_ones = ParseApiRequest(ApiKind::kChat, with(256, std::string(1000, 's')), 1000);
+  ASSERT_FALSE(long_ones);
+  EXPECT_EQ(long_ones.error().param, "stop");
+}
+
 TEST(AgentRequest, WarningsAreFewAndPrintable) {
   std::string tools;
   for (int i = 0; i < 1000; ++i) tools += R"({"type":"a\n\u0000b"},)";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "api/api_error.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/format.h"
@@ -10,6 +11,37 @@ namespace moestro {
 namespace {
 
 Json TextOrNull(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+constexpr const char* kRemedy = "shorten the prompt or serve with a larger --ctx";
+
+uint64_t TokensOf(const ContextOverflow& overflow) { return overflow.prompt + overflow.answer; }
+
+uint64_t TokensBeyond(const ContextOverflow& overflow) {
+  return TokensOf(overflow) - std::min<uint64_t>(TokensOf(overflow), overflow.most);
+}
+
+std::string MoreOf(const ContextOverflow& overflow) {
+  return overflow.answer > 0 ? Format(" and {} more are asked for", overflow.answer) : "";
+}
+
+std::string LlamaOverflowMessage(const ContextOverflow& overflow) {
+  return Format("request ({} tokens) exceeds the available context size ({} tokens), try "
+                "increasing it: {}",
+                TokensOf(overflow), overflow.most, kRemedy);
+}
+
+// Anthropic's words, which count what is asked for beside the prompt with it.
+std::string MessagesOverflowMessage(const ContextOverflow& overflow) {
+  return Format("prompt is too long: {} tokens > {} maximum{}; {}", TokensOf(overflow),
+                overflow.most,
+                overflow.answer > 0 ? Format(" ({} for the answer)", overflow.answer) : "",
+                kRemedy);
+}
+
+Json OverflowNumbers(const ContextOverflow& overflow, Json inner) {
+  inner.Set("n_prompt_tokens", overflow.prompt).Set("n_ctx", overflow.most);
+  return inner;
+}
 
 const char* MessagesErrorType(int status) {
   switch (status) {
@@ -64,13 +96,14 @@ ApiError ToApiError(const Error& error) {
   return {.message = error.message};
 }
 
-ApiError ContextExceeded(uint64_t n_prompt, int64_t max_tokens, uint32_t n_ctx) {
-  std::string message = Format("the prompt has {} tokens", n_prompt);
-  if (max_tokens >= 0) message += Format(" and {} more were asked for", max_tokens);
-  message +=
-      Format("; the context holds {}: shorten the prompt or serve with a larger --ctx", n_ctx);
-  ApiError error = BadRequest("", std::move(message)).error();
+ApiError ContextExceeded(const ContextOverflow& overflow) {
+  ApiError error =
+      BadRequest("", Format("this model's maximum context length is {} tokens, but the prompt has "
+                            "{}{}: {}",
+                            overflow.most, overflow.prompt, MoreOf(overflow), kRemedy))
+          .error();
   error.code = "context_length_exceeded";
+  error.overflow = overflow;
   return error;
 }
 
@@ -86,12 +119,29 @@ std::string ErrorBody(const ApiError& error) {
       .Set("type", error.type)
       .Set("param", TextOrNull(error.param))
       .Set("code", TextOrNull(error.code));
+  if (error.overflow) inner = OverflowNumbers(*error.overflow, std::move(inner));
   return Json::Object().Set("error", std::move(inner)).Dump();
+}
+
+std::string LlamaOverflowBody(const ContextOverflow& overflow) {
+  Json inner = Json::Object();
+  inner.Set("code", 400)
+      .Set("message", LlamaOverflowMessage(overflow))
+      .Set("type", "exceed_context_size_error");
+  return Json::Object().Set("error", OverflowNumbers(overflow, std::move(inner))).Dump();
+}
+
+// Ollama's own words, which have only the difference, and those of the server that it is made of.
+std::string OllamaErrorMessage(const ApiError& error) {
+  if (!error.overflow) return error.message;
+  return Format("prompt too long; exceeded max context length by {} tokens: {}",
+                TokensBeyond(*error.overflow), LlamaOverflowMessage(*error.overflow));
 }
 
 std::string MessagesErrorBody(const ApiError& error, std::string_view request_id) {
   Json inner = Json::Object();
-  inner.Set("type", MessagesErrorType(error.status)).Set("message", error.message);
+  inner.Set("type", MessagesErrorType(error.status))
+      .Set("message", error.overflow ? MessagesOverflowMessage(*error.overflow) : error.message);
   Json body = Json::Object();
   body.Set("type", "error").Set("error", std::move(inner)).Set("request_id", request_id);
   return body.Dump();

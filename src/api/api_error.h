@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <expected>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,12 +12,22 @@
 
 namespace moestro {
 
+// A request that the context does not hold. Agents shorten their conversation when they find the
+// words that a format's own server has for that, so that each format has its own (the functions
+// below; ApiError::message has OpenAI's).
+struct ContextOverflow {
+  uint64_t prompt = 0;  // tokens
+  uint64_t answer = 0;  // tokens beside the prompt that were counted, too
+  uint32_t most = 0;    // tokens that the context holds
+};
+
 struct ApiError {
   int status = 500;                   // HTTP
   std::string type = "server_error";  // "invalid_request_error", "unavailable_error", ...
   std::string message = {};           // one line: what, which value, what to do
   std::string code = {};              // "context_length_exceeded", ...; empty: no code
   std::string param = {};             // the field at fault; empty: no field
+  std::optional<ContextOverflow> overflow = {};
 };
 
 template <class T>
@@ -31,14 +42,18 @@ ApiError GoingDown();
 // 400 for an error that the client can mend, GoingDown() for an interrupted call, 500 for all other
 // errors.
 ApiError ToApiError(const Error& error);
-// 400 "context_length_exceeded"; the message has both numbers. max_tokens: tokens that were asked
-// for beside the prompt; negative: no number was given.
-ApiError ContextExceeded(uint64_t n_prompt, int64_t max_tokens, uint32_t n_ctx);
+// 400 "context_length_exceeded"; the message has all numbers.
+ApiError ContextExceeded(const ContextOverflow& overflow);
 // 501 for an endpoint that is known and not offered.
 ApiError NotOffered(std::string what);
 
-// {"error": {"message", "type", "param", "code"}}, as OpenAI's clients read it.
+// {"error": {"message", "type", "param", "code"}}, as OpenAI's clients read it. An overflow has
+// llama-server's numbers beside these.
 std::string ErrorBody(const ApiError& error);
+// The same of an overflow in llama-server's words and with its type, for paths that it alone has.
+std::string LlamaOverflowBody(const ContextOverflow& overflow);
+// What Ollama's clients are told of an error.
+std::string OllamaErrorMessage(const ApiError& error);
 // {"type": "error", "error": {"type", "message"}, "request_id"}, as Anthropic's do. The type
 // follows the status.
 std::string MessagesErrorBody(const ApiError& error, std::string_view request_id);

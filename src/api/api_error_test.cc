@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <regex>
 #include <string>
+#include <vector>
+
+#include "base/json.h"
 
 namespace moestro {
 namespace {
@@ -50,13 +54,92 @@ TEST(ApiError, MessagesHaveTypesOfTheirOwn) {
   EXPECT_NE(type(503).find("\"overloaded_error\""), std::string::npos);
 }
 
-TEST(ApiError, AnExceededContextNamesBothNumbers) {
-  const ApiError error = ContextExceeded(5000, 100, 4096);
+TEST(ApiError, AnExceededContextNamesAllNumbers) {
+  const ApiError error = ContextExceeded({.prompt = 5000, .answer = 100, .most = 4096});
   EXPECT_EQ(error.status, 400);
+  EXPECT_EQ(error.type, "invalid_request_error");
   EXPECT_EQ(error.code, "context_length_exceeded");
   for (const char* number : {"5000", "100", "4096"})
     EXPECT_NE(error.message.find(number), std::string::npos) << error.message;
-  EXPECT_EQ(ContextExceeded(5000, -1, 4096).message.find("-1"), std::string::npos);
+}
+
+// What the overflow is called where each client looks for it, and how a client finds it there.
+class OverflowWords {
+ public:
+  explicit OverflowWords(const ContextOverflow& overflow) : error_(ContextExceeded(overflow)) {
+    openai_ = Json::Parse(ErrorBody(error_))->Find("error")->Find("message")->text().value();
+    messages_ =
+        Json::Parse(MessagesErrorBody(error_, "r"))->Find("error")->Find("message")->text().value();
+    ollama_ = OllamaErrorMessage(error_);
+    llama_ = Json::Parse(LlamaOverflowBody(*error_.overflow))
+                 ->Find("error")
+                 ->Find("message")
+                 ->text()
+                 .value();
+  }
+  std::vector<std::string> all() const { return {openai_, messages_, ollama_, llama_}; }
+  const std::string& openai() const { return openai_; }
+  const std::string& messages() const { return messages_; }
+  const std::string& ollama() const { return ollama_; }
+  const std::string& llama() const { return llama_; }
+
+ private:
+  const ApiError error_;
+  std::string openai_;
+  std::string messages_;
+  std::string ollama_;
+  std::string llama_;
+};
+
+bool Finds(const std::string& text, const char* pattern) {
+  return std::regex_search(text, std::regex(pattern, std::regex::icase));
+}
+
+// Clients shorten their conversation when an error's message has a phrase that they know. Phrases
+// and places, as each looks for them:
+// - pi (packages/ai/src/utils/overflow.ts, OVERFLOW_PATTERNS): any pattern, in any message;
+// - Roo Code (src/core/context/context-management/context-error-handling.ts): for OpenAI's form
+//   context with length or window, for Anthropic's the prompt's length or "maximum ... tokens";
+// - Cline (the same file there): code 400 with "context length", or the code
+//   context_length_exceeded; for Anthropic's form invalid_request_error;
+// - Codex (codex-rs/codex-api, errors of responses): the code context_length_exceeded;
+// - openclaw (src/agents/pi-embedded-helpers/errors.ts): "prompt too long", for Ollama's form.
+TEST(ApiError, AnExceededContextHasTheWordsThatClientsLookFor) {
+  for (const ContextOverflow& overflow :
+       {ContextOverflow{.prompt = 600, .answer = 0, .most = 512},
+        ContextOverflow{.prompt = 512, .answer = 1, .most = 512}}) {
+    const OverflowWords words(overflow);
+    EXPECT_TRUE(Finds(words.openai(), R"(maximum context length is \d+ tokens)"));
+    EXPECT_TRUE(Finds(words.messages(), "prompt is too long"));
+    EXPECT_TRUE(Finds(words.ollama(), R"(prompt too long; exceeded (?:max )?context length)"));
+    EXPECT_TRUE(Finds(words.ollama(), "exceeds the available context size"));
+    EXPECT_TRUE(Finds(words.llama(), "exceeds the available context size"));
+    EXPECT_TRUE(Finds(words.openai(), R"(\bcontext\s*(?:length|window)\b)"));  // Roo Code
+    EXPECT_TRUE(Finds(words.messages(), R"(prompt\s*is\s*too\s*long)"));
+    EXPECT_TRUE(words.openai().contains("context length")) << "Cline";
+    EXPECT_TRUE(words.ollama().contains("prompt too long")) << "openclaw";
+    for (const std::string& text : words.all()) {
+      // What pi takes for a limit of another kind.
+      EXPECT_FALSE(Finds(text, "rate limit|too many requests|throttling")) << text;
+    }
+  }
+}
+
+TEST(ApiError, AnExceededContextIsWordedAsEachServerDoes) {
+  const ContextOverflow overflow{.prompt = 600, .answer = 0, .most = 512};
+  const OverflowWords words(overflow);
+  EXPECT_TRUE(words.messages().starts_with("prompt is too long: 600 tokens > 512 maximum"));
+  EXPECT_TRUE(words.ollama().starts_with(
+      "prompt too long; exceeded max context length by 88 tokens"));
+  EXPECT_TRUE(words.llama().starts_with("request (600 tokens) exceeds the available context size "
+                                        "(512 tokens), try increasing it"));
+  const auto llama = Json::Parse(LlamaOverflowBody(overflow));
+  EXPECT_EQ(llama->Find("error")->Find("type")->text(), "exceed_context_size_error");
+  EXPECT_EQ(llama->Find("error")->Find("n_prompt_tokens")->Dump(), "600");
+  EXPECT_EQ(llama->Find("error")->Find("n_ctx")->Dump(), "512");
+  // A prompt that leaves no room: the sum is what is too long.
+  const OverflowWords full({.prompt = 512, .answer = 1, .most = 512});
+  EXPECT_TRUE(full.messages().starts_with("prompt is too long: 513 tokens > 512 maximum"));
 }
 
 TEST(ApiError, WhatIsNotOfferedIsA501) {

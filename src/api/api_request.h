@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -31,10 +33,16 @@ enum class ApiKind : uint8_t {
 // Text, or tokens as they are.
 using ApiPrompt = std::variant<std::string, std::vector<Token>>;
 
+// Functions that a client keeps in namespaces, as Codex does for each MCP server: by namespace and
+// name there, the name that the model is told. That is the same name, or one with the namespace
+// before it where tools have a name in common.
+using NamespacedTools = std::map<std::pair<std::string, std::string>, std::string>;
+
 struct ApiRequest {
   ApiKind kind = ApiKind::kChat;
   std::string model;               // as sent; empty: no name was sent
   ChatInput chat;                  // all kinds but completions
+  NamespacedTools namespaced;      // responses; of chat.tools
   std::vector<ApiPrompt> prompts;  // of texts without turns: n choices of each
   uint32_t n = 1;  // answers to a prompt; with a seed, the next ones' are seed + 1, ...
   OutputForm form;

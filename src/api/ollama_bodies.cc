@@ -64,7 +64,7 @@ std::string UtcTime(int64_t seconds) {
 }
 
 std::string OllamaErrorBody(const ApiError& error) {
-  return Json::Object().Set("error", error.message).Dump();
+  return Json::Object().Set("error", OllamaErrorMessage(error)).Dump();
 }
 
 std::string OllamaVersionBody() { return Json::Object().Set("version", kOllamaVersion).Dump(); }

@@ -44,10 +44,14 @@ ApiResult<std::string> ReadRole(BodyFields& message) {
                     *message.Find("role"));
 }
 
-ApiResult<ChatTurn> ReadChatMessage(BodyFields& message) {
+ApiResult<ChatTurn> ReadChatMessage(BodyFields& message, ApiRequest& request) {
   ChatTurn turn;
   TRY(turn.role, ReadRole(message));
-  TRY(turn.content, ReadContent(message, "content"));
+  if (turn.role == "tool") {
+    TRY(turn.content, ReadToolResult(message, "content", request));
+  } else {
+    TRY(turn.content, ReadContent(message, "content"));
+  }
   if (turn.role == "assistant") {
     TRY(std::optional<std::string> reasoning, message.Text("reasoning_content"));
     if (!reasoning) {
@@ -116,11 +120,11 @@ ApiStatus ReadChatBody(BodyFields& body, ApiRequest& request) {
     return BadRequest("messages", "\"messages\" must have at least one message");
   for (size_t i = 0; i < messages.size(); ++i) {
     TRY(BodyFields message, BodyFields::Of(*messages.At(i), body.Name("messages", i)));
-    TRY(ChatTurn turn, ReadChatMessage(message));
+    TRY(ChatTurn turn, ReadChatMessage(message, request));
     request.chat.turns.push_back(std::move(turn));
   }
   TRY_STATUS(ReadTools(body, false, request));
-  TRY_STATUS(ReadToolChoice(body, request.chat));
+  TRY_STATUS(ReadToolChoice(body, request));
   TRY(const auto parallel, body.Boolean("parallel_tool_calls"));
   request.chat.parallel_calls = parallel.value_or(true);
   TRY_STATUS(ReadContinuation(body, request.chat));

@@ -8,21 +8,56 @@
 namespace moestro {
 namespace {
 
-ApiResult<std::string> ReadTextPart(JsonView value, std::string where) {
-  TRY(BodyFields part, BodyFields::Of(value, std::move(where)));
-  TRY(const std::string type, part.NeededText("type"));
-  if (type == "text" || type == "input_text" || type == "output_text" || type == "reasoning_text" ||
-      type == "summary_text") {
-    TRY(std::optional<std::string> text, part.Text("text"));
-    return std::move(text).value_or("");
-  }
-  if (type == "refusal") {
-    TRY(std::optional<std::string> text, part.Text("refusal"));
+bool IsText(std::string_view type) {
+  return type == "text" || type == "input_text" || type == "output_text" ||
+         type == "reasoning_text" || type == "summary_text" || type == "refusal";
+}
+
+ApiResult<std::string> ReadTextPart(BodyFields& part, const std::string& type) {
+  if (IsText(type)) {
+    TRY(std::optional<std::string> text, part.Text(type == "refusal" ? "refusal" : "text"));
     return std::move(text).value_or("");
   }
   return BadRequest(part.Name("type"),
                     Format("content of type \"{}\" is not offered: the model reads text only",
                            Printable(type, 40)));
+}
+
+// A string, or what `read` makes of each part, joined by line ends.
+template <class Read>
+ApiResult<std::string> ReadParts(BodyFields& turn, std::string_view key, const Read& read) {
+  const auto content = turn.Find(key);
+  if (!content) return "";
+  if (auto text = content->text()) return *std::move(text);
+  if (content->kind() != JsonKind::kArray)
+    return WrongValue(turn.Name(key), "a string or an array of text parts", *content);
+  std::string joined;
+  for (size_t i = 0; i < content->size(); ++i) {
+    TRY(BodyFields part, BodyFields::Of(*content->At(i), turn.Name(key, i)));
+    TRY(const std::string type, part.NeededText("type"));
+    TRY(const std::string text, read(part, type));
+    if (i > 0) joined += '\n';
+    joined += text;
+  }
+  return joined;
+}
+
+ApiResult<std::string> ReadResultPart(BodyFields& part, const std::string& type,
+                                      ApiRequest& request) {
+  if (IsText(type) || type == "image" || type == "image_url" || type == "input_image") {
+    return ReadTextPart(part, type);
+  }
+  if (type == "tool_reference") {
+    TRY(const std::string name, part.NeededText("tool_name"));
+    return Format("The tool {} can be called.", name);
+  }
+  if (IsDocument(type)) {
+    TRY(std::optional<std::string> text, ReadDocument(part));
+    if (text) return *std::move(text);
+  }
+  Warn(request, part.where(), type, "the model reads text only");
+  return Format("[Something of type \"{}\" was left out here: it is no text.]",
+                Printable(type, 40));
 }
 
 }  // namespace
@@ -42,18 +77,39 @@ bool EndsInText(const ChatInput& chat) {
 }
 
 ApiResult<std::string> ReadContent(BodyFields& turn, std::string_view key) {
-  const auto content = turn.Find(key);
-  if (!content) return "";
-  if (auto text = content->text()) return *std::move(text);
-  if (content->kind() != JsonKind::kArray)
-    return WrongValue(turn.Name(key), "a string or an array of text parts", *content);
-  std::string joined;
-  for (size_t i = 0; i < content->size(); ++i) {
-    TRY(const std::string text, ReadTextPart(*content->At(i), turn.Name(key, i)));
-    if (i > 0) joined += '\n';
-    joined += text;
+  return ReadParts(turn, key, ReadTextPart);
+}
+
+ApiResult<std::string> ReadToolResult(BodyFields& turn, std::string_view key,
+                                      ApiRequest& request) {
+  return ReadParts(turn, key, [&](BodyFields& part, const std::string& type) {
+    return ReadResultPart(part, type, request);
+  });
+}
+
+bool IsDocument(std::string_view type) { return type == "document" || type == "search_result"; }
+
+ApiResult<std::optional<std::string>> ReadDocument(BodyFields& block) {
+  std::string text;
+  for (const char* key : {"title", "context"}) {
+    TRY(const std::optional<std::string> line, block.Text(key));
+    if (line && !line->empty()) text += *line + "\n";
   }
-  return joined;
+  const auto source = block.Find("source");
+  if (!source || source->kind() == JsonKind::kText) {  // a search result's is where it was found
+    if (source) text += *source->text() + "\n";
+    TRY(const std::string content, ReadContent(block, "content"));
+    return text + content;
+  }
+  TRY(BodyFields fields, BodyFields::Of(*source, block.Name("source")));
+  TRY(const std::string type, fields.NeededText("type"));
+  if (type == "text") {
+    TRY(const std::string data, fields.NeededText("data"));
+    return text + data;
+  }
+  if (type != "content") return std::nullopt;
+  TRY(const std::string content, ReadContent(fields, "content"));
+  return text + content;
 }
 
 }  // namespace moestro

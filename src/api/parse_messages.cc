@@ -29,6 +29,14 @@ class BlockReader {
     TRY(const std::string type, block.NeededText("type"));
     const bool is_assistant = turn_.role == "assistant";
     if (type == "text") return ReadText(block);
+    if (IsDocument(type) && !is_assistant) {
+      TRY(const std::optional<std::string> text, ReadDocument(block));
+      if (text) {
+        AppendLine(turn_.content, *text, is_first_text_);
+        has_content_ = true;
+        return {};
+      }
+    }
     if (type == "tool_result" && !is_assistant) return ReadResult(block);
     if (type == "tool_use" && is_assistant) return ReadUse(block);
     if (type == "thinking" && is_assistant) return ReadThinking(block);
@@ -65,7 +73,7 @@ class BlockReader {
     ChatTurn result = NewTurn("tool");
     TRY(std::optional<std::string> id, block.Text("tool_use_id"));
     result.call_id = std::move(id).value_or("");
-    TRY(result.content, ReadContent(block, "content"));
+    TRY(result.content, ReadToolResult(block, "content", request_));
     if (const auto name = tool_names_.find(result.call_id); name != tool_names_.end())
       result.name = name->second;
     chat_.turns.push_back(std::move(result));

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -41,12 +42,14 @@ ApiStatus ReadEffort(BodyFields& fields, std::string_view key, ChatInput& chat);
 // parse_tools.cc
 // `function`: the object with name, description and schema.
 ApiStatus AddTool(BodyFields& function, std::string_view schema_key, ChatInput& chat);
-// "auto", "none", "required", {"type": "allowed_tools"}, or {"type": "function"} with the name in
-// "function" or in the object itself.
-ApiStatus ReadToolChoice(BodyFields& body, ChatInput& chat);
-// Chat's {"type": "function", "function": {...}} or the flat form of responses. Tools of other
-// types are left out with a warning.
+// "auto", "none", "required", the same as {"type": ...}, {"type": "allowed_tools"}, or {"type":
+// "function"} with the name in "function" or in the object itself. REQUIRES: the tools were read.
+ApiStatus ReadToolChoice(BodyFields& body, ApiRequest& request);
+// Chat's {"type": "function", "function": {...}} or the flat form of responses, where {"type":
+// "namespace", "tools": [...]} holds more of them. Tools of other types are left out with a warning.
 ApiStatus ReadTools(BodyFields& body, bool is_flat, ApiRequest& request);
+// A tool's "name", and "namespace" if it has one, as the model is told of it.
+ApiResult<std::string> ReadToolName(BodyFields& fields, const ApiRequest& request);
 // Adds the warning that the field `where` is left out: the field's type, and what is offered
 // instead. A request has some tens of warnings at most.
 void Warn(ApiRequest& request, const std::string& where, std::string_view type,
@@ -64,6 +67,15 @@ ChatTurn NewTurn(std::string role, std::string content = {});
 bool EndsInText(const ChatInput& chat);
 // A string, or text parts joined by line ends. 400 if a part is no text.
 ApiResult<std::string> ReadContent(BodyFields& turn, std::string_view key);
+
+// The same for what a tool has answered, where other parts come from programs, not from somebody who
+// shall know that they cannot be read: documents count as their text, and a sentence stands for any
+// other part. 400 for pictures.
+ApiResult<std::string> ReadToolResult(BodyFields& turn, std::string_view key, ApiRequest& request);
+// Anthropic's blocks "document" and "search_result".
+bool IsDocument(std::string_view type);
+// Its title and text; nullopt: it is no text.
+ApiResult<std::optional<std::string>> ReadDocument(BodyFields& block);
 
 // The readers of the formats, a file each.
 ApiStatus ReadChatBody(BodyFields& body, ApiRequest& request);

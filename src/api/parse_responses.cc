@@ -26,14 +26,16 @@ class ItemReader {
     const bool is_output = type == "function_call_output" || type == "custom_tool_call_output" ||
                            type == "local_shell_call_output";
     if (is_output) return ReadOutput(item);
-    if (NeedsServer(type)) {
-      Warn(request_, item.where(), type, "send what it says as messages and function calls");
-      return {};
+    if (item.Find("role") && item.Find("content")) {
+      return BadRequest(item.Name("type"),
+                        Format("items of type \"{}\" have no role; what somebody says is of type "
+                               "message",
+                               Printable(type, 40)));
     }
-    return BadRequest(item.Name("type"),
-                      Format("items of type \"{}\" are not offered; those of type message, "
-                             "reasoning, function_call and function_call_output are",
-                             Printable(type, 40)));
+    // What a server keeps or has done, or what clients send from tomorrow on: refused, one such item
+    // would end a conversation for good.
+    Warn(request_, item.where(), type, "send what it says as messages and function calls");
+    return {};
   }
 
  private:
@@ -77,15 +79,9 @@ class ItemReader {
     return {};
   }
 
-  // Kept by a server, or done by one.
-  static bool NeedsServer(std::string_view type) {
-    return type == "item_reference" || type == "compaction" || type.starts_with("mcp_") ||
-           type.ends_with("_call") || type.ends_with("_call_output");
-  }
-
   ApiStatus ReadCall(BodyFields& item, std::string_view arguments_key) {
     ToolCall call;
-    TRY(call.name, item.NeededText("name"));
+    TRY(call.name, ReadToolName(item, request_));
     TRY(call.arguments, ReadArguments(item, arguments_key));
     return AddCall(item, std::move(call));
   }
@@ -109,7 +105,7 @@ class ItemReader {
     ChatTurn turn = NewTurn("tool");
     TRY(std::optional<std::string> id, item.Text("call_id"));
     turn.call_id = std::move(id).value_or("");
-    TRY(turn.content, ReadContent(item, "output"));
+    TRY(turn.content, ReadToolResult(item, "output", request_));
     if (const auto name = names_.find(turn.call_id); name != names_.end()) turn.name = name->second;
     chat_.turns.push_back(std::move(turn));
     return {};
@@ -173,9 +169,9 @@ ApiStatus ReadResponsesLogprobs(BodyFields& body, ApiRequest& request) {
 
 ApiStatus ReadResponsesBody(BodyFields& body, ApiRequest& request) {
   TRY_STATUS(CheckNeedsNoState(body));
+  TRY_STATUS(ReadTools(body, true, request));  // before calls, which name them
   TRY_STATUS(ReadInput(body, request));
-  TRY_STATUS(ReadTools(body, true, request));
-  TRY_STATUS(ReadToolChoice(body, request.chat));
+  TRY_STATUS(ReadToolChoice(body, request));
   TRY(const auto parallel, body.Boolean("parallel_tool_calls"));
   request.chat.parallel_calls = parallel.value_or(true);
   TRY(std::optional<BodyFields> text, body.Fields("text"));

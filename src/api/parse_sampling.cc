@@ -58,8 +58,9 @@ constexpr IntegerField kIntegers[] = {
 
 // Each breaker is looked for in the whole vocabulary, each stop in all text.
 constexpr size_t kMostBreakers = 16;
-constexpr size_t kMostStops = 16;
+constexpr size_t kMostStops = 256;
 constexpr size_t kLongestStop = 4096;
+constexpr size_t kMostStopBytes = size_t{1} << 16;  // all together: a text keeps nine times as much
 constexpr size_t kMostStopTokens = 64;
 constexpr int64_t kMostAnswers = 128;  // as OpenAI's
 constexpr size_t kMostTexts = 256;     // answers to all prompts
@@ -199,11 +200,16 @@ ApiStatus ReadStops(BodyFields& body, std::string_view key, ApiRequest& request)
     return WrongValue(body.Name(key), Format("a string or an array of at most {}", kMostStops),
                       *value);
   }
+  size_t bytes = 0;
   for (size_t i = 0; i < value->size(); ++i) {
     TRY(std::string stop, ReadMark(*value->At(i), body.Name(key, i)));
+    bytes += stop.size();
     if (!stop.empty()) request.stops.push_back(std::move(stop));
   }
-  return {};
+  if (bytes <= kMostStopBytes) return {};
+  return BadRequest(body.Name(key), Format("\"{}\" has {} bytes; all its strings together may have "
+                                           "{}",
+                                           body.Name(key), bytes, kMostStopBytes));
 }
 
 ApiStatus ReadAnswers(BodyFields& body, size_t prompts, ApiRequest& request) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -22,7 +23,8 @@ ApiStatus CheckIsFunction(BodyFields& choice) {
 }
 
 // Chat's {"allowed_tools": {"mode", "tools"}}, or responses', where the two stand in the choice.
-ApiStatus ReadAllowedTools(BodyFields& choice, ChatInput& chat) {
+ApiStatus ReadAllowedTools(BodyFields& choice, ApiRequest& request) {
+  ChatInput& chat = request.chat;
   TRY(std::optional<BodyFields> inner, choice.Fields("allowed_tools"));
   BodyFields& fields = inner ? *inner : choice;
   TRY(const std::optional<std::string> mode, fields.Text("mode"));
@@ -40,11 +42,88 @@ ApiStatus ReadAllowedTools(BodyFields& choice, ChatInput& chat) {
     TRY(BodyFields tool, BodyFields::Of(*tools.At(i), fields.Name("tools", i)));
     TRY_STATUS(CheckIsFunction(tool));
     TRY(std::optional<BodyFields> function, tool.Fields("function"));
-    TRY(std::string name, (function ? *function : tool).NeededText("name"));
+    TRY(std::string name, ReadToolName(function ? *function : tool, request));
     chat.allowed_tools.push_back(std::move(name));
   }
   return {};
 }
+
+// The word of a tool choice that names no tool.
+std::optional<ToolUse> ToolUseOf(std::string_view word) {
+  if (word == "auto") return ToolUse::kAuto;
+  if (word == "none") return ToolUse::kNone;
+  if (word == "required") return ToolUse::kRequired;
+  return std::nullopt;
+}
+
+// As other programs spell a function of a namespace in one word.
+std::string JoinedName(const std::string& space, const std::string& name) {
+  return space + (space.ends_with("__") ? "" : "__") + name;
+}
+
+// Tools whose names are read before the model's names for them are known.
+class NamespaceReader {
+ public:
+  explicit NamespaceReader(ApiRequest& request) : request_(request) {}
+
+  ApiStatus Read(BodyFields& group) {
+    TRY(const std::string space, group.NeededText("name"));
+    TRY(const std::optional<std::string> description, group.Text("description"));
+    TRY(const JsonView tools, group.NeededArray("tools"));
+    for (size_t i = 0; i < tools.size(); ++i) {
+      TRY(BodyFields tool, BodyFields::Of(*tools.At(i), group.Name("tools", i)));
+      TRY(const std::optional<std::string> type, tool.Text("type"));
+      if (type && *type != "function") {
+        Warn(request_, tool.where(), *type, "only functions can be called");
+        continue;
+      }
+      TRY_STATUS(AddTool(tool, "parameters", request_.chat));
+      Tool& added = request_.chat.tools.back();
+      if (added.description.empty()) added.description = description.value_or("");
+      members_.push_back({.space = space, .tool = request_.chat.tools.size() - 1});
+    }
+    return {};
+  }
+
+  // A name is kept where no other tool has it.
+  ApiStatus Finish() {
+    std::map<std::string, size_t> uses;
+    for (const Tool& tool : request_.chat.tools) ++uses[tool.name];
+    std::set<std::string> taken;
+    for (const auto& [name, n] : uses) taken.insert(name);
+    for (const Member& member : members_) {
+      Tool& tool = request_.chat.tools[member.tool];
+      std::string told = tool.name;
+      if (uses[tool.name] > 1) told = NewName(member.space, tool.name, taken);
+      if (!request_.namespaced.try_emplace({member.space, tool.name}, told).second) {
+        return BadRequest("tools", Format("\"tools\" has two of the name \"{}\" in the namespace "
+                                          "\"{}\"; each needs its own",
+                                          Printable(tool.name, 64), Printable(member.space, 64)));
+      }
+      tool.name = std::move(told);
+    }
+    return {};
+  }
+
+ private:
+  struct Member {
+    std::string space;
+    size_t tool;
+  };
+
+  static std::string NewName(const std::string& space, const std::string& name,
+                             std::set<std::string>& taken) {
+    std::string told = JoinedName(space, name);
+    for (int i = 2; !IsToolName(told) || !taken.insert(told).second; ++i) {
+      constexpr size_t kRoomForNumber = 240;
+      told = Format("{}_{}", std::string_view(name).substr(0, kRoomForNumber), i);
+    }
+    return told;
+  }
+
+  ApiRequest& request_;
+  std::vector<Member> members_;
+};
 
 }  // namespace
 
@@ -80,9 +159,14 @@ ApiStatus ReadTools(BodyFields& body, bool is_flat, ApiRequest& request) {
   ChatInput& chat = request.chat;
   TRY(const auto tools, body.Array("tools"));
   if (!tools) return {};
+  NamespaceReader namespaces(request);
   for (size_t i = 0; i < tools->size(); ++i) {
     TRY(BodyFields tool, BodyFields::Of(*tools->At(i), body.Name("tools", i)));
     TRY(const std::optional<std::string> type, tool.Text("type"));
+    if (is_flat && type == "namespace") {
+      TRY_STATUS(namespaces.Read(tool));
+      continue;
+    }
     if (type && *type != "function") {
       Warn(request, tool.where(), *type, "only functions can be called");
       continue;
@@ -99,23 +183,28 @@ ApiStatus ReadTools(BodyFields& body, bool is_flat, ApiRequest& request) {
     }
     TRY_STATUS(AddTool(*function, "parameters", chat));
   }
-  return {};
+  return namespaces.Finish();
 }
 
-ApiStatus ReadToolChoice(BodyFields& body, ChatInput& chat) {
+ApiResult<std::string> ReadToolName(BodyFields& fields, const ApiRequest& request) {
+  TRY(std::string name, fields.NeededText("name"));
+  TRY(std::optional<std::string> space, fields.Text("namespace"));
+  if (!space || space->empty()) return name;
+  const auto known = request.namespaced.find({*space, name});
+  return known == request.namespaced.end() ? name : known->second;
+}
+
+ApiStatus ReadToolChoice(BodyFields& body, ApiRequest& request) {
+  ChatInput& chat = request.chat;
   const auto choice = body.Find("tool_choice");
   if (!choice) return {};
   if (choice->kind() == JsonKind::kText) {
-    const std::string word = *choice->text();
-    if (word == "auto")
-      chat.tool_use = ToolUse::kAuto;
-    else if (word == "none")
-      chat.tool_use = ToolUse::kNone;
-    else if (word == "required")
-      chat.tool_use = ToolUse::kRequired;
-    else
+    const auto use = ToolUseOf(*choice->text());
+    if (!use) {
       return WrongValue(body.Name("tool_choice"), "\"auto\", \"none\", \"required\" or a function",
                         *choice);
+    }
+    chat.tool_use = *use;
     return {};
   }
   if (choice->kind() != JsonKind::kObject) {
@@ -124,10 +213,14 @@ ApiStatus ReadToolChoice(BodyFields& body, ChatInput& chat) {
   }
   TRY(BodyFields object, BodyFields::Of(*choice, body.Name("tool_choice")));
   TRY(const std::optional<std::string> type, object.Text("type"));
-  if (type == "allowed_tools") return ReadAllowedTools(object, chat);
+  if (type == "allowed_tools") return ReadAllowedTools(object, request);
+  if (const auto use = ToolUseOf(type.value_or(""))) {
+    chat.tool_use = *use;
+    return {};
+  }
   TRY_STATUS(CheckIsFunction(object));
   TRY(std::optional<BodyFields> function, object.Fields("function"));
-  TRY(chat.named_tool, (function ? *function : object).NeededText("name"));
+  TRY(chat.named_tool, ReadToolName(function ? *function : object, request));
   chat.tool_use = ToolUse::kNamed;
   return {};
 }

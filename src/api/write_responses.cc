@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // OpenAI's Responses. Thoughts are reasoning items with their text as content.
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "api/item_writer.h"
 #include "api/writers.h"
@@ -9,9 +12,36 @@
 namespace moestro {
 namespace {
 
-Json ToolJson(const Tool& tool) {
+// Where the client has a tool.
+struct ToolHome {
+  std::string space;  // empty: in no namespace
+  std::string name;
+};
+
+// By the name that the model knows.
+class ToolHomes {
+ public:
+  explicit ToolHomes(const NamespacedTools& tools) {
+    for (const auto& [home, told] : tools) homes_[told] = {home.first, home.second};
+  }
+  ToolHome Of(const std::string& told) const {
+    const auto home = homes_.find(told);
+    return home == homes_.end() ? ToolHome{.space = {}, .name = told} : home->second;
+  }
+
+ private:
+  std::map<std::string, ToolHome> homes_;
+};
+
+// A name as the client has it.
+void SetToolName(const ToolHome& home, Json& json) {
+  json.Set("name", home.name);
+  if (!home.space.empty()) json.Set("namespace", home.space);
+}
+
+Json ToolJson(const Tool& tool, const std::string& name) {
   Json json = Json::Object();
-  json.Set("type", "function").Set("name", tool.name);
+  json.Set("type", "function").Set("name", name);
   json.Set("description", tool.description.empty() ? Json() : Json(tool.description));
   auto parameters = Json::Parse(tool.parameters);
   json.Set("parameters", parameters ? *std::move(parameters) : Json());
@@ -19,7 +49,28 @@ Json ToolJson(const Tool& tool) {
   return json;
 }
 
-Json ToolChoiceJson(const ChatInput& chat) {
+// Neighbours of one namespace in one entry.
+Json ToolsJson(const std::vector<Tool>& tools, const ToolHomes& homes) {
+  Json json = Json::Array();
+  for (size_t i = 0; i < tools.size();) {
+    const std::string space = homes.Of(tools[i].name).space;
+    if (space.empty()) {
+      json.Push(ToolJson(tools[i], tools[i].name));
+      ++i;
+      continue;
+    }
+    Json inner = Json::Array();
+    for (; i < tools.size() && homes.Of(tools[i].name).space == space; ++i) {
+      inner.Push(ToolJson(tools[i], homes.Of(tools[i].name).name));
+    }
+    Json group = Json::Object();
+    group.Set("type", "namespace").Set("name", space).Set("tools", std::move(inner));
+    json.Push(std::move(group));
+  }
+  return json;
+}
+
+Json ToolChoiceJson(const ChatInput& chat, const ToolHomes& homes) {
   switch (chat.tool_use) {
     case ToolUse::kAuto:
       return "auto";
@@ -30,7 +81,10 @@ Json ToolChoiceJson(const ChatInput& chat) {
     case ToolUse::kNamed:
       break;
   }
-  return std::move(Json::Object().Set("type", "function").Set("name", chat.named_tool));
+  Json json = Json::Object();
+  json.Set("type", "function");
+  SetToolName(homes.Of(chat.named_tool), json);
+  return json;
 }
 
 Json TextFormatJson(const OutputForm& form) {
@@ -45,9 +99,7 @@ Json TextFormatJson(const OutputForm& form) {
 }
 
 // What was asked for, as the answer repeats it.
-Json AskedJson(const ApiRequest& request) {
-  Json tools = Json::Array();
-  for (const Tool& tool : request.chat.tools) tools.Push(ToolJson(tool));
+Json AskedJson(const ApiRequest& request, const ToolHomes& homes) {
   Json json = Json::Object();
   json.Set("instructions", {})
       .Set("max_output_tokens", request.max_tokens < 0 ? Json() : Json(request.max_tokens))
@@ -57,8 +109,8 @@ Json AskedJson(const ApiRequest& request) {
       .Set("store", false)
       .Set("temperature", NumberJson(request.sampling.temp))
       .Set("text", std::move(Json::Object().Set("format", TextFormatJson(request.form))))
-      .Set("tool_choice", ToolChoiceJson(request.chat))
-      .Set("tools", std::move(tools))
+      .Set("tool_choice", ToolChoiceJson(request.chat, homes))
+      .Set("tools", ToolsJson(request.chat.tools, homes))
       .Set("top_p", NumberJson(request.sampling.top_p))
       .Set("truncation", "disabled");
   return json;
@@ -79,7 +131,10 @@ Json ResponsesUsageJson(const ReplyUsage& usage) {
 class ResponsesWriter final : public ItemWriter {
  public:
   ResponsesWriter(const ApiRequest& request, const ReplyHead& head)
-      : ItemWriter(request.stream, request.logprobs), head_(head), asked_(AskedJson(request)) {}
+      : ItemWriter(request.stream, request.logprobs),
+        head_(head),
+        homes_(request.namespaced),
+        asked_(AskedJson(request, homes_)) {}
 
   std::string Begin() override {
     if (!is_stream()) return "";
@@ -127,7 +182,7 @@ class ResponsesWriter final : public ItemWriter {
     Json event = HasParts() ? PlacedEvent() : IdEvent();
     event.Set(HasParts() ? "text" : "arguments", item.text);
     if (item.kind == ChatDelta::Kind::kContent) event.Set("logprobs", item.logprobs.view().Copy());
-    if (item.kind == ChatDelta::Kind::kCallBegin) event.Set("name", item.name);
+    if (item.kind == ChatDelta::Kind::kCallBegin) event.Set("name", homes_.Of(item.name).name);
     std::string events = Event(TextEventName("done"), std::move(event));
     if (HasParts()) {
       event = PlacedEvent();
@@ -205,11 +260,9 @@ class ResponsesWriter final : public ItemWriter {
     Json json = Json::Object();
     json.Set("id", ItemId(index));
     if (item.kind == ChatDelta::Kind::kCallBegin) {
-      json.Set("type", "function_call")
-          .Set("call_id", item.call_id)
-          .Set("name", item.name)
-          .Set("arguments", item.text)
-          .Set("status", status);
+      json.Set("type", "function_call").Set("call_id", item.call_id);
+      SetToolName(homes_.Of(item.name), json);
+      json.Set("arguments", item.text).Set("status", status);
       return json;
     }
     Json content = Json::Array();
@@ -254,6 +307,7 @@ class ResponsesWriter final : public ItemWriter {
   }
 
   const ReplyHead head_;
+  const ToolHomes homes_;
   const Json asked_;
   uint64_t n_events_ = 0;
   ApiError error_;

@@ -67,6 +67,29 @@ TEST(ResponsesStream, EventsComeInTheOrderOfTheirItems) {
                                              "response.completed"}));
 }
 
+TEST(ResponsesWhole, ACallOfANamespacesFunctionFindsBack) {
+  const std::string body = Written(
+      *ResponsesWriterFor(R"("tools":[{"type":"function","name":"find"},
+        {"type":"namespace","name":"mcp__mail","tools":[{"type":"function","name":"find"},
+        {"type":"function","name":"send"}]}],
+        "tool_choice":{"type":"function","namespace":"mcp__mail","name":"send"})"),
+      {CallBegin(0, "mcp__mail__find"), CallArguments(0, "{}"), CallBegin(1, "send"),
+       CallArguments(1, "{}"), CallBegin(2, "find"), CallArguments(2, "{}")},
+      Ended(FinishReason::kToolCalls));
+  const auto json = Json::Parse(body);
+  ASSERT_TRUE(json) << body;
+  EXPECT_EQ(At(*json, "output.0.name"), R"("find")");
+  EXPECT_EQ(At(*json, "output.0.namespace"), R"("mcp__mail")");
+  EXPECT_EQ(At(*json, "output.1.name"), R"("send")");
+  EXPECT_EQ(At(*json, "output.1.namespace"), R"("mcp__mail")");
+  EXPECT_EQ(At(*json, "output.2.name"), R"("find")");
+  EXPECT_FALSE(json->Find("output")->At(2)->Find("namespace"));
+  EXPECT_EQ(At(*json, "tools.0.name"), R"("find")");
+  EXPECT_EQ(At(*json, "tools.1.type"), R"("namespace")");
+  EXPECT_EQ(At(*json, "tools.1.tools.1.name"), R"("send")");
+  EXPECT_EQ(At(*json, "tool_choice.namespace"), R"("mcp__mail")");
+}
+
 TEST(ResponsesStream, TextEvents) {
   const auto events = StreamedResponse({Said("a"), Said(kHardText)}, FinishReason::kStop);
   ASSERT_EQ(events.size(), 10U);

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "serve/answer.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <ctime>
 #include <memory>
 #include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -72,10 +75,20 @@ void AddWarnings(const ApiRequest& request, HttpReply& reply) {
   reply.headers.emplace_back("X-Moestro-Warning", all.substr(0, kMostBytes));
 }
 
+// Paths that no other server has.
+bool IsLlamaServersOwn(std::string_view path) {
+  constexpr std::array<std::string_view, 4> kOwn = {"/completion", "/tokenize", "/detokenize",
+                                                    "/apply-template"};
+  return std::ranges::any_of(kOwn, [&](std::string_view own) { return path.ends_with(own); });
+}
+
 }  // namespace
 
 HttpReply ErrorReply(ApiKind kind, const ApiError& error, const RequestRecord& record) {
-  HttpReply reply{.status = error.status, .body = ErrorBodyFor(kind, error, record.id)};
+  const bool is_llamas = error.overflow && IsLlamaServersOwn(record.path);
+  HttpReply reply{.status = error.status,
+                  .body = is_llamas ? LlamaOverflowBody(*error.overflow)
+                                    : ErrorBodyFor(kind, error, record.id)};
   // OpenAI's clients ask again after any 5xx and 429; only waiting helps with the latter.
   if (error.status == 429 || error.status == 503) reply.headers.emplace_back("Retry-After", "2");
   if (error.status == 500 || error.status == 501 || error.status == 504) {

@@ -22,7 +22,8 @@ bool IsHopeless(const ReadyModel& model, size_t bytes) {
 }
 
 ApiError TooManyBytes(const ReadyModel& model, size_t bytes) {
-  return ContextExceeded(bytes / model.vocab.longest_token_bytes(), -1, model.card.n_ctx);
+  return ContextExceeded(
+      {.prompt = bytes / model.vocab.longest_token_bytes(), .most = model.card.n_ctx});
 }
 
 ApiResult<std::vector<Token>> TokensOf(const ReadyModel& model, const std::string& text,
@@ -46,7 +47,7 @@ ApiResult<std::vector<Token>> TokensOf(const ReadyModel& model, const std::strin
     }
     all.insert(all.end(), next->begin(), next->end());
   }
-  return std::unexpected(ContextExceeded(all.size(), -1, model.card.n_ctx));
+  return std::unexpected(ContextExceeded({.prompt = all.size(), .most = model.card.n_ctx}));
 }
 
 ApiResult<std::vector<Token>> PromptTokens(const ReadyModel& model, const std::string& text,

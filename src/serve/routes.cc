@@ -65,7 +65,8 @@ HttpReply Detokenize(const ReadyModel& model, HttpRequest& request) {
       ParseDetokenizeRequest(request.body, model.card.n_vocab, turn.limit());
   if (!tokens) return ErrorReply(ApiKind::kChat, tokens.error(), *request.record);
   if (tokens->size() > model.card.n_ctx) {
-    return ErrorReply(ApiKind::kChat, ContextExceeded(tokens->size(), -1, model.card.n_ctx),
+    return ErrorReply(ApiKind::kChat,
+                      ContextExceeded({.prompt = tokens->size(), .most = model.card.n_ctx}),
                       *request.record);
   }
   std::string text;
@@ -254,7 +255,8 @@ HttpReply Routes::Answer(HttpRequest& request) const {
   }
   const auto has_path = [&](const Route& route) { return route.path == path; };
   const auto found = std::ranges::find_if(kRoutes, has_path);
-  const bool is_one_model = path.starts_with("/models/") && request.method == "GET";
+  const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
+  const bool is_one_model = path.starts_with("/models/") && method == "GET";
   const bool is_place = path.starts_with(kPlacePath);
   if (found == kRoutes.end() && !is_one_model && !is_place) {
     return {.status = 404,
@@ -274,7 +276,9 @@ HttpReply Routes::Answer(HttpRequest& request) const {
     if (request.method != "POST") return WrongMethod(request, "POST");
     return ChangePlace(*model, request, path.substr(kPlacePath.size()));
   }
-  if (found->method != request.method) return WrongMethod(request, found->method);
+  if (found->method != method) {
+    return WrongMethod(request, found->method == "GET" ? "GET, HEAD" : found->method);
+  }
   return found->handler(*model, request);
 }
 

@@ -70,7 +70,7 @@ ApiResult<RenderedChat> RenderChat(const ReadyModel& model, const ApiRequest& re
   // Each takes a kilobyte while it is rendered, and at least a token.
   const size_t parts = request.chat.turns.size() + request.chat.tools.size();
   if (parts > model.card.n_ctx) {
-    return std::unexpected(ContextExceeded(parts, -1, model.card.n_ctx));
+    return std::unexpected(ContextExceeded({.prompt = parts, .most = model.card.n_ctx}));
   }
   Result<RenderedChat> chat = model.format.Render(request.chat, request.form, limit);
   if (!chat) return std::unexpected(RenderError(chat.error(), request.form, limit));
@@ -98,7 +98,8 @@ ApiStatus CheckRoom(const ReadyModel& model, const ApiRequest& request, size_t n
   const bool wants_answer = request.max_tokens != 0;
   if (n_prompt + (wants_answer ? 1 : 0) <= model.card.n_ctx) return {};
   const bool fits_alone = n_prompt == model.card.n_ctx;
-  return std::unexpected(ContextExceeded(n_prompt, fits_alone ? 1 : -1, model.card.n_ctx));
+  return std::unexpected(ContextExceeded(
+      {.prompt = n_prompt, .answer = fits_alone ? 1U : 0U, .most = model.card.n_ctx}));
 }
 
 std::vector<Token> EarlyEnds(const ReadyModel& model, const ApiRequest& request) {

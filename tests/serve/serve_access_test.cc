@@ -45,6 +45,25 @@ std::string Line(std::string_view method, std::string_view path, std::string_vie
          std::string(headers) + "\r\n";
 }
 
+// Monitors and Ollama's client ask so whether somebody is there.
+TEST_F(ServeTest, HeadIsAnsweredWhereGetIs) {
+  Serve({"--alias", "cat"});
+  for (const char* path : {"/", "/health", "/v1/models", "/v1/models/cat", "/props", "/slots",
+                           "/metrics", "/api/tags", "/api/ps", "/api/version"}) {
+    const std::string reply = Ask(port_, Line("HEAD", path, "Host: localhost\r\n"));
+    EXPECT_TRUE(reply.starts_with("HTTP/1.1 200")) << path << reply;
+    EXPECT_TRUE(reply.contains("\r\nContent-Length: ")) << path << reply;
+    EXPECT_TRUE(reply.ends_with("\r\n\r\n")) << path << reply;
+  }
+  EXPECT_TRUE(Ask(port_, Line("HEAD", "/v1/models/dog", "Host: localhost\r\n"))
+                  .starts_with("HTTP/1.1 404"));
+  const std::string posted = Ask(port_, Line("HEAD", "/v1/completions", "Host: localhost\r\n"));
+  EXPECT_TRUE(posted.starts_with("HTTP/1.1 405")) << posted;
+  EXPECT_TRUE(posted.contains("\r\nAllow: POST\r\n")) << posted;
+  EXPECT_TRUE(Ask(port_, Post("/v1/models", "{}")).contains("\r\nAllow: GET, HEAD\r\n"));
+  EXPECT_EQ(End().exit_code, 0);
+}
+
 TEST_F(ServeTest, AKeyFileThatOthersCanReadIsSaid) {
   namespace fs = std::filesystem;
   const std::string keys = folder_.File("keys");
