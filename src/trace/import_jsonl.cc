@@ -7,12 +7,17 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <istream>
+#include <string>
 #include <vector>
 
 #include "base/json.h"
 
 namespace moestro {
 namespace {
+
+// Of 1000 layers with 200 experts each.
+constexpr size_t kLongestLine = size_t{1} << 20U;
 
 struct Row {
   size_t line = 0;
@@ -50,12 +55,27 @@ Result<Row> ParseRow(const std::string& text) {
   return row;
 }
 
+// A line as far as kLongestLine and a byte more, which says that it is longer; false: there is
+// none.
+bool ReadLine(std::istream& file, std::string& line) {
+  line.clear();
+  char c = 0;
+  while (line.size() <= kLongestLine && file.get(c) && c != '\n') line += c;
+  return file || !line.empty();
+}
+
 Result<std::vector<Row>> ReadRows(const std::string& path) {
   std::ifstream file(path);
   if (!file) return Fail(Errc::kIo, "cannot open {}: {}", path, std::strerror(errno));
   std::vector<Row> rows;
   std::string text;
-  for (size_t line = 1; std::getline(file, text); ++line) {
+  for (size_t line = 1; ReadLine(file, text); ++line) {
+    if (text.size() > kLongestLine) {
+      return Fail(Errc::kInvalidFile,
+                  "{}, line {}: more than {} bytes; a line is the routing of "
+                  "one token",
+                  path, line, kLongestLine);
+    }
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
     Result<Row> row = ParseRow(text);
     if (!row) {

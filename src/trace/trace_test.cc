@@ -107,6 +107,16 @@ Trace Small(bool has_weights, uint32_t experts, uint32_t depth = 0, uint32_t lit
   return trace;
 }
 
+// A device, or a file that is no text: what has no line ends is not read to its end.
+TEST_F(TraceTest, ALineOfRoutingIsReadAsFarAsOneCanBe) {
+  const std::string line = R"({"layers":[[1,2]]})";
+  EXPECT_TRUE(ImportError(line + "\n" + std::string(size_t{3} << 20U, 'x')).contains("line 2"));
+  const auto endless = ImportJsonl("/dev/zero", 8);
+  ASSERT_FALSE(endless);
+  EXPECT_TRUE(endless.error().message.contains("line 1")) << endless.error().message;
+  EXPECT_TRUE(ImportJsonl(Put("right.jsonl", line + "\r\n\n" + line), 8));
+}
+
 TEST_F(TraceTest, ComesBackFromDiskAsItWas) {
   for (const uint32_t experts : {5U, 256U, 300U}) {
     for (const bool has_weights : {false, true}) {
