@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
@@ -37,18 +38,54 @@ bool IsSecretPlace(std::string_view path) {
          path.starts_with("/run/secrets/");
 }
 
+// A pipe will do as well as a file.
+Result<std::string> ReadBytes(const std::string& path) {
+  constexpr size_t kMostBytes = size_t{1} << 20U;
+  errno = 0;
+  std::ifstream file(path);
+  std::string bytes(kMostBytes + 1, '\0');
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  bytes.resize(static_cast<size_t>(file.gcount()));
+  if (bytes.size() > kMostBytes) {
+    return Fail(Errc::kUsage, "{} has more than {} bytes; a key stands on a line of its own", path,
+                kMostBytes);
+  }
+  if (!file.eof()) {
+    return Fail(Errc::kIo, "cannot read the keys in {}: {}", path, std::strerror(errno));
+  }
+  return bytes;
+}
+
+bool IsBlankEnd(char c) { return c == '\r' || c == ' ' || c == '\t'; }
+
+// Why no header holds the key; nullptr: one does.
+const char* WhyUnsendable(std::string_view key) {
+  if (key.starts_with("\xef\xbb\xbf")) {
+    return "the file begins with a byte order mark (save it as UTF-8 without one)";
+  }
+  if (key.starts_with(' ') || key.starts_with('\t')) return "it begins with a blank";
+  const auto is_plain = [](char c) { return c >= ' ' && c <= '~'; };
+  if (std::ranges::all_of(key, is_plain)) return nullptr;
+  return "it has a tab, a control character or a letter that is not ASCII";
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> ReadKeyFile(const std::string& path) {
   std::vector<std::string> keys;
-  errno = 0;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
-    if (!line.empty()) keys.push_back(line);
-  }
-  if (!file.eof()) {
-    return Fail(Errc::kIo, "cannot read the keys in {}: {}", path, std::strerror(errno));
+  TRY(const std::string bytes, ReadBytes(path));
+  std::string_view rest = bytes;
+  for (size_t number = 1; !rest.empty(); ++number) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    while (!line.empty() && IsBlankEnd(line.back())) line.remove_suffix(1);
+    if (line.empty() || line.starts_with('#')) continue;
+    if (const char* wrong = WhyUnsendable(line); wrong != nullptr) {
+      return Fail(Errc::kUsage, "{}, line {}: {}, so that no client can send it as a key", path,
+                  number, wrong);
+    }
+    keys.emplace_back(line);
   }
   if (keys.empty()) {
     return Fail(Errc::kUsage, "{} holds no key; write one on a line of its own", path);

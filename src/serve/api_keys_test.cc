@@ -6,6 +6,7 @@
 
 #include <fstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/support/temp_folder_testing.h"
@@ -43,6 +44,36 @@ TEST(ApiKeys, ReadsAKeyALine) {
   std::ofstream(path) << "\n \n";
   EXPECT_EQ(ReadKeyFile(path).error().code, Errc::kUsage);
   EXPECT_EQ(ReadKeyFile(folder.File("absent")).error().code, Errc::kIo);
+}
+
+TEST(ApiKeys, WhatNoClientCanSendIsNamedByItsLine) {
+  const TempFolder folder;
+  const std::string path = folder.File("keys");
+  const auto read = [&](const std::string& bytes) {
+    std::ofstream(path, std::ios::binary) << bytes;
+    return ReadKeyFile(path);
+  };
+  EXPECT_EQ(*read("# of the editor\nfirst\t \n#second\na b#c\n"),
+            (std::vector<std::string>{"first", "a b#c"}));
+  EXPECT_EQ(read("# none\n").error().code, Errc::kUsage);
+  for (const auto& [bytes, line, secret] :
+       {std::tuple("\xef\xbb\xbf"
+                   "first\n",
+                   "line 1", "first"),
+        std::tuple("first\n\n second\n", "line 3", "second"),
+        std::tuple("first\nsec\tond\n", "line 2", "ond"),
+        std::tuple("\tfirst\n", "line 1", "first"), std::tuple("caf\xc3\xa9\n", "line 1", "caf"),
+        std::tuple("first\rsecond\r", "line 1", "second"),
+        std::tuple("\xff\xfe"
+                   "f",
+                   "line 1", "\xff")}) {
+    const auto keys = read(bytes);
+    ASSERT_FALSE(keys) << bytes;
+    EXPECT_EQ(keys.error().code, Errc::kUsage);
+    EXPECT_TRUE(keys.error().message.contains(line)) << keys.error().message;
+    EXPECT_FALSE(keys.error().message.contains(secret)) << "a message repeats no key";
+  }
+  EXPECT_EQ(ReadKeyFile("/dev/zero").error().code, Errc::kUsage) << "it has no end";
 }
 
 // The mode of a credential is systemd's, and chmod cannot change it.
