@@ -42,6 +42,7 @@ bool ClientSocket::NextRequest() {
   has_asked_ = false;
   ignored_ = {};
   head_ = {};
+  chunks_.reset();
   const std::string ahead = pending_.substr(taken_);
   taken_ = 0;
   pending_ = head_.Push(ahead);
@@ -61,6 +62,12 @@ bool ClientSocket::FillPending() {
 }
 
 ssize_t ClientSocket::Read(char* to, size_t size) {
+  const ssize_t n = ReadAny(to, size);
+  const bool is_right = n <= 0 || !chunks_ || chunks_->Push({to, static_cast<size_t>(n)});
+  return is_right ? n : -1;
+}
+
+ssize_t ClientSocket::ReadAny(char* to, size_t size) {
   // httplib would wait for the rest of a body that was refused.
   if (is_answered_) return -1;
   while (!has_unread()) {

@@ -18,6 +18,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -45,8 +46,11 @@ class ClientSocket {
 
   // Waits for the first byte of the next request. False: no request comes.
   bool NextRequest();
-  // As read(2), without the lines of a head that HttpHead puts aside.
+  // As read(2), without the lines of a head that HttpHead puts aside. -1 also for bytes that are no
+  // chunks where there must be some.
   ssize_t Read(char* to, size_t size);
+  // What Read() gives from here on is the request's body, in chunks.
+  void ExpectChunks() { chunks_.emplace(); }
   // As write(2), of at least one byte. Waits until the kernel takes a byte.
   ssize_t Write(std::string_view bytes);
   // Whether the client has left. A client that has only ended its own side waits for the reply. The
@@ -63,6 +67,7 @@ class ClientSocket {
   bool is_answered() const { return is_answered_; }
 
  private:
+  ssize_t ReadAny(char* to, size_t size);
   ssize_t Receive(char* to, size_t size, int flags) const;
   bool FillPending();
   void Discard();
@@ -71,6 +76,7 @@ class ClientSocket {
   Connections& connections_;
   const Connections::Id id_;
   HttpHead head_;
+  std::optional<ChunkFrames> chunks_;
   bool is_answered_ = false;
   bool has_asked_ = false;  // whether the client has left
   std::string_view ignored_;

@@ -4,12 +4,18 @@
 //   line goes past httplib. HttpServerTest.TakesALongHeaderWholeAndTheBodyAfterIt fails without.
 // - httplib decodes "%41" in a header, which no standard says. A line with a percent sign goes past
 //   httplib as well. HttpServerTest.APercentSignInAHeaderStaysAsItIs fails without.
+// - httplib passes over header lines that are none (without a colon, with a bare line end), where a
+//   proxy before it may have found a header. HttpServerTest.RefusesHeaderLinesThatAreNone fails
+//   without.
+// - httplib reads a chunk's size as strtoul does ("0x10", "+10", "-10") and takes bare line ends
+//   behind it. HttpServerTest.RefusesChunksThatOthersMayReadOtherwise fails without.
 // - httplib has no limit for all headers together. The tests RefusesTooManyBytesOfHeaders and
 //   RefusesALineOfMoreThanAllHeadersMayHave of HttpServerTest fail without.
 // Pure.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,6 +35,8 @@ class HttpHead {
   std::string Push(std::string_view bytes);
   bool is_over() const { return is_over_; }
   bool is_too_long() const { return is_too_long_; }
+  // A line was no header. httplib does not get it.
+  bool is_malformed() const { return is_malformed_; }
   // The headers whose lines go past httplib.
   const std::vector<std::pair<std::string, std::string>>& put_aside() const { return put_aside_; }
 
@@ -40,7 +48,46 @@ class HttpHead {
   bool has_request_line_ = false;
   bool is_over_ = false;
   bool is_too_long_ = false;
+  bool is_malformed_ = false;
   std::vector<std::pair<std::string, std::string>> put_aside_;
+};
+
+// A chunked body on its way to httplib: sizes in hexadecimal digits, extensions and trailers on
+// lines that end as lines do, and nothing else (RFC 9112, 7.1). Whoever reads it otherwise finds
+// another end of the body.
+class ChunkFrames {
+ public:
+  static constexpr size_t kMostExtension = 4096;     // bytes of a chunk
+  static constexpr size_t kMostTrailer = 16 * 1024;  // bytes of all
+
+  // False, then and ever after: the bytes are no such body. What comes behind it is the next
+  // request's.
+  bool Push(std::string_view bytes);
+
+ private:
+  enum class At : uint8_t {
+    kSize,
+    kAfterSize,  // behind a size, before an extension
+    kExtension,
+    kSizeLineFeed,
+    kData,
+    kDataReturn,
+    kDataLineFeed,
+    kTrailer,  // begins, or the last line
+    kTrailerName,
+    kTrailerValue,
+    kTrailerLineFeed,
+    kLastLineFeed,
+    kOver,
+    kWrong
+  };
+  At Next(char c);
+  At OfSize(char c);
+
+  At at_ = At::kSize;
+  uint64_t size_ = 0;   // of the chunk; in kData what is left of it
+  size_t digits_ = 0;   // of the size
+  size_t counted_ = 0;  // bytes of the extension, or of trailers
 };
 
 }  // namespace moestro

@@ -28,6 +28,7 @@ constexpr double kPromised = 0.9;
 constexpr const char* kIdHeader = "X-Request-Id";
 constexpr const char* kSessionHeader = "X-Session-Id";
 constexpr const char* kContinue = "100-continue";
+constexpr std::string_view kChunked = "chunked";
 constexpr std::string_view kEvents = "text/event-stream";
 
 // httplib's view of Connections.
@@ -94,11 +95,12 @@ class SocketServer final : public httplib::Server {
   }
 
   // What httplib has not seen, once it has read the head.
-  static void SetUp(const ClientSocket& client, httplib::Request& request) {
+  static void SetUp(ClientSocket& client, httplib::Request& request) {
     for (const auto& [name, value] : client.head().put_aside()) {
       request.headers.emplace(name, value);
     }
     if (client.head().is_too_long()) request.headers.emplace(kTooLong, "");
+    if (request.has_header("Transfer-Encoding")) client.ExpectChunks();
     // httplib knows it in lower case only.
     const auto expected = request.headers.find("Expect");
     if (expected == request.headers.end()) return;
@@ -214,6 +216,15 @@ bool AnnouncesBody(const httplib::Request& request) {
   return request.method != "GET" && request.method != "HEAD" && request.method != "OPTIONS";
 }
 
+// Of the encodings of a body this server knows chunks alone; a request of an older version has
+// none.
+bool IsChunkedOrPlain(const httplib::Request& request) {
+  const size_t n = request.get_header_value_count("Transfer-Encoding");
+  const std::string encoding = request.get_header_value("Transfer-Encoding");
+  const bool is_chunked = encoding.size() == kChunked.size() && HasIgnoringCase(encoding, kChunked);
+  return n == 0 || (n == 1 && is_chunked && request.version == "HTTP/1.1");
+}
+
 // A header that says where the body ends has gone past httplib.
 bool HidesBody(const HttpHead& head) {
   return std::ranges::any_of(head.put_aside(), [](const auto& header) {
@@ -241,6 +252,12 @@ std::optional<HttpReply> HttpServer::Impl::Admit(const httplib::Request& request
   }
   if (request.headers.size() > kMostHeaderLines) {  // with those that httplib has not counted
     return Refused(exchange, 431, "the request has more than 100 headers");
+  }
+  if (exchange.client.head().is_malformed()) {
+    return Refused(exchange, 400, "a line of the request's head is no header");
+  }
+  if (!IsChunkedOrPlain(request)) {
+    return Refused(exchange, 501, "a body comes with its length, or in chunks");
   }
   if (HidesBody(exchange.client.head())) {
     return Refused(exchange, 400, "the request does not say plainly where its body ends");

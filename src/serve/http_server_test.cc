@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "serve/body_room.h"
@@ -201,6 +202,61 @@ TEST_F(HttpServerTest, RefusesALongChunkedBody) {
   client.Send(chunk + chunk + chunk + "0\r\n\r\n");
   EXPECT_TRUE(client.ReceiveUntil("long").starts_with("HTTP/1.1 413"));
   EXPECT_EQ(answered_, 0);
+}
+
+// A balancer before this server that reads a size or a line's end otherwise takes part of a body
+// for a request, or the other way round.
+TEST_F(HttpServerTest, RefusesChunksThatOthersMayReadOtherwise) {
+  const std::string head = "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string smuggled = KeptPost("/smuggled", "");
+  for (const std::string chunks :
+       {"0x5\r\nhello\r\n0\r\n\r\n", "+5\r\nhello\r\n0\r\n\r\n", "-5\r\nhello\r\n0\r\n\r\n",
+        "5;a\nhello\r\n0\r\n\r\n", "5\nhello\r\n0\r\n\r\n", "5\r\nhello\n0\r\n\r\n",
+        "5\r\nhello\r\n0\r\nX: 1\n\r\n", "5;a\rb\r\nhello\r\n0\r\n\r\n"}) {
+    for (const bool is_at_once : {true, false}) {
+      const SocketClient client(server_->port());
+      const std::string all = head + chunks + smuggled;
+      if (is_at_once) client.Send(all);
+      for (size_t i = 0; !is_at_once && i < all.size(); ++i) client.Send(all.substr(i, 1));
+      const std::string reply = client.ReceiveAll();
+      EXPECT_TRUE(reply.starts_with("HTTP/1.1 400")) << chunks << "\n" << reply;
+      EXPECT_EQ(Count(reply, "HTTP/1.1 "), 1U) << chunks << "\n" << reply;
+    }
+  }
+  EXPECT_EQ(answered_, 0);
+  const SocketClient client(server_->port());
+  client.Send(head + "3;a=b\r\nabc\r\n0\r\nX-T: 1\r\n\r\n" + Get("/2"));
+  const std::string replies = client.ReceiveAll();
+  EXPECT_TRUE(replies.contains("POST /a [abc]")) << replies;
+  EXPECT_TRUE(replies.contains("GET /2 []")) << replies;
+}
+
+TEST_F(HttpServerTest, RefusesHeaderLinesThatAreNone) {
+  for (const std::string line :
+       {"Content-Length: 5\n", "Transfer-Encoding : chunked\r\n", "X: 1\r\n Content-Length: 5\r\n",
+        "no colon\r\n", "Content-Length: 5\rX: 1\r\n"}) {
+    const SocketClient client(server_->port());
+    client.Send("POST /a HTTP/1.1\r\nHost: x\r\n" + line + "\r\nhello" + Get("/2"));
+    const std::string reply = client.ReceiveAll();
+    EXPECT_TRUE(reply.starts_with("HTTP/1.1 400")) << line << reply;
+    EXPECT_EQ(Count(reply, "HTTP/1.1 "), 1U) << line << reply;
+  }
+  EXPECT_EQ(answered_, 0);
+}
+
+TEST_F(HttpServerTest, RefusesEncodingsOfABodyThatItDoesNotKnow) {
+  for (const auto& [version, lines, status] :
+       {std::tuple("1.1", "Transfer-Encoding: gzip, chunked\r\n", "501"),
+        std::tuple("1.1", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "501"),
+        std::tuple("1.1", "Transfer-Encoding: identity\r\n", "501"),
+        std::tuple("1.1", "Transfer-Encoding:\r\n", "501"),
+        std::tuple("1.0", "Transfer-Encoding: chunked\r\n", "501"),
+        std::tuple("1.1", "Transfer-Encoding: CHUNKED\r\n", "200")}) {
+    const SocketClient client(server_->port());
+    client.Send(std::string("POST /a HTTP/") + version + "\r\nHost: x\r\n" + lines +
+                "\r\n1\r\na\r\n0\r\n\r\n");
+    EXPECT_EQ(client.ReceiveUntil("\r\n").substr(9, 3), status) << lines;
+  }
 }
 
 TEST_F(HttpServerTest, RefusesTooManyHeaders) {
