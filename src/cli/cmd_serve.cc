@@ -132,7 +132,10 @@ void AddServe(CommandLine& line) {
   serve.Add("--parallel", server.parallel, "texts that are written beside each other")
       .Between(1U, 64U)
       .ShowDefault();
-  serve.Add("--queue", server.queue, "requests that may wait; others get 429").ShowDefault();
+  serve
+      .Add("--queue", server.queue,
+           "requests that may wait while others are computed; more get 429")
+      .ShowDefault();
   serve
       .Add("--gap", server.gap_seconds,
            "seconds that a text's next token may wait for others' prompts, where the disk allows")

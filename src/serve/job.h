@@ -84,6 +84,8 @@ class Job {
 
   // Any thread.
   bool is_cancelled() const { return cancelled_.load(std::memory_order_acquire); }
+  // The job's client has been told the last event, or has gone.
+  bool is_over() const { return is_cancelled() || is_told_.load(std::memory_order_acquire); }
   const JobOptions& options() const { return options_; }
   // Tokens of the answer so far.
   uint32_t generated() const { return generated_.load(std::memory_order_relaxed); }
@@ -101,6 +103,7 @@ class Job {
   const double deadline_;
   Sampler sampler_;  // the engine thread's, once the job has been submitted; lacks the grammar
   std::atomic<bool> cancelled_ = false;
+  std::atomic<bool> is_told_ = false;  // the last event
   std::atomic<uint32_t> generated_ = 0;
   std::mutex mutex_;
   std::condition_variable told_;

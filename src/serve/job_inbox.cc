@@ -10,15 +10,20 @@ namespace moestro {
 
 ApiStatus JobInbox::CheckRoom() {
   if (is_draining_) return std::unexpected(GoingDown());
+  std::erase_if(begun_, [](const std::weak_ptr<const Job>& begun) {
+    const std::shared_ptr<const Job> job = begun.lock();
+    return !job || job->is_over();
+  });
   const size_t waiting = waiting_.size() + tasks_.size();
-  if (waiting < queue_) return {};
+  const size_t can_begin = parallel_ - std::min<size_t>(begun_.size(), parallel_);
+  if (waiting < queue_ + can_begin) return {};
   ++refused_;
   return std::unexpected(ApiError{
       .status = 429,
       .type = "rate_limit_error",
-      .message = Format("{} requests are waiting already; ask again later, or start the server "
-                        "with a larger --queue",
-                        waiting),
+      .message = Format("{} texts are being computed and {} requests wait, as many as may; ask "
+                        "again later, or start the server with a larger --queue",
+                        begun_.size(), waiting),
       .code = "queue_full"});
 }
 
@@ -113,7 +118,10 @@ std::optional<JobInbox::Next> JobInbox::FindNext(
 void JobInbox::Took(const Job& job, const std::optional<TextStatus>& text) {
   const std::lock_guard lock(mutex_);
   for (auto* queue : {&waiting_, &further_}) {
-    std::erase_if(*queue, [&](const std::shared_ptr<Job>& other) { return other.get() == &job; });
+    const auto found = std::ranges::find(*queue, &job, &std::shared_ptr<Job>::get);
+    if (found == queue->end()) continue;
+    begun_.push_back(*found);
+    queue->erase(found);
   }
   if (text) status_.texts.push_back(*text);
 }

@@ -26,8 +26,8 @@ namespace moestro {
 
 class JobInbox {
  public:
-  // `queue`: requests that may wait.
-  explicit JobInbox(uint32_t queue) : queue_(queue) {}
+  // `queue`: requests that may wait beside those that can begin, of which there are `parallel`.
+  JobInbox(uint32_t queue, uint32_t parallel) : queue_(queue), parallel_(parallel) {}
 
   // Any thread. The jobs of a request: the first job takes a place in the queue, the others begin
   // when no first job waits. 429: the queue is full; 503: the server is going down.
@@ -76,11 +76,13 @@ class JobInbox {
   bool has_work() const { return !waiting_.empty() || !further_.empty() || !tasks_.empty(); }
 
   const uint32_t queue_;
+  const uint32_t parallel_;
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable work_;
   std::deque<std::shared_ptr<Job>> waiting_;  // of each request the first job
   std::deque<std::shared_ptr<Job>> further_;  // the others
   std::deque<std::shared_ptr<PlaceTask>> tasks_;
+  std::vector<std::weak_ptr<const Job>> begun_;  // some have ended since
   std::vector<const Job*> prompts_in_step_;
   bool is_draining_ = false;
   bool is_stopped_ = false;

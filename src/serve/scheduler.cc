@@ -41,7 +41,7 @@ Scheduler::Scheduler(Engine& engine, const Vocab& vocab, SchedulerOptions option
       vocab_(vocab),
       options_(std::move(options)),
       clock_(std::move(clock)),
-      inbox_(options_.queue),
+      inbox_(options_.queue, options_.parallel),
       planner_({.chunk = engine.chunk(), .gap_seconds = options_.gap_seconds}),
       prefixes_(engine, clock_,
                 {.folder = options_.cache_folder,

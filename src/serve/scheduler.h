@@ -45,7 +45,7 @@ using OpenGrammar = std::function<Result<std::unique_ptr<TokenFilter>>(const Gra
 
 struct SchedulerOptions {
   uint32_t parallel = 4;     // texts that are computed beside each other
-  uint32_t queue = 64;       // jobs that wait
+  uint32_t queue = 64;       // jobs that wait beside those that can begin
   double gap_seconds = 1.0;  // see StepPlanner
   // A text that cannot be cut back to every position can go back to each so many-th token, beside
   // the job's checkpoints; 0: to these alone.

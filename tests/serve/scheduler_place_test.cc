@@ -228,7 +228,8 @@ TEST_F(SchedulerPlaceTest, ATextThatDoesNotFitBesideOthersMustWait) {
 TEST_F(SchedulerPlaceTest, TasksKeepTheQueuesBoundAndEndWithTheServer) {
   const auto engine = Open();
   SchedulerOptions options = Options();
-  options.queue = 2;
+  options.parallel = 1;
+  options.queue = 1;
   Scheduler scheduler(*engine, DemoVocab(), options);
   const auto first = Order(scheduler, PlaceAction::kErase, 0);
   ASSERT_TRUE(scheduler.Submit(Make(kWishes[0])));

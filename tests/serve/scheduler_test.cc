@@ -232,8 +232,8 @@ TEST(SchedulerTest, TheLikeliestTokenComesFirstAndGreedyTakesIt) {
 
 TEST(SchedulerTest, AFullQueueRefuses) {
   const auto engine = Open();
-  Scheduler scheduler(*engine, DemoVocab(), {.queue = 2});
-  EXPECT_TRUE(scheduler.Submit(Make(kWishes[0])));
+  Scheduler scheduler(*engine, DemoVocab(), {.parallel = 1, .queue = 1});
+  EXPECT_TRUE(scheduler.Submit(Make(kWishes[0])));  // can begin
   EXPECT_TRUE(scheduler.Submit(Make(kWishes[0])));
   const auto third = scheduler.Submit(Make(kWishes[0]));
   ASSERT_FALSE(third);
@@ -241,10 +241,26 @@ TEST(SchedulerTest, AFullQueueRefuses) {
   EXPECT_EQ(scheduler.status().totals.refused, 1U);
 }
 
+// All that can begin at once is taken, and it is known at once when a text has ended.
+TEST(SchedulerTest, WithoutAQueueOnlyWhatCanBeginIsTaken) {
+  const auto engine = Open();
+  Scheduler scheduler(*engine, DemoVocab(), {.parallel = 1, .queue = 0});
+  ServeWhile(scheduler, [&] {
+    for (int i = 0; i < 5; ++i) Answer(scheduler, {.prompt = "Once", .tokens = 2});
+    const auto running = Make({.prompt = "Once upon a time", .temp = 1.0F, .tokens = 500});
+    ASSERT_TRUE(scheduler.Submit(running));
+    while (running->generated() == 0) std::this_thread::sleep_for(1ms);
+    EXPECT_EQ(scheduler.Submit(Make(kWishes[0])).error().status, 429);
+    scheduler.Withdraw(*running);
+    Answer(scheduler, {.prompt = "Once", .tokens = 2});
+  });
+  EXPECT_EQ(scheduler.status().totals.refused, 1U);
+}
+
 // A request of more prompts than the queue has places was refused for ever.
 TEST(SchedulerTest, ARequestOfManyJobsTakesOnePlaceInTheQueue) {
   const auto engine = Open();
-  Scheduler scheduler(*engine, DemoVocab(), {.parallel = 2, .queue = 2});
+  Scheduler scheduler(*engine, DemoVocab(), {.parallel = 2, .queue = 0});
   std::vector<std::shared_ptr<Job>> jobs;
   for (int i = 0; i < 6; ++i) jobs.push_back(Make({.prompt = "Once upon", .tokens = 2}));
   ASSERT_TRUE(scheduler.Submit(jobs));
