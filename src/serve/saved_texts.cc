@@ -13,9 +13,24 @@
 namespace moestro {
 namespace {
 
+// Clients know names of texts. Where on this machine these are is none of their business.
+ApiError WithoutFolder(ApiError told, const std::string& folder) {
+  LogWarning("a saved text: {}", Printable(told.message, 4096));
+  std::error_code unknown;
+  const std::string real = std::filesystem::weakly_canonical(folder, unknown).string();
+  for (const std::string& spelled : {folder, real}) {
+    if (spelled.empty()) continue;
+    const std::string prefix = spelled.ends_with('/') ? spelled : spelled + "/";
+    for (size_t at = 0; (at = told.message.find(prefix, at)) != std::string::npos;) {
+      told.message.erase(at, prefix.size());
+    }
+  }
+  return told;
+}
+
 // The client named the file, so what is wrong with it is the client's to mend.
-ApiError BlameFile(const Error& error) {
-  ApiError told = ToApiError(error);
+ApiError BlameFile(const Error& error, const std::string& folder) {
+  ApiError told = WithoutFolder(ToApiError(error), folder);
   if (error.code != Errc::kInvalidFile && told.status != 400) return told;
   return BadRequest("filename", std::move(told.message)).error();
 }
@@ -35,7 +50,13 @@ SavedTexts::SavedTexts(Engine& engine, std::string folder, std::string key, uint
 // A client that invents names must not fill the disk with files, nor the folder with names.
 ApiStatus SavedTexts::CheckNumber(const std::string& name) const {
   std::error_code error;
-  if (std::filesystem::exists(PathOf(name), error)) return {};
+  const auto kind = std::filesystem::status(PathOf(name), error).type();
+  if (kind == std::filesystem::file_type::regular) return {};
+  if (kind != std::filesystem::file_type::not_found) {
+    return BadRequest("filename", Format("\"{}\" is no file, so that no text can be saved there; "
+                                         "take another name",
+                                         Printable(name)));
+  }
   uint32_t files = 0;
   for (std::filesystem::directory_iterator it(folder_, error), end; !error && it != end;
        it.increment(error)) {
@@ -54,7 +75,7 @@ ApiStatus SavedTexts::CheckNumber(const std::string& name) const {
 ApiResult<uint64_t> SavedTexts::Save(const Sequence& sequence, const std::string& name) {
   TRY_STATUS(CheckNumber(name));
   const Status saved = engine_.SaveSequence(sequence, key_, PathOf(name));
-  if (!saved) return std::unexpected(ToApiError(saved.error()));
+  if (!saved) return std::unexpected(WithoutFolder(ToApiError(saved.error()), folder_));
   return BytesOf(name);
 }
 
@@ -74,7 +95,7 @@ ApiResult<uint32_t> SavedTexts::Length(const std::string& name) const {
                  .param = "filename"});
   }
   const Result<SavedTokens> saved = engine_.PeekSequence(PathOf(name));
-  if (!saved) return std::unexpected(BlameFile(saved.error()));
+  if (!saved) return std::unexpected(BlameFile(saved.error(), folder_));
   if (saved->notes != key_) {
     return BadRequest("filename", Format("\"{}\" was not saved by a server with this model's chat "
                                          "template; save the text again",
@@ -88,7 +109,7 @@ ApiResult<uint32_t> SavedTexts::Length(const std::string& name) const {
 
 ApiResult<Sequence> SavedTexts::Restore(const std::string& name) {
   Result<SavedSequence> saved = engine_.RestoreSequence(PathOf(name));
-  if (!saved) return std::unexpected(BlameFile(saved.error()));
+  if (!saved) return std::unexpected(BlameFile(saved.error(), folder_));
   return std::move(saved->sequence);
 }
 
