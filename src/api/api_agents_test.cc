@@ -175,10 +175,10 @@ TEST(AgentRequest, ToolsThatAreNoFunctionsAreLeftOutWithAWarning) {
     {"name":"f","input_schema":{}},{"type":"web_search_20250305","name":"web_search"}],
     "messages":[{"role":"user","content":"a"},{"role":"assistant","content":[
       {"type":"server_tool_use","id":"s","name":"web_search","input":{}},
-      {"type":"web_search_tool_result","tool_use_id":"s","content":[]},
+      {"type":"web_search_tool_result","tool_use_id":"s","content":[]},{"type":"of_tomorrow"},
       {"type":"text","text":"b"}]},{"role":"user","content":"c"}]})");
   ASSERT_EQ(claude.chat.tools.size(), 1U);
-  EXPECT_EQ(claude.warnings.size(), 3U);
+  EXPECT_EQ(claude.warnings.size(), 4U);
   EXPECT_EQ(Lines(claude.chat), (Strings{"user: a", "assistant: b", "user: c"}));
   const ApiRequest chat = ParsedAs(ApiKind::kChat, R"({"messages":[{"role":"user","content":"a"}],
     "tools":[{"type":"web_search_preview"}]})");
@@ -226,10 +226,9 @@ TEST(AgentRequest, FunctionsOfNamespacesAreTools) {
   EXPECT_EQ(request.chat.tools[1].parameters, R"({"a":1})");
   EXPECT_EQ(request.chat.tools[2].description, "Adds one");
   EXPECT_EQ(request.chat.named_tool, "mcp__mail__find");
-  EXPECT_EQ(Lines(request.chat),
-            (Strings{"user: a", "assistant:  [1 add{}]", "tool: one <1 add>",
-                     "assistant:  [2 mcp__mail__find{}]", "tool: two <2 mcp__mail__find>",
-                     "assistant:  [3 f{}]"}));
+  EXPECT_EQ(Lines(request.chat), (Strings{"user: a", "assistant:  [1 add{}]", "tool: one <1 add>",
+                                          "assistant:  [2 mcp__mail__find{}]",
+                                          "tool: two <2 mcp__mail__find>", "assistant:  [3 f{}]"}));
   EXPECT_EQ(request.warnings.size(), 2U) << "custom, and a namespace in a namespace";
 }
 

@@ -25,17 +25,17 @@ std::string MoreOf(const ContextOverflow& overflow) {
 }
 
 std::string LlamaOverflowMessage(const ContextOverflow& overflow) {
-  return Format("request ({} tokens) exceeds the available context size ({} tokens), try "
-                "increasing it: {}",
-                TokensOf(overflow), overflow.most, kRemedy);
+  return Format(
+      "request ({} tokens) exceeds the available context size ({} tokens), try "
+      "increasing it: {}",
+      TokensOf(overflow), overflow.most, kRemedy);
 }
 
 // Anthropic's words, which count what is asked for beside the prompt with it.
 std::string MessagesOverflowMessage(const ContextOverflow& overflow) {
-  return Format("prompt is too long: {} tokens > {} maximum{}; {}", TokensOf(overflow),
-                overflow.most,
-                overflow.answer > 0 ? Format(" ({} for the answer)", overflow.answer) : "",
-                kRemedy);
+  return Format(
+      "prompt is too long: {} tokens > {} maximum{}; {}", TokensOf(overflow), overflow.most,
+      overflow.answer > 0 ? Format(" ({} for the answer)", overflow.answer) : "", kRemedy);
 }
 
 Json OverflowNumbers(const ContextOverflow& overflow, Json inner) {

@@ -129,10 +129,11 @@ TEST(ApiError, AnExceededContextIsWordedAsEachServerDoes) {
   const ContextOverflow overflow{.prompt = 600, .answer = 0, .most = 512};
   const OverflowWords words(overflow);
   EXPECT_TRUE(words.messages().starts_with("prompt is too long: 600 tokens > 512 maximum"));
-  EXPECT_TRUE(words.ollama().starts_with(
-      "prompt too long; exceeded max context length by 88 tokens"));
-  EXPECT_TRUE(words.llama().starts_with("request (600 tokens) exceeds the available context size "
-                                        "(512 tokens), try increasing it"));
+  EXPECT_TRUE(
+      words.ollama().starts_with("prompt too long; exceeded max context length by 88 tokens"));
+  EXPECT_TRUE(
+      words.llama().starts_with("request (600 tokens) exceeds the available context size "
+                                "(512 tokens), try increasing it"));
   const auto llama = Json::Parse(LlamaOverflowBody(overflow));
   EXPECT_EQ(llama->Find("error")->Find("type")->text(), "exceed_context_size_error");
   EXPECT_EQ(llama->Find("error")->Find("n_prompt_tokens")->Dump(), "600");

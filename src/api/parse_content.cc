@@ -80,8 +80,7 @@ ApiResult<std::string> ReadContent(BodyFields& turn, std::string_view key) {
   return ReadParts(turn, key, ReadTextPart);
 }
 
-ApiResult<std::string> ReadToolResult(BodyFields& turn, std::string_view key,
-                                      ApiRequest& request) {
+ApiResult<std::string> ReadToolResult(BodyFields& turn, std::string_view key, ApiRequest& request) {
   return ReadParts(turn, key, [&](BodyFields& part, const std::string& type) {
     return ReadResultPart(part, type, request);
   });

@@ -41,8 +41,10 @@ class BlockReader {
     if (type == "tool_use" && is_assistant) return ReadUse(block);
     if (type == "thinking" && is_assistant) return ReadThinking(block);
     if (type == "redacted_thinking" && is_assistant) return {};  // only its author can read it
-    if (IsServers(type) && is_assistant) {
-      Warn(request_, block.where(), type, "what a server's own tools did is not read");
+    // What a server's own tools did, or what servers say from tomorrow on: refused, one such block
+    // would end a conversation for good.
+    if (is_assistant && type != "image" && type != "tool_result") {
+      Warn(request_, block.where(), type, "what servers do on their own is not read");
       return {};
     }
     return BadRequest(block.Name("type"),
@@ -98,12 +100,6 @@ class BlockReader {
     AppendLine(turn_.reasoning, thinking.value_or(""), is_first_thought_);
     has_content_ = true;
     return {};
-  }
-
-  // Calls of tools that run at the model's maker, and their results.
-  static bool IsServers(std::string_view type) {
-    return type == "server_tool_use" || type.starts_with("mcp_tool_") ||
-           (type.ends_with("_tool_result") && type != "tool_result");
   }
 
   ChatTurn turn_;

@@ -46,7 +46,8 @@ ApiStatus AddTool(BodyFields& function, std::string_view schema_key, ChatInput& 
 // "function"} with the name in "function" or in the object itself. REQUIRES: the tools were read.
 ApiStatus ReadToolChoice(BodyFields& body, ApiRequest& request);
 // Chat's {"type": "function", "function": {...}} or the flat form of responses, where {"type":
-// "namespace", "tools": [...]} holds more of them. Tools of other types are left out with a warning.
+// "namespace", "tools": [...]} holds more of them. Tools of other types are left out with a
+// warning.
 ApiStatus ReadTools(BodyFields& body, bool is_flat, ApiRequest& request);
 // A tool's "name", and "namespace" if it has one, as the model is told of it.
 ApiResult<std::string> ReadToolName(BodyFields& fields, const ApiRequest& request);
@@ -68,9 +69,9 @@ bool EndsInText(const ChatInput& chat);
 // A string, or text parts joined by line ends. 400 if a part is no text.
 ApiResult<std::string> ReadContent(BodyFields& turn, std::string_view key);
 
-// The same for what a tool has answered, where other parts come from programs, not from somebody who
-// shall know that they cannot be read: documents count as their text, and a sentence stands for any
-// other part. 400 for pictures.
+// The same for what a tool has answered, where other parts come from programs, not from somebody
+// who shall know that they cannot be read: documents count as their text, and a sentence stands for
+// any other part. 400 for pictures.
 ApiResult<std::string> ReadToolResult(BodyFields& turn, std::string_view key, ApiRequest& request);
 // Anthropic's blocks "document" and "search_result".
 bool IsDocument(std::string_view type);

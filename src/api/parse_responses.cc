@@ -32,8 +32,8 @@ class ItemReader {
                                "message",
                                Printable(type, 40)));
     }
-    // What a server keeps or has done, or what clients send from tomorrow on: refused, one such item
-    // would end a conversation for good.
+    // What a server keeps or has done, or what clients send from tomorrow on: refused, one such
+    // item would end a conversation for good.
     Warn(request_, item.where(), type, "send what it says as messages and function calls");
     return {};
   }

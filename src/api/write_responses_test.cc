@@ -68,14 +68,14 @@ TEST(ResponsesStream, EventsComeInTheOrderOfTheirItems) {
 }
 
 TEST(ResponsesWhole, ACallOfANamespacesFunctionFindsBack) {
-  const std::string body = Written(
-      *ResponsesWriterFor(R"("tools":[{"type":"function","name":"find"},
+  const std::string body =
+      Written(*ResponsesWriterFor(R"("tools":[{"type":"function","name":"find"},
         {"type":"namespace","name":"mcp__mail","tools":[{"type":"function","name":"find"},
         {"type":"function","name":"send"}]}],
         "tool_choice":{"type":"function","namespace":"mcp__mail","name":"send"})"),
-      {CallBegin(0, "mcp__mail__find"), CallArguments(0, "{}"), CallBegin(1, "send"),
-       CallArguments(1, "{}"), CallBegin(2, "find"), CallArguments(2, "{}")},
-      Ended(FinishReason::kToolCalls));
+              {CallBegin(0, "mcp__mail__find"), CallArguments(0, "{}"), CallBegin(1, "send"),
+               CallArguments(1, "{}"), CallBegin(2, "find"), CallArguments(2, "{}")},
+              Ended(FinishReason::kToolCalls));
   const auto json = Json::Parse(body);
   ASSERT_TRUE(json) << body;
   EXPECT_EQ(At(*json, "output.0.name"), R"("find")");
