@@ -5,6 +5,7 @@
 #include <ctime>
 #include <utility>
 
+#include "api/body_fields.h"
 #include "base/format.h"
 #include "base/json.h"
 
@@ -65,6 +66,15 @@ std::string UtcTime(int64_t seconds) {
 
 std::string OllamaErrorBody(const ApiError& error) {
   return Json::Object().Set("error", OllamaErrorMessage(error)).Dump();
+}
+
+ApiStatus CheckOllamaShow(std::string_view body, const WorkLimit& limit) {
+  TRY(const Json json, ParseBody(body, limit));
+  TRY(BodyFields fields, BodyFields::Of(json.view(), ""));
+  TRY(const std::optional<std::string> old, fields.Text("name"));
+  if (old && !old->empty()) return {};
+  TRY(const std::string model, fields.NeededText("model"));
+  return {};
 }
 
 std::string OllamaVersionBody() { return Json::Object().Set("version", kOllamaVersion).Dump(); }

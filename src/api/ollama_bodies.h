@@ -21,6 +21,8 @@ std::string OllamaVersionBody();
 // The models on disk, and the models in memory: the one model.
 std::string OllamaTagsBody(const ServedModel& model);
 std::string OllamaRunningBody(const ServedModel& model);
+// 400 unless the body names a model, which may be any.
+ApiStatus CheckOllamaShow(std::string_view body, const WorkLimit& limit);
 // The context in this body is the tokens that one request may have.
 std::string OllamaShowBody(const ServedModel& model);
 // The answer to a request without a prompt, which asks to load the model.

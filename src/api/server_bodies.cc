@@ -90,7 +90,20 @@ std::string PropertiesBody(const ServedModel& model, const ServerProperties& pro
   return json.Dump();
 }
 
-std::string HealthBody() { return Json::Object().Set("status", "ok").Dump(); }
+std::string HealthBody(std::span<const std::string> warnings) {
+  Json json = Json::Object();
+  json.Set("status", "ok");
+  if (!warnings.empty()) json.Set("warnings", TextsJson(warnings));
+  return json.Dump();
+}
+
+std::string MissingBody(std::span<const std::string> missing) {
+  Json error = Json::Object();
+  error.Set("code", 503).Set("message", missing.front()).Set("type", "unavailable_error");
+  Json json = Json::Object();
+  json.Set("status", "incomplete").Set("error", std::move(error));
+  return json.Set("missing", TextsJson(missing)).Dump();
+}
 
 // The code is a number here, as llama-server has it, and no other body's is.
 std::string LoadingBody() {

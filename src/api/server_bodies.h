@@ -47,7 +47,10 @@ std::string PropertiesBody(const ServedModel& model, const ServerProperties& pro
 std::string ModelBody(const ServedModel& model);
 std::string ModelListBody(std::span<const ServedModel> models);
 
-std::string HealthBody();
+// `warnings`: what the server has to say of its model, if anything.
+std::string HealthBody(std::span<const std::string> warnings);
+// The body of a 503 while the server lacks something; `missing`: what, a sentence each.
+std::string MissingBody(std::span<const std::string> missing);
 // The body of a 503 until the model is loaded.
 std::string LoadingBody();
 

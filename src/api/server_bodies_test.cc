@@ -48,7 +48,9 @@ TEST(ServerBodies, PropertiesAreLlamaServers) {
 }
 
 TEST(ServerBodies, Health) {
-  EXPECT_EQ(HealthBody(), R"({"status":"ok"})");
+  EXPECT_EQ(HealthBody({}), R"({"status":"ok"})");
+  const std::vector<std::string> warnings = {"its template fails"};
+  EXPECT_EQ(HealthBody(warnings), R"({"status":"ok","warnings":["its template fails"]})");
   EXPECT_EQ(LoadingBody(),
             R"({"error":{"code":503,"message":"Loading model","type":"unavailable_error"}})");
 }

@@ -337,6 +337,10 @@ bool ChatFormat::has_thoughts() const {
   return !impl_->style.reasoning_begin.empty() || impl_->has_channels();
 }
 
+ChildStarter* ChatFormat::starter() const {
+  return impl_->chat_template ? &impl_->chat_template->starter() : nullptr;
+}
+
 std::string_view ChatFormat::description() const { return impl_->description; }
 
 }  // namespace moestro

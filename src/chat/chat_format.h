@@ -20,6 +20,8 @@
 
 namespace moestro {
 
+class ChildStarter;
+
 // What is known of the model.
 struct ChatModel {
   std::string template_text;  // its chat template (Jinja); empty: none
@@ -65,6 +67,8 @@ class ChatFormat {
   const std::vector<std::string>& warnings() const;
   // Its answers may begin with thoughts.
   bool has_thoughts() const;
+  // Of the template's processes; null: there is no template.
+  ChildStarter* starter() const;
 
  private:
   struct Impl;

@@ -161,7 +161,7 @@ class ChatTemplate::Lane {
     constexpr int kTries = 3;  // the child may have died, and the helper
     for (int i = 0; i < kTries; ++i) {
       if (!child) {
-        TRY(MessageSocket socket, starter.Begin(is_large_ ? kAskLarge : kAskSmall));
+        TRY(MessageSocket socket, starter.AwaitAndBegin(is_large_ ? kAskLarge : kAskSmall));
         child.emplace(std::move(socket));
         TRY(const auto begins, child->Next(end, limit));
         if (!begins) {
@@ -231,6 +231,8 @@ Result<std::string> ChatTemplate::Render(const TemplateInput& input, const WorkL
   Lane& lane = SizeOf(input) > kSmallInput ? impl_->large : impl_->small;
   return lane.Render(*impl_->starter, input, limit);
 }
+
+ChildStarter& ChatTemplate::starter() const { return *impl_->starter; }
 
 int ChatTemplate::spawner_id() const { return impl_->starter->spawner_id(); }
 

@@ -20,6 +20,8 @@
 
 namespace moestro {
 
+class ChildStarter;
+
 // The key of an assistant's thoughts in a message.
 enum class ThoughtsKey : uint8_t { kReasoningContent, kThinking, kReasoning };
 constexpr std::string_view ThoughtsKeyName(ThoughtsKey key) {
@@ -60,6 +62,7 @@ class ChatTemplate {
   // keeps its keys' order. The time of day is in the text only if the template asks for it. And
   // what the limit says, which the time of the rendering's process counts for.
   Result<std::string> Render(const TemplateInput& input, const WorkLimit& limit = {}) const;
+  ChildStarter& starter() const;
   int spawner_id() const;  // process numbers, for tests
   int helper_id() const;
 

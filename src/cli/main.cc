@@ -22,6 +22,7 @@
 #include "cli/flags.h"
 #include "cli/report.h"
 #include "remote/worker.h"
+#include "serve/helper_processes.h"
 
 namespace moestro {
 namespace {
@@ -79,6 +80,10 @@ int main(int argc, char** argv) {
   if (argc == 2 && argv[1] == moestro::kWorkerArgument) return moestro::RemoteWorkerMain();
   moestro::SetUpOpenMp(argv);
   signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write(), see cli/output.h
+  if (argc == 2 && argv[1] == moestro::kHelpersArgument) {
+    return moestro::Caught([] { return moestro::StartHelpersMain(); },
+                           [](std::string_view) { return 1; });
+  }
   return moestro::Caught([&] { return moestro::Main({argv, static_cast<size_t>(argc)}); },
                          [](std::string_view why) {
                            std::fprintf(stderr, "moestro: %s\n", std::string(why).c_str());

@@ -100,6 +100,7 @@ GrammarChecker::GrammarChecker(const Vocab& vocab, std::unique_ptr<ChildStarter>
 
 Status GrammarChecker::Check(const Grammar& grammar, const IsOver& is_over) {
   TRY_STATUS(CheckGrammarText(grammar, vocab_));
+  starter_->AwaitHelper();  // also for what is known already, since Open() does not wait
   const std::string request = ToRequest(grammar);
   if (const auto verdict = Recall(request)) return *verdict;
   TRY(auto verdict, TryIn(short_trial_, kShortTrial, request, is_over));
@@ -151,7 +152,7 @@ void GrammarChecker::Remember(const std::string& request, const Status& verdict)
 Result<Trial> GrammarChecker::Try(char what, const std::string& request, const IsOver& is_over) {
   const auto ends_now = [&] { return is_over && is_over(); };
   if (ends_now()) return Fail(Errc::kInterrupted, "the grammar's trial was ended");
-  TRY(MessageSocket answers, starter_->Begin(what + request));
+  TRY(MessageSocket answers, starter_->AwaitAndBegin(what + request));
   const auto end = steady_clock::now() + trial_ + kSlack;
   std::optional<std::string> reply;
   do {  // the first says that it begins

@@ -49,6 +49,7 @@ class GrammarChecker {
   // one of them has ended. kIo: helper and spawner are gone. REQUIRES: Check() has passed it. This
   // must outlive what it gives.
   Result<std::unique_ptr<TokenFilter>> Open(const Grammar& grammar);
+  ChildStarter& starter() { return *starter_; }
   int spawner_id() const { return starter_->spawner_id(); }  // for reports and tests
   int helper_id() const { return starter_->helper_id(); }
 

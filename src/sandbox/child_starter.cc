@@ -13,8 +13,11 @@
 #include <cstring>
 #include <exception>
 #include <optional>
+#include <string>
+#include <thread>
 #include <utility>
 
+#include "base/format.h"
 #include "base/log.h"
 #include "base/system_limits.h"
 
@@ -25,6 +28,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kReapEvery{100};       // while children run
+constexpr milliseconds kLookForSpawner{20};   // whether another spawner has come
 constexpr milliseconds kLongestStart{4'000};  // of a helper, on a machine that is busy
 
 // Leaves the spawner nothing of its parent's but memory: an open file or pipe would stay open for
@@ -140,8 +144,13 @@ Result<std::unique_ptr<ChildStarter>> ChildStarter::Start(Work work) {
 ChildStarter::~ChildStarter() {
   to_helper_.Close();
   to_spawner_.Close();
-  while (waitpid(spawner_, nullptr, 0) < 0 && errno == EINTR) {
+  while (is_own_ && waitpid(spawner_, nullptr, 0) < 0 && errno == EINTR) {
   }
+}
+
+int ChildStarter::spawner_id() const {
+  const std::scoped_lock lock(mutex_);
+  return spawner_;
 }
 
 int ChildStarter::helper_id() const {
@@ -174,11 +183,75 @@ Result<MessageSocket> ChildStarter::Begin(std::string_view request) {
     if (attempt > 0 || !StartHelper()) break;
     LogWarning("the process that begins {} had died; another one has been started", work_.what);
   }
+  const bool comes_back = patience_ > milliseconds(0);
   if (!std::exchange(has_said_lost_, true)) {
-    LogWarning("the processes that begin {} are gone; {} fail until the program is started anew",
-               work_.what, work_.what_fails);
+    LogWarning("the processes that begin {} are gone; {} fail until {}", work_.what,
+               work_.what_fails,
+               comes_back ? "they have been started again" : "the program is started anew");
   }
-  return Fail(Errc::kIo, "the processes that {} are gone; start the program anew", work_.purpose);
+  return Fail(Errc::kIo, "the processes that {} are gone; {}", work_.purpose,
+              comes_back ? "they are being started again, so ask again" : "start the program anew");
+}
+
+void ChildStarter::ExpectAdoption(milliseconds patience, std::function<bool()> is_over) {
+  const std::scoped_lock lock(mutex_);
+  patience_ = patience;
+  is_over_ = std::move(is_over);
+}
+
+void ChildStarter::AwaitHelper() {
+  std::unique_lock lock(mutex_);
+  const auto end = steady_clock::now() + patience_;
+  while (!ReplaceHelper() && steady_clock::now() < end && !(is_over_ && is_over_())) {
+    lock.unlock();
+    std::this_thread::sleep_for(kLookForSpawner);
+    lock.lock();
+  }
+}
+
+Result<MessageSocket> ChildStarter::AwaitAndBegin(std::string_view request) {
+  AwaitHelper();
+  Result<MessageSocket> begun = Begin(request);
+  if (begun) return begun;
+  AwaitHelper();  // what was killed may take a moment to be gone
+  return Begin(request);
+}
+
+std::string ChildStarter::Missing() const {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || HasHelper()) return {};  // whoever has the lock starts what is missing
+  return Format("the processes that {} are gone and are being started again; {} wait until then",
+                work_.purpose, work_.what_fails);
+}
+
+// Where there is none. REQUIRES: mutex_ is held.
+bool ChildStarter::ReplaceHelper() {
+  if (HasHelper()) return true;
+  if (!StartHelper()) return false;
+  LogWarning("the process that begins {} had died; another one has been started", work_.what);
+  return true;
+}
+
+bool ChildStarter::Mend() {
+  const std::scoped_lock lock(mutex_);
+  return to_spawner_.is_open() && !to_spawner_.is_abandoned() && ReplaceHelper();
+}
+
+void ChildStarter::Adopt(MessageSocket to_spawner, int spawner) {
+  const std::scoped_lock lock(mutex_);
+  if (std::exchange(is_own_, false)) waitpid(spawner_, nullptr, WNOHANG);
+  to_spawner_ = std::move(to_spawner);
+  spawner_ = spawner;
+  if (!StartHelper()) return;
+  has_said_lost_ = false;
+  LogWarning("the processes that begin {} had died; others have been started", work_.what);
+}
+
+MessageSocket ChildStarter::GiveSpawner() {
+  const std::scoped_lock lock(mutex_);
+  to_helper_.Close();
+  is_own_ = false;
+  return std::exchange(to_spawner_, MessageSocket());
 }
 
 }  // namespace moestro

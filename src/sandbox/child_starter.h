@@ -2,11 +2,13 @@
 // Begins processes for strangers' work while the engine runs. A process of many GB and many threads
 // cannot be forked well. So a small one is forked at the start, the spawner. It forks a helper,
 // which does nothing but fork a child for each request. A helper that has died is replaced, and
-// that is logged; children that run go on.
+// that is logged; children that run go on. A spawner that has died is replaced by that of another
+// process, which its owner has to start (Adopt()).
 //
 // Thread rule: any thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -47,20 +49,42 @@ class ChildStarter {
   // ended. If the socket closes before that message, the helper has died, and Begin() may be tried
   // again. kIo: helper and spawner are gone.
   Result<MessageSocket> Begin(std::string_view request);
-  int spawner_id() const { return spawner_; }  // process numbers, for reports and tests
+  int spawner_id() const;  // process numbers, for reports and tests
   int helper_id() const;
+
+  // The owner of this sees to it that a lost spawner is replaced: AwaitHelper() waits for that for
+  // `patience`, unless `is_over` becomes true.
+  void ExpectAdoption(std::chrono::milliseconds patience, std::function<bool()> is_over);
+  // Waits until children can begin. Not for a thread that others wait for.
+  void AwaitHelper();
+  // The same, then Begin().
+  Result<MessageSocket> AwaitAndBegin(std::string_view request);
+  // What is missing, as a sentence; empty: children can begin. At once.
+  std::string Missing() const;
+  // Starts another helper where there is none. False: the spawner is gone.
+  bool Mend();
+  // The spawner of a ChildStarter of the same work in another process, which lives as long as the
+  // spawner shall.
+  void Adopt(MessageSocket to_spawner, int spawner);
+  // For that other process: gives its spawner away. Nothing can begin here any more.
+  MessageSocket GiveSpawner();
 
  private:
   ChildStarter(Work work, int spawner, MessageSocket socket);
   bool StartHelper();
+  bool ReplaceHelper();
+  bool HasHelper() const { return to_helper_.is_open() && !to_helper_.is_abandoned(); }
 
   const Work work_;
-  const int spawner_;
   mutable std::mutex mutex_;  // held while a child is told what to begin
-  MessageSocket to_spawner_;  // under mutex_, and what follows
-  MessageSocket to_helper_;   // closed: there is none
+  int spawner_;               // under mutex_, and what follows
+  bool is_own_ = true;        // the spawner is this process's child, and serves this alone
+  MessageSocket to_spawner_;
+  MessageSocket to_helper_;  // closed: there is none
   int helper_ = -1;
   bool has_said_lost_ = false;
+  std::chrono::milliseconds patience_{0};
+  std::function<bool()> is_over_;
 };
 
 }  // namespace moestro

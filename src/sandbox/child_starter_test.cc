@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace moestro {
@@ -74,6 +77,53 @@ TEST(ChildStarter, WhatKillsAHelperWhileItPreparesIsSeen) {
   if (answers) {
     EXPECT_FALSE(answers->Read(std::nullopt));
   }
+}
+
+// Both are killed, and have been reaped by whoever reaps.
+void KillAllOf(const ChildStarter& starter) {
+  kill(starter.spawner_id(), SIGKILL);
+  kill(starter.helper_id(), SIGKILL);
+  while (starter.Missing().empty()) std::this_thread::yield();
+}
+
+TEST(ChildStarter, AnothersSpawnerTakesThePlaceOfOneThatHasGone) {
+  const auto starter = StartWork(Echo());
+  const auto other = StartWork(Echo());
+  EXPECT_TRUE(starter->Mend());
+  EXPECT_EQ(starter->Missing(), "");
+  KillAllOf(*starter);
+  EXPECT_TRUE(starter->Missing().contains("say it again")) << starter->Missing();
+  while (starter->Mend()) std::this_thread::yield();  // the spawner's socket outlives it a moment
+  const int spawner = other->spawner_id();
+  starter->Adopt(other->GiveSpawner(), spawner);
+  EXPECT_EQ(starter->spawner_id(), spawner);
+  EXPECT_EQ(starter->Missing(), "");
+  EXPECT_TRUE(starter->Mend());
+  EXPECT_EQ(AnswerTo(*starter, "a"), "a");
+  EXPECT_FALSE(other->Begin("a")) << "it has given its spawner away";
+  kill(starter->helper_id(), SIGKILL);
+  while (starter->Missing().empty()) std::this_thread::yield();
+  EXPECT_TRUE(starter->Mend()) << "the adopted spawner starts helpers, too";
+  EXPECT_EQ(AnswerTo(*starter, "b"), "b");
+}
+
+TEST(ChildStarter, WhoExpectsAdoptionWaitsForIt) {
+  const auto starter = StartWork(Echo());
+  const auto other = StartWork(Echo());
+  std::atomic<bool> is_over = false;
+  starter->ExpectAdoption(std::chrono::minutes(5), [&] { return is_over.load(); });
+  KillAllOf(*starter);
+  std::thread adopts([&] {
+    const int spawner = other->spawner_id();
+    starter->Adopt(other->GiveSpawner(), spawner);
+  });
+  starter->AwaitHelper();
+  EXPECT_EQ(AnswerTo(*starter, "a"), "a");
+  adopts.join();
+  KillAllOf(*starter);
+  is_over = true;
+  starter->AwaitHelper();  // not for five minutes
+  EXPECT_FALSE(starter->Begin("a"));
 }
 
 TEST(ChildStarter, WithoutHelperAndSpawnerItSaysSo) {

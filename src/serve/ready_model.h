@@ -10,6 +10,7 @@
 #include "chat/chat_format.h"
 #include "grammar/grammar_checker.h"
 #include "model/vocab.h"
+#include "serve/helper_processes.h"
 #include "serve/preparing.h"
 #include "serve/scheduler.h"
 
@@ -33,6 +34,7 @@ struct ReadyModel {
   GrammarChecker& grammars;
   Scheduler& scheduler;
   Preparing& preparing;
+  const HelperWatch& helpers;
   bool keeps_states = false;     // a text cannot be cut back to every position
   double request_seconds = 0.0;  // most for one request; 0: no limit
 };

@@ -95,6 +95,13 @@ HttpReply OfModel(const ReadyModel& model, HttpRequest&) {
   return Body(body(model.card));
 }
 
+HttpReply ShowModel(const ReadyModel& model, HttpRequest& request) {
+  const Preparing::Turn turn = model.preparing.Begin(request.body.size());
+  const ApiStatus asked = CheckOllamaShow(request.body, turn.limit());
+  return asked ? Body(OllamaShowBody(model.card))
+               : ErrorReply(ApiKind::kOllamaChat, asked.error(), *request.record);
+}
+
 HttpReply Version(const ReadyModel&, HttpRequest&) { return Body(OllamaVersionBody()); }
 
 HttpReply Properties(const ReadyModel& model, HttpRequest&) {
@@ -133,6 +140,13 @@ HttpReply Draining() {
                              .code = "server_shutdown"})};
 }
 
+HttpReply Health(const ReadyModel* model) {
+  if (model == nullptr) return {.status = 503, .body = LoadingBody()};
+  const std::vector<std::string> missing = model->helpers.Missing();
+  if (missing.empty()) return Body(HealthBody(model->card.warnings));
+  return {.status = 503, .body = MissingBody(missing), .headers = {{"Retry-After", "1"}}};
+}
+
 // Places have a number behind this.
 constexpr std::string_view kPlacePath = "/slots/";
 
@@ -161,7 +175,7 @@ constexpr std::array kRoutes = {
     Route{"POST", "/api/generate", Text<ApiKind::kOllamaGenerate>},
     Route{"GET", "/api/tags", OfModel<OllamaTagsBody>},
     Route{"GET", "/api/ps", OfModel<OllamaRunningBody>},
-    Route{"POST", "/api/show", OfModel<OllamaShowBody>},
+    Route{"POST", "/api/show", ShowModel},
     Route{"GET", "/api/version", Version},
     Route{"POST", "/api/pull", OneModelOnly},
     Route{"POST", "/api/push", OneModelOnly},
@@ -189,6 +203,18 @@ bool IsOpen(std::string_view path) {
 ApiKind KindOf(std::string_view path) {
   if (path.starts_with("/api/")) return ApiKind::kOllamaChat;
   return WithoutVersion(path).starts_with("/messages") ? ApiKind::kMessages : ApiKind::kChat;
+}
+
+// In the form that the path's clients read.
+HttpReply Loading(const HttpRequest& request) {
+  if (KindOf(request.path) == ApiKind::kChat) {
+    return {.status = 503, .body = LoadingBody(), .headers = {{"Retry-After", "2"}}};
+  }
+  return ErrorReply(KindOf(request.path),
+                    {.status = 503,
+                     .type = "unavailable_error",
+                     .message = "the model is being loaded; ask again"},
+                    *request.record);
 }
 
 }  // namespace
@@ -251,7 +277,7 @@ HttpReply Routes::Answer(HttpRequest& request) const {
   const std::string_view path = WithoutVersion(request.path);
   if (path == "/health") {
     if (is_draining_.load(std::memory_order_acquire)) return Draining();
-    return model != nullptr ? Body(HealthBody()) : HttpReply{.status = 503, .body = LoadingBody()};
+    return Health(model);
   }
   const auto has_path = [&](const Route& route) { return route.path == path; };
   const auto found = std::ranges::find_if(kRoutes, has_path);
@@ -263,7 +289,7 @@ HttpReply Routes::Answer(HttpRequest& request) const {
             .body = Refuse(*request.record, 404, Format("there is no {}", request.path))};
   }
   if (model == nullptr) {
-    return {.status = 503, .body = LoadingBody(), .headers = {{"Retry-After", "2"}}};
+    return Loading(request);
   }
   if (is_one_model) {
     if (path.substr(std::string_view("/models/").size()) == model->card.id) {

@@ -39,12 +39,12 @@
 #include "serve/access.h"
 #include "serve/api_keys.h"
 #include "serve/chosen_template.h"
+#include "serve/helper_processes.h"
 #include "serve/http_server.h"
 #include "serve/request_lines.h"
 #include "serve/routes.h"
 #include "serve/scheduler.h"
 #include "serve/service_notice.h"
-#include "text/conversation.h"
 
 namespace moestro {
 namespace {
@@ -190,7 +190,18 @@ class StopSignals {
 
 std::string NameOf(const std::string& path) { return std::filesystem::path(path).stem().string(); }
 
-// Room for what requests take, for one full context and for others' texts beside it.
+// Room for one full context and for others' texts beside it.
+void TakeContext(const ServerOptions& options, uint64_t position_bytes, uint32_t ctx,
+                 EngineOptions& engine) {
+  engine.ctx = ctx;
+  const uint64_t beside = options.cache_ram > 0 ? options.cache_ram / position_bytes : ctx;
+  engine.positions = static_cast<uint32_t>(
+      std::min<uint64_t>(ctx + beside, std::numeric_limits<int32_t>::max() / 2));
+}
+
+// Room for what requests take and for contexts. A context that nobody has asked for grows with the
+// budget, but where it does not fit it is the smallest: so the smallest budget that the engine
+// names is one that works, and so is each above it.
 Status ChooseRoom(const ServerOptions& options, const ModelToLoad& model, bool has_text,
                   EngineOptions& engine) {
   uint64_t requests = kRequestBytes;
@@ -199,18 +210,19 @@ Status ChooseRoom(const ServerOptions& options, const ModelToLoad& model, bool h
   engine.caller_bytes += requests;
   TRY(const uint64_t position, model.PositionBytes(engine.kv_type));
   const uint64_t each = std::max<uint64_t>(position, 1);
-  if (!options.has_ctx) {
-    // Half of a quarter of the rest.
-    const uint64_t budget = engine.ram_bytes > 0 ? engine.ram_bytes : UnhinderedMemory();
-    const uint64_t affordable = (budget - std::min(budget, requests)) / 8 / each;
-    engine.ctx =
-        static_cast<uint32_t>(std::clamp<uint64_t>(affordable, kSmallestContext, kDefaultContext));
-  }
-  engine.ctx = std::min(engine.ctx, model.n_ctx_train());
-  const uint64_t beside = options.cache_ram > 0 ? options.cache_ram / each : engine.ctx;
-  engine.positions = static_cast<uint32_t>(
-      std::min<uint64_t>(engine.ctx + beside, std::numeric_limits<int32_t>::max() / 2));
   engine.sequences = options.parallel;
+  if (options.has_ctx) {
+    TakeContext(options, each, std::min(engine.ctx, model.n_ctx_train()), engine);
+    return {};
+  }
+  // Half of a quarter of the rest.
+  const uint64_t budget = engine.ram_bytes > 0 ? engine.ram_bytes : UnhinderedMemory();
+  const uint64_t affordable = (budget - std::min(budget, requests)) / 8 / each;
+  const auto wanted =
+      static_cast<uint32_t>(std::clamp<uint64_t>(affordable, kSmallestContext, kDefaultContext));
+  TakeContext(options, each, std::min(wanted, model.n_ctx_train()), engine);
+  if (engine.ctx <= kSmallestContext || PlanEngine(options.model, engine)) return {};
+  TakeContext(options, each, kSmallestContext, engine);
   return {};
 }
 
@@ -290,9 +302,7 @@ AccessRules AccessFor(const ServerOptions& options, bool has_keys) {
 
 // And says which it is, and what is wrong with it.
 ChatFormat FormatFor(const std::string& chat_template, const Vocab& vocab) {
-  ChatModel model = ChatModelOf(vocab, chat_template);
-  model.control_texts = vocab.control_texts();
-  ChatFormat format = ChatFormat::Make(model);
+  ChatFormat format = MakeChatFormat(chat_template, vocab);
   LogInfo("{}", format.description());
   for (const std::string& warning : format.warnings()) LogWarning("{}", warning);
   return format;
@@ -396,11 +406,19 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
   EngineOptions engine_options = options.engine;
   engine_options.device.goes_on_if_lost = true;
   TRY_STATUS(ChooseRoom(options, file, vocab.has_text(), engine_options));
+  const uint64_t fingerprint = file.id().fingerprint;
   TRY(const std::unique_ptr<Engine> engine, OpenEngine(std::move(file), engine_options));
   card.n_ctx = engine->n_ctx();
   LogInfo("{}", engine->facts().description);
   Scheduler scheduler(*engine, vocab, SchedulerFor(options, *engine, chat_template, *grammars));
   Preparing preparing({.is_over = [&] { return scheduler.is_draining(); }});
+  const HelperWatch helpers({.model = options.model,
+                             .engine = options.engine.engine,
+                             .chat_template = chat_template,
+                             .parallel = options.parallel,
+                             .fingerprint = fingerprint},
+                            grammars->starter(), format.starter(),
+                            [&] { return scheduler.is_draining(); });
   const ReadyModel model{.card = card,
                          .facts = FactsOf(*engine),
                          .vocab = vocab,
@@ -408,6 +426,7 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
                          .grammars = *grammars,
                          .scheduler = scheduler,
                          .preparing = preparing,
+                         .helpers = helpers,
                          .keeps_states = engine->facts().has_states,
                          .request_seconds = options.request_seconds};
   routes.SetReady(model);

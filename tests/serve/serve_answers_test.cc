@@ -113,7 +113,13 @@ TEST_F(ServeAnswersTest, WhatWasComputedForAClientThatLeftIsLogged) {
 TEST_F(ServeAnswersTest, TheTemplateInUseIsTold) {
   Serve({"--chat-template", "gemma"});
   EXPECT_TRUE(Ask(port_, Get("/props")).contains("<start_of_turn>"));
-  EXPECT_TRUE(Ask(port_, Post("/api/show", "{}")).contains("<start_of_turn>"));
+  EXPECT_TRUE(Ask(port_, Post("/api/show", R"({"model":"any"})")).contains("<start_of_turn>"));
+  EXPECT_TRUE(Ask(port_, Post("/api/show", R"({"name":"any"})")).contains("<start_of_turn>"));
+  for (const char* wrong : {"{}", "[]", "show it", "", R"({"model":3})", R"({"model":""})"}) {
+    const std::string reply = Ask(port_, Post("/api/show", wrong));
+    EXPECT_TRUE(reply.starts_with("HTTP/1.1 400")) << wrong << reply;
+    EXPECT_TRUE(reply.contains(R"({"error":")")) << wrong << reply;
+  }
   EXPECT_EQ(End().exit_code, 0);
 }
 

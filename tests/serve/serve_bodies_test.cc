@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "tests/serve/serve_testing.h"
+#include "tests/support/chat_model_testing.h"
 
 namespace moestro::testing {
 namespace {
@@ -123,7 +125,103 @@ TEST_F(ServeBodiesTest, ASignalEndsItBesideADeadHelperAndItsDeadParent) {
   kill(spawners.front(), SIGKILL);
   const SocketClient other(port_);
   ASSERT_TRUE(other.Send(Post("/v1/completions", R"({"prompt":"a","ignore_eos":true})")));
-  EXPECT_TRUE(Ask(port_, WithSchema("b")).starts_with("HTTP/1.1 500"));
+  const SocketClient waiting(port_);
+  ASSERT_TRUE(waiting.Send(WithSchema("b")));
+  const Finished finished = End();
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_FALSE(finished.err.contains("took too long")) << finished.err;
+}
+
+// The same of all threads.
+std::vector<pid_t> DescendantsOf(pid_t process) {
+  std::vector<pid_t> all;
+  std::error_code gone;
+  const std::string tasks = "/proc/" + std::to_string(process) + "/task";
+  for (std::filesystem::directory_iterator it(tasks, gone), end; !gone && it != end;
+       it.increment(gone)) {
+    std::ifstream file(it->path() / "children");
+    for (pid_t child = 0; file >> child;) {
+      all.push_back(child);
+      for (const pid_t below : DescendantsOf(child)) all.push_back(below);
+    }
+  }
+  return all;
+}
+
+class HelpersTest : public ServeBodiesTest {
+ protected:
+  void ServeChat() {
+    ASSERT_TRUE(WriteChatModel(MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf", model_,
+                               "{% for m in messages %}{{ m.content }}{% endfor %}"));
+    Serve({model_});
+  }
+  std::string Chat(const std::string& fields) const {
+    return Ask(port_, Post("/v1/chat/completions",
+                           R"({"messages":[{"role":"user","content":"Once"}],"max_tokens":2)" +
+                               fields + "}"));
+  }
+  // Until /health says so: processes that were killed end one after another.
+  std::string AwaitHealth(const std::string& status, const std::string& said = "") const {
+    std::string health;
+    for (int i = 0; i < 10'000; ++i) {
+      health = Ask(port_, Get("/health"));
+      if (health.starts_with("HTTP/1.1 " + status) && health.contains(said)) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return health;
+  }
+  void KillHelpers() const {
+    const std::vector<pid_t> helpers = DescendantsOf(program_->id());
+    EXPECT_GE(helpers.size(), 4U) << "spawner and helper of templates and of grammars";
+    for (const pid_t helper : helpers) kill(helper, SIGKILL);
+  }
+
+  const std::string model_ = folder_.File("chat.gguf");
+};
+
+TEST_F(HelpersTest, ThoseThatWereKilledAreStartedAgain) {
+  ServeChat();
+  ASSERT_TRUE(Chat("").starts_with("HTTP/1.1 200"));
+  for (int i = 0; i < 3; ++i) {
+    KillHelpers();
+    // A request waits for them.
+    const std::string plain = Chat("");
+    EXPECT_TRUE(plain.starts_with("HTTP/1.1 200")) << plain;
+    const std::string held = Chat(R"(,"json_schema":{"const":")" + std::to_string(i) + R"("})");
+    EXPECT_TRUE(held.starts_with("HTTP/1.1 200")) << held;
+    EXPECT_TRUE(AwaitHealth("200").contains(R"("status":"ok")"));
+  }
+  const Finished finished = End();
+  EXPECT_EQ(finished.exit_code, 0);
+  EXPECT_TRUE(finished.err.contains("others have been started")) << finished.err;
+}
+
+// Without the model's file none can be started.
+TEST_F(HelpersTest, WhatIsMissingIsSaidUntilThen) {
+  ServeChat();
+  std::filesystem::rename(model_, model_ + ".away");
+  KillHelpers();
+  for (const char* purpose : {"render the chat template", "try out grammars"}) {
+    const std::string health = AwaitHealth("503", purpose);
+    EXPECT_TRUE(health.contains(purpose)) << health;
+  }
+  EXPECT_TRUE(Ask(port_, Post("/v1/completions", R"({"prompt":"a","max_tokens":1})"))
+                  .starts_with("HTTP/1.1 200"))
+      << "it needs none of them";
+  std::filesystem::rename(model_ + ".away", model_);
+  EXPECT_TRUE(AwaitHealth("200").contains(R"("status":"ok")"));
+  EXPECT_TRUE(Chat("").starts_with("HTTP/1.1 200"));
+  EXPECT_EQ(End().exit_code, 0);
+}
+
+TEST_F(HelpersTest, ASignalEndsTheServerWhileTheyAreStarted) {
+  ServeChat();
+  std::filesystem::remove(model_);
+  KillHelpers();
+  const SocketClient waiting(port_);
+  ASSERT_TRUE(waiting.Send(
+      Post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"}]})")));
+  AwaitHealth("503");
   const Finished finished = End();
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
   EXPECT_FALSE(finished.err.contains("took too long")) << finished.err;

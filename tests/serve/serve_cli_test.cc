@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/serve/serve_testing.h"
+#include "tests/support/chat_model_testing.h"
 
 namespace moestro::testing {
 namespace {
@@ -169,11 +170,39 @@ TEST_F(ServeTest, ATextIsSavedAndRestoredByName) {
 
   EXPECT_TRUE(change("0?action=restore", "absent").starts_with("HTTP/1.1 404"));
   EXPECT_TRUE(change("0?action=restore", "../friends").starts_with("HTTP/1.1 400"));
+  // What is wrong with a file is said without the folder that it lies in.
+  std::filesystem::create_directory(folder + "/a folder");
+  std::ofstream(folder + "/damaged") << "no text at all";
+  for (const auto& [what, status] :
+       {std::pair("save a folder", "400"), std::pair("restore a folder", "404"),
+        std::pair("restore damaged", "400")}) {
+    const std::string_view all = what;
+    const std::string action(all.substr(0, all.find(' ')));
+    const std::string reply =
+        change("2?action=" + action, std::string(all.substr(all.find(' ') + 1)));
+    EXPECT_EQ(reply.substr(9, 3), status) << what << reply;
+    EXPECT_FALSE(reply.contains(folder_.path().string())) << what << reply;
+  }
   EXPECT_TRUE(change("0?action=load", "a").contains(R"("param":"action")"));
   EXPECT_TRUE(change("0", "a").contains(R"("param":"action")"));
   EXPECT_TRUE(change("99?action=save", "a").contains(R"("param":"id_slot")"));
   EXPECT_TRUE(change("x?action=save", "a").starts_with("HTTP/1.1 404"));
   EXPECT_TRUE(Ask(port_, Get("/slots/0")).starts_with("HTTP/1.1 405"));
+  EXPECT_EQ(End().exit_code, 0);
+}
+
+// The context grows with the budget, so that a budget that is named had to be large enough for a
+// context that it would have itself.
+TEST_F(ServeTest, TheSmallestBudgetThatIsNamedWorks) {
+  const std::string model = folder_.File("wide.gguf");
+  ASSERT_TRUE(WriteChatModel(MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf", model,
+                             "{{ messages[0].content }}"));
+  const Finished refused = RunToEnd({model, "--ram", "50M"});
+  constexpr std::string_view kNamed = "smallest that works is --ram ";
+  const size_t at = refused.err.find(kNamed);
+  ASSERT_NE(at, std::string::npos) << refused.err;
+  const size_t begin = at + kNamed.size();
+  Serve({model, "--ram", refused.err.substr(begin, refused.err.find(':', begin) - begin)});
   EXPECT_EQ(End().exit_code, 0);
 }
 

@@ -36,7 +36,7 @@ class ServeTest : public ::testing::Test {
                      {"serve", "--threads", "1", "--port", std::to_string(port_)});
     program_ = std::make_unique<Program>(folder_.path(), Start{.arguments = std::move(arguments)});
     for (int i = 0; i < 600; ++i) {
-      if (Ask(port_, Get("/health")).contains(R"({"status":"ok"})")) return;
+      if (Ask(port_, Get("/health")).contains(R"({"status":"ok")")) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
     FAIL() << "the server did not become ready";

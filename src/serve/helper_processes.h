@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// Sees to it that the processes which render templates and follow grammars are there. Their
+// spawners are forked before the server has threads (ChildStarter). When one has died, the server
+// begins the program once more, as a process that does as the server did at its start and gives its
+// spawners to the server (StartHelpersMain()): a process of many threads cannot be forked well, but
+// it can begin a program.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/result.h"
+#include "chat/chat_format.h"
+#include "model/vocab.h"
+#include "sandbox/child_starter.h"
+
+namespace moestro {
+
+// The program's first argument for that process, which has its socket under this number.
+inline constexpr std::string_view kHelpersArgument = "start-helpers";
+inline constexpr int kHelpersSocket = 3;
+
+// What helpers are made of.
+struct HelperSetup {
+  std::string model;          // path
+  std::string engine;         // as it was asked for
+  std::string chat_template;  // its text
+  uint32_t parallel = 0;
+  uint64_t fingerprint = 0;  // of the model that was opened
+};
+
+// How a model takes conversations, with the template that was chosen.
+ChatFormat MakeChatFormat(const std::string& chat_template, const Vocab& vocab);
+
+class HelperWatch {
+ public:
+  // `grammars`, `chat` (null: there is no template) must outlive this. `is_over`: the server ends,
+  // so that nobody waits for helpers.
+  HelperWatch(HelperSetup setup, ChildStarter& grammars, ChildStarter* chat,
+              const std::function<bool()>& is_over);
+  ~HelperWatch();
+  HelperWatch(const HelperWatch&) = delete;
+  HelperWatch& operator=(const HelperWatch&) = delete;
+
+  // What is missing now, a sentence each. Any thread, at once.
+  std::vector<std::string> Missing() const;
+
+ private:
+  class Process;
+  struct Kind {
+    ChildStarter* starter = nullptr;
+    std::shared_ptr<Process> process = {};  // whose spawner it has; null: the server's own
+  };
+
+  void Watch();
+  bool MendAll();
+  Status Replace();
+  bool WaitsOut(double seconds);
+  bool is_over();
+
+  const HelperSetup setup_;
+  std::vector<Kind> kinds_;  // the watcher's; grammars, then chat
+  std::mutex mutex_;         // guards the next ones
+  std::condition_variable ends_;
+  bool is_over_ = false;
+  std::shared_ptr<Process> starting_;
+  std::thread watcher_;  // last: it uses the others
+};
+
+// The process that starts helpers. Ends when the server does; the exit code.
+int StartHelpersMain();
+
+}  // namespace moestro
