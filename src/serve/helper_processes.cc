@@ -73,8 +73,6 @@ std::optional<HelperSetup> ReadSetup(MessageSocket& socket) {
   return setup;
 }
 
-std::string SpelledFingerprint(uint64_t fingerprint) { return Format("{:016x}", fingerprint); }
-
 // The other process's side: a spawner's number and socket; 0: there is none.
 bool Give(ChildStarter* starter, MessageSocket& socket) {
   if (starter == nullptr) return WriteNumber(socket, 0);
@@ -88,6 +86,10 @@ ChatFormat MakeChatFormat(const std::string& chat_template, const Vocab& vocab) 
   ChatModel model = ChatModelOf(vocab, chat_template);
   model.control_texts = vocab.control_texts();
   return ChatFormat::Make(model);
+}
+
+std::string HelperIdentity(uint64_t fingerprint, const ChatFormat& format) {
+  return Format("{:016x} {}", fingerprint, format.description());
 }
 
 // The process that has started helpers, which live as long as it does.
@@ -221,12 +223,12 @@ Status HelperWatch::Replace() {
     starting_ = process;
   }
   MessageSocket& socket = process->socket();
-  const auto fingerprint =
+  const auto identity =
       WriteSetup(setup_, socket) ? socket.Read(StartsUntil()) : std::optional<std::string>();
-  if (!fingerprint) return Fail(Errc::kIo, "the process that starts them ends at once");
-  if (*fingerprint != SpelledFingerprint(setup_.fingerprint)) {
-    return Fail(Errc::kIo, "{} is another file by now; start the server anew",
-                Printable(setup_.model, 4096));
+  if (!identity) return Fail(Errc::kIo, "the process that starts them ends at once");
+  if (*identity != setup_.identity) {
+    return Fail(Errc::kIo, "{} is not what it was: '{}', not '{}'; start the server anew",
+                Printable(setup_.model, 4096), Printable(*identity), Printable(setup_.identity));
   }
   for (Kind& kind : kinds_) {
     TRY(Process::Spawner spawner, process->TakeSpawner());
@@ -249,8 +251,9 @@ Status StartHelpers(MessageSocket& server) {
   TRY(const std::unique_ptr<GrammarChecker> grammars,
       GrammarChecker::Start(vocab, {.n_tokens = file.n_vocab(), .most_texts = setup->parallel}));
   const ChatFormat format = MakeChatFormat(setup->chat_template, vocab);
-  const bool are_given = server.Write(SpelledFingerprint(file.id().fingerprint), StartsUntil()) &&
-                         Give(&grammars->starter(), server) && Give(format.starter(), server);
+  const bool are_given =
+      server.Write(HelperIdentity(file.id().fingerprint, format), StartsUntil()) &&
+      Give(&grammars->starter(), server) && Give(format.starter(), server);
   if (are_given) server.Read(std::nullopt);  // until the server has ended
   std::_Exit(EXIT_SUCCESS);                  // the spawners end with this process
 }

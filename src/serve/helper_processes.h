@@ -33,8 +33,11 @@ struct HelperSetup {
   std::string engine;         // as it was asked for
   std::string chat_template;  // its text
   uint32_t parallel = 0;
-  uint64_t fingerprint = 0;  // of the model that was opened
+  std::string identity;  // HelperIdentity() of what the server has
 };
+
+// What helpers of this model and this format are told from others by.
+std::string HelperIdentity(uint64_t fingerprint, const ChatFormat& format);
 
 // How a model takes conversations, with the template that was chosen.
 ChatFormat MakeChatFormat(const std::string& chat_template, const Vocab& vocab);

@@ -416,7 +416,7 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
                              .engine = options.engine.engine,
                              .chat_template = chat_template,
                              .parallel = options.parallel,
-                             .fingerprint = fingerprint},
+                             .identity = HelperIdentity(fingerprint, format)},
                             grammars->starter(), format.starter(),
                             [&] { return scheduler.is_draining(); });
   const ReadyModel model{.card = card,
