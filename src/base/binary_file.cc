@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: MIT
 #include "base/binary_file.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <filesystem>
 #include <span>
-#include <system_error>
 #include <utility>
 
 #include "base/format.h"
 #include "base/hash.h"
+#include "base/small_file.h"
 
 namespace moestro {
 
@@ -24,30 +22,17 @@ std::unexpected<Error> FailShard(std::string_view path, std::string_view what) {
 }
 
 Result<InputFile> InputFile::Open(const std::string& path, const FileFormat& format) {
-  // O_NONBLOCK: opening a named pipe must not wait for a writer.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return Fail(Errc::kIo, "cannot open {}: {}", path, std::strerror(errno));
-  InputFile file(fd, path, format);
+  Result<UniqueFd> fd = OpenRegularFile(path);
+  if (!fd) {
+    return Fail(Errc::kIo, "{}; give the path of {}", fd.error().message, format.what);
+  }
   struct stat info{};
-  if (fstat(fd, &info) != 0) {
+  if (fstat(fd->get(), &info) != 0) {
     return Fail(Errc::kIo, "cannot examine {}: {}", path, std::strerror(errno));
   }
-  if (!S_ISREG(info.st_mode)) {
-    return Fail(Errc::kIo, "cannot read {}: not a file; give the path of {}", path, format.what);
-  }
+  InputFile file(*std::move(fd), path, format);
   file.size_ = static_cast<uint64_t>(info.st_size);
   return file;
-}
-
-InputFile::InputFile(InputFile&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)),
-      begin_(other.begin_),
-      size_(other.size_),
-      path_(std::move(other.path_)),
-      format_(other.format_) {}
-
-InputFile::~InputFile() {
-  if (fd_ >= 0) close(fd_);
 }
 
 Result<std::string> InputFile::ReadHeader() const {
@@ -94,7 +79,7 @@ Result<std::string> InputFile::ReadAt(uint64_t offset, size_t bytes) const {
   std::string out(bytes, '\0');
   for (size_t done = 0; done < bytes;) {
     const ssize_t got =
-        pread(fd_, out.data() + done, bytes - done, static_cast<off_t>(offset + done));
+        pread(fd_.get(), out.data() + done, bytes - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) {
       return Fail(Errc::kIo, "cannot read {} at byte {}: {}", path_, offset + done,
@@ -130,13 +115,8 @@ std::unexpected<Error> InputFile::Damaged(std::string_view what) const {
   return Fail(Errc::kInvalidFile, "{}: {}; it is damaged, {}", path_, what, format_->remedy);
 }
 
-Result<BinaryWriter> BinaryWriter::Create(const std::string& path, FileReaders readers) {
-  std::error_code unknown;
-  const auto status = std::filesystem::status(path, unknown);
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    return Fail(Errc::kIo, "cannot write {}: it exists and is not a file; give another name", path);
-  }
-  TRY(OutputFile file, OutputFile::Create(path, readers));
+Result<BinaryWriter> BinaryWriter::Create(OutputPath path, FileReaders readers) {
+  TRY(OutputFile file, OutputFile::Create(std::move(path), readers));
   return BinaryWriter(std::move(file));
 }
 

@@ -10,11 +10,13 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "base/output_file.h"
 #include "base/result.h"
+#include "base/unique_fd.h"
 
 namespace moestro {
 
@@ -75,10 +77,6 @@ class InputFile {
  public:
   // `format` must outlive it. Errors: kIo.
   static Result<InputFile> Open(const std::string& path, const FileFormat& format);
-  InputFile(InputFile&& other) noexcept;
-  InputFile& operator=(InputFile&&) = delete;
-  ~InputFile();
-
   uint64_t size() const { return size_; }
   const std::string& path() const { return path_; }
 
@@ -100,12 +98,12 @@ class InputFile {
   std::unexpected<Error> Damaged(std::string_view what) const;
 
  private:
-  InputFile(int fd, std::string path, const FileFormat& format)
-      : fd_(fd), path_(std::move(path)), format_(&format) {}
+  InputFile(UniqueFd fd, std::string path, const FileFormat& format)
+      : fd_(std::move(fd)), path_(std::move(path)), format_(&format) {}
 
   Result<std::string> ReadAt(uint64_t offset, size_t bytes) const;  // of the whole file
 
-  int fd_;
+  UniqueFd fd_;
   uint64_t begin_ = 0;  // of what is read, in the file
   uint64_t size_ = 0;
   std::string path_;
@@ -116,10 +114,7 @@ class InputFile {
 // succeeded; without it nothing is left behind. Errors: kIo, naming the file and the reason.
 class BinaryWriter {
  public:
-  // Refuses a `path` that exists and is no file: renaming a new file to it would replace a device
-  // or a pipe.
-  static Result<BinaryWriter> Create(const std::string& path,
-                                     FileReaders readers = FileReaders::kByUmask);
+  static Result<BinaryWriter> Create(OutputPath path, FileReaders readers = FileReaders::kByUmask);
   Status Add(std::string_view bytes);
   Status Finish();  // the checksum, and the file's name
   uint64_t size() const { return file_.size(); }

@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 
+#include "base/visible.h"
+
 namespace moestro {
 namespace {
 
@@ -38,7 +40,8 @@ spdlog::logger& Logger() {
 void SetLogLevel(LogLevel level) { Logger().set_level(ToSpdlog(level)); }
 
 void LogLine(LogLevel level, std::string_view line) {
-  Logger().log(ToSpdlog(level), spdlog::string_view_t(line.data(), line.size()));
+  const std::string shown = Visible(line);
+  Logger().log(ToSpdlog(level), spdlog::string_view_t(shown.data(), shown.size()));
 }
 
 }  // namespace moestro

@@ -8,10 +8,13 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <system_error>
 #include <utility>
 
@@ -26,45 +29,119 @@ constexpr uint64_t kWindow = 16 * kMiB;  // at most two of these are dirty
 // Less the user's umask.
 mode_t ModeFor(FileReaders readers) { return readers == FileReaders::kOwner ? 0600 : 0666; }
 
-std::string FolderOf(const std::string& path) {
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  return folder.empty() ? "." : folder;
+// Where the file is while it has a name but not yet its own. Process numbers repeat in containers,
+// and so `n` tells it from what others have left. A name is at most 255 bytes on most systems.
+std::string TemporaryName(const std::string& path, int n, size_t most_leaf_bytes) {
+  const std::string again = n == 0 ? "" : Format("-{}", n);
+  const std::string ending = Format(".{}{}.partial", getpid(), again);
+  std::string leaf = std::filesystem::path(path).filename().string();
+  if (leaf.size() + ending.size() > most_leaf_bytes) {
+    leaf.resize(std::max(most_leaf_bytes, ending.size()) - ending.size());
+    while (!leaf.empty() && (static_cast<unsigned char>(leaf.back()) & 0x80U) != 0) leaf.pop_back();
+  }
+  return Format("{}/{}{}", FolderOf(path), leaf.empty() ? "moestro" : leaf, ending);
 }
 
-// Where the file is while it has a name but not yet its own.
-std::string TemporaryName(const std::string& path) {
-  return Format("{}.{}.partial", path, getpid());
+// Tries names until `make` has made one; -1: errno says why there is none.
+int MakeTemporary(const std::string& path, std::string& name,
+                  const std::function<int(const char* name)>& make) {
+  constexpr int kMostNames = 10'000;
+  size_t most_leaf_bytes = 255;
+  for (int n = 0; n < kMostNames; ++n) {
+    name = TemporaryName(path, n, most_leaf_bytes);
+    const int made = make(name.c_str());
+    if (made >= 0) return made;
+    if (errno == ENAMETOOLONG && most_leaf_bytes > 64) {
+      most_leaf_bytes = 64;  // a file system with shorter names
+    } else if (errno != EEXIST) {
+      break;
+    }
+  }
+  return -1;
+}
+
+// Waits for a pipe's reader, who is often started beside this process; not for ever.
+int OpenStream(const char* path) {
+  constexpr int kLooks = 250;
+  constexpr useconds_t kBetween = 20'000;  // microseconds
+  struct stat info = {};
+  // A disk that is mounted is not written over.
+  const int careful = stat(path, &info) == 0 && S_ISBLK(info.st_mode) ? O_EXCL : 0;
+  int fd = -1;
+  for (int look = 0; look < kLooks; ++look) {
+    fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | careful);
+    if (fd >= 0 || errno != ENXIO) break;
+    usleep(kBetween);
+  }
+  if (fd >= 0) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+  return fd;
+}
+
+Result<int> OpenStream(const Destination& to, const std::string& named) {
+  const int fd = to.kind == Destination::Kind::kDescriptor
+                     ? fcntl(to.descriptor, F_DUPFD_CLOEXEC, 0)
+                     : OpenStream(to.path.c_str());
+  if (fd >= 0) return fd;
+  if (errno == ENXIO) {
+    return Fail(Errc::kIo, "cannot write {}: nobody reads it; start its reader", named);
+  }
+  return Fail(Errc::kIo, "cannot write {}: {}", named, std::strerror(errno));
+}
+
+bool IsStream(const Destination& to) {
+  return to.kind == Destination::Kind::kStream || to.kind == Destination::Kind::kDescriptor;
+}
+
+// Of a file of our own: what has its name is replaced, if it is a file or a link.
+Result<Destination> OwnDestination(const OutputPath& path) {
+  struct stat there = {};
+  const bool is_there = lstat(path.way().c_str(), &there) == 0;
+  if (!is_there || S_ISREG(there.st_mode) || S_ISLNK(there.st_mode))
+    return Destination{.path = path.way()};
+  return Fail(Errc::kIo, "cannot write {}: it is there, and no file", path.text());
+}
+
+Result<Destination> FindDestination(const OutputPath& path) {
+  TRY_STATUS(path.Check());
+  if (path.is_own()) return OwnDestination(path);
+  TRY(Destination to, FollowLinks(path.text()));
+  if (to.kind != Destination::Kind::kFolder) return to;
+  return Fail(Errc::kIo, "cannot write {}: it is a folder, not a file", path.text());
 }
 
 }  // namespace
 
-Result<OutputFile> OutputFile::Create(const std::string& path, FileReaders readers) {
-  struct stat there = {};
-  if (stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {  // a device, a folder
-    return Fail(Errc::kIo, "cannot write {}: it is there, and no file", path);
+Result<OutputFile> OutputFile::Create(OutputPath path, FileReaders readers) {
+  TRY(Destination to, FindDestination(path));
+  if (IsStream(to)) {
+    TRY(const int fd, OpenStream(to, path.text()));
+    return OutputFile(fd, std::move(path), std::move(to));
   }
   const mode_t mode = ModeFor(readers);
-  const std::string folder = FolderOf(path);
-  int fd = open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, mode);
-  if (fd >= 0) return OutputFile(fd, path, "");
+  const std::string folder = FolderOf(to.path);
+  const int fd = open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, mode);
+  if (fd >= 0) return OutputFile(fd, std::move(path), std::move(to));
   // File systems without nameless files say one of these two.
   if (errno != EOPNOTSUPP && errno != EISDIR) {
-    return Fail(Errc::kIo, "cannot create a file in {}: {}", folder, std::strerror(errno));
+    return Fail(Errc::kIo, "cannot create a file in {}: {}", FolderOf(path.text()),
+                std::strerror(errno));
   }
-  const std::string temporary = TemporaryName(path);
-  fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-  if (fd < 0) {
-    return Fail(Errc::kIo, "cannot create {}: {}", temporary, std::strerror(errno));
+  std::string temporary;
+  const int named = MakeTemporary(to.path, temporary, [mode](const char* name) {
+    return open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  });
+  if (named < 0) {
+    return Fail(Errc::kIo, "cannot create a file beside {}: {}", path.text(), std::strerror(errno));
   }
-  return OutputFile(fd, path, temporary);
+  OutputFile file(named, std::move(path), std::move(to));
+  file.unkept_path_ = std::move(temporary);
+  return file;
 }
-
-OutputFile::OutputFile(int fd, std::string path, std::string unkept_path)
-    : fd_(fd), path_(std::move(path)), unkept_path_(std::move(unkept_path)) {}
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
       path_(std::move(other.path_)),
+      destination_(std::move(other.destination_)),
       unkept_path_(std::exchange(other.unkept_path_, {})),
       size_(other.size_),
       flushing_(other.flushing_),
@@ -75,6 +152,8 @@ OutputFile::~OutputFile() {
   if (!unkept_path_.empty()) unlink(unkept_path_.c_str());
 }
 
+bool OutputFile::is_stream() const { return IsStream(destination_); }
+
 Status OutputFile::Write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t written = write(fd_, bytes.data(), bytes.size());
@@ -83,11 +162,16 @@ Status OutputFile::Write(std::span<const std::byte> bytes) {
     bytes = bytes.subspan(static_cast<size_t>(written));
     size_ += static_cast<uint64_t>(written);
   }
-  if (size_ - flushing_ >= kWindow) Flush();
+  if (size_ - flushing_ >= kWindow && !is_stream()) Flush();
   return {};
 }
 
 Status OutputFile::Skip(uint64_t bytes) {
+  if (is_stream()) {
+    static constexpr std::array<std::byte, 64 * kKiB> kZeros = {};
+    for (; bytes > kZeros.size(); bytes -= kZeros.size()) TRY_STATUS(Write(kZeros));
+    return Write(std::span(kZeros).first(bytes));
+  }
   const auto end = static_cast<off_t>(size_ + bytes);
   if (ftruncate(fd_, end) != 0 || lseek(fd_, end, SEEK_SET) != end) return Failed("write");
   size_ += bytes;
@@ -111,31 +195,59 @@ void OutputFile::Flush() {
   flushing_ = size_;
 }
 
+// A link cannot replace a file, a rename can: hence a name before its own.
+Status OutputFile::GiveTemporaryName() {
+  const std::string self = Format("/proc/self/fd/{}", fd_);
+  std::string temporary;
+  const int named = MakeTemporary(destination_.path, temporary, [&self](const char* name) {
+    return linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name, AT_SYMLINK_FOLLOW);
+  });
+  if (named != 0) return Failed("name");
+  unkept_path_ = std::move(temporary);
+  return {};
+}
+
+// What others have put there since Create().
+Status OutputFile::MayReplace() const {
+  TRY_STATUS(path_.Check());
+  struct stat there = {};
+  if (lstat(destination_.path.c_str(), &there) != 0) return {};
+  if (S_ISREG(there.st_mode) || S_ISLNK(there.st_mode)) return {};
+  return Fail(Errc::kIo, "cannot write {}: it is no file any more", path_.text());
+}
+
 Status OutputFile::Publish() {
-  if (fsync(fd_) != 0) return Failed("flush");
-  posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED);
-  if (unkept_path_.empty()) {
-    // A link cannot replace a file, a rename can: hence two steps.
-    const std::string temporary = TemporaryName(path_);
-    const std::string self = Format("/proc/self/fd/{}", fd_);
-    if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, temporary.c_str(), AT_SYMLINK_FOLLOW) != 0) {
-      return Failed("name");
-    }
-    unkept_path_ = temporary;
+  const bool cannot_flush = fsync(fd_) != 0;
+  if (is_stream()) {
+    // Pipes and most devices have nothing to flush, and say so.
+    if (cannot_flush && errno != EINVAL && errno != EROFS && errno != ENOTSUP)
+      return Failed("flush");
+    return close(std::exchange(fd_, -1)) == 0 ? Status() : Failed("close");
   }
+  if (cannot_flush) return Failed("flush");
+  posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED);
+  TRY_STATUS(MayReplace());
+  if (unkept_path_.empty()) TRY_STATUS(GiveTemporaryName());
   if (close(std::exchange(fd_, -1)) != 0) return Failed("close");
-  if (rename(unkept_path_.c_str(), path_.c_str()) != 0) return Failed("name");
-  unkept_path_ = path_;
+  if (rename(unkept_path_.c_str(), destination_.path.c_str()) != 0) return Failed("name");
+  unkept_path_ = destination_.path;
   return {};
 }
 
 Status OutputFile::Failed(const char* what) const {
-  return Fail(Errc::kIo, "cannot {} {} at {}: {}", what, path_, FormatBytes(size_),
+  return Fail(Errc::kIo, "cannot {} {} at {}: {}", what, path_.text(), FormatBytes(size_),
               std::strerror(errno));
 }
 
-Result<uint64_t> FreeBytesFor(const std::string& path) {
-  const std::string folder = FolderOf(path);
+Status CheckMayCreate(const OutputPath& path) {
+  TRY([[maybe_unused]] const Destination to, FindDestination(path));
+  return {};
+}
+
+Result<uint64_t> FreeBytesFor(const OutputPath& path) {
+  const Result<Destination> to = FindDestination(path);
+  if (to && IsStream(*to)) return UINT64_MAX;
+  const std::string folder = FolderOf(to ? to->path : path.text());
   struct statvfs info = {};
   if (statvfs(folder.c_str(), &info) != 0) {
     return Fail(Errc::kIo, "cannot write into folder {}: {}", folder, std::strerror(errno));

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: MIT
 // A large file that appears under its name only when it is complete. Until then it has no name
-// where the file system allows that, so even a killed process leaves nothing. Written front to
-// back; dirty pages are flushed and dropped on the way: a small memory limit is enough for any
-// size. One thread. Move-only.
+// where the file system allows that, so even a killed process leaves nothing; what one has left
+// elsewhere hinders no later one. Written front to back; dirty pages are flushed and dropped on the
+// way: a small memory limit is enough for any size. One thread. Move-only.
+//
+// This is the one place where files of commands are made, so it keeps their rules: a name that is
+// a link leads to the file that is replaced, a device or a pipe is written to as it is and never
+// replaced, and what the path spares is not written (base/output_path.h).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 
+#include "base/output_path.h"
 #include "base/result.h"
 
 namespace moestro {
@@ -20,9 +26,9 @@ enum class FileReaders : uint8_t { kByUmask, kOwner };
 
 class OutputFile {
  public:
-  // Opens a temporary file in the folder of `path`. Fails with kIo, naming place and reason.
-  static Result<OutputFile> Create(const std::string& path,
-                                   FileReaders readers = FileReaders::kByUmask);
+  // Opens a temporary file in the folder that `path` leads to. Fails with kIo, naming place and
+  // reason; also for a named pipe that nobody reads after a few seconds.
+  static Result<OutputFile> Create(OutputPath path, FileReaders readers = FileReaders::kByUmask);
 
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
@@ -34,7 +40,7 @@ class OutputFile {
   // Appends zeros, which take no room where the file system has holes. Fails as Write() does.
   Status Skip(uint64_t bytes);
 
-  // Makes the bytes durable and gives the file its name, replacing what has that name.
+  // Makes the bytes durable and gives the file its name, replacing the file that has that name.
   Status Publish();
 
   // From now on the file stays. REQUIRES: Publish() succeeded.
@@ -43,20 +49,29 @@ class OutputFile {
   uint64_t size() const { return size_; }
 
  private:
-  OutputFile(int fd, std::string path, std::string unkept_path);
+  OutputFile(int fd, OutputPath path, Destination destination)
+      : fd_(fd), path_(std::move(path)), destination_(std::move(destination)) {}
+  bool is_stream() const;  // has its name already
+  Status GiveTemporaryName();
+  Status MayReplace() const;
   void Flush();  // starts writing the newest window back, drops the one before
   Status Failed(const char* what) const;
 
   int fd_;
-  std::string path_;         // the name it shall have
+  OutputPath path_;          // as the caller has it
+  Destination destination_;  // the name it shall have
   std::string unkept_path_;  // the name it has; removed by the destructor, empty: nothing to remove
   uint64_t size_ = 0;
   uint64_t flushing_ = 0;  // start of the window that is on its way to the disk
   uint64_t flushed_ = 0;   // everything below is on the disk and out of the page cache
 };
 
-// Bytes that may be written in the folder of `path`. Fails with kIo if the folder is not there.
-Result<uint64_t> FreeBytesFor(const std::string& path);
+// Before hours of work: that a file may be made of this name. kIo: as Create().
+Status CheckMayCreate(const OutputPath& path);
+
+// Bytes that may be written to `path`; the most there are for a device or a pipe. Fails with kIo if
+// its folder is not there.
+Result<uint64_t> FreeBytesFor(const OutputPath& path);
 
 // `folder`, or the nearest folder above it that is there.
 std::string NearestFolder(const std::string& folder);

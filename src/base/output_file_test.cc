@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: MIT
 #include "base/output_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/format.h"
 #include "tests/support/file_size_limit_testing.h"
 #include "tests/support/temp_folder_testing.h"
 
@@ -79,12 +85,133 @@ TEST(OutputFile, WhatIsSkippedIsZerosAndTakesNoRoom) {
   EXPECT_LT(static_cast<uint64_t>(on_disk.st_blocks) * 512, kMiB);
 }
 
-TEST(OutputFile, ReplacesNoDeviceAndNoFolder) {
+void Save(const OutputPath& path, std::string_view text) {
+  Result<OutputFile> file = OutputFile::Create(path);
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  ASSERT_TRUE(file->Write(std::as_bytes(std::span(text))).has_value());
+  const Status published = file->Publish();
+  ASSERT_TRUE(published.has_value()) << published.error().message;
+  file->Keep();
+}
+
+TEST(OutputFile, ReplacesNoFolder) {
   const TempFolder folder;
-  for (const std::string& path : {std::string("/dev/null"), folder.path().string()}) {
+  for (const std::string& path :
+       {folder.path().string(), folder.path().string() + "/", std::string()}) {
     const Result<OutputFile> file = OutputFile::Create(path);
     ASSERT_FALSE(file.has_value()) << path;
     EXPECT_EQ(file.error().code, Errc::kIo);
+  }
+}
+
+TEST(OutputFile, ADeviceIsWrittenToAsItIs) {
+  Save("/dev/null", "nothing");
+  struct stat info = {};
+  ASSERT_EQ(stat("/dev/null", &info), 0);
+  EXPECT_TRUE(S_ISCHR(info.st_mode));
+  EXPECT_EQ(FreeBytesFor("/dev/null").value(), UINT64_MAX);
+  Result<OutputFile> full = OutputFile::Create("/dev/full");
+  ASSERT_TRUE(full) << full.error().message;
+  EXPECT_EQ(full->Write(Pattern(10)).error().code, Errc::kIo);
+}
+
+TEST(OutputFile, APipeIsWrittenToAsItIs) {
+  const TempFolder folder;
+  const std::string path = folder.File("pipe");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  std::string read;
+  std::thread reader([&] { read = ReadAll(path); });
+  Save(path, "through");
+  reader.join();
+  EXPECT_EQ(read, "through");
+  EXPECT_TRUE(std::filesystem::is_fifo(path));
+}
+
+TEST(OutputFile, AnOpenFileOfTheProcessIsAppendedTo) {
+  const TempFolder folder;
+  const std::string path = folder.File("log");
+  std::ofstream(path) << "before ";
+  const int fd = open(path.c_str(), O_WRONLY | O_APPEND);  // as a shell gives it: ">> log"
+  ASSERT_GE(fd, 0);
+  const std::string link = folder.File("link");
+  std::filesystem::create_symlink(Format("/proc/self/fd/{}", fd), link);  // as /dev/stdout is
+  Save(link, "this");
+  Result<OutputFile> more = OutputFile::Create(Format("/dev/fd/{}", fd));
+  ASSERT_TRUE(more && more->Skip(3) && more->Publish());
+  close(fd);
+  EXPECT_EQ(ReadAll(path), std::string("before this\0\0\0", 14));
+  EXPECT_FALSE(OutputFile::Create(link));  // it is closed
+  const int own = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  EXPECT_FALSE(OutputFile::Create(Format("/proc/self/fd/{}", own)));  // nobody gave it
+  close(own);
+}
+
+TEST(OutputFile, ALinkIsFollowed) {
+  const TempFolder folder;
+  const TempFolder other;
+  std::ofstream(other.File("file")) << "old";
+  std::filesystem::create_symlink(other.File("file"), folder.File("first"));
+  std::filesystem::create_symlink("first", folder.File("second"));
+  Save(folder.File("second"), "new");
+  EXPECT_EQ(ReadAll(other.File("file")), "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.File("second")));
+  std::filesystem::create_symlink(other.File("missing"), folder.File("dangling"));
+  Save(folder.File("dangling"), "made");
+  EXPECT_EQ(ReadAll(other.File("missing")), "made");
+  std::filesystem::create_symlink("circle", folder.File("circle"));
+  EXPECT_FALSE(OutputFile::Create(folder.File("circle")));
+  // Of our own files the link is replaced.
+  Save(OutputPath::OfOwn(folder.File("second")), "own");
+  EXPECT_FALSE(std::filesystem::is_symlink(folder.File("second")));
+  EXPECT_EQ(ReadAll(other.File("file")), "new");
+}
+
+TEST(OutputFile, WhatIsReadIsSparedByWhateverName) {
+  const TempFolder folder;
+  const std::string input = folder.File("input");
+  std::ofstream(input) << "precious";
+  std::filesystem::create_directory(folder.File("a"));
+  std::filesystem::create_symlink(input, folder.File("link"));
+  std::filesystem::create_hard_link(input, folder.File("hard"));
+  for (const char* name : {"input", "./a/../input", "link", "hard"}) {
+    OutputPath path(folder.File(name));
+    path.Spare(std::vector<std::string>{folder.File("other"), input});
+    EXPECT_FALSE(OutputFile::Create(path)) << name;
+  }
+  // Neither is there yet, and both lead to one file.
+  std::filesystem::create_symlink("new", folder.File("to-new"));
+  OutputPath second(folder.File("a/../to-new"));
+  second.Spare(folder.File("new"));
+  EXPECT_FALSE(second.Check());
+  // A name that leads to it only while the file is written.
+  OutputPath late(folder.File("late"));
+  late.Spare(input);
+  Result<OutputFile> file = OutputFile::Create(late);
+  ASSERT_TRUE(file);
+  std::filesystem::create_hard_link(input, folder.File("late"));
+  EXPECT_FALSE(file->Publish());
+  EXPECT_EQ(ReadAll(input), "precious");
+  // A terminal or a pipe may be read and written.
+  OutputPath null("/dev/null");
+  null.Spare("/dev/null");
+  EXPECT_TRUE(null.Check());
+}
+
+TEST(OutputFile, LeftOversOfOtherProcessesHinderNone) {
+  const TempFolder folder;
+  const std::string path = folder.File("a.bin");
+  const std::string left = Format("{}.{}.partial", path, getpid());
+  std::ofstream(left) << "of another container's process";
+  Save(path, "new");
+  EXPECT_EQ(ReadAll(path), "new");
+  EXPECT_EQ(ReadAll(left), "of another container's process");
+}
+
+TEST(OutputFile, ANameMayBeAsLongAsNamesMayBe) {
+  const TempFolder folder;
+  for (const std::string& name : {std::string(255, 'n'), std::string(254, 'n') + "\xc3"}) {
+    Save(folder.File(name), "long");
+    EXPECT_EQ(ReadAll(folder.File(name)), "long");
   }
 }
 

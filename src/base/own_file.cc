@@ -33,9 +33,15 @@ bool WriteOwnFile(const std::string& path, std::string_view content) {
     errno = EFBIG;
     return false;
   }
-  const std::string aside = Format("{}.{}.partial", path, ::getpid());
-  ::unlink(aside.c_str());  // of a process that was killed
-  const int fd = ::open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  // Other names after those that killed processes of the same number have left.
+  constexpr int kMostNames = 1000;
+  std::string aside;
+  int fd = -1;
+  errno = EEXIST;
+  for (int n = 0; n < kMostNames && fd < 0 && errno == EEXIST; ++n) {
+    aside = Format("{}.{}-{}.partial", path, ::getpid(), n);
+    fd = ::open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  }
   if (fd < 0) return false;
   const bool is_written =
       ::write(fd, content.data(), content.size()) == static_cast<ssize_t>(content.size());

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/visible.h"
 
 namespace moestro {
 
@@ -17,7 +18,8 @@ std::string RenderProgress(std::string_view what, uint64_t done, uint64_t total,
   // Rounded down: 100 % means finished.
   std::string line = Format("{:3d} %", static_cast<int>(share * 100.0));
   const size_t room = width > line.size() ? width - line.size() : 0;
-  const std::string_view label = what.substr(0, room);
+  const std::string shown = Visible(what);
+  const std::string_view label = std::string_view(shown).substr(0, room);
   constexpr size_t kFrame = 4;  // blank, brackets, blank
   constexpr size_t kLongestBar = 40;
   if (room > label.size() + kFrame) {

@@ -8,7 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 
+#include "base/bytes.h"
+#include "base/format.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 
@@ -16,23 +19,65 @@ namespace moestro {
 namespace {
 
 constexpr size_t kLongestWord = 128;
+
+const char* KindOfFile(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+// False: errno says why.
+bool ReadUpTo(int fd, size_t most, std::string& text) {
+  while (text.size() < most) {
+    constexpr size_t kPart = 64 * 1024;
+    const size_t before = text.size();
+    text.resize(before + std::min(kPart, most - before));
+    const ssize_t n = ::read(fd, text.data() + before, text.size() - before);
+    text.resize(before + static_cast<size_t>(std::max<ssize_t>(n, 0)));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return n == 0;
+  }
+  return true;
+}
+
 }  // namespace
 
-std::optional<std::string> ReadSmallFile(const std::string& path, size_t most) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+Result<UniqueFd> OpenRegularFile(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat info = {};
-  if (fd.get() < 0 || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
-    return std::nullopt;
+  if (fd.get() < 0) {
+    const int why = errno;
+    if (why == ENXIO) return Fail(Errc::kIo, "cannot read {}: it is not a file", path);
+    return Fail(Errc::kIo, "cannot open {}: {}", path, std::strerror(why));
   }
+  if (::fstat(fd.get(), &info) != 0) {
+    return Fail(Errc::kIo, "cannot examine {}: {}", path, std::strerror(errno));
+  }
+  if (S_ISREG(info.st_mode)) return fd;
+  return Fail(Errc::kIo, "cannot read {}: it is not a file but {}", path, KindOfFile(info.st_mode));
+}
+
+Result<std::string> ReadRegularFile(const std::string& path, uint64_t most) {
+  TRY(const UniqueFd fd, OpenRegularFile(path));
   std::string text;
-  while (text.size() < most) {
-    char part[4096];
-    const ssize_t n = ::read(fd.get(), part, std::min(sizeof(part), most - text.size()));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return std::nullopt;
-    if (n == 0) break;
-    text.append(part, static_cast<size_t>(n));
+  if (!ReadUpTo(fd.get(), most + 1, text)) {
+    return Fail(Errc::kIo, "cannot read {}: {}", path, std::strerror(errno));
   }
+  if (text.size() <= most) return text;
+  return Fail(Errc::kInvalidFile, "{} has more than {}", path, FormatBytes(most));
+}
+
+bool IsAbsent(const std::string& path) {
+  struct stat info = {};
+  return ::stat(path.c_str(), &info) != 0 &&
+         (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG);
+}
+
+std::optional<std::string> ReadSmallFile(const std::string& path, size_t most) {
+  const Result<UniqueFd> fd = OpenRegularFile(path);
+  std::string text;
+  if (!fd || !ReadUpTo(fd->get(), most, text)) return std::nullopt;
   return text;
 }
 

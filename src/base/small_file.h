@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Small files of others, as of /proc and /sys: they may be missing, endless, binary or no files.
+// Opening what must be a file, and small files of others, as of /proc and /sys: they may be
+// missing, endless, binary or no files.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +9,19 @@
 #include <string>
 #include <string_view>
 
+#include "base/result.h"
+#include "base/unique_fd.h"
+
 namespace moestro {
+
+// Open for reading. Waits for no pipe. kIo: it cannot be opened, or is no file, and what it is.
+Result<UniqueFd> OpenRegularFile(const std::string& path);
+
+// All of it. kIo: as above; kInvalidFile: it has more than `most` bytes.
+Result<std::string> ReadRegularFile(const std::string& path, uint64_t most);
+
+// Nothing has this name, or can have it. False where that is not known: opening says why.
+bool IsAbsent(const std::string& path);
 
 // The beginning of a regular file, at most `most` bytes. Waits for no pipe. nullopt: it cannot be
 // read.

@@ -6,6 +6,7 @@
 
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "tests/support/temp_folder_testing.h"
 
@@ -55,6 +56,31 @@ TEST(FieldOf, IsTheNumberBehindAName) {
   EXPECT_EQ(FieldOf(kText, "Huge:"), std::nullopt);
   EXPECT_EQ(FieldOf(kText, "None:"), std::nullopt);
   EXPECT_EQ(FieldOf("", "A:"), std::nullopt);
+}
+
+TEST(RegularFile, IsOpenedWithoutWaitingAndOthersAreNamed) {
+  const TempFolder folder;
+  std::ofstream(folder.File("file")) << "content";
+  EXPECT_EQ(ReadRegularFile(folder.File("file"), 7).value(), "content");
+  EXPECT_EQ(ReadRegularFile(folder.File("file"), 6).error().code, Errc::kInvalidFile);
+  ASSERT_EQ(mkfifo(folder.File("pipe").c_str(), 0600), 0);
+  for (const auto& [path, what] :
+       {std::pair(folder.File("pipe"), "a pipe"), std::pair(folder.path().string(), "a folder"),
+        std::pair(std::string("/dev/null"), "a device"),
+        std::pair(folder.File("none"), "No such file")}) {
+    const auto opened = OpenRegularFile(path);
+    ASSERT_FALSE(opened) << path;
+    EXPECT_EQ(opened.error().code, Errc::kIo);
+    EXPECT_TRUE(opened.error().message.contains(what)) << opened.error().message;
+  }
+}
+
+TEST(RegularFile, ANameThatNoFileCanHaveIsAbsent) {
+  const TempFolder folder;
+  EXPECT_TRUE(IsAbsent(folder.File("none")));
+  EXPECT_TRUE(IsAbsent(folder.File("none/below")));
+  EXPECT_TRUE(IsAbsent(folder.File(std::string(256, 'n'))));
+  EXPECT_FALSE(IsAbsent(folder.path().string()));
 }
 
 }  // namespace

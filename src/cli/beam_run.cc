@@ -162,7 +162,7 @@ Status RunBeams(const BeamRequest& request, TerminalSession& session, Output& ou
     return TooMany(started.error(), request, most);
   }
   const bool streams = !request.json && request.flags.n_best == 1;
-  if (streams && request.shows_prompt) TRY_STATUS(output.Write(request.prompt.text));
+  if (streams && request.shows_prompt) TRY_STATUS(output.WriteGenerated(request.prompt.text));
   Status written;
   Utf8Stream utf8;
   BeamParts parts{.is_end = [&](Token token) { return work.vocab().is_end(token); }};
@@ -170,7 +170,7 @@ Status RunBeams(const BeamRequest& request, TerminalSession& session, Output& ou
     parts.agreed = [&](std::span<const Token> tokens) {
       std::string text;
       for (const Token token : tokens) text += utf8.Push(work.vocab().Piece(token));
-      if (written) written = output.Write(text);
+      if (written) written = output.WriteGenerated(text);
     };
   }
   work.engine().SetPlanObserver(request.plans);
@@ -182,7 +182,7 @@ Status RunBeams(const BeamRequest& request, TerminalSession& session, Output& ou
   });
   work.engine().SetPlanObserver({});
   TRY_STATUS(std::move(written));
-  if (streams) TRY_STATUS(output.Write(utf8.Flush() + "\n"));
+  if (streams) TRY_STATUS(output.WriteGenerated(utf8.Flush() + "\n"));
   if (!found) return std::unexpected(std::move(found).error());
   if (streams) return {};
   const auto best = std::span(*found).first(std::min<size_t>(request.flags.n_best, found->size()));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "cli/chat.h"
 
-#include <cstdio>
 #include <utility>
 #include <vector>
 
 #include "base/format.h"
+#include "base/visible.h"
 #include "cli/text_input.h"
 #include "text/conversation.h"
 
@@ -14,14 +14,14 @@ namespace {
 
 constexpr const char* kAsk = "\n> ";
 
-void Notice(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
+void Notice(const std::string& text) { PrintOnStderr(text + "\n"); }
 
 // Continues `tokens` and shows the text as it comes, with a newline at its end. What the output did
 // not take is in its status alone: the text is there.
 Result<Generated> Show(TerminalSession& session, const std::vector<Token>& tokens,
                        const GenerateOptions& options, Output& output) {
   Result<Generated> made = session.Continue(tokens, options, [&](std::string_view text) {
-    return output.Write(text).has_value() && !output.closed();
+    return output.WriteGenerated(text).has_value() && !output.closed();
   });
   [[maybe_unused]] const Status ended = output.Write("\n");
   if (made && made->reason == StopReason::kContextFull) {
@@ -95,7 +95,7 @@ Status RunLines(TerminalSession& session, const GenerateOptions& options, Output
                     session.session().limit().n_ctx));
       continue;
     }
-    TRY_STATUS(output.Write(*line));
+    TRY_STATUS(output.WriteGenerated(*line));
     TRY_STATUS(Show(session, tokens, options, output));
     TRY_STATUS(output.status());
   }

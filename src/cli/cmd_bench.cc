@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
 #include "cli/features.h"
@@ -56,7 +57,7 @@ struct BenchOptions {
   double idle = 0.0;  // seconds between the start and the first token
   bool preload = false;
   uint32_t runs = 1;
-  std::string record;   // where the run's own trace goes; empty: nowhere
+  OutputPath record;    // where the run's own trace goes; empty: nowhere
   std::string routing;  // a trace whose choices replace the routers'; empty: none
   DraftOptions draft;
   std::optional<double> acceptance;  // of drafts, forced
@@ -348,6 +349,8 @@ Status Run(BenchOptions& options) {
         std::clamp<uint64_t>(options.positions(), options.common.engine.ctx, most));
   }
   TRY(options.model, FindNamedModel(options.model, options.named, options.common.engine));
+  options.record.Spare(PartsOfSplit(options.model));
+  TRY_STATUS(options.record.Check());
   TRY_STATUS(ApplyQuality(options.common.quality, options.model, options.common.engine));
   TRY_STATUS(CheckUsage(options));
   ProgressBar bar(ProgressBar::Stderr());
@@ -437,10 +440,9 @@ void AddBench(CommandLine& line) {
            "synthetic weights")
       .Type("FILE");
   bench
-      .Add("--record", options->record,
-           "the run's routing and what decode costs here, measured after it, as a trace for "
-           "'moestro sim'; says what the simulator makes of both")
-      .Type("FILE")
+      .AddOutput("--record", options->record,
+                 "the run's routing and what decode costs here, measured after it, as a trace for "
+                 "'moestro sim'; says what the simulator makes of both")
       .Excludes("--preload");
   AddDraftFlags(bench, options);
   bench.Add("--warmup", options->warmup, "other tokens evaluated before the clock starts")

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <signal.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -30,7 +29,7 @@ std::string ConvertedText(const ConvertOptions& options, const ConvertReport& re
   return Format(
       "{}: {} from {}, {} encoder and {} decoder layers, {} of them with {} experts, vocabulary "
       "{}, {}, {:.1f} s\n",
-      options.path, FormatBytes(report.bytes), FormatBytes(report.source_bytes),
+      options.path.text(), FormatBytes(report.bytes), FormatBytes(report.source_bytes),
       report.encoder_layers, report.decoder_layers, report.sparse_layers, report.experts,
       report.vocab, report.is_tied ? "tied" : "untied", seconds);
 }
@@ -38,8 +37,6 @@ std::string ConvertedText(const ConvertOptions& options, const ConvertReport& re
 Status Run(ConvertFlags& flags) {
   ConvertOptions& options = flags.options;
   options.threads = ResolveThreads(flags.threads);
-  // A file size limit shall be an error of write(), not the end of the process.
-  signal(SIGXFSZ, SIG_IGN);
   ProgressBar bar(ProgressBar::Stderr());
   options.progress = [&bar](uint64_t done, uint64_t all) { bar.Update("writing", done, all); };
   const double start = SteadySeconds();
@@ -66,7 +63,7 @@ void AddConvert(CommandLine& line) {
                       TRY(flags->options.type, FindConvertType(text));
                       return {};
                     });
-  command.Add("-o,--output", options.path, "file to write").Type("FILE").Required();
+  command.AddOutput("-o,--output", options.path, "file to write").Required();
   command.Add("-t,--threads", flags->threads, "threads (default: physical cores)")
       .Type("N")
       .Between(1U, 512U);

@@ -27,8 +27,8 @@ struct DevicesOptions {
   bool profile = false;
   bool json = false;
   uint32_t threads = 0;
-  std::string model;   // empty: random weights, and no disk
-  std::string output;  // empty: no file
+  std::string model;  // empty: random weights, and no disk
+  OutputPath output;  // empty: no file
 };
 
 struct Line {
@@ -123,7 +123,8 @@ Status WriteProfile(const DevicesOptions& options, const std::vector<Line>& line
     file.devices.push_back(line.info.name);
   }
   if (!file.devices.empty()) return WriteLatency(options.output, file);
-  return Fail(Errc::kDevice, "no device could be measured: {} is not written", options.output);
+  return Fail(Errc::kDevice, "no device could be measured: {} is not written",
+              options.output.text());
 }
 
 Status Run(const DevicesOptions& options) {
@@ -170,10 +171,9 @@ void AddDevices(CommandLine& line) {
   flags.Add("-t,--threads", options->threads, "compute threads (default: physical cores)")
       .Type("N");
   flags
-      .Add("-o,--output", options->output,
-           "write the costs of the first device and of others of its backend, for --latency-model "
-           "and 'moestro sim --machine'")
-      .Type("FILE")
+      .AddOutput("-o,--output", options->output,
+                 "write the costs of the first device and of others of its backend, for "
+                 "--latency-model and 'moestro sim --machine'")
       .Needs(profile);
   flags.AddSwitch("--json", options->json, "machine-readable output: one JSON object");
   flags.Footer("A software device computes on the CPU: --device auto never takes it.");

@@ -37,10 +37,10 @@ struct EvalCommand {
   uint32_t score_from = 0;
   std::string against;
   std::string scratch;
-  std::string reference;
+  OutputPath reference;
   std::vector<KnobSettings> sweep;  // empty: one run with the options as they are
-  std::string plot;
-  std::string output;  // the sweep as --quality reads it, or the shard
+  OutputPath plot;
+  OutputPath output;  // the sweep as --quality reads it, or the shard
   std::optional<Shard> shard;
   std::optional<Task> task;  // instead of texts
   std::string task_file;
@@ -139,7 +139,7 @@ Status CheckUsage(const EvalCommand& command) {
   }
   if (command.task) return {};
   if (command.shard) {
-    TRY_STATUS(CheckShardOutput(command.output, command.model, command.texts));
+    TRY_STATUS(CheckShardOutput(command.output));
   }
   if (is_sweep && command.common.json) {
     return Fail(Errc::kUsage, "--sweep prints CSV; leave out --json");
@@ -176,7 +176,8 @@ Status Run(const EvalCommand& command) {
   if (command.shard) {
     TRY(const ShardInfo shard, evaluation.RunShard(command.common.engine, command.output));
     bar.Clear();
-    return Output(STDOUT_FILENO).Write(ShardText(shard, command.output, command.common.json));
+    return Output(STDOUT_FILENO)
+        .Write(ShardText(shard, command.output.text(), command.common.json));
   }
   TRY(const EvalResult result, evaluation.Run(command.common.engine));
   bar.Clear();
@@ -208,17 +209,15 @@ void AddTextFlags(Flags eval, const std::shared_ptr<EvalCommand>& command) {
                        return {};
                      })
           .Excludes("--against");
-  eval.Add("--plot", command->plot, "draw the sweep, too: an SVG of speed against KL")
-      .Type("FILE")
+  eval.AddOutput("--plot", command->plot, "draw the sweep, too: an SVG of speed against KL")
       .Needs(sweep);
-  eval.Add("-o,--output", command->output,
-           "keep the sweep, and the exact run's speed, for --quality (found as MODEL.sweep.json); "
-           "or the shard")
-      .Type("FILE");
+  eval.AddOutput(
+      "-o,--output", command->output,
+      "keep the sweep, and the exact run's speed, for --quality (found as MODEL.sweep.json); "
+      "or the shard");
   AddShardFlag(eval, command->shard).Excludes(sweep);
-  eval.Add("--reference", command->reference,
-           "keep the exact run's log-probabilities here, and use them if they are there")
-      .Type("FILE");
+  eval.AddOutput("--reference", command->reference,
+                 "keep the exact run's log-probabilities here, and use them if they are there");
   eval.Add("--scratch", command->scratch,
            "folder for the exact run's log-probabilities (default: that of the first text, or the "
            "current one)")

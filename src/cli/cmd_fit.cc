@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -13,6 +11,7 @@
 
 #include "base/format.h"
 #include "base/progress.h"
+#include "base/visible.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
 #include "cli/features.h"
@@ -32,7 +31,7 @@ struct FitCommand {
   FitRequest request;
   uint32_t tokens = 4096;
   uint32_t window = 256;
-  std::string plot;
+  OutputPath plot;
 };
 
 // "q2_k,q4_k"
@@ -48,8 +47,6 @@ Result<std::vector<ggml_type>> ParseWidths(std::string_view text) {
 }
 
 Status Run(FitCommand& command) {
-  // A file size limit shall be an error of write(), not the end of the process.
-  signal(SIGXFSZ, SIG_IGN);
   FitRequest& request = command.request;
   TRY_STATUS(CheckAllExperts("fit", command.common.engine));
   request.engine = command.common.engine;
@@ -62,13 +59,13 @@ Status Run(FitCommand& command) {
   request.progress = ShowOn(bar);
   request.note = [&](const std::string& text) {
     bar.Clear();
-    std::fprintf(stderr, "%s\n", text.c_str());
+    PrintOnStderr(text + "\n");
   };
   TRY(const FitReport report, FitWidths(request));
   bar.Clear();
   if (!command.plot.empty() && report.ranking == FitRanking::kNone) {
-    request.note(
-        Format("{} is not written: all experts have one width, nothing was ranked", command.plot));
+    request.note(Format("{} is not written: all experts have one width, nothing was ranked",
+                        command.plot.text()));
   } else if (!command.plot.empty()) {
     const std::string title = std::filesystem::path(request.model).stem().string();
     TRY_STATUS(WriteFile(command.plot, FitDrawing(title, report)));
@@ -113,8 +110,8 @@ void AddFit(CommandLine& line) {
   fit.Add("--imatrix", request.imatrix,
           "importances of the weights' columns, from 'moestro imatrix' or llama-imatrix")
       .Type("FILE");
-  fit.Add("-o,--output", request.path, "fitted model to write").Type("FILE").Required();
-  fit.Add("--plot", command->plot, "draw the importances, too: an SVG").Type("FILE");
+  fit.AddOutput("-o,--output", request.path, "fitted model to write").Required();
+  fit.AddOutput("--plot", command->plot, "draw the importances, too: an SVG");
   fit.Add("-n,--tokens", command->tokens,
           "of the text: half ranks experts, a quarter chooses how many go lower, a quarter checks "
           "it")

@@ -27,7 +27,7 @@ Status Run(ImatrixFlags& flags) {
   ImatrixOptions& options = flags.options;
   TRY_STATUS(CheckAllExperts("imatrix", flags.common.engine));
   if (options.shard) {
-    TRY_STATUS(CheckShardOutput(options.path, options.model, options.texts));
+    TRY_STATUS(CheckShardOutput(options.path));
   }
   ProgressBar bar(ProgressBar::Stderr());
   options.engine = flags.common.engine;
@@ -36,9 +36,9 @@ Status Run(ImatrixFlags& flags) {
   bar.Clear();
   Output output(STDOUT_FILENO);
   const bool is_json = flags.common.json;
-  if (report.shard) return output.Write(ShardText(*report.shard, options.path, is_json));
-  if (is_json) return output.Write(ImatrixAsJson(options.path, report).Dump() + "\n");
-  return output.Write(DescribeImatrix(options.path, report));
+  if (report.shard) return output.Write(ShardText(*report.shard, options.path.text(), is_json));
+  if (is_json) return output.Write(ImatrixAsJson(options.path.text(), report).Dump() + "\n");
+  return output.Write(DescribeImatrix(options.path.text(), report));
 }
 
 }  // namespace
@@ -57,7 +57,7 @@ void AddImatrix(CommandLine& line) {
       .Type("FILE")
       .Required();
   command.Add("-n,--tokens", options.tokens, "at most this many tokens of each of them").Positive();
-  command.Add("-o,--output", options.path, "file to write").Type("FILE").Required();
+  command.AddOutput("-o,--output", options.path, "file to write").Required();
   AddShardFlag(command, options.shard);
   AddCommonFlags(command, flags->common);
 }

@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "base/visible.h"
 #include "cli/commands.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
@@ -104,7 +105,8 @@ Result<Inspection> Inspect(const ModelFile& model, const EngineOptions& options)
 }
 
 std::string Title(const Inspection& i) {
-  return i.spec.name.empty() ? i.spec.arch_name : i.spec.name + " (" + i.spec.arch_name + ")";
+  return Visible(i.spec.name.empty() ? i.spec.arch_name
+                                     : Format("{} ({})", i.spec.name, i.spec.arch_name));
 }
 
 std::string MixerText(const LayerSpec& layer) {
@@ -205,7 +207,8 @@ std::string ShapeText(const Inspection& i) {
                    FormatBytes(i.vision.bytes));
   }
   text += Format("vocabulary {} tokens, tokenizer {}, chat template {}{}\n", s.n_vocab,
-                 i.tokenizer.empty() ? "none" : i.tokenizer, i.has_chat_template ? "yes" : "no",
+                 i.tokenizer.empty() ? "none" : Visible(i.tokenizer),
+                 i.has_chat_template ? "yes" : "no",
                  s.tied_output ? ", output tied to embeddings" : "");
   return text;
 }

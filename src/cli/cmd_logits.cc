@@ -40,7 +40,7 @@ struct LogitsOptions {
   uint32_t top = 10;
   bool every = false;   // logits after each token, to `output`
   bool decode = false;  // one by one
-  std::string output;
+  OutputPath output;
 };
 
 Result<std::vector<Token>> ParseTokens(std::string_view text) {
@@ -91,7 +91,7 @@ Result<std::vector<Token>> TokenizePrompt(const LogitsOptions& options, const Mo
 // A matrix of F32, row after row.
 class RowFile {
  public:
-  static Result<RowFile> Create(const std::string& path) {
+  static Result<RowFile> Create(const OutputPath& path) {
     TRY(OutputFile file, OutputFile::Create(path));
     return RowFile(std::move(file));
   }
@@ -137,7 +137,7 @@ Status RunEvery(const LogitsOptions& options, Engine& engine) {
   object.Set("tokens", Json::Array(std::span<const int32_t>(options.tokens)))
       .Set("rows", options.tokens.size())
       .Set("columns", engine.facts().n_vocab)
-      .Set("output", options.output);
+      .Set("output", options.output.text());
   return Output(STDOUT_FILENO).Write(object.Dump() + "\n");
 }
 
@@ -207,7 +207,7 @@ void AddLogits(CommandLine& line) {
       .Excludes(all);
   logits.AddSwitch("--decode", options->decode,
                    "evaluate the tokens one by one, as text that is being written");
-  logits.Add("-o,--output", options->output, "where the logits of --every go").Type("FILE");
+  logits.AddOutput("-o,--output", options->output, "where the logits of --every go");
   AddCommonFlags(logits, options->common);
   AddQualityFlags(logits, options->common.quality);
 }

@@ -27,8 +27,8 @@ namespace {
 
 struct MergeOptions {
   std::vector<std::string> shards;
-  std::string output;
-  std::string norms;
+  OutputPath output;
+  OutputPath norms;
   bool json = false;
 };
 
@@ -45,10 +45,8 @@ Status CheckOutputs(const MergeOptions& options, ShardOf command) {
                 CommandOf(command));
   }
   TRY_STATUS(CheckFiles({.paths = options.output, .norms = options.norms}));
-  for (const std::string& path : {options.output, options.norms}) {
-    if (path.empty()) continue;
-    TRY_STATUS(CheckMayWrite(path, true));
-    TRY_STATUS(CheckIsNoInput(path, options.shards));
+  for (const OutputPath* path : {&options.output, &options.norms}) {
+    if (!path->empty()) TRY_STATUS(CheckMayWrite(*path, true));
   }
   return {};
 }
@@ -64,8 +62,8 @@ Result<std::string> Merge(const MergeOptions& options, const std::vector<FoundSh
     }
     case ShardOf::kImatrix: {
       TRY(const ImatrixReport report, MergeImatrices(shards, options.output));
-      return options.json ? as_text(ImatrixAsJson(options.output, report))
-                          : DescribeImatrix(options.output, report);
+      return options.json ? as_text(ImatrixAsJson(options.output.text(), report))
+                          : DescribeImatrix(options.output.text(), report);
     }
     case ShardOf::kProfile: {
       TRY(const RecordedRouting routing, MergeProfile(shards));
@@ -76,9 +74,9 @@ Result<std::string> Merge(const MergeOptions& options, const std::vector<FoundSh
     case ShardOf::kTrace: {
       TRY(const uint64_t tokens, MergeTraces(shards, options.output));
       Json object = Json::Object();
-      object.Set("trace", options.output).Set("tokens", tokens);
+      object.Set("trace", options.output.text()).Set("tokens", tokens);
       return options.json ? as_text(object)
-                          : Format("trace    {} tokens, in {}\n", tokens, options.output);
+                          : Format("trace    {} tokens, in {}\n", tokens, options.output.text());
     }
   }
   return std::string();
@@ -104,10 +102,9 @@ void AddMerge(CommandLine& line) {
       "Examples: moestro trace model.gguf --text book.txt --shard 2/5 -o book.2.shard\n"
       "          moestro merge book.*.shard -o book.trace");
   merge.Add("FILE", options->shards, "shards").Required();
-  merge.Add("-o,--output", options->output, "what the command would have written; not for 'eval'")
-      .Type("FILE");
-  merge.Add("--norms-output", options->norms, "the norms of 'profile' (default: none)")
-      .Type("FILE");
+  merge.AddOutput("-o,--output", options->output,
+                  "what the command would have written; not for 'eval'");
+  merge.AddOutput("--norms-output", options->norms, "the norms of 'profile' (default: none)");
   merge.AddSwitch("--json", options->json, "machine-readable output: one JSON object");
 }
 

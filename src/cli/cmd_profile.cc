@@ -36,8 +36,8 @@ struct ProfileOptions {
   std::string model;
   std::vector<std::string> texts;
   std::vector<std::string> traces;
-  std::string output;
-  std::string norms;  // where norms go; empty: see NormsPath()
+  OutputPath output;
+  OutputPath norms;  // where norms go; empty: see NormsPath()
   std::optional<Shard> shard;
   uint32_t tokens = 0;  // of each text or trace; 0: all
 };
@@ -143,11 +143,11 @@ Result<ModelId> FindModel(const ProfileOptions& options, const ModelId& recorded
 }
 
 // Beside the model, as the paths; nothing is put there when those go elsewhere.
-std::string NormsPath(const ProfileOptions& options) {
+OutputPath NormsPath(const ProfileOptions& options) {
   if (!options.norms.empty() || options.texts.empty() || !options.output.empty()) {
     return options.norms;
   }
-  return NormsBeside(options.model);
+  return options.norms.Beside(NormsBeside(options.model));
 }
 
 // Outputs are measured by the native engine. An hour of recording ends otherwise with a refusal.
@@ -160,7 +160,8 @@ Status CheckMeasures(const ProfileOptions& options) {
 }
 
 ProfileFiles FilesOf(const ProfileOptions& options) {
-  return {.paths = options.output.empty() ? PathsBeside(options.model) : options.output,
+  return {.paths = options.output.empty() ? options.output.Beside(PathsBeside(options.model))
+                                          : options.output,
           .norms = NormsPath(options)};
 }
 
@@ -172,13 +173,13 @@ Result<RecordedRouting> FindRouting(const ProfileOptions& options) {
 }
 
 Status RunShard(const ProfileOptions& options) {
-  TRY_STATUS(CheckShardOutput(options.output, options.model, options.texts));
+  TRY_STATUS(CheckShardOutput(options.output));
   TRY(const RecordedTexts recorded, RecordRouting(options));
   TRY_STATUS(recorded.routing
                  ? WriteProfileShard(options.output, *recorded.shard, *recorded.routing)
                  : WriteShard(options.output, *recorded.shard, {}));
   return Output(STDOUT_FILENO)
-      .Write(ShardText(*recorded.shard, options.output, options.common.json));
+      .Write(ShardText(*recorded.shard, options.output.text(), options.common.json));
 }
 
 Status Run(const ProfileOptions& options) {
@@ -212,12 +213,11 @@ void AddProfile(CommandLine& line) {
       .Type("FILE");
   profile.Add("-n,--tokens", options->tokens, "at most this many tokens of each of them")
       .Positive();
-  profile
-      .Add("--norms-output", options->norms,
-           "mean lengths of the experts' outputs, measured with --text (default: MODEL.norms, none "
-           "with -o)")
-      .Type("FILE");
-  profile.Add("-o,--output", options->output, "the paths (default: MODEL.paths)").Type("FILE");
+  profile.AddOutput(
+      "--norms-output", options->norms,
+      "mean lengths of the experts' outputs, measured with --text (default: MODEL.norms, "
+      "none with -o)");
+  profile.AddOutput("-o,--output", options->output, "the paths (default: MODEL.paths)");
   AddShardFlag(profile, options->shard);
   AddCommonFlags(profile, options->common);
 }

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <signal.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -30,7 +29,7 @@ struct QuantizeFlags {
 std::string LowText(const QuantizeOptions& options, const QuantizeReport& report, double seconds) {
   std::string text =
       Format("{}: {} for {} of the model's own, {} layers of {} experts, {}, {:.1f} s\n",
-             options.path, FormatBytes(report.bytes), FormatBytes(report.source_bytes),
+             options.path.text(), FormatBytes(report.bytes), FormatBytes(report.source_bytes),
              report.layers, report.experts, options.types.text(), seconds);
   if (report.aligned_slices < report.slices) {
     text += Format("{} of {} matrices begin at a multiple of 4 KiB; others are read with more\n",
@@ -44,8 +43,6 @@ Status Run(QuantizeFlags& flags) {
   QuantizeOptions& options = flags.options;
   options.threads = ResolveThreads(flags.threads);
   options.weights_folder = CacheFolder();
-  // A file size limit shall be an error of write(), not the end of the process.
-  signal(SIGXFSZ, SIG_IGN);
   ProgressBar bar(ProgressBar::Stderr());
   options.progress = [&bar](uint64_t done, uint64_t all) { bar.Update("quantising", done, all); };
   const double start = SteadySeconds();
@@ -80,7 +77,7 @@ void AddQuantize(CommandLine& line) {
       .Add("--imatrix", options.imatrix,
            "importances of the weights' columns, from 'moestro imatrix' or llama-imatrix")
       .Type("FILE");
-  command.Add("-o,--output", options.path, "file to write").Type("FILE").Required();
+  command.AddOutput("-o,--output", options.path, "file to write").Required();
   command.Add("-t,--threads", flags->threads, "threads (default: physical cores)")
       .Type("N")
       .Between(1U, 512U);

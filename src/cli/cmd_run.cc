@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <random>
@@ -15,6 +14,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/output_file.h"
+#include "base/text.h"
+#include "base/visible.h"
 #include "chat/chat_format.h"
 #include "cli/beam_run.h"
 #include "cli/chat.h"
@@ -57,7 +58,7 @@ struct RunOptions {
   bool shows_prompt = true;
   bool shows_summary = true;
   bool explains = false;
-  std::string session;  // the file; empty: none
+  OutputPath session;  // the file; empty: none
   BeamFlags beams;
   DraftOptions draft;
 
@@ -123,11 +124,11 @@ Status Complete(const RunOptions& options, const Prompt& prompt, TerminalSession
   const bool streams = !options.common.json;
   // A target does not go on with its source.
   const bool goes_on = !session.session().engine().facts().encoder;
-  if (streams && goes_on && options.shows_prompt) TRY_STATUS(output.Write(prompt.text));
+  if (streams && goes_on && options.shows_prompt) TRY_STATUS(output.WriteGenerated(prompt.text));
   const GenerateOptions generate{.max_tokens = options.n_predict, .stops = options.stops};
   const std::vector<Token> tokens = AfterSaved(session.session(), prompt.tokens);
   const Result<Generated> made = session.Continue(tokens, generate, [&](std::string_view text) {
-    return !streams || (output.Write(text).has_value() && !output.closed());
+    return !streams || (output.WriteGenerated(text).has_value() && !output.closed());
   });
   if (streams) TRY_STATUS(output.Write("\n"));
   if (!made) return std::unexpected(made.error());
@@ -174,7 +175,7 @@ Status PrintSummary(const RunOptions& options, Session& session, const OneStepKl
     const EngineOptions& engine = options.common.engine;
     summary += DescribeOneStepKl(checked, *wish, engine.is_exact());
   }
-  std::fprintf(stderr, "\n%sseed     %u\n", summary.c_str(), options.sampling.seed);
+  PrintOnStderr(Format("\n{}seed     {}\n", summary, options.sampling.seed));
   return {};
 }
 
@@ -192,7 +193,7 @@ Status CheckBeams(const RunOptions& options, bool converses) {
 void ShowPlans(const PlanLog& plans, const Engine& engine) {
   std::vector<std::string> names;
   for (const DevicePlan& device : engine.memory().devices) names.push_back(device.info.name);
-  std::fputs(plans.Text(names).c_str(), stderr);
+  PrintOnStderr(plans.Text(names));
 }
 
 void ShowPrompts(Session& session) {
@@ -205,7 +206,7 @@ void ShowPrompts(Session& session) {
                        ? "layers with states go back to checkpoints only"
                        : "the text could not go back to where it was changed");
   }
-  std::fprintf(stderr, "%s\n", text.c_str());
+  PrintOnStderr(text + "\n");
 }
 
 Status FollowBeams(const RunOptions& options, const std::string& path, const Prompt& prompt,
@@ -241,7 +242,7 @@ Status Run(RunOptions& options) {
   TRY_STATUS(CheckTogether(features));
   TRY_STATUS(CheckBeams(options, converses));
   if (!options.session.empty())
-    TRY_STATUS(FreeBytesFor(options.session));  // said before, not after
+    TRY_STATUS(CheckMayCreate(options.session));  // said before, not after
   options.sampling.seed = options.common.seed ? *options.common.seed : std::random_device()();
   options.common.engine.threads = ResolveThreads(options.common.engine.threads);
   if (options.escapes) {
@@ -253,6 +254,8 @@ Status Run(RunOptions& options) {
   } else {
     TRY(path, FindNamedModel(options.model, options.named, options.common.engine));
   }
+  options.session.Spare(PartsOfSplit(path));
+  TRY_STATUS(options.session.Check());
   TRY_STATUS(ApplyQuality(options.common.quality, path, options.common.engine));
   if (options.common.quality.kl) options.common.engine.check_every = kCheckEvery;
   TRY(const std::unique_ptr<TerminalSession> terminal,
@@ -268,7 +271,7 @@ Status Run(RunOptions& options) {
       converses ? FormatOf(session.vocab()) : std::optional<ChatFormat>();
   TRY_STATUS(session.DraftWith(options.draft));
   TRY_STATUS(terminal->Start());
-  if (!options.session.empty()) TRY_STATUS(session.Resume(options.session));
+  if (!options.session.empty()) TRY_STATUS(session.Resume(options.session.text()));
   PlanLog plans;
   if (options.explains) {
     session.engine().SetPlanObserver([&plans](const LayerPlan& plan) { plans.Note(plan); });
@@ -334,9 +337,8 @@ void AddPromptFlags(Flags run, RunOptions& o) {
       "print the plans of the last token (which experts ran, from where, with what weight) and how "
       "many tokens of prompts were computed again, and why");
   run.Group("Conversation");
-  run.Add("--session", o.session,
-          "go on with the text or conversation saved there, and save it in the end")
-      .Type("FILE");
+  run.AddOutput("--session", o.session,
+                "go on with the text or conversation saved there, and save it in the end");
   run.AddSwitch("--conversation", o.conversation, "-cnv: chat by the model's own template");
   run.Add("--system-prompt", o.system, "-sys: the system message of the chat").Type("TEXT");
   run.AddSwitch("--single-turn", o.single_turn, "-st: end after one answer");

@@ -65,8 +65,6 @@ Status Run(ServeOptions& options) {
   server.has_ctx = options.ctx->is_given();
   TRY_STATUS(CheckTogether(FeaturesOf(server.engine)));
   TRY_STATUS(CheckGranted(server.engine.ram_bytes));
-  // A limit on the size of files is then like a full disk: a prefix is not kept.
-  signal(SIGXFSZ, SIG_IGN);
   if (server.model.empty()) {
     TRY(server.model, DemoModelPath());
     if (server.alias.empty()) server.alias = "demo";

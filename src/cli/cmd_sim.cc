@@ -49,10 +49,10 @@ struct SimOptions {
   PolicyChoice policy;
   std::string policy_file;
   bool sweep = false;
-  std::string plot;  // where a drawing of the sweep goes
+  OutputPath plot;   // where a drawing of the sweep goes
   std::string tune;  // a policy or "all"; empty: no tuning
   double train = 50.0;
-  std::string output;  // where the tuning goes
+  OutputPath output;  // where the tuning goes
   bool json = false;
   uint64_t expert_bytes = 0;
   uint64_t bandwidth = 0;
@@ -335,10 +335,9 @@ void AddTuneFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
       .Between(1.0, 99.0)
       .ShowDefault()
       .Needs(tune);
-  sim.Add("-o,--output", options->output,
-          "settings for --policy-file; as MODEL.policy.json beside the model they are found "
-          "by themselves")
-      .Type("FILE")
+  sim.AddOutput("-o,--output", options->output,
+                "settings for --policy-file; as MODEL.policy.json beside the model they are found "
+                "by themselves")
       .Needs(tune);
 }
 
@@ -369,7 +368,7 @@ void AddSim(CommandLine& line) {
       sim.AddSwitch("--sweep", options->sweep, "every policy and Belady's limit, as CSV")
           .Excludes("--policy")
           .Excludes("--policy-file");
-  sim.Add("--plot", options->plot, "draw the sweep, too: an SVG").Type("FILE").Needs(sweep);
+  sim.AddOutput("--plot", options->plot, "draw the sweep, too: an SVG").Needs(sweep);
   sim.Add("--held-out", options->held_out,
           "count only this last percentage of the tokens; what is before warms up")
       .Between(0.0, 99.0);

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -84,8 +83,6 @@ Status Run(SynthFlags& flags) {
   TRY(flags.options.shape, ShapeOf(flags));
   flags.options.is_damped = flags.routing == "even";
   if (flags.options.path.empty()) return Fail(Errc::kUsage, "-o FILE is missing");
-  // A file size limit shall be an error of write(), not the end of the process.
-  signal(SIGXFSZ, SIG_IGN);
   ProgressBar bar(ProgressBar::Stderr());
   flags.options.progress = [&bar](uint64_t done, uint64_t all) {
     bar.Update("writing", done, all);
@@ -124,7 +121,7 @@ void AddSynth(CommandLine& line) {
                       [flags] { return ExitCode(Run(*flags)); });
   command.Add("--shape", flags->shape, "model whose sizes to take; see --list").Type("NAME");
   command.Add("--type", options.type, "weight type; see --list").Type("TYPE").ShowDefault();
-  command.Add("-o,--output", options.path, "file to write").Type("FILE");
+  command.AddOutput("-o,--output", options.path, "file to write");
   command.Add("--vocab", options.vocab_path, "GGUF whose vocabulary to copy").Type("FILE");
   command.Add("--seed", options.seed, "the same seed gives the same bytes").Type("N").ShowDefault();
   command

@@ -30,7 +30,7 @@ struct TraceOptions {
   std::vector<std::string> texts;
   std::optional<std::string> jsonl;
   std::optional<uint32_t> experts;
-  std::string output;
+  OutputPath output;
   uint32_t tokens = 0;   // of each text; 0: all
   uint32_t prefill = 0;  // of each sequence
   uint32_t random = 0;   // tokens to record instead of a text's
@@ -63,7 +63,7 @@ Result<TraceWriter> OpenWriter(const TraceOptions& options, const TextsToRecord&
 
 Status ReportShard(const TraceOptions& options, const ShardInfo& shard) {
   if (shard.range().size() == 0) TRY_STATUS(WriteShard(options.output, shard, {}));
-  return Output(STDOUT_FILENO).Write(ShardText(shard, options.output, options.common.json));
+  return Output(STDOUT_FILENO).Write(ShardText(shard, options.output.text(), options.common.json));
 }
 
 // Writes the trace as it is recorded. Gives it back only for a summary, which needs all of it: what
@@ -129,7 +129,7 @@ Status Run(TraceOptions& options) {
     return Fail(Errc::kUsage, "--shard is a share of texts, give some with --text FILE");
   }
   if (options.shard) {
-    TRY_STATUS(CheckShardOutput(options.output, options.input, options.texts));
+    TRY_STATUS(CheckShardOutput(options.output));
   }
   if (!trace) {
     TRY_STATUS(ApplyQuality(options.common.quality, options.input, options.common.engine));
@@ -160,7 +160,7 @@ void AddTrace(CommandLine& line) {
       .Type("FILE");
   trace.Add("--from-jsonl", options->jsonl, "import routing, a JSON object per line").Type("FILE");
   trace.Add("--experts", options->experts, "experts per layer of --from-jsonl").Positive();
-  trace.Add("-o,--output", options->output, "the trace").Type("FILE");
+  trace.AddOutput("-o,--output", options->output, "the trace");
   trace.Add("-n,--tokens", options->tokens, "at most this many tokens of each text").Positive();
   trace
       .Add("--random", options->random,

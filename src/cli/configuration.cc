@@ -140,7 +140,7 @@ Result<std::function<int()>> ParseConfigured(CommandLine& line, std::vector<std:
   TRY(ChosenSettings chosen, ChooseSettings(*command, std::span(arguments).subspan(1), sources));
   std::vector<std::string> all = {arguments.front()};
   all.insert(all.end(), chosen.arguments.begin(), chosen.arguments.end());
-  Result<std::function<int()>> action = line.Parse(std::move(all));
+  Result<std::function<int()>> action = line.Parse(std::move(all), files);
   if (action) return action;
   const std::string origin = PlaceOfSetting(action.error().message, chosen.used);
   if (origin.empty()) return action;

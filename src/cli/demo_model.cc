@@ -18,6 +18,7 @@
 #include "base/cache_folder.h"
 #include "base/format.h"
 #include "base/log.h"
+#include "base/small_file.h"
 #include "base/unique_fd.h"
 
 // Defined by cmake/Embed.cmake.
@@ -43,14 +44,14 @@ bool WriteAll(int fd, std::string_view bytes) {
 }
 
 bool HasEmbeddedBytes(const std::string& path) {
-  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Result<UniqueFd> file = OpenRegularFile(path);
   struct stat info{};
-  if (file.get() < 0 || fstat(file.get(), &info) != 0) return false;
-  if (!S_ISREG(info.st_mode) || std::cmp_not_equal(info.st_size, Embedded().size())) return false;
+  if (!file || fstat(file->get(), &info) != 0) return false;
+  if (std::cmp_not_equal(info.st_size, Embedded().size())) return false;
   std::vector<char> buffer(kMiB);
   std::string_view rest = Embedded();
   while (!rest.empty()) {
-    const ssize_t n = read(file.get(), buffer.data(), std::min(buffer.size(), rest.size()));
+    const ssize_t n = read(file->get(), buffer.data(), std::min(buffer.size(), rest.size()));
     if (n <= 0) return false;
     const auto got = static_cast<size_t>(n);
     if (rest.substr(0, got) != std::string_view(buffer.data(), got)) return false;

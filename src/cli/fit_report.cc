@@ -121,7 +121,7 @@ std::string DescribeFit(const FitRequest& request, const FitReport& report) {
                    tolerance.Text(report.checked->value), tolerance.Text(report.checked->error),
                    report.checked_tokens);
   }
-  return text + Format("{}: {}\n", request.path, FormatBytes(report.file_bytes));
+  return text + Format("{}: {}\n", request.path.text(), FormatBytes(report.file_bytes));
 }
 
 Json FitAsJson(const FitRequest& request, const FitReport& report) {
@@ -139,7 +139,7 @@ Json FitAsJson(const FitRequest& request, const FitReport& report) {
   const bool is_kl = request.tolerance.kind == FitTolerance::Kind::kKl;
   Json json = Json::Object();
   json.Set("model", request.model)
-      .Set("output", request.path)
+      .Set("output", request.path.text())
       .Set("figure", is_kl ? "kl" : "perplexity")
       .Set("tolerance", request.tolerance.most)
       .Set("loss", LossJson(report.loss))

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <concepts>
 #include <cstdio>
+#include <iterator>
 #include <optional>
 #include <sstream>
 #include <utility>
 
 #include "base/number.h"
 #include "base/printable.h"
+#include "base/text.h"
 #include "cli/usage_advice.h"
 
 namespace moestro {
@@ -174,13 +176,30 @@ FlagText DescribeFlag(const CLI::Option& option) {
   return text;
 }
 
-CommandText DescribeCommand(const CLI::App& command) {
+// What the values of an option name, if they may be files or folders; a split model's other parts,
+// too.
+std::vector<std::string> FilesNamedBy(const CLI::Option& option) {
+  const FlagText flag = DescribeFlag(option);
+  const bool may_be_file = !flag.positional.empty() || TakesFile(flag) || TakesFolder(flag) ||
+                           flag.value.contains("MODEL");
+  if (option.count() == 0 || !may_be_file) return {};
+  std::vector<std::string> files;
+  for (const std::string& value : option.results()) {
+    std::ranges::move(PartsOfSplit(value), std::back_inserter(files));
+  }
+  return files;
+}
+
+CommandText DescribeCommand(const CLI::App& command, const std::vector<OutputFlag>& outputs) {
   CommandText text{.name = command.get_name(),
                    .help = command.get_description(),
                    .footer = command.get_footer(),
                    .flags = {}};
   const std::vector<const CLI::Option*> options = command.get_options();
-  for (const CLI::Option* option : options) text.flags.push_back(DescribeFlag(*option));
+  for (const CLI::Option* option : options) {
+    text.flags.push_back(DescribeFlag(*option));
+    text.flags.back().is_output = std::ranges::contains(outputs, option, &OutputFlag::option);
+  }
   const auto name_of = [&](const CLI::Option* wanted) {
     const auto at = std::ranges::find(options, wanted) - options.begin();
     return text.flags[static_cast<size_t>(at)].name();
@@ -250,6 +269,13 @@ template Flag Flags::Add(const std::string&, std::optional<double>&, const std::
 template Flag Flags::Add(const std::string&, std::optional<std::string>&, const std::string&);
 template Flag Flags::Add(const std::string&, std::vector<std::string>&, const std::string&);
 
+Flag Flags::AddOutput(const std::string& names, OutputPath& path, const std::string& help) {
+  CLI::Option* option = command_->add_option_function<std::string>(
+      names, [&path](const std::string& text) { path = text; }, help);
+  outputs_->push_back({.option = option, .path = &path});
+  return Flag(option->type_name("FILE"));
+}
+
 Flag Flags::AddSwitch(const std::string& names, bool& value, const std::string& help) {
   return Flag(command_->add_flag(names, value, help));
 }
@@ -292,7 +318,7 @@ Flags CommandLine::AddCommand(const std::string& name, const std::string& help,
                               std::function<int()> run) {
   CLI::App* command = app_->add_subcommand(name, help);
   command->callback([this, run = std::move(run)] { chosen_ = run; });
-  return Flags(command);
+  return {command, outputs_[command]};
 }
 
 std::vector<std::string> CommandLine::FlagNames(const std::string& command) const {
@@ -313,12 +339,33 @@ ProgramText CommandLine::Describe() const {
   // "moestro 0.1.0"
   text.version.erase(0, text.version.rfind(' ') + 1);
   for (const CLI::App* command : app_->get_subcommands({})) {
-    text.commands.push_back(DescribeCommand(*command));
+    text.commands.push_back(DescribeCommand(*command, outputs_.at(command)));
   }
   return text;
 }
 
-Result<std::function<int()>> CommandLine::Parse(std::vector<std::string> arguments) {
+// Outputs spare whatever else the command line names. They are looked at here, before any work, and
+// again where the file is made: by then links may lead elsewhere.
+Status CommandLine::GuardOutputs(std::span<const std::string> read) {
+  for (const CLI::App* command : app_->get_subcommands()) {
+    const std::vector<OutputFlag>& outputs = outputs_[command];
+    for (const CLI::Option* option : command->get_options()) {
+      const bool is_output = std::ranges::contains(outputs, option, &OutputFlag::option);
+      const auto use = is_output ? OutputPath::Use::kWritten : OutputPath::Use::kRead;
+      for (const OutputFlag& output : outputs) {
+        if (output.option != option) output.path->Spare(FilesNamedBy(*option), use);
+      }
+    }
+    for (const OutputFlag& output : outputs) {
+      output.path->Spare(read);
+      TRY_STATUS(output.path->Check());
+    }
+  }
+  return {};
+}
+
+Result<std::function<int()>> CommandLine::Parse(std::vector<std::string> arguments,
+                                                std::span<const std::string> read) {
   std::ranges::reverse(arguments);  // the order in which CLI11 takes them
   try {
     app_->parse(std::move(arguments));
@@ -330,6 +377,7 @@ Result<std::function<int()>> CommandLine::Parse(std::vector<std::string> argumen
     app_->exit(error, text, text);
     return [text = text.str()] { return std::fputs(text.c_str(), stdout) < 0 ? 1 : 0; };
   }
+  TRY_STATUS(GuardOutputs(read));
   return chosen_;
 }
 

@@ -8,10 +8,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "base/output_path.h"
 #include "base/result.h"
 #include "cli/program_text.h"
 
@@ -49,10 +52,17 @@ class Flag {
   CLI::Option* option_;
 };
 
+// A flag that names a file to write.
+struct OutputFlag {
+  CLI::Option* option = nullptr;
+  OutputPath* path = nullptr;
+};
+
 // The flags of one subcommand. `names` is "-p,--prompt"; without dashes a positional argument.
 class Flags {
  public:
-  explicit Flags(CLI::App* command) : command_(command) {}
+  Flags(CLI::App* command, std::vector<OutputFlag>& outputs)
+      : command_(command), outputs_(&outputs) {}
 
   void Footer(const std::string& text);
   void Group(const std::string& name);       // heading of the flags added from now on
@@ -61,6 +71,9 @@ class Flags {
   // T: not bool, see AddSwitch(); flags.cc lists the types.
   template <class T>
   Flag Add(const std::string& names, T& value, const std::string& help);
+  // A file that the command writes, of type FILE: every such file is added by this and by no other
+  // function. After Parse() it spares what the other flags name: files to read and other outputs.
+  Flag AddOutput(const std::string& names, OutputPath& path, const std::string& help);
   // "--perf,!--no-perf": the second name turns the switch off.
   Flag AddSwitch(const std::string& names, bool& value, const std::string& help);
   // `parse` takes the text; its error becomes a usage error.
@@ -72,6 +85,7 @@ class Flags {
 
  private:
   CLI::App* command_;
+  std::vector<OutputFlag>* outputs_;
 };
 
 class CommandLine {
@@ -88,8 +102,10 @@ class CommandLine {
   Flags AddCommand(const std::string& name, const std::string& help, std::function<int()> run);
   // The action of the arguments: a command, or printing the help or the version. kUsage: a message
   // that names the flag, the value and the command with the right --help; what does not exist is
-  // answered with the nearest that does (cli/usage_advice.h).
-  Result<std::function<int()>> Parse(std::vector<std::string> arguments);
+  // answered with the nearest that does (cli/usage_advice.h). kIo: a file to write is one that the
+  // command reads (kUsage: two are one). `read`: files that were read before it.
+  Result<std::function<int()>> Parse(std::vector<std::string> arguments,
+                                     std::span<const std::string> read = {});
   // The first long name of each flag of a command: "--prompt". Without --help and arguments that
   // have no dashes. REQUIRES: the command exists.
   std::vector<std::string> FlagNames(const std::string& command) const;
@@ -97,7 +113,10 @@ class CommandLine {
   ProgramText Describe() const;
 
  private:
+  Status GuardOutputs(std::span<const std::string> read);
+
   std::unique_ptr<CLI::App> app_;
+  std::map<const CLI::App*, std::vector<OutputFlag>> outputs_;  // of each command
   std::string command_for_files_;
   std::function<int()> chosen_;
 };

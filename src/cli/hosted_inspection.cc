@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "base/visible.h"
 #include "load/open_engine.h"
 
 namespace moestro {
@@ -36,9 +37,9 @@ Status InspectHosted(const ModelToLoad& model, const CommonOptions& options, Out
     return output.Write(object.Dump() + "\n");
   }
   std::string text =
-      Format("model      {} ({}), {} in {} file{}\n", model.id().name, model.arch_name(),
-             FormatBytes(model.gguf().file_bytes()), model.gguf().paths().size(),
-             model.gguf().paths().size() == 1 ? "" : "s");
+      Format("model      {} ({}), {} in {} file{}\n", Visible(model.id().name),
+             Visible(model.arch_name()), FormatBytes(model.gguf().file_bytes()),
+             model.gguf().paths().size(), model.gguf().paths().size() == 1 ? "" : "s");
   text += Format("engine     hosted: libllama's forward pass on experts within the budget\n");
   text += Format("layers     {}; {} experts per layer, {} used\n", shape.n_layer, shape.n_expert,
                  shape.n_used);

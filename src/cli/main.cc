@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -17,6 +16,8 @@
 #include <vector>
 
 #include "base/caught.h"
+#include "base/format.h"
+#include "base/visible.h"
 #include "cli/commands.h"
 #include "cli/configuration.h"
 #include "cli/flags.h"
@@ -79,14 +80,17 @@ int Main(std::span<char*> argv) {
 int main(int argc, char** argv) {
   if (argc == 2 && argv[1] == moestro::kWorkerArgument) return moestro::RemoteWorkerMain();
   moestro::SetUpOpenMp(argv);
-  signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write(), see cli/output.h
+  // A closed pipe and a limit on the size of files are errors of write(), not the end of the
+  // process.
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
   if (argc == 2 && argv[1] == moestro::kHelpersArgument) {
     return moestro::Caught([] { return moestro::StartHelpersMain(); },
                            [](std::string_view) { return 1; });
   }
   return moestro::Caught([&] { return moestro::Main({argv, static_cast<size_t>(argc)}); },
                          [](std::string_view why) {
-                           std::fprintf(stderr, "moestro: %s\n", std::string(why).c_str());
+                           moestro::PrintOnStderr(moestro::Format("moestro: {}\n", why));
                            return 1;
                          });
 }

@@ -16,6 +16,7 @@
 #include "base/nearest_name.h"
 #include "base/printable.h"
 #include "base/progress.h"
+#include "base/visible.h"
 #include "cli/hub_names.h"
 #include "cli/interrupt.h"
 #include "cli/make_plan.h"
@@ -28,8 +29,7 @@ bool IsTerminal() { return isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) ==
 
 // Asks on stderr; what is not a clear yes is a no.
 bool AskYes(const std::string& question) {
-  std::fprintf(stderr, "%s [y/N] ", question.c_str());
-  std::fflush(stderr);
+  PrintOnStderr(Format("{} [y/N] ", question));
   std::string answer;
   for (int c = std::getchar(); c != EOF && c != '\n'; c = std::getchar()) {
     constexpr size_t kLongest = 16;
@@ -83,8 +83,7 @@ Status TellPlan(const ModelName& name, const HubSettings& settings,
     return Fail(Errc::kInvalidRequest, "{} {}; to fetch it all the same: moestro pull {}",
                 Printable(TextOf(name)), PlanLine(*plan), Printable(TextOf(name)));
   }
-  std::fprintf(stderr, "moestro: %s %s\n", Printable(TextOf(name)).c_str(),
-               PlanLine(*plan).c_str());
+  PrintOnStderr(Format("moestro: {} {}\n", Printable(TextOf(name)), PlanLine(*plan)));
   return {};
 }
 
@@ -99,7 +98,7 @@ Result<std::string> FetchModel(const ModelName& name, const HubSettings& setting
   TRY_STATUS(TellPlan(name, settings, options, engine, stop));
   const std::string text = PullPlanText(plan, cache);
   if (options.may_fetch) {
-    std::fprintf(stderr, "moestro: fetches %s\n", text.c_str());
+    PrintOnStderr(Format("moestro: fetches {}\n", text));
   } else if (!AskYes("moestro: fetch " + text + "?")) {
     return NotHere(name, cache);
   }

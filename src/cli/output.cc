@@ -18,7 +18,13 @@ bool IsHungUp(int fd) { return isatty(fd) == 0 && errno == EIO; }
 
 }  // namespace
 
-Status Output::Write(std::string_view text) {
+Status Output::Write(std::string_view text) { return WriteBytes(VisibleLines(text)); }
+
+Status Output::WriteGenerated(std::string_view part) {
+  return isatty(fd_) == 1 ? WriteBytes(generated_.Add(part)) : WriteBytes(part);
+}
+
+Status Output::WriteBytes(std::string_view text) {
   while (!text.empty() && !closed_ && status_) {
     const ssize_t n = write(fd_, text.data(), text.size());
     const int why = errno;
@@ -33,7 +39,7 @@ Status Output::Write(std::string_view text) {
   return status_;
 }
 
-Status WriteFile(const std::string& path, std::string_view text) {
+Status WriteFile(const OutputPath& path, std::string_view text) {
   TRY(OutputFile file, OutputFile::Create(path));
   TRY_STATUS(file.Write(std::as_bytes(std::span(text))));
   TRY_STATUS(file.Publish());

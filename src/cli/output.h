@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Standard output, unbuffered, with its errors reported, and small files.
+// Reports go out as VisibleLines(): what they name may come from anywhere.
 #pragma once
 
 #include <string>
 #include <string_view>
 
+#include "base/output_path.h"
 #include "base/result.h"
+#include "base/visible.h"
 
 namespace moestro {
 
@@ -18,16 +21,22 @@ class Output {
   // text is dropped. kIo for any other fault, for example a full disk; then, too, nothing more is
   // written.
   Status Write(std::string_view text);
+  // The same for what a model or a user wrote, part by part: to a file or a pipe as it is, to a
+  // terminal as VisibleStream.
+  Status WriteGenerated(std::string_view part);
   bool closed() const { return closed_; }
   const Status& status() const { return status_; }  // the fault, if there was one
 
  private:
+  Status WriteBytes(std::string_view bytes);
+
   int fd_;
+  VisibleStream generated_;
   bool closed_ = false;
   Status status_;
 };
 
 // Writes a file with this text. The file appears only when it is complete. kIo.
-Status WriteFile(const std::string& path, std::string_view text);
+Status WriteFile(const OutputPath& path, std::string_view text);
 
 }  // namespace moestro

@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/printable.h"
+#include "base/visible.h"
 
 namespace moestro {
 namespace {
@@ -28,8 +29,8 @@ std::string MachineText(const PlanReport& r) {
 
 std::string ModelText(const PlanReport& r) {
   const PlannedModel& p = r.planned;
-  std::string text = Format("model      {}, {} in {} file{}\n", p.title, FormatBytes(p.file_bytes),
-                            p.n_files, p.n_files == 1 ? "" : "s");
+  std::string text = Format("model      {}, {} in {} file{}\n", Visible(p.title),
+                            FormatBytes(p.file_bytes), p.n_files, p.n_files == 1 ? "" : "s");
   text +=
       p.engine == "native"
           ? std::string("engine     native\n")

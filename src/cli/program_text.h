@@ -21,6 +21,7 @@ struct FlagText {
   std::vector<std::string> needs = {};  // other flags of the command, by name()
   std::vector<std::string> excludes = {};
   bool is_required = false;
+  bool is_output = false;  // a file that is written
 
   bool is_switch() const { return positional.empty() && value.empty(); }
   // What settings call it: the first long name without dashes, or the argument's in small letters.

@@ -66,6 +66,28 @@ TEST(ProgramText, IsWhatTheFlagsWereDeclaredWith) {
   EXPECT_EQ(Find(go, "--quiet").off_names, Strings{"--quiet"});
 }
 
+// A new one belongs into the table of tests/cli/outputs_cli_test.cc, too.
+TEST(ProgramText, OutputsAreKnown) {
+  std::vector<std::string> outputs;
+  std::vector<std::string> unmarked;
+  constexpr std::array kWriting{"output", "plot", "record", "norms-output", "session", "reference"};
+  for (const CommandText& command : Program().commands) {
+    for (const FlagText& flag : command.flags) {
+      const std::string name = command.name + " " + flag.name();
+      if (flag.is_output) outputs.push_back(name);
+      if (!flag.is_output && std::ranges::contains(kWriting, flag.name())) unmarked.push_back(name);
+    }
+  }
+  const std::vector<std::string> known = {
+      "run session",     "bench record",   "devices output", "eval plot",
+      "eval output",     "eval reference", "logits output",  "synth output",
+      "trace output",    "sim plot",       "sim output",     "profile norms-output",
+      "profile output",  "imatrix output", "merge output",   "merge norms-output",
+      "quantize output", "convert output", "fit output",     "fit plot"};
+  EXPECT_EQ(outputs, known);
+  EXPECT_EQ(unmarked, std::vector<std::string>());
+}
+
 TEST(ProgramText, ChoicesAreTheValuesThatHelpSpellsOut) {
   const ProgramText program = Program();
   const CommandText& serve = *FindCommand(program, "serve");

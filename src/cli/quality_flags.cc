@@ -2,12 +2,12 @@
 #include "cli/quality_flags.h"
 
 #include <cmath>
-#include <cstdio>
-#include <filesystem>
 
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/number.h"
+#include "base/small_file.h"
+#include "base/visible.h"
 #include "cli/option_flags.h"
 #include "engine/knobs.h"
 #include "learned/beside_model.h"
@@ -65,8 +65,7 @@ void AddQualityFlags(Flags flags, QualityWish& wish) {
 Status ApplyQuality(const QualityWish& wish, const std::string& model, EngineOptions& engine) {
   if (!wish.kl) return {};
   const std::string path = wish.sweep_file.empty() ? SweepBeside(model) : wish.sweep_file;
-  std::error_code unreadable;  // is no absence: reading it says what it is
-  if (!std::filesystem::exists(path, unreadable) && !unreadable) {
+  if (IsAbsent(path)) {
     return Fail(Errc::kIo, "--quality needs a sweep of this model, {}; make one with '{}'", path,
                 SweepCommand(model, path, engine));
   }
@@ -82,7 +81,7 @@ Status ApplyQuality(const QualityWish& wish, const std::string& model, EngineOpt
       line += Format("; an estimate: measured with {} for experts, this run has {}",
                      FormatBytes(measured), FormatBytes(memory.slots));
     }
-    std::fprintf(stderr, "%s\n", line.c_str());
+    PrintOnStderr(line + "\n");
   };
   return {};
 }

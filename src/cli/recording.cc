@@ -55,7 +55,7 @@ void Recording::Stop() {
 }
 
 Result<Forecast> Recording::Finish(const Sequence& sequence, const EngineOptions& options,
-                                   const std::string& path) {
+                                   const OutputPath& path) {
   TRY_STATUS(status_);
   TRY(NativeEngine* const native, AsNative(engine_, "--record"));
   TRY(const std::optional<MachineCosts> costs, native->ProbeCosts(sequence));

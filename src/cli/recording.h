@@ -36,7 +36,7 @@ class Recording {
   // Errors: those of ProbeCosts() and WriteTrace(); kInvalidRequest: the slots do not hold a
   // token's experts.
   Result<Forecast> Finish(const Sequence& sequence, const EngineOptions& options,
-                          const std::string& path);
+                          const OutputPath& path);
 
  private:
   explicit Recording(Engine& engine, Trace trace);

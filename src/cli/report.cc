@@ -2,18 +2,18 @@
 #include "cli/report.h"
 
 #include <array>
-#include <cstdio>
 #include <optional>
 #include <string_view>
 
 #include "base/bytes.h"
 #include "base/counters_json.h"
 #include "base/format.h"
+#include "base/visible.h"
 
 namespace moestro {
 
 int PrintError(const Error& error) {
-  std::fprintf(stderr, "moestro: %s\n", error.message.c_str());
+  PrintOnStderr(Format("moestro: {}\n", Visible(error.message)));
   return error.code == Errc::kUsage ? 2 : 1;
 }
 

@@ -15,10 +15,9 @@ namespace moestro {
 // The flag; `shard` must outlive the parsing.
 Flag AddShardFlag(Flags flags, std::optional<Shard>& shard);
 
-// Before anything is read for long. kUsage: no file is named; kIo: it may not be written, or is the
-// model or one of the texts. REQUIRES: a shard is asked for.
-Status CheckShardOutput(const std::string& output, const std::string& model,
-                        const std::vector<std::string>& texts);
+// Before anything is read for long. kUsage: no file is named; kIo: it may not be written. REQUIRES:
+// a shard is asked for.
+Status CheckShardOutput(const OutputPath& output);
 
 // One line for people, or one object.
 std::string ShardText(const ShardInfo& shard, const std::string& path, bool json);

@@ -2,7 +2,6 @@
 #include "device/backend_calls.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -10,6 +9,8 @@
 #include "base/bytes.h"
 #include "base/caught.h"
 #include "base/check.h"
+#include "base/format.h"
+#include "base/visible.h"
 
 namespace moestro {
 namespace {
@@ -58,10 +59,9 @@ void FreePlan::operator()(ggml_backend_graph_plan_t plan) const noexcept {
 }
 
 void LoadPlugIn(const std::string& file) {
-  Caught([&] { ggml_backend_load(file.c_str()); },
-         [&](std::string_view why) {
-           std::fprintf(stderr, "%s cannot be used: %s\n", file.c_str(), std::string(why).c_str());
-         });
+  Caught(
+      [&] { ggml_backend_load(file.c_str()); },
+      [&](std::string_view why) { PrintOnStderr(Format("{} cannot be used: {}\n", file, why)); });
 }
 
 void LoadAllPlugIns() {

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -15,6 +14,7 @@
 
 #include "base/result.h"
 #include "base/text.h"
+#include "base/visible.h"
 #include "device/backend_calls.h"
 
 namespace moestro {
@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 void BeQuiet() {
   ggml_log_set(
       [](ggml_log_level level, const char* text, void*) {
-        if (level == GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr);
+        if (level == GGML_LOG_LEVEL_ERROR) PrintOnStderr(text);
       },
       nullptr);
 }

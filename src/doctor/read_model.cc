@@ -24,6 +24,7 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/small_file.h"
+#include "base/text.h"
 #include "doctor/access.h"
 #include "store/open_files.h"
 
@@ -33,7 +34,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMostLinks = 40;            // as the kernel has it
-constexpr uint32_t kMostParts = 4096;     // of a model
 constexpr size_t kMostModels = 256;       // of a folder that are looked at
 constexpr size_t kMountTable = 4 * kMiB;  // containers may have thousands of mounts
 
@@ -63,23 +63,6 @@ void Put(const fs::path& path, std::deque<std::string>& ahead) {
   std::vector<std::string> parts;
   for (const fs::path& part : path.relative_path()) parts.push_back(part.string());
   ahead.insert(ahead.begin(), parts.begin(), parts.end());
-}
-
-// name-00001-of-00003.gguf: all of its parts; else the file itself.
-std::vector<std::string> PartsOf(const std::string& path) {
-  constexpr std::string_view kExample = "-00001-of-00003.gguf";
-  const size_t begin = path.size() - std::min(path.size(), kExample.size());
-  const std::string_view tail = std::string_view(path).substr(begin);
-  const bool fits =
-      tail.size() == kExample.size() && tail.starts_with("-00001-of-") && tail.ends_with(".gguf");
-  uint32_t count = 0;
-  if (fits) std::from_chars(tail.data() + 10, tail.data() + 15, count);
-  if (count < 2 || count > kMostParts) return {path};
-  std::vector<std::string> parts;
-  for (uint32_t i = 1; i <= count; ++i) {
-    parts.push_back(Format("{}-{:05}-of-{:05}.gguf", path.substr(0, begin), i, count));
-  }
-  return parts;
 }
 
 // nullopt: this process may not list it.
@@ -224,7 +207,7 @@ ModelFacts ReadModel(const std::string& root, const std::string& path, const std
     }
     WalkFolder(path, files, facts);
   } else {
-    files = PartsOf(path);
+    files = PartsOfSplit(path);
     for (const std::string& file : files) {
       for (PathStep& step : WalkPath(file)) AddStep(facts.steps, std::move(step));
     }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/output_path.h"
 #include "base/result.h"
 #include "core/batch.h"
 #include "core/expert_pools.h"
@@ -166,7 +167,7 @@ class Engine {
   // for the program that restores it. The file appears only when it is complete. kIo, and what
   // kv_origin() says.
   virtual Status SaveSequence(const Sequence& sequence, const std::string& notes,
-                              const std::string& path) = 0;
+                              const OutputPath& path) = 0;
   // Reads a saved sequence, which goes on with the same bits. kIo; kInvalidFile for a file that is
   // damaged or not a sequence; kInvalidRequest for a file of another model, of other weights or of
   // other choices, or a sequence that does not fit n_ctx or the KV cache; kUnsupported for a file

@@ -506,7 +506,7 @@ Result<KvOrigin> HostedEngine::kv_origin() {
 }
 
 Status HostedEngine::SaveSequence(const Sequence& sequence, const std::string& notes,
-                                  const std::string& path) {
+                                  const OutputPath& path) {
   Parts& m = *parts_;
   TRY(const HostedHome home, m.origin->Home(m.facts, m.options.kv_type));
   std::vector<uint8_t> state;

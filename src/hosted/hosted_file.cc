@@ -95,7 +95,7 @@ Result<SavedTokens> ReadText(const InputFile& file, const Header& header, const 
 
 }  // namespace
 
-Status WriteHosted(const std::string& path, const HostedHome& home, std::span<const Token> tokens,
+Status WriteHosted(const OutputPath& path, const HostedHome& home, std::span<const Token> tokens,
                    const std::string& notes, std::span<const uint8_t> state) {
   if (notes.size() > kMaxNotes) {
     return Fail(Errc::kInvalidRequest,

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/output_path.h"
 #include "base/result.h"
 #include "engine/saved_sequence.h"
 
@@ -29,7 +30,7 @@ struct HostedHome {
 };
 
 // kInvalidRequest: the notes are too long. kIo: no part of the file is left.
-Status WriteHosted(const std::string& path, const HostedHome& home, std::span<const Token> tokens,
+Status WriteHosted(const OutputPath& path, const HostedHome& home, std::span<const Token> tokens,
                    const std::string& notes, std::span<const uint8_t> state);
 // Reads the text without the state and without checking the state's bytes. kInvalidRequest: the
 // file is of another model, other weights or choices, or too long for the context; kInvalidFile,

@@ -6,14 +6,12 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <span>
-#include <system_error>
 
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/output_file.h"
+#include "base/small_file.h"
 
 namespace moestro {
 namespace {
@@ -61,25 +59,6 @@ Result<ModelId> FindModel(JsonView json) {
   const auto model = json.Find("model");
   if (!model) return Fail(Errc::kInvalidFile, "it has no 'model'");
   return ParseModel(*model);
-}
-
-Result<std::string> ReadSmallFile(const std::string& path, std::string_view what) {
-  std::error_code error;
-  // A pipe would wait for a writer, a folder reads as nothing.
-  if (!std::filesystem::is_regular_file(path, error)) {
-    return Fail(Errc::kIo, "cannot read {}: {}", path,
-                error ? error.message() : "it is not a file");
-  }
-  std::ifstream file(path, std::ios::binary);
-  const uint64_t size = std::filesystem::file_size(path, error);
-  std::string text(error ? 0 : std::min(size, kMostJsonBytes) + 1, '\0');
-  if (!file) return Fail(Errc::kIo, "cannot open {}: {}", path, std::strerror(errno));
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) return Fail(Errc::kIo, "cannot read {}: {}", path, std::strerror(errno));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() <= kMostJsonBytes) return text;
-  return Fail(Errc::kInvalidFile, "{}: more than {} cannot be {}", path,
-              FormatBytes(kMostJsonBytes), what);
 }
 
 }  // namespace
@@ -133,7 +112,7 @@ Json BeginJsonFile(const JsonFileKind& kind, const ModelId& model) {
   return json;
 }
 
-Status WriteJsonFile(const std::string& path, const Json& json) {
+Status WriteJsonFile(const OutputPath& path, const Json& json) {
   const std::string text = json.Dump(2) + "\n";
   TRY(OutputFile file, OutputFile::Create(path));
   TRY_STATUS(file.Write(std::as_bytes(std::span(text))));
@@ -144,8 +123,13 @@ Status WriteJsonFile(const std::string& path, const Json& json) {
 
 Status ReadJsonFile(const std::string& path, const JsonFileKind& kind,
                     const std::function<Status(JsonView file)>& parse) {
-  TRY(const std::string text, ReadSmallFile(path, kind.what));
-  const Result<Json> json = Json::Parse(text);
+  const Result<std::string> text = ReadRegularFile(path, kMostJsonBytes);
+  if (!text) {
+    const Error& why = text.error();
+    if (why.code != Errc::kInvalidFile) return std::unexpected(why);
+    return Fail(why.code, "{}, which cannot be {}", why.message, kind.what);
+  }
+  const Result<Json> json = Json::Parse(*text);
   if (!json) return Fail(Errc::kInvalidFile, "{}: {}", path, json.error().message);
   Status status = CheckHead(json->view(), kind);
   if (status) status = parse(json->view());

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/output_path.h"
 #include "base/result.h"
 #include "core/model_id.h"
 
@@ -44,7 +45,7 @@ struct JsonFileKind {
 Json BeginJsonFile(const JsonFileKind& kind);
 Json BeginJsonFile(const JsonFileKind& kind, const ModelId& model);
 // `path` holds the old file or the whole new one. kIo, naming the file and the reason.
-Status WriteJsonFile(const std::string& path, const Json& json);
+Status WriteJsonFile(const OutputPath& path, const Json& json);
 
 // The file's object, given to `parse` once its head is right, with the model it names if `parse`
 // takes one. kIo: cannot be read; kUnsupported: a newer format; kInvalidFile: anything else. Every

@@ -213,7 +213,7 @@ void SetDevices(Json& json, const LatencyFile& file) {
 
 }  // namespace
 
-Status WriteLatency(const std::string& path, const LatencyFile& file) {
+Status WriteLatency(const OutputPath& path, const LatencyFile& file) {
   CHECK(file.devices.size() == file.model.devices.size());
   TRY_STATUS(CheckLatency(file.model));
   Json json = BeginJsonFile(kLatencyKind);

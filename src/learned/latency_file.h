@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/output_path.h"
 #include "base/result.h"
 #include "decide/devices/latency_model.h"
 
@@ -36,7 +37,7 @@ Result<LatencyModel> CostsOf(const LatencyFile& file, const std::string& device,
 // comes back bit for bit, so a run with what it has measured repeats with the file if it reads that
 // first. `path` holds the old file or the whole new one. kInvalidRequest as CheckLatency(); kIo,
 // naming the file and the reason. REQUIRES: every device of the model has a name.
-Status WriteLatency(const std::string& path, const LatencyFile& file);
+Status WriteLatency(const OutputPath& path, const LatencyFile& file);
 
 // Nothing in the file is trusted: what comes back passes CheckLatency(). kIo: cannot be read;
 // kUnsupported: a newer format; kInvalidFile: anything else, unknown keys, too, since a misspelt

@@ -21,7 +21,7 @@ constexpr uint32_t kMostNameBytes = 4096;
 
 }  // namespace
 
-Status WriteNorms(const std::string& path, const NormsFile& norms) {
+Status WriteNorms(const OutputPath& path, const NormsFile& norms) {
   const MoeShape& shape = norms.norms.shape;
   std::string bytes = BeginHeader(kNormsFormat);
   AppendNumber(bytes, shape.n_layer);

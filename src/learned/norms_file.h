@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "base/output_path.h"
 #include "base/result.h"
 #include "core/model_id.h"
 #include "decide/layer/importance/importance.h"
@@ -20,7 +21,7 @@ struct NormsFile {
 };
 
 // `path` holds the old file or the whole new one, never a part. kIo, naming the file.
-Status WriteNorms(const std::string& path, const NormsFile& norms);
+Status WriteNorms(const OutputPath& path, const NormsFile& norms);
 
 // Nothing in the file is trusted. kIo: cannot be read; kUnsupported: a newer format; kInvalidFile:
 // no norms, cut short, damaged, or a value that is not a length. The message names the file.

@@ -150,7 +150,7 @@ Result<PathTable> DecodeTable(std::string_view bytes, Header left) {
 
 }  // namespace
 
-Result<uint64_t> WritePaths(const std::string& path, const PathFile& paths) {
+Result<uint64_t> WritePaths(const OutputPath& path, const PathFile& paths) {
   if (paths.model.name.size() > kMaxNameBytes) {
     return Fail(Errc::kInvalidRequest, "a model's name of {} bytes; {} are stored at most",
                 paths.model.name.size(), kMaxNameBytes);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "base/output_path.h"
 #include "base/result.h"
 #include "core/model_id.h"
 #include "decide/ahead/path_table.h"
@@ -23,7 +24,7 @@ struct PathFile {
 // `path` holds the old file or the whole new one, never a part. Gives the file's size.
 // kInvalidRequest: the model's name is too long; kIo, naming the file and the reason: nothing is
 // left behind then.
-Result<uint64_t> WritePaths(const std::string& path, const PathFile& paths);
+Result<uint64_t> WritePaths(const OutputPath& path, const PathFile& paths);
 
 // Nothing in the file is trusted: sizes are checked against the file's before memory is asked for,
 // the checksum before a row is looked at. kIo: cannot be read; kUnsupported: a newer format;

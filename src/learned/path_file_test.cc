@@ -141,7 +141,7 @@ TEST_F(PathFileTest, OtherFilesAndNewerFormatsAreNamed) {
 
 TEST_F(PathFileTest, CannotBeWrittenWhereNoFileBelongs) {
   const PathFile paths = Small(4);
-  EXPECT_EQ(WritePaths("/dev/null", paths).error().code, Errc::kIo);
+  EXPECT_EQ(WritePaths("/dev/full", paths).error().code, Errc::kIo);
   EXPECT_EQ(WritePaths(folder_.File("none/a.paths"), paths).error().code, Errc::kIo);
   PathFile named = paths;
   named.model.name.assign(5000, 'x');

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "learned/policy_source.h"
 
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
+#include "base/small_file.h"
 #include "learned/beside_model.h"
 #include "learned/tuning_file.h"
 
@@ -20,8 +19,7 @@ Result<PolicySource> PolicySource::Find(std::optional<PolicyChoice> chosen, cons
   if (source.path_.empty()) {
     source.path_ = TuningBeside(model_path);
     source.remedy_ = "delete it, or name a policy with --policy";
-    std::error_code unreadable;  // is no absence: ReadTuning() says what it is
-    if (!std::filesystem::exists(source.path_, unreadable) && !unreadable) return source;
+    if (IsAbsent(source.path_)) return source;
   }
   Result<PolicyTuning> tuning = ReadTuning(source.path_);
   if (!tuning) return Fail(tuning.error().code, "{}; {}", tuning.error().message, source.remedy_);

@@ -80,7 +80,7 @@ Status ParseSweepFile(JsonView json, StoredSweep& sweep) {
 
 }  // namespace
 
-Status WriteSweep(const std::string& path, const StoredSweep& sweep) {
+Status WriteSweep(const OutputPath& path, const StoredSweep& sweep) {
   Json budget = Json::Object();
   budget.Set("ram_bytes", sweep.ram_bytes).Set("expert_bytes", sweep.expert_bytes);
   Json settings = Json::Array();

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "base/output_path.h"
 #include "base/result.h"
 #include "core/model_id.h"
 #include "learned/quality_choice.h"
@@ -13,7 +14,7 @@
 namespace moestro {
 
 // `path` holds the old file or the whole new one. kIo, naming the file and the reason.
-Status WriteSweep(const std::string& path, const StoredSweep& sweep);
+Status WriteSweep(const OutputPath& path, const StoredSweep& sweep);
 
 // Nothing in the file is trusted: what comes back has at least one setting, none of which sets the
 // budget, and figures that can be. What a knob is called and takes is left to SetKnob(). kIo:

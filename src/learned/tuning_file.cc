@@ -58,7 +58,7 @@ Status ParseSizes(JsonView json, PolicyTuning& tuning) {
 
 }  // namespace
 
-Status WriteTuning(const std::string& path, const PolicyTuning& tuning) {
+Status WriteTuning(const OutputPath& path, const PolicyTuning& tuning) {
   Json sizes = Json::Array();
   for (const TunedSize& size : tuning.sizes) sizes.Push(ToJson(size));
   Json json = BeginJsonFile(kTuningKind, tuning.model);

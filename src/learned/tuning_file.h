@@ -5,13 +5,14 @@
 
 #include <string>
 
+#include "base/output_path.h"
 #include "base/result.h"
 #include "decide/slots/policy_tuning.h"
 
 namespace moestro {
 
 // `path` holds the old file or the whole new one. kIo, naming the file and the reason.
-Status WriteTuning(const std::string& path, const PolicyTuning& tuning);
+Status WriteTuning(const OutputPath& path, const PolicyTuning& tuning);
 
 // Nothing in the file is trusted: what comes back names known policies with values in their
 // ranges, has at least one size and no size of 0 slots. kIo: cannot be read; kUnsupported: a newer

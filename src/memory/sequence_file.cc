@@ -110,7 +110,7 @@ uint64_t SequenceFile::Header::choices_begin() const {
   return version == kRecentVersion ? kRecentHeaderBytes : kSequenceFormat.header_bytes;
 }
 
-Status SaveTimeline(const std::string& path, const std::string& notes, const SequenceHome& home,
+Status SaveTimeline(const OutputPath& path, const std::string& notes, const SequenceHome& home,
                     const Timeline& timeline, const SequenceValues& values) {
   if (notes.size() > kMaxNotes) {
     return Fail(Errc::kInvalidRequest,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/binary_file.h"
+#include "base/output_path.h"
 #include "base/result.h"
 #include "core/ids.h"
 #include "engine/saved_sequence.h"
@@ -38,7 +39,7 @@ struct SequenceValues {
 
 // kInvalidRequest: the notes are too long. kIo: nothing is left of the file. kDevice.
 // REQUIRES: all tokens of the timeline are committed.
-Status SaveTimeline(const std::string& path, const std::string& notes, const SequenceHome& home,
+Status SaveTimeline(const OutputPath& path, const std::string& notes, const SequenceHome& home,
                     const Timeline& timeline, const SequenceValues& values);
 
 class SequenceFile {
@@ -90,7 +91,7 @@ class SequenceFile {
     }
     uint64_t file_bytes() const { return checkpoint_begin(n_checkpoints) + kChecksumBytes; }
   };
-  friend Status SaveTimeline(const std::string& path, const std::string& notes,
+  friend Status SaveTimeline(const OutputPath& path, const std::string& notes,
                              const SequenceHome& home, const Timeline& timeline,
                              const SequenceValues& values);
 

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <filesystem>
 #include <span>
-#include <system_error>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "base/small_file.h"
 #include "base/system_limits.h"
 #include "decide/slots/popularity.h"
 #include "learned/beside_model.h"
@@ -149,8 +148,7 @@ Status DevicePart::ChooseFirst() {
     std::string path = opened_.options.paths;
     if (path.empty()) {
       path = PathsBeside(opened_.model.gguf.paths().front());
-      std::error_code unreadable;  // is no absence: ReadPathsFor() says what it is
-      if (!std::filesystem::exists(path, unreadable) && !unreadable) return {};
+      if (IsAbsent(path)) return {};
     }
     TRY(paths, ReadPathsFor(opened_.model.id, path));
   }

@@ -3,9 +3,7 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +13,7 @@
 
 #include "base/format.h"
 #include "base/hash.h"
+#include "base/small_file.h"
 #include "device/attention_kernel.h"
 #include "engine/option_table.h"
 #include "learned/beside_model.h"
@@ -25,11 +24,8 @@ namespace {
 
 // The content of a small file that decides something.
 Result<std::string> HashOfFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string bytes((std::istreambuf_iterator<char>(file)), {});
-  if (!file.good() && !file.eof()) {
-    return Fail(Errc::kIo, "cannot read {}: {}", path, std::strerror(errno));
-  }
+  constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+  TRY(const std::string bytes, ReadRegularFile(path, kMostBytes));
   Fnv1a hash;
   hash.Add(bytes);
   return Format("{:016x}", hash.value());
@@ -226,7 +222,7 @@ Result<KvOrigin> KeptSequences::Origin() {
   return std::move(home.origin);
 }
 
-Status KeptSequences::Save(SequenceId sequence, const std::string& notes, const std::string& path) {
+Status KeptSequences::Save(SequenceId sequence, const std::string& notes, const OutputPath& path) {
   TRY(const SequenceHome home, Home());
   return SaveTimeline(path, notes, home, *parts_.sequences.Find(sequence),
                       {.kv = parts_.dense.kv(), .states = parts_.dense.states()});

@@ -40,7 +40,7 @@ class KeptSequences {
 
   // As in Engine.
   Result<KvOrigin> Origin();
-  Status Save(SequenceId sequence, const std::string& notes, const std::string& path);
+  Status Save(SequenceId sequence, const std::string& notes, const OutputPath& path);
   Result<SavedSequence> Restore(const std::string& path);
   Result<SavedTokens> Peek(const std::string& path);
 

@@ -33,7 +33,7 @@ constexpr int kRounds = 3;
 
 // It is removed when it goes.
 Result<OutputFile> WriteFile(const std::string& path) {
-  TRY(OutputFile file, OutputFile::Create(path));
+  TRY(OutputFile file, OutputFile::Create(OutputPath::OfOwn(path)));
   std::mt19937_64 random(1);
   std::vector<uint64_t> words(kMiB / sizeof(uint64_t));
   for (uint64_t written = 0; written < kFileBytes; written += kMiB) {

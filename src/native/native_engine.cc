@@ -379,7 +379,7 @@ Result<KvOrigin> NativeEngine::kv_origin() {
   return running_->kept->Origin();
 }
 Status NativeEngine::SaveSequence(const Sequence& sequence, const std::string& notes,
-                                  const std::string& path) {
+                                  const OutputPath& path) {
   TRY_STATUS(CheckParts());
   // What is kept was computed by hosts that are right: else it would outlast what they did wrong.
   while (running_->joined) {

@@ -49,7 +49,7 @@ class NativeEngine final : public Engine {
   bool WorkWhileIdle() override;
   Result<KvOrigin> kv_origin() override;
   Status SaveSequence(const Sequence& sequence, const std::string& notes,
-                      const std::string& path) override;
+                      const OutputPath& path) override;
   Result<SavedSequence> RestoreSequence(const std::string& path) override;
   Result<SavedTokens> PeekSequence(const std::string& path) override;
   RunStats& stats() override;

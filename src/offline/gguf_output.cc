@@ -2,7 +2,6 @@
 #include "offline/gguf_output.h"
 
 #include <array>
-#include <filesystem>
 
 #include "base/binary_file.h"
 #include "base/bytes.h"
@@ -66,28 +65,18 @@ Status PadTo(OutputFile& file, uint64_t alignment) {
   return file.Write(std::span(kZeros).first(AlignUp(file.size(), alignment) - file.size()));
 }
 
-Status CheckMayWrite(const std::string& path, bool overwrite) {
-  std::error_code error;
-  if (!overwrite && std::filesystem::exists(path, error)) {
-    return Fail(Errc::kIo, "{} exists already; remove it or use --force", path);
-  }
-  if (std::filesystem::is_directory(path, error)) return Fail(Errc::kIo, "{} is a folder", path);
-  return {};
+Status CheckMayWrite(const OutputPath& path, bool overwrite) {
+  TRY_STATUS(CheckMayCreate(path));
+  if (overwrite) return {};
+  TRY(const Destination to, FollowLinks(path.text()));
+  if (to.kind != Destination::Kind::kFile) return {};
+  return Fail(Errc::kIo, "{} exists already; remove it or use --force", path.text());
 }
 
-Status CheckIsNoInput(const std::string& path, std::span<const std::string> inputs) {
-  for (const std::string& input : inputs) {
-    std::error_code error;
-    if (!std::filesystem::equivalent(path, input, error)) continue;
-    return Fail(Errc::kIo, "{} is read here and cannot be the output too; give another name", path);
-  }
-  return {};
-}
-
-Status CheckRoom(const std::string& path, uint64_t bytes) {
+Status CheckRoom(const OutputPath& path, uint64_t bytes) {
   TRY(const uint64_t available, FreeBytesFor(path));
   if (available >= bytes) return {};
-  return Fail(Errc::kIo, "{} would need {}, but its disk has only {} free", path,
+  return Fail(Errc::kIo, "{} would need {}, but its disk has only {} free", path.text(),
               FormatBytes(bytes), FormatBytes(available));
 }
 

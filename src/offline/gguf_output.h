@@ -36,11 +36,9 @@ std::vector<std::byte> HeaderBytes(const gguf_context* gguf);
 // Zeros up to the next multiple of `alignment`, at most 4096. Errors: those of Write().
 Status PadTo(OutputFile& file, uint64_t alignment);
 
-// Before anything is written. kIo: `path` exists and may not be replaced, or is a folder; the disk
-// under it has less than `bytes` free.
-Status CheckMayWrite(const std::string& path, bool overwrite);
-// kIo: `path` is one of the files that are read for it, by whatever name.
-Status CheckIsNoInput(const std::string& path, std::span<const std::string> inputs);
-Status CheckRoom(const std::string& path, uint64_t bytes);
+// Before anything is written. kIo: `path` leads to a file that may not be replaced, or cannot be
+// written (OutputFile::Create()); the disk under it has less than `bytes` free.
+Status CheckMayWrite(const OutputPath& path, bool overwrite);
+Status CheckRoom(const OutputPath& path, uint64_t bytes);
 
 }  // namespace moestro

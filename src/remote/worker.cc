@@ -12,7 +12,6 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -27,9 +26,11 @@
 
 #include "base/bytes.h"
 #include "base/caught.h"
+#include "base/format.h"
 #include "base/result.h"
 #include "base/system_limits.h"
 #include "base/unique_fd.h"
+#include "base/visible.h"
 #include "core/layer_plan.h"
 #include "device/backends.h"
 #include "device/device_pools.h"
@@ -267,7 +268,7 @@ int RemoteWorkerMain() {
         return worker ? 0 : 1;
       },
       [](std::string_view why) {
-        std::fprintf(stderr, "%.*s\n", static_cast<int>(why.size()), why.data());
+        PrintOnStderr(Format("{}\n", why));
         return 1;
       });
 }

@@ -2,11 +2,10 @@
 #include "serve/chosen_template.h"
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 
 #include "base/printable.h"
+#include "base/small_file.h"
 #include "base/utf8.h"
 #include "chat/known_templates.h"
 #include "chat/template.h"
@@ -22,9 +21,8 @@ Result<std::string> ReadTemplate(const std::string& path) {
     return Fail(Errc::kUsage, "--chat-template {} is neither a file nor one of {}",
                 Printable(path, 200), KnownTemplateNames());
   }
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file || text.size() > kLongestTemplate || FindInvalidUtf8(text) < text.size()) {
+  const Result<std::string> text = ReadRegularFile(path, kLongestTemplate);
+  if (!text || FindInvalidUtf8(*text) < text->size()) {
     return Fail(Errc::kUsage, "--chat-template {} cannot be read as text of at most {} bytes", path,
                 kLongestTemplate);
   }

@@ -167,7 +167,7 @@ Status PrefixFiles::Save(const Sequence& sequence) {
   Fnv1a hash;
   hash.Add({reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes()});
   const std::string path = Format("{}/{}{:016x}{}", folder_, begin_, hash.value(), kEnding);
-  TRY_STATUS(engine_.SaveSequence(sequence, key_, path));
+  TRY_STATUS(engine_.SaveSequence(sequence, key_, OutputPath::OfOwn(path)));
   for (size_t i = entries_.size(); i-- > 0;) {
     if (std::ranges::starts_with(tokens, entries_[i].tokens)) Forget(i, true);
   }

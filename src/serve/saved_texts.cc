@@ -72,9 +72,24 @@ ApiStatus SavedTexts::CheckNumber(const std::string& name) const {
   return std::unexpected(std::move(full));
 }
 
+// The folder may hold what no client may replace, for example the model.
+ApiStatus SavedTexts::CheckMayReplace(const std::string& name) const {
+  std::error_code unknown;
+  const auto there = std::filesystem::symlink_status(PathOf(name), unknown);
+  if (!std::filesystem::exists(there)) return {};
+  const Result<SavedTokens> saved = engine_.PeekSequence(PathOf(name));
+  const bool is_text = saved || saved.error().code == Errc::kInvalidRequest ||
+                       saved.error().code == Errc::kUnsupported;  // of another model or version
+  if (std::filesystem::is_regular_file(there) && is_text) return {};
+  return BadRequest("filename", Format("\"{}\" is there and is no saved text; use another name, or "
+                                       "have it removed from the folder of --slot-save-path",
+                                       Printable(name)));
+}
+
 ApiResult<uint64_t> SavedTexts::Save(const Sequence& sequence, const std::string& name) {
   TRY_STATUS(CheckNumber(name));
-  const Status saved = engine_.SaveSequence(sequence, key_, PathOf(name));
+  TRY_STATUS(CheckMayReplace(name));
+  const Status saved = engine_.SaveSequence(sequence, key_, OutputPath::OfOwn(PathOf(name)));
   if (!saved) return std::unexpected(WithoutFolder(ToApiError(saved.error()), folder_));
   return BytesOf(name);
 }

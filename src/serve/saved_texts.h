@@ -24,7 +24,7 @@ class SavedTexts {
 
   // Saves a text and gives the file's bytes. `name` is a plain name (api/place_bodies.h). The new
   // file replaces a file of that name once it is complete. 400: the name is new, and the folder has
-  // most_files.
+  // most_files; a file of that name is no saved text.
   ApiResult<uint64_t> Save(const Sequence& sequence, const std::string& name);
   // The number of tokens of the file's text, above 0.
   ApiResult<uint32_t> Length(const std::string& name) const;
@@ -33,6 +33,7 @@ class SavedTexts {
 
  private:
   ApiStatus CheckNumber(const std::string& name) const;
+  ApiStatus CheckMayReplace(const std::string& name) const;
   std::string PathOf(const std::string& name) const { return folder_ + "/" + name; }
 
   Engine& engine_;

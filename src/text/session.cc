@@ -2,12 +2,11 @@
 #include "text/session.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "base/small_file.h"
 #include "engine/append.h"
 #include "load/open_engine.h"
 #include "text/drafting_stepper.h"
@@ -61,15 +60,14 @@ Status Session::Start(Progress progress) {
 Status Session::Resume(const std::string& path) {
   // What Save() will need is found out before a text is written that could not be saved.
   TRY([[maybe_unused]] const KvOrigin origin, engine_->kv_origin());
-  std::error_code unreadable;  // is no absence: RestoreSequence() says what it is
-  if (!std::filesystem::exists(path, unreadable) && !unreadable) return {};
+  if (IsAbsent(path)) return {};
   TRY(SavedSequence saved, engine_->RestoreSequence(path));
   sequence_ = std::move(saved.sequence);
   notes_ = std::move(saved.notes);
   return {};
 }
 
-Status Session::Save(const std::string& path) {
+Status Session::Save(const OutputPath& path) {
   const bool has_room = sequence_->position() + pending_.size() <= engine_->n_ctx();
   if (!pending_.empty() && has_room) {
     auto appended = Append(*engine_, *sequence_, pending_);

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/output_path.h"
 #include "base/result.h"
 #include "engine/engine.h"
 #include "load/model_to_load.h"
@@ -56,7 +57,7 @@ class Session {
   // Errors: those of Engine::RestoreSequence() and kv_origin().
   Status Resume(const std::string& path);
   // Saves the sequence with notes(), the last token included.
-  Status Save(const std::string& path);
+  Status Save(const OutputPath& path);
   // Whether there is something to save.
   bool has_text() const { return sequence_->position() + pending_.size() > 0; }
   // The text that is saved with a sequence beside its tokens: a conversation's messages, as JSON.

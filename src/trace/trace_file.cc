@@ -346,7 +346,7 @@ TraceWriter::TraceWriter(Trace shape, BinaryWriter file, uint64_t tokens)
       bytes_(EncodeHeader(shape_.info(), tokens)),
       left_(tokens) {}
 
-Result<TraceWriter> TraceWriter::Create(const std::string& path, TraceInfo info, uint64_t tokens) {
+Result<TraceWriter> TraceWriter::Create(const OutputPath& path, TraceInfo info, uint64_t tokens) {
   TRY_STATUS(Trace::Create(info));
   TRY(BinaryWriter file, BinaryWriter::Create(path));
   return Create(std::move(file), std::move(info), tokens);
@@ -377,7 +377,7 @@ Status TraceWriter::Finish() {
   return file_.Finish();
 }
 
-Status WriteTrace(const std::string& path, const Trace& trace) {
+Status WriteTrace(const OutputPath& path, const Trace& trace) {
   TRY(TraceWriter writer, TraceWriter::Create(path, trace.info(), trace.tokens()));
   for (size_t t = 0; t < trace.tokens(); ++t) TRY_STATUS(writer.Add(trace.token(t)));
   return writer.Finish();

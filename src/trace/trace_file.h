@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/binary_file.h"
+#include "base/output_path.h"
 #include "base/result.h"
 #include "trace/trace.h"
 
@@ -18,7 +19,7 @@ namespace moestro {
 class TraceWriter {
  public:
   // `tokens` is how many there will be. Errors: those of Trace::Create() and WriteTrace().
-  static Result<TraceWriter> Create(const std::string& path, TraceInfo info, uint64_t tokens);
+  static Result<TraceWriter> Create(const OutputPath& path, TraceInfo info, uint64_t tokens);
   // The same behind what a file has already; TraceBytes() more follow. Errors: those of
   // Trace::Create().
   static Result<TraceWriter> Create(BinaryWriter file, TraceInfo info, uint64_t tokens);
@@ -71,7 +72,7 @@ class TraceReader {
 // `path` holds the old file or the whole new one, never a part. Weights lose precision: they are
 // clamped to 0..1 and kept in steps of 1/65535. kIo, naming the file and the reason (disk full, no
 // such folder, `path` is something else than a file); nothing is left behind then.
-Status WriteTrace(const std::string& path, const Trace& trace);
+Status WriteTrace(const OutputPath& path, const Trace& trace);
 
 // Nothing in the file is trusted: sizes are checked against the file's before memory is asked for,
 // the checksum before a token is looked at. kIo: cannot be read; kUnsupported: a newer format;

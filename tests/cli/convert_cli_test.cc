@@ -66,7 +66,7 @@ TEST_F(ConvertCliTest, MistakesAreNamed) {
   ExpectError({"-o", made()}, 2, "DIR");
   ExpectError({source_, "-o", made(), "--type", "q4_k"}, 2, "unknown type 'q4_k'");
   ExpectError({source_ + "x", "-o", made()}, 1, "no folder");
-  ExpectError({source_, "-o", out_}, 1, "exists already");
+  ExpectError({source_, "-o", out_}, 1, "is a folder");
   ExpectError({source_, "-o", out_, "--force"}, 1, "is a folder");
   ExpectError({source_, "-o", out_ + "/no/model.gguf"}, 1, "/no");
   std::ofstream(source_ + "/model.safetensors", std::ios::binary)

@@ -79,7 +79,7 @@ TEST_F(FitCliTest, MistakesAreNamed) {
               2, "q99");
   ExpectError({kDemo, "--text", text_, "--tolerance", "KL=1", "-o", kDemo, "--force"}, 1,
               "cannot be the output");
-  ExpectError({kDemo, "--text", text_, "--tolerance", "KL=1", "-o", text_}, 1, "--force");
+  ExpectError({kDemo, "--text", text_, "--tolerance", "KL=1", "-o", text_}, 1, "is read here");
   ExpectError({kDemo, "--text", folder_.File("none"), "--tolerance", "KL=1", "-o", out_}, 1,
               "none");
   ExpectError({kDemo, "--text", text_, "--tolerance", "KL=1", "-o", out_, "--imatrix", text_}, 1,

@@ -96,7 +96,7 @@ TEST_F(ShardRefusals, UsageMistakesAreNamed) {
   };
   for (const char* name : {"eval", "profile", "trace"}) usage(name, {"--shard", "1/2"}, "-o");
   usage("eval", {"-o", out}, "--shard");
-  ExpectError({"eval", kDemo, "--task", "gsm8k", out, "-o", out}, 2, "--shard");
+  ExpectError({"eval", kDemo, "--task", "gsm8k", out + "q", "-o", out}, 2, "--shard");
   for (const char* shard : {"1", "", "/", "1/", "/2", "a/b", "-1/2", "1/-2", "1/0", "1e3/1e4"}) {
     usage("imatrix", {"--shard", shard, "-o", out}, "--shard");
   }

@@ -204,7 +204,7 @@ TEST_F(FitTest, ChoosesExpertsWithinTheTolerance) {
   EXPECT_FALSE(some->checked);  // four windows are too few
   EXPECT_EQ(static_cast<uint64_t>(std::ranges::count(some->widths, '1')), some->moved);
   EXPECT_EQ(some->n_measured(), 64U);
-  const auto fitted = ModelFile::Open(request.path);
+  const auto fitted = ModelFile::Open(request.path.text());
   ASSERT_TRUE(fitted) << fitted.error().message;
   EXPECT_EQ(fitted->weights.fit->widths, some->widths);
   // Nothing else is left behind.

@@ -143,6 +143,27 @@ TEST_F(SchedulerPlaceTest, MoreFilesThanMayBeAreRefused) {
   EXPECT_FALSE(std::filesystem::exists(folder_.File("c")));
 }
 
+// The folder may be the models' own.
+TEST_F(SchedulerPlaceTest, WhatIsNoSavedTextIsNotReplaced) {
+  std::ofstream(folder_.File("model.gguf")) << "GGUF and more";
+  std::filesystem::create_symlink("model.gguf", folder_.File("link"));
+  const auto engine = Open();
+  Scheduler scheduler(*engine, DemoVocab(), Options());
+  ServeWhile(scheduler, [&] {
+    Answer(scheduler, kWishes[2]);
+    EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, "good"));
+    for (const char* name : {"model.gguf", "link"}) {
+      const Outcome saved = Do(scheduler, PlaceAction::kSave, 0, name);
+      ASSERT_FALSE(saved) << name;
+      EXPECT_EQ(saved.error().status, 400);
+      EXPECT_TRUE(saved.error().message.contains("no saved text")) << saved.error().message;
+    }
+    EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, "good"));
+  });
+  EXPECT_EQ(ReadAll(folder_.File("model.gguf")), "GGUF and more");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_.File("link")));
+}
+
 TEST_F(SchedulerPlaceTest, FilesThatCannotBeUsedAreRefusedAndTheServerGoesOn) {
   std::string first;
   SaveOne("good", &first);

@@ -78,13 +78,22 @@ Result<std::vector<std::byte>> ConvertedHeader(const ConvertJob& job,
   return HeaderBytes(gguf.get());
 }
 
+// What is read beside the weights.
+std::vector<std::string> DescribingFiles(const std::string& folder) {
+  std::vector<std::string> files;
+  for (const char* name : {"config.json", "model.safetensors.index.json", "spiece.model",
+                           "tokenizer.json", "tokenizer_config.json"}) {
+    files.push_back(Format("{}/{}", folder, name));
+  }
+  return files;
+}
+
 Result<ConvertJob> PrepareConvert(const ConvertOptions& options) {
   if (options.path.empty()) return Fail(Errc::kUsage, "no output file named");
   ConvertJob job;
   TRY(job.config, ReadConfig(options.folder));
   TRY(job.weights, FolderWeights::Open(options.folder));
   TRY(job.plan, PlanSwitchTensors(job.config, job.weights, options.type));
-  TRY_STATUS(CheckIsNoInput(options.path, job.weights.paths()));
   TRY(job.header, ConvertedHeader(job, options));
   job.report = {.bytes = job.header.size(),
                 .encoder_layers = job.config.encoder_layers,
@@ -193,14 +202,17 @@ Result<ggml_type> FindConvertType(const std::string& name) {
 
 Result<ConvertReport> ConvertFolder(const ConvertOptions& options) {
   TRY(const ConvertJob job, PrepareConvert(options));
-  TRY_STATUS(CheckMayWrite(options.path, options.overwrite));
-  TRY_STATUS(CheckRoom(options.path, job.report.bytes));
+  OutputPath path = options.path;
+  path.Spare(job.weights.paths());
+  path.Spare(DescribingFiles(options.folder));
+  TRY_STATUS(CheckMayWrite(path, options.overwrite));
+  TRY_STATUS(CheckRoom(path, job.report.bytes));
   TRY(const ExtentReader reader, ExtentReader::Open(job.weights.paths()));
   for (const auto& [first, copy] : job.plan.copies) {
     TRY_STATUS(CheckIsCopy(first, copy, reader));
   }
   ggml_quantize_init(options.type);  // tables that threads share
-  TRY(OutputFile file, OutputFile::Create(options.path));
+  TRY(OutputFile file, OutputFile::Create(std::move(path)));
   TRY_STATUS(WriteTensors(job, options, reader, file));
   TRY_STATUS(file.Publish());
   file.Keep();

@@ -9,13 +9,14 @@
 #include <functional>
 #include <string>
 
+#include "base/output_path.h"
 #include "base/result.h"
 
 namespace moestro {
 
 struct ConvertOptions {
   std::string folder;
-  std::string path;                 // of the file to write
+  OutputPath path;                  // of the file to write
   ggml_type type = GGML_TYPE_Q8_0;  // of the matrices
   uint32_t threads = 1;             // from 1 on; at most 16 are used
   bool overwrite = false;           // replace an existing file

@@ -395,13 +395,18 @@ TEST_F(ConvertTest, NothingIsReplacedUnasked) {
   ASSERT_FALSE(again);
   EXPECT_TRUE(again.error().message.contains("--force"));
   EXPECT_TRUE(ReadAll(path()) == before);
-  const auto onto = ConvertFolder({.folder = source(),
-                                   .path = source() + "/model.safetensors",
-                                   .type = GGML_TYPE_F32,
-                                   .threads = 1,
-                                   .overwrite = true});
-  ASSERT_FALSE(onto);
-  EXPECT_TRUE(onto.error().message.contains("is read here")) << onto.error().message;
+  for (const auto& entry : std::filesystem::directory_iterator(source())) {
+    const std::string input = entry.path().string();
+    const std::string bytes = ReadAll(input);
+    const auto onto = ConvertFolder({.folder = source(),
+                                     .path = input,
+                                     .type = GGML_TYPE_F32,
+                                     .threads = 1,
+                                     .overwrite = true});
+    ASSERT_FALSE(onto) << input;
+    EXPECT_TRUE(onto.error().message.contains("is read here")) << onto.error().message;
+    EXPECT_TRUE(ReadAll(input) == bytes) << input;
+  }
   EXPECT_EQ(FindConvertType("q8_0").value(), GGML_TYPE_Q8_0);
   EXPECT_FALSE(FindConvertType("Q4_K"));
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "base/small_file.h"
 #include "engine/append.h"
 #include "engine/asked_bytes.h"
 #include "load/model_to_load.h"
@@ -143,9 +144,8 @@ Status Evaluation::MakeReference(ModelFile model) {
   if (!request_.reference.empty()) {  // a file that goes with this run needs no number
     TRY(info.weights, FindWeightsId(model, request_.engine.weights_folder));
   }
-  std::error_code unreadable;  // is no absence: opening it says what it is
-  const std::string& kept = request_.reference;
-  const bool is_there = !kept.empty() && (std::filesystem::exists(kept, unreadable) || unreadable);
+  const std::string& kept = request_.reference.text();
+  const bool is_there = !kept.empty() && !IsAbsent(kept);
   TRY(ReferenceReader reader,
       is_there ? ReferenceReader::Open(kept, info) : RunExact(std::move(model), info));
   reference_.emplace(std::move(reader));
@@ -155,9 +155,10 @@ Status Evaluation::MakeReference(ModelFile model) {
 Result<ReferenceReader> Evaluation::RunExact(ModelFile model, const ReferenceInfo& info) {
   // Shards on several machines, or in containers, may have one number of a process.
   const Shard shard = request_.shard.value_or(Shard());
-  const std::string path = request_.reference.empty() ? Format("{}/moestro-eval-{}-{}.exact",
-                                                               scratch_, getpid(), shard.index)
-                                                      : request_.reference;
+  const OutputPath path = request_.reference.empty()
+                              ? OutputPath::OfOwn(Format("{}/moestro-eval-{}-{}.exact", scratch_,
+                                                         getpid(), shard.index))
+                              : request_.reference;
   TRY(ReferenceWriter writer, ReferenceWriter::Create(path, info));
   EngineOptions options = ExactOf(request_.engine);
   options.caller_bytes += OwnBytes();
@@ -174,10 +175,10 @@ Result<ReferenceReader> Evaluation::RunExact(ModelFile model, const ReferenceInf
                            }}));
   }
   TRY_STATUS(writer.Finish());
-  Result<ReferenceReader> reader = ReferenceReader::Open(path, info);
+  Result<ReferenceReader> reader = ReferenceReader::Open(path.text(), info);
   // The open file stays readable without its name, and however this process ends, it goes with it.
   std::error_code ignored;
-  if (request_.reference.empty()) std::filesystem::remove(path, ignored);
+  if (request_.reference.empty()) std::filesystem::remove(path.text(), ignored);
   return reader;
 }
 
@@ -188,7 +189,7 @@ Result<EvalResult> Evaluation::Run(EngineOptions options) {
   return result;
 }
 
-Result<ShardInfo> Evaluation::RunShard(const EngineOptions& options, const std::string& path) {
+Result<ShardInfo> Evaluation::RunShard(const EngineOptions& options, const OutputPath& path) {
   EvalStats stats(text_.n_evaluated(), text_.n_blocks(kBlockTokens));
   if (text_.windows.empty()) {
     TRY_STATUS(WriteShard(path, *share_, {}));

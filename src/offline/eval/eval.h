@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "base/output_path.h"
 #include "base/result.h"
 #include "core/model_id.h"
 #include "engine/engine.h"
@@ -33,7 +34,7 @@ struct EvalRequest {
   bool against_exact = false;
   std::string exact_model = {};     // runs exactly, in place of the model: what a fitted one is of
   std::string scratch = {};         // folder for the exact run's rows; empty: see ScratchFolder()
-  std::string reference = {};       // a file that keeps them: used if it is there, else written
+  OutputPath reference = {};        // a file that keeps them: used if it is there, else written
   std::optional<Shard> shard = {};  // evaluates its windows alone
   Progress progress = {};           // may be empty
 };
@@ -60,7 +61,7 @@ class Evaluation {
   Result<EvalResult> Run(EngineOptions options);
   // The same, and leaves what the windows add to the figures in a file, for MergeEval().
   // REQUIRES: the request has a shard.
-  Result<ShardInfo> RunShard(const EngineOptions& options, const std::string& path);
+  Result<ShardInfo> RunShard(const EngineOptions& options, const OutputPath& path);
   const ModelId& model() const { return model_; }
 
  private:

@@ -41,14 +41,13 @@ ReferenceInfo ReferenceInfo::Of(const ModelFile& model, const EvalText& text) {
           .n_ctx = text.n_ctx};
 }
 
-Result<ReferenceWriter> ReferenceWriter::Create(const std::string& path,
-                                                const ReferenceInfo& info) {
+Result<ReferenceWriter> ReferenceWriter::Create(const OutputPath& path, const ReferenceInfo& info) {
   TRY(const uint64_t room, FreeBytesFor(path));
   if (room < info.file_bytes()) {
     return Fail(Errc::kIo,
                 "{}: the exact run's log-probabilities take {}, there are {}; evaluate fewer "
                 "--tokens, or name another folder with --scratch",
-                path, FormatBytes(info.file_bytes()), FormatBytes(room));
+                path.text(), FormatBytes(info.file_bytes()), FormatBytes(room));
   }
   TRY(BinaryWriter writer, BinaryWriter::Create(path));
   std::string header = BeginHeader(kReference);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/binary_file.h"
+#include "base/output_path.h"
 #include "base/result.h"
 #include "model/model_file.h"
 #include "offline/eval/eval_text.h"
@@ -37,7 +38,7 @@ struct ReferenceInfo {
 class ReferenceWriter {
  public:
   // kIo, also when the file system has no room for all of it (names the remedy).
-  static Result<ReferenceWriter> Create(const std::string& path, const ReferenceInfo& info);
+  static Result<ReferenceWriter> Create(const OutputPath& path, const ReferenceInfo& info);
   Status Add(std::span<const float> row);
   // The file has its name from now on; before, nothing has to be removed.
   Status Finish() { return writer_.Finish(); }

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <span>
 #include <utility>
 
 #include "base/format.h"
+#include "base/small_file.h"
 #include "model/fitted.h"
 #include "native/find_weights.h"
 #include "offline/fit/fit_bench.h"
@@ -76,7 +76,9 @@ Status FitSearch::Prepare() {
   TRY_STATUS(CheckMayWrite(request_.path, request_.overwrite));
   TRY(const ModelFile model, ModelFile::Open(request_.model));
   TRY_STATUS(CheckIsNotFitted(model.weights.fit, request_.model, "fit"));
-  TRY_STATUS(CheckIsNoInput(request_.path, model.gguf.paths()));
+  OutputPath path = request_.path;
+  path.Spare(model.gguf.paths());
+  TRY_STATUS(path.Check());
   report_.layers = model.spec.n_expert_layers();
   report_.experts = model.spec.router.n_expert;
   TRY(const auto widths, PlanWidths(model, request_.widths));
@@ -131,8 +133,7 @@ Result<FitBench*> FitSearch::BenchOf(const SizedWidth& high, const SizedWidth& l
 
 Status FitSearch::OpenReference() {
   const std::string path = scratch_->File("exact");
-  std::error_code unreadable;  // opening it says what it is
-  if (!std::filesystem::exists(path, unreadable) && !unreadable) {
+  if (IsAbsent(path)) {
     TRY(FitBench* const bench, BenchOf(report_.uniform[0].width, report_.uniform[1].width));
     TRY_STATUS(bench->WriteReference(info_, path));
   }

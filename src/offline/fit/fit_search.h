@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/output_path.h"
 #include "base/result.h"
 #include "engine/engine.h"
 #include "offline/eval/eval_stats.h"
@@ -40,7 +41,7 @@ struct FitRequest {
   std::vector<ggml_type> widths;
   std::string imatrix = {};  // importances of the columns (imatrix_file.h); empty: all alike
   std::string scratch = {};  // folder; empty: see ScratchFolder()
-  std::string path;          // of the fitted model
+  OutputPath path;           // of the fitted model
   bool overwrite = false;    // replace an existing one
   // Experts that are all measured. Of more a sample is, and if that does not bear out the estimate
   // (RankCorrelation()) others follow for so long.

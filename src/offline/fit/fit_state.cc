@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT
 #include "offline/fit/fit_state.h"
 
-#include <fstream>
-#include <iterator>
 #include <span>
 
 #include "base/json.h"
 #include "base/output_file.h"
+#include "base/small_file.h"
 
 namespace moestro {
 
 Result<FitState> FitState::Open(const std::string& path, const std::string& key) {
   FitState state(path, key);
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return state;
-  const std::string text((std::istreambuf_iterator<char>(in)), {});
-  const auto json = Json::Parse(text);
+  constexpr size_t kMostBytes = size_t{64} << 20;
+  const std::optional<std::string> text = ReadSmallFile(path, kMostBytes);
+  if (!text) return state;
+  const auto json = Json::Parse(*text);
   if (!json) return state;
   const auto made_for = json->Find("key");
   const auto measured = json->Find("measured");
@@ -48,7 +47,7 @@ Status FitState::Add(const std::string& name, const Estimate& measured) {
   Json json = Json::Object();
   json.Set("key", key_).Set("measured", std::move(all));
   const std::string text = json.Dump() + "\n";
-  TRY(OutputFile file, OutputFile::Create(path_));
+  TRY(OutputFile file, OutputFile::Create(OutputPath::OfOwn(path_)));
   TRY_STATUS(file.Write(std::as_bytes(std::span(text))));
   TRY_STATUS(file.Publish());
   file.Keep();

@@ -192,13 +192,11 @@ Result<std::vector<std::byte>> FittedHeaderBytes(const FittedJob& job,
 Result<FittedJob> PrepareFitted(const FittedOptions& options) {
   TRY(ModelFile model, ModelFile::Open(options.model));
   TRY_STATUS(CheckIsNotFitted(model.weights.fit, options.model, "fit"));
-  TRY_STATUS(CheckIsNoInput(options.path, model.gguf.paths()));
   const ModelSpec& spec = model.spec;
   CHECK(options.widths.size() == size_t{spec.n_expert_layers()} * spec.router.n_expert);
   FittedJob job{.model = std::move(model), .imatrix = {}, .tensors = {}, .header = {}, .bytes = 0};
   if (!options.imatrix.empty()) {
     TRY(job.imatrix, ImatrixFile::Open(options.imatrix));
-    TRY_STATUS(CheckIsNoInput(options.path, {{options.imatrix}}));
   }
   for (const TensorInfo* tensor : job.model.weights.dense_tensors()) {
     job.tensors.push_back(CopyOf(*tensor));
@@ -232,10 +230,13 @@ std::string WidthText(const Width& width) { return width ? width->text() : "sour
 
 Result<uint64_t> WriteFitted(const FittedOptions& options) {
   TRY(const FittedJob job, PrepareFitted(options));
-  TRY_STATUS(CheckMayWrite(options.path, options.overwrite));
-  TRY_STATUS(CheckRoom(options.path, job.bytes));
+  OutputPath path = options.path;
+  path.Spare(job.model.gguf.paths());
+  path.Spare(options.imatrix);
+  TRY_STATUS(CheckMayWrite(path, options.overwrite));
+  TRY_STATUS(CheckRoom(path, job.bytes));
   TRY(const ExtentReader reader, ExtentReader::Open(job.model.gguf.paths()));
-  TRY(OutputFile file, OutputFile::Create(options.path));
+  TRY(OutputFile file, OutputFile::Create(std::move(path)));
   TRY_STATUS(file.Write(job.header));
   for (const FittedTensor& tensor : job.tensors) {
     ggml_quantize_init(tensor.type);  // tables that threads share

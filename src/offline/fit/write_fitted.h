@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "base/output_path.h"
 #include "base/result.h"
 #include "offline/quantize/low_types.h"
 
@@ -26,7 +27,7 @@ struct FittedOptions {
   Width low;
   std::string widths;        // as FitHeader::widths
   std::string imatrix = {};  // importances (imatrix_file.h); empty: every column counts the same
-  std::string path;          // of the file to write
+  OutputPath path;           // of the file to write
   uint32_t threads = 1;      // that quantise; from 1 on
   bool overwrite = false;    // replace an existing file
   std::string weights_folder = {};  // see FindWeightsId(), whose number the file names

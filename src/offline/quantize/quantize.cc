@@ -171,9 +171,9 @@ Result<LowJob> PrepareLow(QuantizeOptions& options) {
   if (!options.imatrix.empty()) {
     TRY(job.imatrix, ImatrixFile::Open(options.imatrix));
   }
-  std::vector<std::string> inputs = job.model.gguf.paths();
-  if (job.imatrix) inputs.push_back(job.imatrix->path());
-  TRY_STATUS(CheckIsNoInput(options.path, inputs));
+  options.path.Spare(job.model.gguf.paths());
+  if (job.imatrix) options.path.Spare(job.imatrix->path());
+  TRY_STATUS(options.path.Check());
   TRY(job.tensors, PlanLowTensors(job.model, options.types, job.imatrix.has_value()));
   TRY(job.header, LowHeaderBytes(job, options));
   FillLowReport(job);
@@ -275,10 +275,10 @@ class LowWriter {
 Result<QuantizeReport> WriteLowCopies(const QuantizeOptions& options) {
   QuantizeOptions named = options;
   TRY(const LowJob job, PrepareLow(named));
-  TRY_STATUS(CheckMayWrite(options.path, options.overwrite));
-  TRY_STATUS(CheckRoom(options.path, job.report.bytes));
+  TRY_STATUS(CheckMayWrite(named.path, named.overwrite));
+  TRY_STATUS(CheckRoom(named.path, job.report.bytes));
   TRY(const ExtentReader reader, ExtentReader::Open(job.model.gguf.paths()));
-  TRY(OutputFile file, OutputFile::Create(options.path));
+  TRY(OutputFile file, OutputFile::Create(named.path));
   TRY_STATUS(LowWriter(job, named, reader, file).WriteAll());
   TRY_STATUS(file.Publish());
   file.Keep();

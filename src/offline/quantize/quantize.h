@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/output_path.h"
 #include "base/result.h"
 #include "offline/quantize/low_types.h"
 
@@ -21,7 +22,7 @@ struct QuantizeOptions {
   std::string model;  // GGUF file, or the first shard
   LowTypes types;
   std::string imatrix = {};  // importances (imatrix_file.h); empty: every column counts the same
-  std::string path;          // of the file to write
+  OutputPath path;           // of the file to write
   uint32_t threads = 1;      // that quantise; from 1 on
   bool overwrite = false;    // replace an existing file
   std::string weights_folder = {};  // see FindWeightsId(), whose number the file names

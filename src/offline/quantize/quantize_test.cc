@@ -78,9 +78,9 @@ void ExpectRightBytes(const QuantizeOptions& options) {
   ASSERT_TRUE(written) << written.error().message;
   const auto model = ModelFile::Open(options.model);
   ASSERT_TRUE(model) << model.error().message;
-  const auto low = OpenLowCopies(options.path, *model);
+  const auto low = OpenLowCopies(options.path.text(), *model);
   ASSERT_TRUE(low) << low.error().message;
-  EXPECT_EQ(written->bytes, std::filesystem::file_size(options.path));
+  EXPECT_EQ(written->bytes, std::filesystem::file_size(options.path.text()));
   size_t l = 0;
   for (const LayerWeights& layer : model->weights.layers) {
     if (layer.experts.is_empty()) continue;
@@ -188,12 +188,12 @@ TEST(Quantize, ThreadsDoNotShowInTheFile) {
   ASSERT_TRUE(WriteSynthetic(source));
   QuantizeOptions options = Low(folder);
   ASSERT_TRUE(WriteLowCopies(options));
-  const std::string first = ReadAll(options.path);
+  const std::string first = ReadAll(options.path.text());
   options.overwrite = true;
   for (const uint32_t threads : {1U, 5U}) {
     options.threads = threads;
     ASSERT_TRUE(WriteLowCopies(options));
-    EXPECT_EQ(ReadAll(options.path), first);
+    EXPECT_EQ(ReadAll(options.path.text()), first);
   }
 }
 
@@ -231,7 +231,7 @@ TEST(Quantize, TheFileSaysWhereItComesFrom) {
   ASSERT_TRUE(report) << report.error().message;
   EXPECT_EQ(progress.back(), 0U);  // all was reached, at the end
   EXPECT_EQ(report->source_bytes, 2U * 4 * 3 * 256 * 256 * 2);
-  const auto file = GgufFile::Open(options.path);
+  const auto file = GgufFile::Open(options.path.text());
   ASSERT_TRUE(file) << file.error().message;
   const uint64_t fingerprint = ModelFile::Open(options.model).value().id.fingerprint;
   EXPECT_EQ(file->FindString(kLowFingerprintKey).value(), Format("{:016x}", fingerprint));
@@ -286,9 +286,9 @@ TEST(Quantize, FilesThatAreInTheWayAreNamed) {
   QuantizeOptions options = Low(folder);
   ExpectError(options, Errc::kIo, "model.gguf");
   ASSERT_TRUE(WriteSynthetic(Source(folder)));
-  std::ofstream(options.path) << "precious";
+  std::ofstream(options.path.text()) << "precious";
   ExpectError(options, Errc::kIo, "exists already");
-  EXPECT_EQ(ReadAll(options.path), "precious");
+  EXPECT_EQ(ReadAll(options.path.text()), "precious");
   options.overwrite = true;
   EXPECT_TRUE(WriteLowCopies(options));
   std::filesystem::create_symlink(options.model, folder.File("link.gguf"));
@@ -298,7 +298,7 @@ TEST(Quantize, FilesThatAreInTheWayAreNamed) {
   ExpectError(options, Errc::kIo, "is a folder");
   options.path = folder.File("none/low.gguf");
   ExpectError(options, Errc::kIo, "none");
-  options.path.clear();
+  options.path = OutputPath();
   ExpectError(options, Errc::kUsage, "output");
 }
 

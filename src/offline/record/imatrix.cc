@@ -99,24 +99,26 @@ Result<ImatrixRun> RunOnTexts(const ImatrixOptions& options, ModelFile model,
 Result<ImatrixReport> MakeImatrix(const ImatrixOptions& options) {
   TRY(ModelFile model, ModelFile::Open(options.model));
   TRY_STATUS(CheckIsNotFitted(model.weights.fit, options.model, "measure"));
-  TRY_STATUS(CheckIsNoInput(options.path, model.gguf.paths()));
-  TRY_STATUS(CheckMayWrite(options.path, true));
+  OutputPath path = options.path;
+  path.Spare(model.gguf.paths());
+  path.Spare(options.texts);
+  TRY_STATUS(CheckMayWrite(path, true));
   TRY(const TextsToRead read, ReadForImatrix(options, model));
   if (read.text.parts.empty()) {  // of this shard
-    TRY_STATUS(WriteShard(options.path, *read.shard, {}));
+    TRY_STATUS(WriteShard(path, *read.shard, {}));
     return ImatrixReport{.shard = read.shard};
   }
   TRY(const ImatrixRun run, RunOnTexts(options, std::move(model), read));
   TRY_STATUS(CheckFinite(run, options.model));
   if (read.shard) {
-    TRY_STATUS(WriteImatrixShard(options.path, *read.shard, run));
+    TRY_STATUS(WriteImatrixShard(path, *read.shard, run));
     return ImatrixReport{.shard = read.shard};
   }
-  TRY_STATUS(WriteImatrix(options.path, run.info, EntriesOf(run.places, run.sums)));
+  TRY_STATUS(WriteImatrix(path, run.info, EntriesOf(run.places, run.sums)));
   return ReportOf(run);
 }
 
-Result<ImatrixReport> MergeImatrices(std::span<const FoundShard> shards, const std::string& path) {
+Result<ImatrixReport> MergeImatrices(std::span<const FoundShard> shards, const OutputPath& path) {
   TRY(const ImatrixRun run, MergeImatrix(shards));
   TRY_STATUS(CheckFinite(run, Printable(shards.front().info.model)));
   TRY_STATUS(WriteImatrix(path, run.info, EntriesOf(run.places, run.sums)));

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/output_path.h"
 #include "base/result.h"
 #include "engine/engine.h"
 #include "offline/shard/shard_file.h"
@@ -20,7 +21,7 @@ struct ImatrixOptions {
   EngineOptions engine;
   std::vector<std::string> texts;   // paths
   uint32_t tokens = 0;              // at most, of each text; 0: all
-  std::string path;                 // of the file to write
+  OutputPath path;                  // of the file to write
   std::optional<Shard> shard = {};  // reads its windows alone; MergeImatrices() adds them up
   Progress progress = {};           // may be empty
 };
@@ -40,6 +41,6 @@ Result<ImatrixReport> MakeImatrix(const ImatrixOptions& options);
 
 // Writes the importances that all shards of a run found. Errors: those of MergeImatrix() and
 // WriteImatrix(); kInvalidFile as above.
-Result<ImatrixReport> MergeImatrices(std::span<const FoundShard> shards, const std::string& path);
+Result<ImatrixReport> MergeImatrices(std::span<const FoundShard> shards, const OutputPath& path);
 
 }  // namespace moestro

@@ -57,7 +57,7 @@ Status WriteAsFloats(OutputFile& file, std::span<const T> values) {
 
 }  // namespace
 
-Status WriteImatrix(const std::string& path, const ImatrixInfo& info,
+Status WriteImatrix(const OutputPath& path, const ImatrixInfo& info,
                     std::span<const ImatrixEntry> entries) {
   const gguf_context_ptr gguf = NewGguf();
   std::vector<const char*> datasets;

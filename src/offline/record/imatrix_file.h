@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/output_path.h"
 #include "base/result.h"
 #include "model/gguf_file.h"
 #include "store/extent_reader.h"
@@ -30,7 +31,7 @@ struct ImatrixInfo {
 };
 
 // The file appears under its name when it is complete, replacing another. Errors: kIo.
-Status WriteImatrix(const std::string& path, const ImatrixInfo& info,
+Status WriteImatrix(const OutputPath& path, const ImatrixInfo& info,
                     std::span<const ImatrixEntry> entries);
 
 // What a file says about the tensor of some experts.

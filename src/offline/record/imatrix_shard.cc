@@ -192,7 +192,7 @@ Result<ImatrixRun> EmptyRunOf(const ShardPayload& payload, const ShardHead& head
 
 }  // namespace
 
-Status WriteImatrixShard(const std::string& path, const ShardInfo& shard, const ImatrixRun& run) {
+Status WriteImatrixShard(const OutputPath& path, const ShardInfo& shard, const ImatrixRun& run) {
   std::string names;
   for (const std::string& name : run.info.datasets) AppendText(names, name);
   const std::string description = EncodeDescription(run);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/output_path.h"
 #include "base/result.h"
 #include "offline/record/imatrix_file.h"
 #include "offline/record/imatrix_sums.h"
@@ -23,7 +24,7 @@ struct ImatrixRun {
 };
 
 // Errors: kIo.
-Status WriteImatrixShard(const std::string& path, const ShardInfo& shard, const ImatrixRun& run);
+Status WriteImatrixShard(const OutputPath& path, const ShardInfo& shard, const ImatrixRun& run);
 
 // Counts are those of the run over the whole texts, sums but for their rounding to F64. Errors:
 // kInvalidFile, kIo; kInvalidRequest: the shards are of different tensors.

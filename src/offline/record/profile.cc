@@ -113,13 +113,13 @@ Status TakeNorms(ShardPayload& payload, const ProfileNumbers& numbers, uint64_t 
 }  // namespace
 
 Status CheckFiles(const ProfileFiles& where) {
-  const auto plain = [](const std::string& path) {
-    std::error_code unreadable;  // then it stays as it is
-    const auto found = std::filesystem::weakly_canonical(path, unreadable);
-    return unreadable ? std::filesystem::path(path).lexically_normal() : found;
-  };
-  if (where.norms.empty() || plain(where.paths) != plain(where.norms)) return {};
-  return Fail(Errc::kUsage, "{} cannot be the paths and the norms; give two names", where.paths);
+  TRY_STATUS(where.paths.Check());
+  TRY_STATUS(where.norms.Check());
+  OutputPath norms(where.norms.text());
+  norms.Spare(where.paths.text());
+  if (norms.Check()) return {};
+  return Fail(Errc::kUsage, "{} cannot be the paths and the norms; give two names",
+              where.paths.text());
 }
 
 Result<Profile> LearnProfile(const RecordedRouting& routing, const ModelId& model,
@@ -135,10 +135,11 @@ Result<Profile> LearnProfile(const RecordedRouting& routing, const ModelId& mode
     const size_t begin = tokens - held_out;
     recall = MeasurePaths(experts.Learn(begin), experts, {begin, tokens});
   }
-  Profile profile{.paths = {.model = model, .tokens = tokens, .table = experts.Learn()},
-                  .written = {.paths = where.paths, .norms = routing.norms ? where.norms : ""},
-                  .held_out = held_out,
-                  .recall = recall};
+  Profile profile{
+      .paths = {.model = model, .tokens = tokens, .table = experts.Learn()},
+      .written = {.paths = where.paths, .norms = routing.norms ? where.norms : OutputPath()},
+      .held_out = held_out,
+      .recall = recall};
   TRY(profile.file_bytes, WritePaths(profile.written.paths, profile.paths));
   if (!profile.written.norms.empty()) {
     TRY_STATUS(WriteNorms(
@@ -148,7 +149,7 @@ Result<Profile> LearnProfile(const RecordedRouting& routing, const ModelId& mode
   return profile;
 }
 
-Status WriteProfileShard(const std::string& path, const ShardInfo& shard,
+Status WriteProfileShard(const OutputPath& path, const ShardInfo& shard,
                          const RecordedRouting& routing) {
   const ProfileNumbers numbers{.shape = routing.experts.shape(),
                                .tokens = routing.experts.tokens(),

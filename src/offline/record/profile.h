@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "base/output_path.h"
 #include "base/result.h"
 #include "core/model_id.h"
 #include "learned/learn_paths.h"
@@ -29,11 +30,11 @@ struct RecordedRouting {
 
 // Where it goes.
 struct ProfileFiles {
-  std::string paths;
-  std::string norms = {};  // empty: they are not written
+  OutputPath paths;
+  OutputPath norms = {};  // empty: they are not written
 };
 
-// Before anything is recorded. kUsage: both would be one file.
+// Before anything is recorded. kUsage: both would be one file; kIo: one of them is read.
 Status CheckFiles(const ProfileFiles& where);
 
 struct Profile {
@@ -50,7 +51,7 @@ Result<Profile> LearnProfile(const RecordedRouting& routing, const ModelId& mode
                              const ProfileFiles& where);
 
 // Errors: kIo. REQUIRES: the norms keep their windows, of which the shard has as many.
-Status WriteProfileShard(const std::string& path, const ShardInfo& shard,
+Status WriteProfileShard(const OutputPath& path, const ShardInfo& shard,
                          const RecordedRouting& routing);
 // The routing of the run over the whole text, and its norms, to the bit. Errors: kInvalidFile, kIo.
 // REQUIRES: the shards are those of FindShards(), of profile.

@@ -92,10 +92,10 @@ TEST_F(ProfileShardTest, AnyNumberOfShardsGivesTheSameFiles) {
       ASSERT_TRUE(merged) << merged.error().message;
       EXPECT_EQ(merged->paths, whole->paths);
       EXPECT_EQ(merged->recall.paths, whole->recall.paths);
-      EXPECT_EQ(ReadAll(merged->written.paths), ReadAll(whole->written.paths));
+      EXPECT_EQ(ReadAll(merged->written.paths.text()), ReadAll(whole->written.paths.text()));
       EXPECT_EQ(merged->written.norms.empty(), !has_norms);
       if (!has_norms) continue;
-      EXPECT_EQ(ReadAll(merged->written.norms), ReadAll(whole->written.norms));
+      EXPECT_EQ(ReadAll(merged->written.norms.text()), ReadAll(whole->written.norms.text()));
     }
   }
 }

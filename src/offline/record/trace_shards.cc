@@ -22,7 +22,7 @@ Result<TraceReader> OpenTraceOf(const FoundShard& shard) {
 
 }  // namespace
 
-Result<uint64_t> MergeTraces(std::span<const FoundShard> shards, const std::string& path) {
+Result<uint64_t> MergeTraces(std::span<const FoundShard> shards, const OutputPath& path) {
   std::optional<TraceInfo> info;
   uint64_t tokens = 0;
   for (const FoundShard& shard : shards) {

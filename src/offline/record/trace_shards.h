@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "base/output_path.h"
 #include "base/result.h"
 #include "offline/shard/shard_file.h"
 
@@ -15,6 +16,6 @@ namespace moestro {
 // are those of the first shard's engine. Gives its tokens. Errors: kInvalidFile, kIo;
 // kInvalidRequest: the engines recorded different things.
 // REQUIRES: the shards are those of FindShards(), of trace.
-Result<uint64_t> MergeTraces(std::span<const FoundShard> shards, const std::string& path);
+Result<uint64_t> MergeTraces(std::span<const FoundShard> shards, const OutputPath& path);
 
 }  // namespace moestro

@@ -150,7 +150,7 @@ std::string_view CommandOf(ShardOf command) {
   return "";
 }
 
-Result<BinaryWriter> BeginShard(const std::string& path, const ShardInfo& info,
+Result<BinaryWriter> BeginShard(const OutputPath& path, const ShardInfo& info,
                                 uint64_t payload_bytes) {
   const std::string name = info.model.substr(0, kMostTextBytes);
   std::string bytes = BeginHeader(kShardFormat);
@@ -171,7 +171,7 @@ Result<BinaryWriter> BeginShard(const std::string& path, const ShardInfo& info,
   return file;
 }
 
-Status WriteShard(const std::string& path, const ShardInfo& info, std::string_view payload) {
+Status WriteShard(const OutputPath& path, const ShardInfo& info, std::string_view payload) {
   TRY(BinaryWriter file, BeginShard(path, info, payload.size()));
   TRY_STATUS(file.Add(payload));
   return file.Finish();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/binary_file.h"
+#include "base/output_path.h"
 #include "base/result.h"
 #include "offline/shard/shard.h"
 
@@ -42,10 +43,10 @@ struct ShardInfo {
 
 // A new file that waits for `payload_bytes` of payload and BinaryWriter::Finish(). A shard without
 // windows has no payload. Errors: those of BinaryWriter::Create().
-Result<BinaryWriter> BeginShard(const std::string& path, const ShardInfo& info,
+Result<BinaryWriter> BeginShard(const OutputPath& path, const ShardInfo& info,
                                 uint64_t payload_bytes);
 // The same with all of it. Errors: kIo.
-Status WriteShard(const std::string& path, const ShardInfo& info, std::string_view payload);
+Status WriteShard(const OutputPath& path, const ShardInfo& info, std::string_view payload);
 
 struct FoundShard {
   std::string path;

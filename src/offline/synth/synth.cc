@@ -24,7 +24,7 @@ constexpr uint64_t kTileAbove = uint64_t{1} << 18;
 constexpr uint32_t kMaxShards = 512;
 
 struct GgufShard {
-  std::string path;
+  OutputPath path;
   std::span<const PlannedTensor> tensors;
   std::vector<std::byte> header;
 };
@@ -40,12 +40,13 @@ struct Job {
 uint64_t Padded(uint64_t bytes) { return AlignUp(bytes, GGUF_DEFAULT_ALIGNMENT); }
 
 // llama.cpp's names: model-00001-of-00003.gguf.
-std::string ShardPath(const std::string& path, uint32_t index, uint32_t count) {
-  if (count == 1) return path;
+OutputPath ShardPath(const OutputPath& output, uint32_t index, uint32_t count) {
+  if (count == 1) return output;
   constexpr std::string_view kSuffix = ".gguf";
+  const std::string& path = output.text();
   const std::string stem =
       path.ends_with(kSuffix) ? path.substr(0, path.size() - kSuffix.size()) : path;
-  return Format("{}-{:05}-of-{:05}{}", stem, index + 1, count, kSuffix);
+  return output.Beside(Format("{}-{:05}-of-{:05}{}", stem, index + 1, count, kSuffix));
 }
 
 bool IsTied(const SynthOptions& options) { return options.is_tied || options.shape.is_tied; }
@@ -113,7 +114,7 @@ bool IsOfExperts(const PlannedTensor& tensor) { return tensor.name.ends_with("_e
 void FillReport(Job& job) {
   job.report.vocab = job.shape.vocab;
   for (const GgufShard& shard : job.shards) {
-    job.report.paths.push_back(shard.path);
+    job.report.paths.push_back(shard.path.text());
     job.report.bytes += shard.header.size();
     for (const PlannedTensor& tensor : shard.tensors) {
       job.report.bytes += Padded(tensor.bytes());
@@ -140,9 +141,11 @@ Result<Job> Prepare(const SynthOptions& options) {
   if (options.shards < 1 || options.shards > most) {
     return Fail(Errc::kInvalidRequest, "{} shards are outside 1 to {}", options.shards, most);
   }
+  OutputPath output = options.path;
+  output.Spare(options.vocab_path);
   for (const auto part : Distribute(job.tensors, options.shards)) {
     const auto index = static_cast<uint32_t>(job.shards.size());
-    job.shards.push_back({ShardPath(options.path, index, options.shards), part, {}});
+    job.shards.push_back({ShardPath(output, index, options.shards), part, {}});
     job.shards.back().header =
         ShardHeader(job, options, scheme, vocabulary ? &*vocabulary : nullptr, index);
   }
@@ -155,7 +158,7 @@ Status CheckDisk(const Job& job, const SynthOptions& options) {
     TRY_STATUS(CheckMayWrite(shard.path, options.overwrite));
   }
   const uint64_t holes = options.is_sparse ? job.report.expert_bytes : 0;
-  return CheckRoom(options.path, job.report.bytes - holes);
+  return CheckRoom(job.shards.front().path, job.report.bytes - holes);
 }
 
 class WriteProgress {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/output_path.h"
 #include "base/result.h"
 #include "offline/synth/synth_shapes.h"
 
@@ -26,7 +27,7 @@ inline constexpr const char* kSparseKey = "moestro.synthetic.sparse";
 struct SynthOptions {
   SynthShape shape;
   std::string type = "Q4_K_M";  // a name of SchemeNames()
-  std::string path;             // of the GGUF; shards get llama.cpp's -00001-of-0000N before .gguf
+  OutputPath path;              // of the GGUF; shards get llama.cpp's -00001-of-0000N before .gguf
   std::string vocab_path;       // GGUF whose vocabulary is copied, setting shape.vocab; "": none
   uint64_t seed = 1;
   double skew = 0;  // Zipf exponent of expert popularity; 0: even

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "model/gguf_header.h"
 #include "offline/gguf_output.h"
 #include "offline/synth/synth.h"
 #include "offline/synth/synth_family.h"
@@ -264,6 +265,8 @@ void SetSparseKey(gguf_context* gguf) { gguf_set_val_bool(gguf, kSparseKey, true
 void SetNoVocabulary(gguf_context* gguf) { gguf_set_val_str(gguf, "tokenizer.ggml.model", "none"); }
 
 Result<Vocabulary> ReadVocabulary(const std::string& path) {
+  TRY(std::unique_ptr<ByteSource> bytes, OpenFileBytes(path));
+  TRY([[maybe_unused]] const GgufHeader accepted, ReadGgufHeader(std::move(bytes)));
   TRY(gguf_context_ptr keys,
       ReadKeys(path, [](std::string_view key) { return key.starts_with("tokenizer."); }));
   const int64_t tokens = gguf_find_key(keys.get(), "tokenizer.ggml.tokens");

@@ -75,7 +75,7 @@ TEST(Synth, ThePlanTellsTheSizeOfTheFile) {
     };
     const Result<SynthReport> written = WriteSynthetic(options);
     ASSERT_TRUE(written.has_value()) << written.error().message;
-    EXPECT_EQ(std::filesystem::file_size(options.path), planned.bytes);
+    EXPECT_EQ(std::filesystem::file_size(options.path.text()), planned.bytes);
     EXPECT_EQ(written->bytes, planned.bytes);
     EXPECT_EQ(last_done, planned.bytes);
     EXPECT_EQ(last_all, planned.bytes);
@@ -104,17 +104,17 @@ TEST(Synth, ExpertsOfASparseFileAreHoles) {
   options.is_sparse = true;
   const auto written = WriteSynthetic(options);
   ASSERT_TRUE(written) << written.error().message;
-  EXPECT_EQ(std::filesystem::file_size(options.path), written->bytes);
+  EXPECT_EQ(std::filesystem::file_size(options.path.text()), written->bytes);
   struct stat on_disk = {};
-  ASSERT_EQ(stat(options.path.c_str(), &on_disk), 0);
+  ASSERT_EQ(stat(options.path.text().c_str(), &on_disk), 0);
   EXPECT_LE(static_cast<uint64_t>(on_disk.st_blocks) * 512,
             written->bytes - written->expert_bytes + (uint64_t{1} << 20));
-  const auto sparse = GgufFile::Open(options.path);
+  const auto sparse = GgufFile::Open(options.path.text());
   const auto whole = GgufFile::Open(folder.File("whole.gguf"));
   ASSERT_TRUE(sparse && whole);
   EXPECT_EQ(*sparse->FindBool(kSparseKey), std::optional(true));
   EXPECT_EQ(*whole->FindBool(kSparseKey), std::nullopt);
-  const std::string of_sparse = ReadAll(options.path);
+  const std::string of_sparse = ReadAll(options.path.text());
   const std::string of_whole = ReadAll(folder.File("whole.gguf"));
   for (const TensorInfo& tensor : sparse->tensors()) {
     const auto bytes =
@@ -151,8 +151,8 @@ TEST(Synth, ShardsHoldTheSameTensorsAsOneFile) {
   ASSERT_TRUE(split.has_value()) << split.error().message;
   ASSERT_EQ(split->paths.size(), 3U);
   EXPECT_EQ(split->paths[1], folder.File("m-00002-of-00003.gguf"));
-  const gguf_context_ptr whole = Open(options.path);
-  const std::string whole_bytes = ReadAll(options.path);
+  const gguf_context_ptr whole = Open(options.path.text());
+  const std::string whole_bytes = ReadAll(options.path.text());
   int64_t tensors = 0;
   for (const std::string& path : split->paths) {
     const gguf_context_ptr part = Open(path);
@@ -200,7 +200,7 @@ TEST(Synth, AVocabularyIsCopiedAndSetsTheSize) {
   const Result<SynthReport> report = WriteSynthetic(options);
   ASSERT_TRUE(report.has_value()) << report.error().message;
   EXPECT_EQ(report->vocab, words.size());
-  const gguf_context_ptr model = Open(options.path);
+  const gguf_context_ptr model = Open(options.path.text());
   const int64_t tokens = gguf_find_key(model.get(), "tokenizer.ggml.tokens");
   ASSERT_GE(tokens, 0);
   EXPECT_STREQ(gguf_get_arr_str(model.get(), tokens, 3), "ab");
@@ -214,24 +214,24 @@ TEST(Synth, BadVocabulariesAreErrors) {
   const TempFolder folder;
   SynthOptions options = Small(folder.File("m.gguf"));
   options.vocab_path = folder.File("missing.gguf");
-  EXPECT_EQ(WriteSynthetic(options).error().code, Errc::kInvalidFile);
+  EXPECT_EQ(WriteSynthetic(options).error().code, Errc::kIo);
   std::ofstream(folder.File("text.gguf")) << "not a model";
   options.vocab_path = folder.File("text.gguf");
   EXPECT_EQ(WriteSynthetic(options).error().code, Errc::kInvalidFile);
-  EXPECT_FALSE(std::filesystem::exists(options.path));
+  EXPECT_FALSE(std::filesystem::exists(options.path.text()));
 }
 
 TEST(Synth, AnExistingFileIsLeftAloneUnlessAllowed) {
   const TempFolder folder;
   SynthOptions options = Small(folder.File("m.gguf"));
-  std::ofstream(options.path) << "precious";
+  std::ofstream(options.path.text()) << "precious";
   const Result<SynthReport> refused = WriteSynthetic(options);
   ASSERT_FALSE(refused.has_value());
   EXPECT_NE(refused.error().message.find("exists"), std::string::npos);
-  EXPECT_EQ(ReadAll(options.path), "precious");
+  EXPECT_EQ(ReadAll(options.path.text()), "precious");
   options.overwrite = true;
   EXPECT_TRUE(WriteSynthetic(options).has_value());
-  EXPECT_TRUE(Open(options.path));
+  EXPECT_TRUE(Open(options.path.text()));
 }
 
 TEST(Synth, AFailingDiskLeavesNothingBehind) {
@@ -303,7 +303,7 @@ TEST(Synth, ImpossibleOptionsAreNamed) {
                }),
                "output matrix");
   EXPECT_PRED2(says, message([](SynthOptions& o) { o.shards = 0; }), "shards");
-  EXPECT_PRED2(says, message([](SynthOptions& o) { o.path.clear(); }), "output file");
+  EXPECT_PRED2(says, message([](SynthOptions& o) { o.path = OutputPath(); }), "output file");
 }
 
 }  // namespace

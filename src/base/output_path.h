@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+// Where a command writes: the name that somebody gave, the place that this name leads to, and the
+// files that must stay as they are, since the same command reads or writes them by other names.
+//
+// Thread rule: none, values that share nothing but the file system.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace moestro {
+
+// A name with links followed. Links of strangers in folders that everybody can write (/tmp) are
+// not followed, as the kernel does not follow them for open().
+struct Destination {
+  enum class Kind : uint8_t {
+    kNothing,     // is there yet
+    kFile,        // may be replaced
+    kFolder,      // cannot be written
+    kStream,      // a device, a pipe, another process's open file: written to as it is
+    kDescriptor,  // an open file that this process was started with, as /dev/stdout
+  };
+  std::string path;
+  Kind kind = Kind::kNothing;
+  int descriptor = -1;  // of kDescriptor
+};
+// kIo: links in a circle, a stranger's link, a folder on the way that is not there.
+Result<Destination> FollowLinks(const std::string& path);
+
+// Which file a name leads to, whatever the way: links, hard links, "./a/../b". A file that is not
+// there yet is its last name in its folder.
+struct FileIdentity {
+  uint64_t device = 0;
+  uint64_t inode = 0;     // of the file, else of the folder
+  std::string name = {};  // of a file that is not there
+
+  bool operator==(const FileIdentity&) const = default;
+  // nullopt: it leads nowhere, or to what no writing replaces: a terminal, a pipe, a folder.
+  static std::optional<FileIdentity> Of(const std::string& path);
+};
+
+// "a" of "a/b"; "." where a name has no folder.
+std::string FolderOf(const std::string& path);
+
+class OutputPath {
+ public:
+  OutputPath() = default;
+  // A name beside which nothing is read.
+  template <class Text>
+    requires std::constructible_from<std::string, Text>
+  OutputPath(Text&& text) : text_(std::forward<Text>(text)) {}  // NOLINT: a path is written so
+
+  // The name of a file of our own in a folder where others may write, too: a link that has the
+  // name is replaced, not followed.
+  // `way`: to the same file, by a folder that is open; messages say `path`.
+  static OutputPath OfOwn(std::string path, std::string way = {});
+  // Another name that spares the same files.
+  OutputPath Beside(std::string path) const;
+
+  const std::string& text() const { return text_; }  // as it was given
+  bool empty() const { return text_.empty(); }
+  bool is_own() const { return is_own_; }
+  // Of our own files: how to come to it.
+  const std::string& way() const { return way_.empty() ? text_ : way_; }
+
+  // Files that stay as they are, whatever they are called.
+  enum class Use : uint8_t { kRead, kWritten };  // by the same command
+  void Spare(std::span<const std::string> paths, Use use = Use::kRead);
+  void Spare(const std::string& path, Use use = Use::kRead) { Spare(std::span(&path, 1), use); }
+  // It leads to a file that is to be spared. kIo: it is read; kUsage: it is another output.
+  Status Check() const;
+
+ private:
+  std::string text_;
+  struct Spared {
+    std::string path;
+    Use use;
+  };
+  std::vector<Spared> spared_;
+  std::string way_;
+  bool is_own_ = false;
+};
+
+}  // namespace moestro

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// What people read on a terminal. Names, files and peers can bring anything, escape sequences among
+// it, so everything that is printed goes through one of these.
+//
+// Thread rule: none, any thread may call.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace moestro {
+
+// Characters that a terminal obeys instead of showing (control characters, line ends, what turns
+// the direction of text) become "\u001b", bytes that are no UTF-8 "\xff". JSON means the same with
+// it as before.
+std::string Visible(std::string_view text);
+// Keeps line ends and tabs: of text that is laid out in lines.
+std::string VisibleLines(std::string_view text);
+
+// Text that a model writes, for a terminal: with its own line ends, tabs and scripts, without
+// control characters. Of a text in parts, each byte as it comes.
+class VisibleStream {
+ public:
+  std::string Add(std::string_view part);
+
+ private:
+  bool may_be_control_ = false;  // the last byte began a character of which some are controls
+};
+
+// Onto standard error, laid out in lines.
+void PrintOnStderr(std::string_view text);
+
+}  // namespace moestro
