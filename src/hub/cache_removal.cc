@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "hub/cache_removal.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -12,9 +10,12 @@
 #include <vector>
 
 #include "base/nearest_name.h"
+#include "base/output_path.h"
 #include "base/printable.h"
+#include "base/small_file.h"
 #include "hub/file_lock.h"
 #include "hub/hub_reply.h"
+#include "hub/shared_folder.h"
 
 namespace moestro {
 namespace {
@@ -40,14 +41,24 @@ Entry EntryAt(const std::string& path, const std::string& blob_folder, uint64_t 
 }
 
 Result<FileLock> LockBlob(const HubCache& cache, const std::string& repo, const std::string& blob) {
-  TRY_STATUS(cache.MakeFolders(repo));
-  TRY(auto lock, FileLock::Try(cache.layout().Lock(repo, blob)));
+  const HubLayout& layout = cache.layout();
+  TRY(const SharedFolder folder,
+      SharedFolder::Open(layout.cache(), layout.LockFolder(repo), SharedFolder::Way::kMake));
+  TRY(auto lock, FileLock::Try(folder, HubLayout::LockName(blob)));
   if (lock) return *std::move(lock);
   return Fail(Errc::kIo, "a process fetches a file of {} at this moment; stop it first", repo);
 }
 
-Status Unlink(const std::string& path) {
-  if (unlink(path.c_str()) == 0 || errno == ENOENT) return {};
+// The folder that a file to be removed lies in, and really in: where a folder of the cache is a
+// link, files elsewhere would go, which may be somebody's own.
+Result<SharedFolder> FolderToClear(const HubCache& cache, const std::string& path) {
+  return SharedFolder::Open(cache.layout().cache(), FolderOf(path), SharedFolder::Way::kNoLinks);
+}
+
+Status Unlink(const HubCache& cache, const std::string& path) {
+  if (IsAbsent(FolderOf(path))) return {};
+  TRY(const SharedFolder folder, FolderToClear(cache, path));
+  if (folder.Remove(fs::path(path).filename().string())) return {};
   return Fail(Errc::kIo, "cannot remove {}: {}", Printable(path, 400), std::strerror(errno));
 }
 
@@ -100,24 +111,28 @@ Result<Removal> RemoveWhole(const HubCache& cache, const CachedModel& found) {
   for (const HubFile& file : found.model.files) {
     entries.push_back(
         EntryAt(snapshot + "/" + file.path, layout.BlobFolder(found.repo), file.size));
+    TRY_STATUS(FolderToClear(cache, entries.back().path));
     const std::string& blob = entries.back().blob;
     // Two parts with one content have one lock.
     if (!IsBlobName(blob) || std::ranges::count(entries, blob, &Entry::blob) > 1) continue;
     TRY(FileLock lock, LockBlob(cache, found.repo, blob));
     locks.push_back(std::move(lock));
   }
+  if (!IsAbsent(layout.BlobFolder(found.repo))) {
+    TRY_STATUS(FolderToClear(cache, layout.Blob(found.repo, "any")));
+  }
   Removal removal{.name = found.name()};
   for (const Entry& entry : entries) {
     std::error_code error;
     const bool is_link = fs::is_symlink(entry.path, error);
-    TRY_STATUS(Unlink(entry.path));
+    TRY_STATUS(Unlink(cache, entry.path));
     RemoveEmptyAbove(entry.path, snapshot);
     if (entry.blob.empty()) {
       removal.freed += is_link ? 0 : entry.size;
     } else if (IsLinked(cache, found.repo, entry.blob)) {
       removal.kept += entry.size;
     } else {
-      TRY_STATUS(Unlink(layout.Blob(found.repo, entry.blob)));
+      TRY_STATUS(Unlink(cache, layout.Blob(found.repo, entry.blob)));
       removal.freed += entry.size;
     }
   }
@@ -140,8 +155,8 @@ Result<Removal> RemoveParts(const HubCache& cache, const ModelName& name) {
       continue;
     }
     TRY(const FileLock lock, LockBlob(cache, name.repo, part.etag));
-    TRY_STATUS(Unlink(layout.Part(name.repo, part.etag)));
-    TRY_STATUS(Unlink(layout.State(name.repo, part.etag)));
+    TRY_STATUS(Unlink(cache, layout.Part(name.repo, part.etag)));
+    TRY_STATUS(Unlink(cache, layout.State(name.repo, part.etag)));
     removal.freed += part.disk_bytes;
   }
   if (!models.empty()) {

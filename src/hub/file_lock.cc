@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "hub/file_lock.h"
 
-#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -42,31 +40,24 @@ UniqueFd TakeName(const struct stat& file) {
 
 }  // namespace
 
-Result<std::optional<FileLock>> FileLock::Try(const std::string& path) {
+Result<std::optional<FileLock>> FileLock::Try(const SharedFolder& folder, const std::string& name) {
   constexpr mode_t kMode = 0644;
   while (true) {
-    UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode));
-    if (fd.get() < 0) {
-      return Fail(Errc::kIo, "cannot make the lock {}: {}", path, std::strerror(errno));
-    }
+    TRY(UniqueFd fd, folder.OpenFile(name, kMode));
     struct stat ours{};
-    struct stat named{};
     const bool is_known = fstat(fd.get(), &ours) == 0;
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK) return std::nullopt;
       if (errno == EINTR) continue;
       if (!is_known || !IsWithoutLocks(errno)) {
-        return Fail(Errc::kIo, "cannot lock {}: {}", path, std::strerror(errno));
+        return Fail(Errc::kIo, "cannot lock {}: {}", folder.PathOf(name), std::strerror(errno));
       }
-      UniqueFd name = TakeName(ours);
-      if (name.get() < 0 && errno == EADDRINUSE) return std::nullopt;
-      return FileLock(std::move(name), true);
+      UniqueFd taken = TakeName(ours);
+      if (taken.get() < 0 && errno == EADDRINUSE) return std::nullopt;
+      return FileLock(std::move(taken), true);
     }
     // Somebody may have removed the file between the two calls: a lock that others do not see.
-    if (is_known && stat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
-        ours.st_dev == named.st_dev) {
-      return FileLock(std::move(fd), false);
-    }
+    if (folder.Names(name, fd.get())) return FileLock(std::move(fd), false);
   }
 }
 

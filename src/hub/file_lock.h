@@ -11,13 +11,14 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "hub/shared_folder.h"
 
 namespace moestro {
 
 class FileLock {
  public:
   // nullopt: another holds it. kIo: the file cannot be made.
-  static Result<std::optional<FileLock>> Try(const std::string& path);
+  static Result<std::optional<FileLock>> Try(const SharedFolder& folder, const std::string& name);
 
   bool is_of_this_machine() const { return is_of_this_machine_; }
 

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "base/small_file.h"
 #include "hub/fetch_state.h"
 #include "hub/hub_reply.h"
+#include "hub/shared_folder.h"
 
 namespace moestro {
 namespace {
@@ -54,15 +57,6 @@ std::vector<std::string> NamesIn(const std::string& folder) {
 std::string ReadSmall(const std::string& path, size_t most_bytes) {
   std::optional<std::string> text = ReadSmallFile(path, most_bytes + 1);
   return text && text->size() <= most_bytes ? std::move(*text) : "";
-}
-
-Status MakeFolder(const std::string& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (!error) return {};
-  return Fail(Errc::kIo,
-              "cannot make the folder {}: {}; name a folder that can be written in HF_HUB_CACHE",
-              folder, error.message());
 }
 
 std::vector<HubModel> WholeModels(const std::vector<HubFile>& files) {
@@ -219,8 +213,10 @@ bool HubCache::HasBlob(const std::string& repo, const std::string& etag, uint64_
 }
 
 Status HubCache::MakeFolders(const std::string& repo) const {
-  TRY_STATUS(MakeFolder(layout_.BlobFolder(repo)));
-  return MakeFolder(layout_.LockFolder(repo));
+  for (const std::string& folder : {layout_.BlobFolder(repo), layout_.LockFolder(repo)}) {
+    TRY_STATUS(SharedFolder::Open(layout_.cache(), folder, SharedFolder::Way::kMake));
+  }
+  return {};
 }
 
 bool HubCache::IsPlaced(const std::string& repo, const std::string& commit, const HubFile& file,
@@ -237,34 +233,40 @@ bool HubCache::IsPlaced(const std::string& repo, const std::string& commit, cons
 
 Status HubCache::Place(const std::string& repo, const std::string& commit, const HubFile& file,
                        const std::string& etag, bool others_need_it) const {
-  const std::string path = layout_.Snapshot(repo, commit) + "/" + file.path;
-  TRY_STATUS(MakeFolder(fs::path(path).parent_path().string()));
+  const fs::path path = layout_.Snapshot(repo, commit) + "/" + file.path;
+  TRY(const SharedFolder folder,
+      SharedFolder::Open(layout_.cache(), path.parent_path().string(), SharedFolder::Way::kMake));
+  TRY(const SharedFolder blobs,
+      SharedFolder::Open(layout_.cache(), layout_.BlobFolder(repo), SharedFolder::Way::kMake));
   if (IsPlaced(repo, commit, file, etag)) return {};
-  // Aside and renamed: a reader sees what was there before or this. Others may do the same.
-  std::string aside = Format("{}.moestro-link-{}", path, getpid());
-  std::error_code error;
-  fs::remove(aside, error);
-  fs::create_symlink(HubLayout::LinkTarget(file.path, etag), aside, error);
-  const std::string blob = layout_.Blob(repo, etag);
-  if (error) {
-    error.clear();
-    if (others_need_it)
-      fs::copy_file(blob, aside, error);
-    else
-      aside = blob;
+  // Aside and renamed: a reader sees what was there before or this. Others may do the same, and one
+  // of them may have been killed.
+  constexpr int kMostNames = 1000;
+  std::string aside;
+  bool is_link = false;
+  for (int n = 0; n < kMostNames && !is_link; ++n) {
+    aside = Format(".moestro-link-{}-{}", getpid(), n);
+    is_link = folder.MakeLink(aside, HubLayout::LinkTarget(file.path, etag));
+    if (!is_link && errno != EEXIST) break;
   }
-  if (!error) fs::rename(aside, path, error);
+  std::error_code error;
+  const bool is_moved = !is_link && !others_need_it;
+  if (!is_link && others_need_it) fs::copy_file(blobs.WayTo(etag), folder.WayTo(aside), error);
+  const std::string made = is_moved ? blobs.WayTo(etag) : folder.WayTo(aside);
+  if (!error) fs::rename(made, folder.WayTo(path.filename().string()), error);
   if (!error || IsPlaced(repo, commit, file, etag)) return {};
-  if (aside != blob) unlink(aside.c_str());
-  return Fail(Errc::kIo, "cannot make the file {}: {}", Printable(path, 400), error.message());
+  if (!is_moved) folder.Remove(aside);
+  return Fail(Errc::kIo, "cannot make the file {}: {}", Printable(path.string(), 400),
+              error.message());
 }
 
 Status HubCache::WriteRef(const std::string& repo, const std::string& revision,
                           const std::string& commit) const {
   if (IsCommit(revision) || CommitOf(repo, revision) == commit) return {};
-  const std::string path = layout_.Ref(repo, revision);
-  TRY_STATUS(MakeFolder(fs::path(path).parent_path().string()));
-  TRY(OutputFile file, OutputFile::Create(path));
+  const fs::path path = layout_.Ref(repo, revision);
+  TRY(const SharedFolder folder,
+      SharedFolder::Open(layout_.cache(), path.parent_path().string(), SharedFolder::Way::kMake));
+  TRY(OutputFile file, OutputFile::Create(folder.Output(path.filename().string())));
   TRY_STATUS(file.Write(std::as_bytes(std::span(commit))));
   TRY_STATUS(file.Publish());
   file.Keep();

@@ -40,9 +40,6 @@ std::string HubLayout::Snapshot(std::string_view repo, std::string_view commit) 
 std::string HubLayout::LockFolder(std::string_view repo) const {
   return Format("{}/.locks/{}", cache_, FolderName(repo));
 }
-std::string HubLayout::Lock(std::string_view repo, std::string_view etag) const {
-  return Format("{}/{}.lock", LockFolder(repo), etag);
-}
 
 std::optional<std::string> HubLayout::RepoOf(std::string_view folder_name) {
   if (!folder_name.starts_with(kModels)) return std::nullopt;

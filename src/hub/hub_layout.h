@@ -32,7 +32,14 @@ class HubLayout {
   std::string Snapshots(std::string_view repo) const { return RepoFolder(repo) + "/snapshots"; }
   std::string Snapshot(std::string_view repo, std::string_view commit) const;
   std::string LockFolder(std::string_view repo) const;
-  std::string Lock(std::string_view repo, std::string_view etag) const;
+  // The names of files in these folders.
+  static std::string PartName(std::string_view etag) {
+    return std::string(etag).append(kPartSuffix);
+  }
+  static std::string StateName(std::string_view etag) {
+    return std::string(etag).append(kStateSuffix);
+  }
+  static std::string LockName(std::string_view etag) { return std::string(etag).append(".lock"); }
 
   // "owner/repo" of the name of a folder; nullopt: it is of no such repository.
   static std::optional<std::string> RepoOf(std::string_view folder_name);

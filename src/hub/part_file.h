@@ -9,8 +9,10 @@
 #include <string>
 
 #include "base/result.h"
+#include "base/unique_fd.h"
 #include "hub/fetch_state.h"
 #include "hub/hub_layout.h"
+#include "hub/shared_folder.h"
 
 namespace moestro {
 
@@ -19,10 +21,6 @@ class PartFile {
   // Goes on with what is there if it is of the same content, else begins. kIo: the disk or the
   // folder does not let it, or a limit of the process on the size of files is lower.
   static Result<PartFile> Open(const HubLayout& layout, FetchState wanted);
-
-  PartFile(PartFile&& other) noexcept;
-  PartFile& operator=(PartFile&&) = delete;
-  ~PartFile();
 
   // What was there when it was opened.
   const FetchState& state() const { return state_; }
@@ -40,14 +38,14 @@ class PartFile {
   void Delete();
 
  private:
-  PartFile(int fd, FetchState state, const HubLayout& layout);
+  PartFile(UniqueFd fd, FetchState state, SharedFolder folder);
   std::unexpected<Error> Failed(const char* what) const;
 
-  int fd_;
+  UniqueFd fd_;
   FetchState state_;
-  std::string part_path_;
-  std::string state_path_;
-  std::string blob_path_;
+  SharedFolder folder_;
+  std::string part_;  // names in the folder
+  std::string state_name_;
 };
 
 }  // namespace moestro

@@ -24,10 +24,13 @@ constexpr auto kLookAgain = std::chrono::milliseconds(50);  // whether a lock is
 // Waits while another process has it.
 Result<FileLock> Lock(HubClient& client, const HubCache& cache, const std::string& repo,
                       const HubFile& file, const PullWatcher& watcher) {
-  const std::string path = cache.layout().Lock(repo, BlobNameOf(file));
+  const HubLayout& layout = cache.layout();
+  TRY(const SharedFolder folder,
+      SharedFolder::Open(layout.cache(), layout.LockFolder(repo), SharedFolder::Way::kMake));
+  const std::string name = HubLayout::LockName(BlobNameOf(file));
   bool has_said = false;
   while (true) {
-    TRY(auto lock, FileLock::Try(path));
+    TRY(auto lock, FileLock::Try(folder, name));
     if (lock) return *std::move(lock);
     if (!has_said && watcher.say) {
       watcher.say(Format("another process fetches {}; waiting for it", Printable(file.path)));

@@ -3,6 +3,7 @@
 #include "hub/pull.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
@@ -15,8 +16,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/format.h"
 #include "hub/cache_removal.h"
 #include "hub/file_lock.h"
+#include "hub/shared_folder.h"
 #include "tests/support/content_name_testing.h"
 #include "tests/support/hub_server_testing.h"
 #include "tests/support/refused_calls_testing.h"
@@ -64,6 +67,12 @@ class PullTest : public ::testing::Test {
   }
   std::string BlobOf(const std::string& content) const {
     return cache_.layout().Blob("o/r", Sha256Of(content));
+  }
+  Result<std::optional<FileLock>> TryLock(const std::string& content) const {
+    const HubLayout& layout = cache_.layout();
+    TRY(const SharedFolder folder,
+        SharedFolder::Open(layout.cache(), layout.LockFolder("o/r"), SharedFolder::Way::kMake));
+    return FileLock::Try(folder, HubLayout::LockName(content));
   }
   std::vector<std::string> Listed() const {
     std::vector<std::string> names;
@@ -214,7 +223,7 @@ TEST_F(PullTest, PartsOfOneContentAreOneBlob) {
 
 TEST_F(PullTest, WhatIsBeingFetchedIsNotRemoved) {
   MustPull(Name("Q8_0"));
-  const auto lock = FileLock::Try(cache_.layout().Lock("o/r", Sha256Of(large_)));
+  const auto lock = TryLock(Sha256Of(large_));
   ASSERT_TRUE(lock && *lock);
   const auto removed = RemoveModel(cache_, Name("Q8_0"));
   ASSERT_FALSE(removed);
@@ -232,6 +241,39 @@ TEST_F(PullTest, AForeignFileBehindALinkStays) {
   ASSERT_TRUE(removed) << removed.error().message;
   EXPECT_EQ(removed->freed, 0);
   EXPECT_EQ(ReadAll(folder_.File("precious.gguf")), "precious");
+}
+
+// Of a user's own, which a link makes part of the cache.
+TEST_F(PullTest, FilesBehindALinkedFolderStay) {
+  MustPull(Name("Q8_0"));
+  const TempFolder elsewhere;
+  const std::string snapshots = cache_.layout().Snapshots("o/r");
+  fs::create_directory(elsewhere.File(kOld));
+  const std::string precious = elsewhere.File(kOld + "/m-Q8_0.gguf");
+  std::ofstream(precious) << "precious";
+  for (const auto& [link, target] :
+       {std::pair(cache_.layout().Snapshot("o/r", kOld), elsewhere.File(kOld)),
+        std::pair(snapshots, elsewhere.path().string())}) {
+    fs::remove_all(link);
+    fs::create_directory_symlink(target, link);
+    const auto removed = RemoveModel(cache_, Name("Q8_0"));
+    ASSERT_FALSE(removed) << link;
+    EXPECT_TRUE(removed.error().message.contains(link + " is a link")) << removed.error().message;
+    EXPECT_EQ(ReadAll(precious), "precious");
+    EXPECT_TRUE(fs::is_symlink(link));
+  }
+  EXPECT_TRUE(fs::exists(BlobOf(large_)));
+}
+
+// What a killed process has left hinders no later pull, even of the same number.
+TEST_F(PullTest, LeftOversHinderNoPull) {
+  ASSERT_TRUE(cache_.MakeFolders("o/r"));
+  const std::string state = cache_.layout().State("o/r", Sha256Of(large_));
+  std::ofstream(Format("{}.{}.partial", state, getpid())) << "left";
+  fs::create_directories(cache_.layout().Snapshot("o/r", kOld));
+  fs::create_symlink("nowhere", Snapshot(kOld, Format(".moestro-link-{}-0", getpid())));
+  MustPull(Name("Q8_0"));
+  EXPECT_EQ(ReadAll(Snapshot(kOld, "m-Q8_0.gguf")), large_);
 }
 
 TEST_F(PullTest, PartsAreListedAndRemoved) {
@@ -256,13 +298,13 @@ TEST_F(PullTest, PartsAreListedAndRemoved) {
 TEST_F(PullTest, TwoPullsAtOnceFetchOnce) {
   std::string said;
   ASSERT_TRUE(cache_.MakeFolders("o/r"));
-  auto lock = FileLock::Try(cache_.layout().Lock("o/r", Sha256Of(large_)));
+  auto lock = TryLock(Sha256Of(large_));
   ASSERT_TRUE(lock && *lock);
   // The one that waits says so; then the other has fetched everything.
   const Status status = PullModel(Name("Q8_0"), {.say = [&](std::string_view text) {
                                     said = text;
                                     std::ofstream(BlobOf(large_), std::ios::binary) << large_;
-                                    lock = FileLock::Try(folder_.File("unrelated2.lock"));
+                                    lock = TryLock("unrelated2");
                                   }});
   ASSERT_TRUE(status) << status.error().message;
   EXPECT_TRUE(said.contains("another process")) << said;
@@ -326,17 +368,16 @@ TEST_F(PullTest, WithoutLinksWhatIsPlacedIsThere) {
 // NFS without its daemon, shares. The processes of this machine wait for each other all the same.
 TEST_F(PullTest, WithoutLocksPullsAreSaidToBeAlone) {
   ASSERT_TRUE(cache_.MakeFolders("o/r"));
-  const std::string path = cache_.layout().Lock("o/r", Sha256Of(large_));
   for (const int error : {ENOLCK, EOPNOTSUPP, ENOSYS, EINVAL}) {
     std::jthread([&] {
       if (!RefuseCalls({{SYS_flock, static_cast<uint32_t>(error)}})) GTEST_SKIP() << "not here";
-      std::optional<FileLock> first = FileLock::Try(path).value_or(std::nullopt);
+      std::optional<FileLock> first = TryLock(Sha256Of(large_)).value_or(std::nullopt);
       ASSERT_TRUE(first) << error;
       EXPECT_TRUE(first->is_of_this_machine());
-      const auto second = FileLock::Try(path);
+      const auto second = TryLock(Sha256Of(large_));
       EXPECT_TRUE(second && !*second);
       first.reset();
-      const auto third = FileLock::Try(path);
+      const auto third = TryLock(Sha256Of(large_));
       EXPECT_TRUE(third && *third);
     }).join();
   }
@@ -357,7 +398,7 @@ TEST_F(PullTest, OtherRefusalsOfALockAreErrors) {
   ASSERT_TRUE(cache_.MakeFolders("o/r"));
   std::jthread([&] {
     if (!RefuseCalls({{SYS_flock, EIO}})) GTEST_SKIP() << "not here";
-    const auto lock = FileLock::Try(cache_.layout().Lock("o/r", Sha256Of(large_)));
+    const auto lock = TryLock(Sha256Of(large_));
     ASSERT_FALSE(lock);
     EXPECT_EQ(lock.error().code, Errc::kIo);
   }).join();

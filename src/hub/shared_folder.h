@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// A folder of the cache that tools and users share. Who may write into the cache can put a link
+// where a folder or a file is expected, and root fetches into the caches of services: so the way to
+// a folder is walked step by step, and what is done in the folder is done by its open descriptor.
+//
+// Move-only. Thread rule: none.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "base/output_path.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace moestro {
+
+class SharedFolder {
+ public:
+  enum class Way : uint8_t {
+    kMake,     // makes folders that are missing; follows links of this user and of root
+    kNoLinks,  // follows none and makes nothing: what is removed there lies there
+  };
+  // `path`: below `cache`, which itself may be a link. kIo: names the folder, or the link that is
+  // not followed, and what to do.
+  static Result<SharedFolder> Open(const std::string& cache, const std::string& path, Way way);
+
+  const std::string& path() const { return path_; }  // for messages
+  std::string PathOf(const std::string& name) const { return path_ + "/" + name; }
+
+  // A name for functions that take paths: by the open folder.
+  std::string WayTo(const std::string& name) const;
+  // A file of this folder, which OutputFile puts there.
+  OutputPath Output(const std::string& name) const;
+  // Open for reading and writing, made where it is missing. kIo: it is a link, has a second name
+  // elsewhere, or cannot be made.
+  Result<UniqueFd> OpenFile(const std::string& name, mode_t mode) const;
+  // `name` still is the open file.
+  bool Names(const std::string& name, int file) const;
+  // False: errno says why.
+  bool Rename(const std::string& from, const std::string& to) const;
+  bool MakeLink(const std::string& name, const std::string& target) const;
+  // True also if there is none.
+  bool Remove(const std::string& name) const;
+
+ private:
+  SharedFolder(UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+
+  UniqueFd fd_;
+  std::string path_;
+};
+
+}  // namespace moestro
