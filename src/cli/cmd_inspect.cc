@@ -26,6 +26,7 @@
 #include "core/expert_catalog.h"
 #include "engine/plan/memory_plan.h"
 #include "load/model_to_load.h"
+#include "load/open_engine.h"
 #include "model/model_file.h"
 #include "model/tensor_names.h"
 #include "model/vocab.h"
@@ -65,6 +66,16 @@ struct Inspection {
   std::vector<DeviceFit> device_fits;
 };
 
+// As the engine finds it; the estimate where this machine has no addresses for so much.
+Result<FixedMemory> FixedOf(const ModelFile& model, const EngineOptions& options,
+                            const FixedMemory& estimate) {
+  EngineOptions native = options;
+  native.engine = "native";
+  Result<FixedMemory> measured = MeasureFixed(model.gguf.paths().front(), native);
+  if (!measured && measured.error().code == Errc::kNoMemory) return estimate;
+  return measured;
+}
+
 Result<Inspection> Inspect(const ModelFile& model, const EngineOptions& options) {
   const GgufFile& file = model.gguf;
   Inspection found;
@@ -96,9 +107,10 @@ Result<Inspection> Inspect(const ModelFile& model, const EngineOptions& options)
   TRY(const auto chat_template, file.FindString("tokenizer.chat_template"));
   if (tokenizer && *tokenizer != "none") found.tokenizer = *tokenizer;
   found.has_chat_template = chat_template.has_value();
-  const MemoryNeeds& needs = found.memory;
+  MemoryNeeds& needs = found.memory;
   found.state_bytes = needs.remembers.state_bytes();
   found.kv_bytes = needs.fixed.kv - FewestStates(1) * found.state_bytes;
+  TRY(needs.fixed, FixedOf(model, options, needs.fixed));
   found.device_fits = WhatFitsOnDevice(needs.catalog, found.spec, needs.fixed, needs.chunk);
   found.fits = WhatFits(needs.catalog, found.spec.router.n_used, needs.fixed, kPlannedBlock);
   return found;
@@ -330,6 +342,7 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
       .Set("tensor_types", std::move(types))
       .Set("tokenizer", i.tokenizer)
       .Set("chat_template", i.has_chat_template)
+      .Set("smallest_budget", i.fits.empty() ? Json() : Json(i.fits.front().ram))
       .Set("fits", std::move(fits))
       .Set("device_fits", DeviceFitsAsJson(i));
   return object;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <unistd.h>
 
+#include <csignal>
 #include <memory>
 #include <string>
 
@@ -28,6 +29,7 @@ struct PlanOptions {
 };
 
 Status Run(const PlanOptions& options) {
+  signal(SIGXFSZ, SIG_IGN);  // a file that may not be so long is an error
   Output output(STDOUT_FILENO);
   TRY(const HubSettings settings, HubSettingsOf(options.is_offline));
   TRY(const PlanReport report, MakePlan({.model = options.model,

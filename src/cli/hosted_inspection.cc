@@ -14,7 +14,9 @@ namespace moestro {
 Status InspectHosted(const ModelToLoad& model, const CommonOptions& options, Output& output) {
   EngineOptions engine = options.engine;
   engine.engine = "hosted";
-  TRY(const MemoryPlan plan, PlanEngine(model.gguf().paths().front(), engine));
+  const std::string& path = model.gguf().paths().front();
+  TRY(const FixedMemory fixed, MeasureFixed(path, engine));
+  TRY(const MemoryPlan plan, PlanEngine(path, engine));
   const MoeShape& shape = model.id().shape;
   if (options.json) {
     Json object = Json::Object();
@@ -33,7 +35,7 @@ Status InspectHosted(const ModelToLoad& model, const CommonOptions& options, Out
         .Set("work_bytes", plan.work)
         .Set("budget", plan.budget)
         .Set("slots", plan.n_slots)
-        .Set("smallest_budget", plan.smallest);
+        .Set("smallest_budget", fixed.smallest);
     return output.Write(object.Dump() + "\n");
   }
   std::string text =
@@ -50,7 +52,7 @@ Status InspectHosted(const ModelToLoad& model, const CommonOptions& options, Out
   text += Format("\nin {}: {} of {} experts have a place, cells and states take {}, work {}\n",
                  FormatBytes(plan.budget), plan.n_slots, plan.n_experts, FormatBytes(plan.kv),
                  FormatBytes(plan.work));
-  text += Format("the smallest budget that works is {}\n", FormatBytes(plan.smallest));
+  text += Format("the smallest budget that works is --ram {}M\n", fixed.smallest / kMiB);
   return output.Write(text);
 }
 

@@ -10,7 +10,7 @@
 namespace moestro {
 
 // Prints the model and the plan of the budget; as one object with --json. Errors: those of
-// HostedEngine::Plan(), and of the output.
+// MeasureFixed(), and of the output.
 Status InspectHosted(const ModelToLoad& model, const CommonOptions& options, Output& output);
 
 }  // namespace moestro

@@ -48,15 +48,20 @@ std::string RefusalOfHosts(const ModelToLoad& model, const RemoteOptions& remote
   return can ? std::string() : can.error().message;
 }
 
-// What a run of a file that is here would refuse. The memory that there is now does not count.
-Status CheckRuns(const PlanSubject& subject, const EngineOptions& engine) {
-  const Result<Vocab> text = Vocab::Load(subject.model.gguf());
-  if (!text) return std::unexpected(text.error());
-  if (subject.model.is_native()) return {};
-  const Result<MemoryPlan> plan = PlanEngine(subject.file, engine);
-  const bool is_refused =
-      !plan && (plan.error().code == Errc::kInvalidFile || plan.error().code == Errc::kUnsupported);
-  if (is_refused) return std::unexpected(plan.error());
+// As the engine finds it, which reads no weight, and refuses what a run would refuse. The estimate
+// stays where this machine has no addresses for so much.
+Status MeasureMemory(const PlanSubject& subject, const EngineOptions& options,
+                     PlannedModel& planned) {
+  if (!subject.file.empty()) {
+    const Result<Vocab> text = Vocab::Load(subject.model.gguf());
+    if (!text) return std::unexpected(text.error());
+  }
+  EngineOptions engine = options;
+  engine.engine = planned.engine;
+  const std::string& path = subject.file.empty() ? subject.copies->first() : subject.file;
+  Result<FixedMemory> measured = MeasureFixed(path, engine);
+  if (!measured && measured.error().code == Errc::kNoMemory) return {};
+  TRY(planned.fixed, std::move(measured));
   return {};
 }
 
@@ -77,9 +82,7 @@ Result<Planned> ReadModel(const PlanWish& wish) {
   TRY(planned.report.planned,
       PlannedModel::Of(subject.model,
                        {.ctx = engine.ctx, .chunk = engine.chunk, .kv_type = engine.kv_type}));
-  if (!subject.file.empty()) {
-    TRY_STATUS(CheckRuns(subject, engine));
-  }
+  TRY_STATUS(MeasureMemory(subject, engine, planned.report.planned));
   planned.refusal_of_hosts = RefusalOfHosts(subject.model, engine.device.remote);
   return planned;
 }

@@ -43,13 +43,13 @@ std::string ModelText(const PlanReport& r) {
 std::string BudgetText(const PlanReport& r) {
   const uint64_t least = r.speeds.empty() ? 0 : r.speeds.front().fit.ram;
   if (!r.chosen) {
-    return Format("fits       no: the smallest budget that works is {}\n", FormatBytes(least));
+    return Format("fits       no: the smallest budget that works is {}\n", RamText(least));
   }
   const Fit& fit = r.chosen->fit;
   const FixedMemory& fixed = r.planned.fixed;
-  std::string text = Format("fits       yes, from {}\n", FormatBytes(least));
+  std::string text = Format("fits       yes, from {}\n", RamText(least));
   text += Format("{}  --ram {}: {:.0f} % of the experts in memory{}\n",
-                 r.is_recommended ? "recommended" : "asked for  ", FormatBytes(fit.ram),
+                 r.is_recommended ? "recommended" : "asked for  ", RamText(fit.ram),
                  100.0 * fit.share(),
                  fit.slots < fit.experts ? ", the others read from the disk when needed" : "");
   text += Format("           {} always there, {} for {} tokens of context, {} to work with\n",
@@ -114,7 +114,7 @@ std::string HostsText(const PlanReport& r) {
 std::string TableText(const PlanReport& r) {
   std::string text = "\n--ram (about)   experts in memory   decode tok/s   prompt tok/s\n";
   for (const BudgetSpeed& f : r.speeds) {
-    text += Format("  {:>10}          {:5.1f} %        {:>12}   {:>12}{}\n", FormatBytes(f.fit.ram),
+    text += Format("  {:>10}          {:5.1f} %        {:>12}   {:>12}{}\n", RamText(f.fit.ram),
                    100.0 * f.fit.share(), SpeedText(f.decode), SpeedText(f.prompt),
                    f.fit.ram > r.machine.memory ? "   more than this machine has" : "");
   }
@@ -175,6 +175,13 @@ Json ChoicesAsJson(const PlanReport& r) {
 
 }  // namespace
 
+std::string RamText(uint64_t bytes) {
+  const uint64_t tenths = 10 * (bytes % kGiB);
+  const bool is_exact = bytes >= kGiB ? tenths % kGiB == 0 : bytes % kMiB == 0;
+  if (is_exact) return FormatBytes(bytes);
+  return Format("{} MiB", (bytes + kMiB - 1) / kMiB);
+}
+
 std::string PlanText(const PlanReport& report) {
   return ModelText(report) + MachineText(report) + BudgetText(report) + HostsText(report) +
          RoutingText(report) + DiskText(report) + TableText(report) + ChoicesText(report);
@@ -183,13 +190,13 @@ std::string PlanText(const PlanReport& report) {
 std::string PlanLine(const PlanReport& r) {
   const uint64_t least = r.speeds.empty() ? 0 : r.speeds.front().fit.ram;
   if (!r.chosen) {
-    return Format("does not fit: the smallest budget that works is {}", FormatBytes(least));
+    return Format("does not fit: the smallest budget that works is {}", RamText(least));
   }
   const Fit& fit = r.chosen->fit;
   return Format(
       "fits from {} on; in {} with {:.0f} % of its experts in memory {} tok/s are expected, and {} "
       "of a prompt",
-      FormatBytes(least), FormatBytes(fit.ram), 100.0 * fit.share(), SpeedText(r.chosen->decode),
+      RamText(least), RamText(fit.ram), 100.0 * fit.share(), SpeedText(r.chosen->decode),
       SpeedText(r.chosen->prompt));
 }
 

@@ -57,6 +57,8 @@ struct PlanReport {
   std::optional<PlannedHosts> hosts = {};   // nullopt: none are named, or the model does not fit
 };
 
+// As --ram takes it, and no less: sizes that a rounded text would make smaller are whole MiB.
+std::string RamText(uint64_t bytes);
 std::string PlanText(const PlanReport& report);
 // "fits from 3.1 GiB on; in 8.0 GiB with 43 % of its experts in memory 3.0 to 6.0 tok/s are
 // expected, and 40.1 of a prompt", or why it does not fit; behind the name of a model.

@@ -5,8 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -14,12 +16,35 @@
 #include "hub/choose_file.h"
 #include "hub/hub_settings.h"
 #include "load/model_to_load.h"
+#include "model/byte_source.h"
 
 namespace moestro {
 
+// Files of holes with the directories of a model's files elsewhere, each as long as the file, so
+// that what reads no weight can open the model as if it were here. The folder goes with this.
+class DirectoryCopies {
+ public:
+  // In the system's folder for temporary files. kIo.
+  static Result<std::shared_ptr<DirectoryCopies>> Create();
+  ~DirectoryCopies();
+  DirectoryCopies(const DirectoryCopies&) = delete;
+  DirectoryCopies& operator=(const DirectoryCopies&) = delete;
+
+  // What `open` reads is copied. Errors of the result: those of `open`, and kIo. This must outlive
+  // it.
+  OpenBytes CopyWhat(OpenBytes open);
+  const std::string& first() const { return first_; }  // the path of what was opened first
+
+ private:
+  explicit DirectoryCopies(std::string folder) : folder_(std::move(folder)) {}
+  std::string folder_;
+  std::string first_;
+};
+
 struct PlanSubject {
   ModelToLoad model;
-  std::string file = {};    // the model's first file here; empty: it is not here
+  std::string file = {};  // the model's first file here; empty: it is not here
+  std::shared_ptr<DirectoryCopies> copies = {};  // of a model elsewhere
   std::string folder = {};  // where it is, or would be; this may be a folder to be made
   uint64_t to_fetch = 0;    // bytes; 0: it is here
   std::optional<uint64_t> free_bytes = {};  // of the folder's disk; nullopt: it is here

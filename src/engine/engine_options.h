@@ -47,8 +47,10 @@ struct MemoryPlan {
   uint64_t dense = 0;   // resident weights
   uint64_t kv = 0;
   KvType kv_type = KvType::kF16;  // in memory and on a device
-  uint64_t work = 0;              // graph, activation and staging buffers
+  uint64_t work = 0;              // graph and activation buffers
+  uint64_t staging = 0;           // while weights are read, in place of work and slots
   uint64_t process = 0;           // code, libraries, vocabulary, heap, page tables, margin
+  uint64_t usual_process = 0;     // what the smallest budget has for it, without page tables
   uint64_t slots = 0;             // expert slots
   // The value of --cache that gives the same slots and so the same text; 0: the text does not
   // depend on slots.
@@ -78,6 +80,7 @@ inline constexpr uint32_t kConfigCapacity = UINT32_MAX;
 struct EngineOptions {
   std::string engine = "auto";  // auto, native, hosted; load/model_to_load.h
   uint64_t ram_bytes = 0;       // peak of the whole process; 0: what is free, less a margin
+  bool takes_smallest = false;  // the budget is the smallest that works, for plans
   // part of ram_bytes: what the caller takes beside the engine
   uint64_t caller_bytes = 0;
   std::optional<CacheSize> cache = {};  // fixes the expert slots; then ram_bytes is only a check

@@ -18,6 +18,7 @@
 #include "engine/option_table.h"
 #include "engine/plan/io_depth.h"
 #include "engine/plan/memory_plan.h"
+#include "hosted/chunk_plan.h"
 #include "hosted/early_routers.h"
 #include "hosted/graph_server.h"
 #include "hosted/hosted_file.h"
@@ -65,8 +66,7 @@ struct HostedEngine::Parts {
   std::optional<HostedSequences> sequences = {};
   EngineFacts facts = {};
   std::vector<uint64_t> slots = {};  // by pool
-  uint32_t rows = 0;                 // of a llama_decode(), at most
-  uint32_t outputs = 0;              // of these, rows that want logits
+  uint32_t outputs = 0;              // rows of a chunk that want logits, at most
   std::optional<HostedOrigin> origin = {};
   RunStats stats = {};
   std::optional<PhaseCounter> counter = {};
@@ -136,20 +136,21 @@ Status HostedEngine::Parts::PlanSlots() {
   TRY(reader, OpenReader({.kind = kind}, file.paths()));
   if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
   if (options.io_depth == 0) options.io_depth = kIoDepths.front();
-  const MoeShape shape = ShapeOf(model->graph().groups);
-  TRY(PlannedMemory planned, PlanMemory(options, catalog, std::max(reader->block(), kPlannedBlock),
-                                        shape.n_used * model->graph().most_open,
-                                        {.dense = model->dense_bytes(),
-                                         .kv = model->memory_bytes(),
-                                         .work = model->work_bytes() + EarlyRouterBytes(),
-                                         .threads = ResolveThreads(options.threads),
-                                         .n_vocab = model->n_vocab(),
-                                         .resident = model->resident_before()}));
-  slots = planned.slots;
-  rows = RowsThatFit(model->graph(), catalog, slots, facts.chunk);
-  CHECK(rows > 0);
-  facts.chunk = rows;
-  facts.memory = planned.plan;
+  TRY(ChunkPlan planned,
+      PlanChunk(options, facts.chunk, [&](const EngineOptions& asked, uint32_t chunk) {
+        return PlanMemory(asked, catalog, std::max(reader->block(), kPlannedBlock),
+                          SlotsForRows(model->graph(), catalog, chunk),
+                          {.dense = model->dense_bytes(),
+                           .kv = model->memory_bytes(),
+                           .work = model->work_bytes() + EarlyRouterBytes(),
+                           .threads = ResolveThreads(options.threads),
+                           .n_vocab = model->n_vocab(),
+                           .vocabularies = 2,  // the model's own, and that of prompts
+                           .resident = model->resident_before()});
+      }));
+  facts.chunk = planned.chunk;
+  slots = std::move(planned.memory.slots);
+  facts.memory = std::move(planned.memory.plan);
   return {};
 }
 
@@ -264,7 +265,7 @@ void HostedEngine::Parts::BeginSequence() {
 size_t HostedEngine::Parts::ChunkFrom(const Batch& batch, size_t first) const {
   size_t n = 0;
   size_t wanted = 0;
-  for (; n < rows && first + n < batch.size(); ++n) {
+  for (; n < facts.chunk && first + n < batch.size(); ++n) {
     // An observer of routing sees every row in the last layers, too.
     if (batch.rows[first + n].wants_logits || watchers.route) ++wanted;
     if (wanted > outputs) break;

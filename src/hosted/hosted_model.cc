@@ -69,10 +69,28 @@ Status HostedModel::Load(const GgufFile& file) {
                 why);
   }
   TRY(ranges_, lazy.Remaining());
+  if (llama_model_is_diffusion(model_.get())) {
+    return Fail(
+        Errc::kUnsupported,
+        "{}: is a diffusion model, which fills in all of a text at once: libllama remembers "
+        "no earlier tokens for it, so a token that is written would see itself alone. "
+        "Moestro writes token by token; use a program for diffusion models",
+        file.paths().front());
+  }
+  if (llama_model_has_encoder(model_.get()) || !llama_model_has_decoder(model_.get())) {
+    return NoText(file);
+  }
   return {};
 }
 
-Status HostedModel::MakeContext(const Shape& shape) {
+Status HostedModel::NoText(const GgufFile& file) {
+  return Fail(Errc::kUnsupported,
+              "{}: libllama remembers no earlier tokens for this model (an encoder, or one that "
+              "gives embeddings), so it writes no text",
+              file.paths().front());
+}
+
+Status HostedModel::MakeContext(const GgufFile& file, const Shape& shape) {
   llama_context_params params = llama_context_default_params();
   params.n_ctx = shape.n_cells;
   params.n_batch = params.n_ubatch = shape.chunk;
@@ -93,7 +111,7 @@ Status HostedModel::MakeContext(const Shape& shape) {
   ReturnFreedMemory();
   resident_before_ = ResidentMemory();
   const uint64_t heap = HeapBytes();
-  const ContextMemory memory;
+  const ContextMemory counted;
   std::string why;
   context_.reset(ContextByLlama(*model_, params, why));
   if (context_ == nullptr) {
@@ -101,8 +119,9 @@ Status HostedModel::MakeContext(const Shape& shape) {
                 "libllama cannot make a context of {} positions ({}); lower --ctx or --chunk",
                 shape.n_cells, why);
   }
+  if (memory() == nullptr) return NoText(file);
   const uint64_t taken = HeapBytes() - std::min(heap, HeapBytes());
-  memory_bytes_ = memory.cleared_bytes();
+  memory_bytes_ = counted.cleared_bytes();
   work_bytes_ = taken - std::min(taken, memory_bytes_);
   return {};
 }
@@ -162,7 +181,7 @@ std::vector<HostedModel::DenseRun> HostedModel::DenseRuns() const {
 Result<std::unique_ptr<HostedModel>> HostedModel::Open(const GgufFile& file, const Shape& shape) {
   std::unique_ptr<HostedModel> opened(new HostedModel());
   TRY_STATUS(opened->Load(file));
-  TRY_STATUS(opened->MakeContext(shape));
+  TRY_STATUS(opened->MakeContext(file, shape));
   LearningPass pass(file, opened->hooks_);
   TRY(opened->graph_, pass.Learn(opened->context(), std::min(kManyRows, shape.chunk)));
   opened->work_bytes_ += opened->ScratchBytes(shape.chunk);

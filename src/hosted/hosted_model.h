@@ -34,7 +34,8 @@ class HostedModel {
     KvType kv_type = KvType::kF16;
   };
   // kInvalidFile: libllama cannot read the model; the message has libllama's reason. kUnsupported:
-  // see LearningPass. kNoMemory. The file must outlive this.
+  // libllama keeps no memory of earlier tokens for it, and see LearningPass. kNoMemory. The file
+  // must outlive this.
   static Result<std::unique_ptr<HostedModel>> Open(const GgufFile& file, const Shape& shape);
 
   llama_context* context() const { return context_.get(); }
@@ -75,7 +76,8 @@ class HostedModel {
   };
   HostedModel() = default;
   Status Load(const GgufFile& file);
-  Status MakeContext(const Shape& shape);
+  Status MakeContext(const GgufFile& file, const Shape& shape);
+  static Status NoText(const GgufFile& file);
   bool is_mapped(const MappedTensor& tensor) const;
   Status CheckAddresses() const;
   std::vector<DenseRun> DenseRuns() const;

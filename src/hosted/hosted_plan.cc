@@ -60,18 +60,18 @@ MoeShape ShapeOf(std::span<const ExpertGroup> groups) {
   return shape;
 }
 
-uint32_t RowsThatFit(const LearnedGraph& graph, const ExpertCatalog& catalog,
-                     std::span<const uint64_t> slots, uint32_t chunk) {
-  uint64_t rows = chunk;
+std::vector<uint64_t> SlotsForRows(const LearnedGraph& graph, const ExpertCatalog& catalog,
+                                   uint32_t rows) {
+  std::vector<uint64_t> slots(catalog.pools.size(), 0);
   for (size_t g = 0; g < graph.groups.size(); ++g) {
     const ExpertGroup& group = graph.groups[g];
     const uint32_t pool = catalog.layers[g].pools.front();
-    if (slots[pool] >= catalog.pools[pool].experts) continue;  // each has a slot
+    const uint64_t chosen = std::min<uint64_t>(group.n_expert, uint64_t{rows} * group.n_used);
     // Groups that are in use together may share a pool.
-    const uint64_t room = slots[pool] / graph.most_open;
-    if (room < group.n_expert) rows = std::min(rows, room / group.n_used);
+    slots[pool] =
+        std::max(slots[pool], std::min(chosen * graph.most_open, catalog.pools[pool].experts));
   }
-  return static_cast<uint32_t>(rows);
+  return slots;
 }
 
 size_t EvenRows(std::span<const BatchRow> rows) {

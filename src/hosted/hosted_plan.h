@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/batch.h"
 #include "core/expert_catalog.h"
@@ -34,10 +35,10 @@ ExpertCatalog CatalogOf(std::span<const ExpertGroup> groups);
 // Groups are the layers; experts and K are the largest of any group.
 MoeShape ShapeOf(std::span<const ExpertGroup> groups);
 
-// The most rows that may go through the layers together, so that all of their experts have slots. A
-// chunk cannot be split after its routing. 0: not even one row fits. `slots`: by pool.
-uint32_t RowsThatFit(const LearnedGraph& graph, const ExpertCatalog& catalog,
-                     std::span<const uint64_t> slots, uint32_t chunk);
+// The slots of each pool with which `rows` rows can go through the layers together, whatever they
+// choose: a chunk cannot be split after its routing.
+std::vector<uint64_t> SlotsForRows(const LearnedGraph& graph, const ExpertCatalog& catalog,
+                                   uint32_t rows);
 
 // The number of first rows that libllama computes in one graph if layers have a state: runs of
 // different sequences, all as long as the first run. libllama cuts other batches into several

@@ -42,19 +42,20 @@ TEST(ContextSizes, HaveALogitsRowForEachPlace) {
 }
 
 // A pool with a slot for each of its experts has room for any choice, however many groups are in
-// use together. Halved, these slots were once too few for a single row.
-TEST(RowsThatFit, AreAllInAPoolOfAllItsExperts) {
-  TensorInfo info{.name = "experts", .ne = {32, 16, 4, 1}, .extent = {0, 0, 4 * 1024}};
+// use together.
+TEST(SlotsForRows, AreNoMoreThanThereAreExperts) {
+  TensorInfo info{.name = "experts", .ne = {32, 16, 8, 1}, .extent = {0, 0, 8 * 1024}};
   LearnedGraph graph{.first_node = "first", .most_open = 2};
-  graph.groups.push_back({.ids = {}, .n_expert = 4, .n_used = 3, .matrices = {{.info = &info}}});
+  graph.groups.push_back({.ids = {}, .n_expert = 8, .n_used = 3, .matrices = {{.info = &info}}});
   const ExpertCatalog catalog = CatalogOf(graph.groups);
-  const auto rows = [&](uint64_t slots) {
-    return RowsThatFit(graph, catalog, std::vector<uint64_t>{slots}, 100);
-  };
-  EXPECT_EQ(rows(4), 100U);
+  const auto slots = [&](uint32_t rows) { return SlotsForRows(graph, catalog, rows).front(); };
+  EXPECT_EQ(slots(1), 6U);
+  EXPECT_EQ(slots(2), 8U);
+  EXPECT_EQ(slots(100), 8U);
   graph.most_open = 1;
-  EXPECT_EQ(rows(4), 100U);
-  EXPECT_EQ(rows(3), 1U);
+  EXPECT_EQ(slots(1), 3U);
+  EXPECT_EQ(slots(2), 6U);
+  EXPECT_EQ(slots(UINT32_MAX), 8U);
 }
 
 TEST(EvenRows, HaveEachSequenceOnce) { EXPECT_EQ(Even({1, 2, 1, 2}), 2U); }

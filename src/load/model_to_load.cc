@@ -13,6 +13,20 @@
 #include "model/read_layers.h"
 
 namespace moestro {
+namespace {
+
+// A row that sees later ones has other logits beside them than alone.
+Status CheckCausal(const GgufFile& gguf, const std::string& arch) {
+  const std::string key = arch + ".attention.causal";
+  TRY(const std::optional<bool> is_causal, gguf.FindBool(key));
+  if (is_causal.value_or(true)) return {};
+  return Fail(Errc::kUnsupported,
+              "{}: {} is false: tokens see those that come after them, as in diffusion models and "
+              "those that give embeddings, so no text can be written token by token",
+              gguf.paths().front(), Printable(key));
+}
+
+}  // namespace
 
 Result<ModelToLoad> ModelToLoad::Open(const std::string& path, const std::string& engine,
                                       const OpenBytes& open) {
@@ -21,6 +35,7 @@ Result<ModelToLoad> ModelToLoad::Open(const std::string& path, const std::string
   }
   TRY(GgufFile gguf, GgufFile::Open(path, open));
   TRY(const std::optional<std::string> arch, gguf.FindString("general.architecture"));
+  TRY_STATUS(CheckCausal(gguf, arch.value_or("")));
   const bool is_known = FindFamily(Families(), arch.value_or("")) != nullptr;
   ModelToLoad model;
   model.arch_name_ = arch.value_or("");

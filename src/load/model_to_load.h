@@ -23,7 +23,8 @@ class ModelToLoad {
   // only libllama computes; else the hosted one), "native" or "hosted". kUsage: another word.
   // `open`: see GgufFile::Open().
   // Errors: those of GgufFile::Open(), and for the native engine those of ModelFile::Of(); where
-  // neither engine takes the file, Neither().
+  // neither engine takes the file, Neither(). kUnsupported: tokens
+  // see later ones.
   static Result<ModelToLoad> Open(const std::string& path, const std::string& engine = "auto",
                                   const OpenBytes& open = OpenFileBytes);
 

@@ -35,4 +35,26 @@ Result<MemoryPlan> PlanEngine(const std::string& model_path, const EngineOptions
   return plan;
 }
 
+Result<FixedMemory> MeasureFixed(const std::string& model_path, const EngineOptions& options) {
+  constexpr uint64_t kPlenty = uint64_t{1} << 46;
+  EngineOptions asked = options;
+  asked.device.remote = {};
+  if (asked.device.name == "auto") asked.device = {.name = "cpu"};
+  asked.numa = "off";  // threads of a plan stay where they are
+  asked.planned = {};
+  asked.ram_bytes = kPlenty;
+  asked.takes_smallest = true;
+  TRY(const MemoryPlan least, PlanEngine(model_path, asked));
+  asked.takes_smallest = false;
+  const Result<MemoryPlan> whole = PlanEngine(model_path, asked);
+  const MemoryPlan& usual = whole ? *whole : least;
+  return FixedMemory{.dense = least.dense,
+                     .kv = least.kv,
+                     .work = usual.work,
+                     .process = least.usual_process,
+                     .staging = least.staging,
+                     .least_work = least.work,
+                     .smallest = least.smallest};
+}
+
 }  // namespace moestro

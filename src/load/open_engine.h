@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "engine/engine.h"
 #include "load/model_to_load.h"
+#include "native/plan/fit.h"
 
 namespace moestro {
 
@@ -23,5 +24,11 @@ Result<std::unique_ptr<Engine>> OpenEngine(ModelToLoad model, const EngineOption
 // The plan of the budget, without reading a weight. Errors: those of OpenEngine(), except kIo while
 // reading.
 Result<MemoryPlan> PlanEngine(const std::string& model_path, const EngineOptions& options);
+
+// The bytes that do not depend on the number of slots, as PlanEngine() finds them, with the
+// smallest budget that works: for every command that evaluates and takes no more beside the engine
+// than `run` does. Devices stay alone: where one is to be chosen, the CPU computes. kNoMemory: not
+// even the addresses can be had here. Other errors: those of PlanEngine().
+Result<FixedMemory> MeasureFixed(const std::string& model_path, const EngineOptions& options);
 
 }  // namespace moestro

@@ -63,13 +63,17 @@ IoSizes MeasureIoSizes(const OpenedModel& opened) {
   return {.depth = fewest, .request = RequestBytes(fastest[fewest], fewest)};
 }
 
+// Of every pool those of a token.
+std::vector<uint64_t> FewestSlots(const OpenedModel& opened) {
+  return std::vector<uint64_t>(opened.catalog.pools.size(), opened.model.spec.router.n_used);
+}
+
 // Sets options.io_depth and fixed.request if the depth is left to a measurement.
 Result<PlannedMemory> PlanSlots(const OpenedModel& opened, FixedBytes& fixed,
                                 EngineOptions& options) {
   const ExpertCatalog& catalog = opened.catalog;
   const auto plan = [&] {
-    return PlanMemory(options, catalog, opened.reader->block(), opened.model.spec.router.n_used,
-                      fixed);
+    return PlanMemory(options, catalog, opened.reader->block(), FewestSlots(opened), fixed);
   };
   if (options.io_depth > 0) return plan();
   options.io_depth = kIoDepths.front();
@@ -93,8 +97,8 @@ Result<PlannedMemory> PlanSlots(const OpenedModel& opened, FixedBytes& fixed,
 uint64_t SlotPart::RoomIn(const OpenedModel& opened, const FixedBytes& fixed) {
   EngineOptions options = opened.options;
   if (options.io_depth == 0) options.io_depth = kIoDepths.front();
-  const Result<PlannedMemory> planned = PlanMemory(options, opened.catalog, opened.reader->block(),
-                                                   opened.model.spec.router.n_used, fixed);
+  const Result<PlannedMemory> planned =
+      PlanMemory(options, opened.catalog, opened.reader->block(), FewestSlots(opened), fixed);
   if (!planned) return 0;
   return planned->plan.budget - std::min(planned->plan.smallest, planned->plan.budget);
 }

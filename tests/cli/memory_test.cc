@@ -2,20 +2,26 @@
 // --ram is the peak of the process, for every command that evaluates, whatever the text is like.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <ostream>
 #include <random>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "learned/rates_file.h"
 #include "tests/cli/program_testing.h"
 #include "tests/support/llama_zoo_testing.h"
 #include "tests/support/sanitized_testing.h"
+#include "tests/support/socket_client_testing.h"
 #include "tests/support/switch_folder_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
@@ -137,7 +143,7 @@ TEST_F(MemoryTest, EvalKeepsTheBudget) {
   const std::vector<std::string> arguments = {"eval",     kDemo,   "--text",    Words(),
                                               "--tokens", "600",   "--against", "exact",
                                               "--json",   "--ctx", "64"};
-  const Finished run = Run(arguments, 82 * kMiB);
+  const Finished run = Run(arguments, 90 * kMiB);
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(Number(run.out, "tokens"), 600U);
   EXPECT_EQ(Number(run.out, "kl_max"), 0U);
@@ -299,6 +305,141 @@ TEST_F(MemoryTest, EveryHostedArchitectureKeepsTheBudget) {
     }
   }
 }
+
+// A tiny model of an architecture, for one of the engines.
+struct BudgetCase {
+  std::string engine;
+  std::string arch;
+};
+void PrintTo(const BudgetCase& one, std::ostream* out) { *out << one.engine << " " << one.arch; }
+
+// One smallest budget, whoever names it: inspect, plan, and what evaluates when it gets too little.
+class SmallestBudgetTest : public MemoryTest, public ::testing::WithParamInterface<BudgetCase> {
+ protected:
+  void SetUp() override {
+    MemoryTest::SetUp();
+    const auto& [engine, arch] = GetParam();
+    model_ = engine == "native"
+                 ? WriteTinyModel(folder_.path(), {.arch = arch,
+                                                   .type = "Q4_0",
+                                                   .layers = 3,
+                                                   .experts = 32,
+                                                   .context = 4096,
+                                                   .vocab_path = kDemo})
+                 : WriteZooModel(folder_.path(), arch, {.context = 4096, .vocab_path = kDemo});
+    machine_ = folder_.File("machine.json");
+    std::vector<KernelRate> kernels;
+    for (const char* type : {"q4_0", "q8_0", "f32", "f16", "q6_K"}) {
+      kernels.push_back({.type = type, .decode = 1e9, .prompt = 1e9});
+    }
+    ASSERT_TRUE(WriteRates(machine_, {.cpu = "a box",
+                                      .threads = 1,
+                                      .memory = kGiB,
+                                      .disk = 2e9,
+                                      .kernels = std::move(kernels)}));
+    std::ofstream(folder_.File("text.txt")) << "Once upon a time there was a little dog.\n";
+  }
+  std::vector<std::string> Arguments(std::vector<std::string> command) const {
+    command.insert(command.begin() + 1, model_);
+    command.insert(command.end(), {"--engine", GetParam().engine, "-c", "4096"});
+    return command;
+  }
+  Finished Start(std::vector<std::string> command) const {
+    command.insert(command.end(), {"-t", "1"});
+    return Program(folder_.path(), {.arguments = Arguments(std::move(command))}).Wait();
+  }
+  // As a command names it when it gets too little.
+  uint64_t Named(std::vector<std::string> command) const {
+    const std::string name = command.front();
+    command.insert(command.end(), {"--ram", "1M"});
+    const Finished refused = Start(std::move(command));
+    EXPECT_EQ(refused.exit_code, 1) << name;
+    const auto smallest = SmallestBudget(refused.err);
+    EXPECT_TRUE(smallest) << name << ": " << refused.err;
+    return smallest.value_or(0);
+  }
+  // Runs in exactly this budget.
+  Finished Works(std::vector<std::string> command, uint64_t ram) const {
+    const std::string name = command.front();
+    Finished run = Run(Arguments(std::move(command)), ram);
+    EXPECT_EQ(run.exit_code, 0) << name << " in " << ram / kMiB << " MiB: " << run.err;
+    return run;
+  }
+
+  std::string model_;
+  std::string machine_;
+};
+
+TEST_P(SmallestBudgetTest, IsTheSameForAllAndWorks) {
+  const std::string text = folder_.File("text.txt");
+  const Finished inspected = Start({"inspect", "--json"});
+  ASSERT_EQ(inspected.exit_code, 0) << inspected.err;
+  const uint64_t smallest = Number(inspected.out, "smallest_budget");
+  ASSERT_GT(smallest, 0U);
+  EXPECT_EQ(smallest % kMiB, 0U);
+  const Finished planned = Start({"plan", "--json", "--machine", machine_});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  EXPECT_EQ(Number(planned.out, "smallest"), smallest);
+  const std::vector<std::vector<std::string>> commands = {
+      {"run", "-p", "Once upon", "-n", "3", "-s", "1"},
+      {"bench", "-p", "200", "-n", "3", "--json"},
+      {"logits", "-p", "a little dog"},
+      {"eval", "--text", text, "--json"}};
+  for (const std::vector<std::string>& command : commands) {
+    if (command.front() != "eval") {  // has read its text before there is a plan
+      EXPECT_EQ(Named(command), smallest) << command.front();
+    }
+    Works(command, smallest);
+  }
+}
+
+// What loading takes for a while is the slots' afterwards: in 4 MiB more they get no more than
+// that.
+TEST_P(SmallestBudgetTest, GivesBackWhatLoadingTakes) {
+  const std::vector<std::string> bench = {"bench", "-p", "8", "-n", "2", "--json"};
+  const uint64_t smallest = Named(bench);
+  const uint64_t more = 4 * kMiB;
+  const uint64_t jitter = kMiB;  // of what the process holds by then
+  const uint64_t least = Number(Works(bench, smallest).out, "slot_bytes");
+  const uint64_t with_more = Number(Works(bench, smallest + more).out, "slot_bytes");
+  EXPECT_LE(with_more, least + more + jitter);
+}
+
+// A server has requests beside the model, and names what it needs with them.
+TEST_P(SmallestBudgetTest, OfAServerWorks) {
+  const uint16_t port = SocketClient::FreePort();
+  std::vector<std::string> serve = {"serve", "--port", std::to_string(port), "--parallel", "1"};
+  const uint64_t smallest = Named(serve);
+  serve.insert(serve.end(), {"--ram", Format("{}M", smallest / kMiB), "-t", "1"});
+  Program server(folder_.path(), {.arguments = Arguments(serve)});
+  const std::string body = R"({"prompt": "Once upon", "max_tokens": 3})";
+  std::string health;
+  std::string answer;
+  for (int i = 0; i < 600 && !health.contains(R"({"status":"ok"})"); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const SocketClient client(port);
+    if (client.Send(Get("/health"))) health = client.ReceiveAll();
+  }
+  const SocketClient client(port);
+  if (client.Send(Post("/v1/completions", body))) answer = client.ReceiveAll();
+  EXPECT_TRUE(answer.contains("200 OK")) << answer;
+  server.Interrupt();
+  const Finished ended = server.Wait();
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_LE(ended.peak_bytes, smallest);
+}
+
+std::vector<BudgetCase> BudgetCases() {
+  std::vector<BudgetCase> cases;
+  for (const std::string& arch : TinyArchs()) cases.push_back({"native", arch});
+  for (const std::string& arch : ZooArchs()) cases.push_back({"hosted", arch});
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SmallestBudgetTest, ::testing::ValuesIn(BudgetCases()),
+                         [](const auto& one) {
+                           return one.param.engine + "_" + CaseName(one.param.arch);
+                         });
 
 }  // namespace
 }  // namespace moestro

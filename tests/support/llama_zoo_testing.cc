@@ -72,7 +72,6 @@ const std::vector<Arch>& Archs() {
         {"rope.dimension_count", {16}}}},
       {"laguna"},
       {"lfm2moe", {{"attention.head_count_kv", {0, 2, 0, 2}, Key::Kind::kIntArray}}},
-      {"llada-moe"},
       {"llama"},
       {"llama4"},
       {"maion-coder", {{"attention.sliding_window_pattern", {2, 2, 2, 2}, Key::Kind::kIntArray}}},
@@ -94,7 +93,6 @@ const std::vector<Arch>& Archs() {
       {"qwen3vlmoe"},
       {"qwen35moe"},
       {"qwen4exp", {{"hyper_connection.low_rank", {16}}}},
-      {"rnd1"},
       {"smallthinker"},
   };
   return archs;
@@ -109,9 +107,8 @@ class Metadata {
     SetVocab(size.vocab_path);
     SetFloats();
     Set({"rope.dimension_sections", {8, 4, 4, 0}, Key::Kind::kIntArray});
-    for (const char* name : {"expert_weights_norm", "attention.causal"}) {
-      gguf_set_val_bool(gguf_.get(), KeyOf(name).c_str(), true);
-    }
+    gguf_set_val_bool(gguf_.get(), KeyOf("expert_weights_norm").c_str(), true);
+    gguf_set_val_bool(gguf_.get(), KeyOf("attention.causal").c_str(), size.is_causal);
   }
   void Set(const Key& key) {
     const std::string name = KeyOf(key.name);

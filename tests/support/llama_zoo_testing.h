@@ -17,12 +17,14 @@ struct ZooSize {
   uint32_t expert_ff = 64;  // width of an expert; 128 values go in
   uint32_t context = 256;   // positions that the model was trained with
   uint32_t taps = 3;        // of a short convolution
+  bool is_causal = true;    // a token sees those before it alone
   // libllama's number of a quantised file type (llama_ftype); 0: as it is made, in F32.
   int file_type = 0;
   std::string vocab_path = {};  // GGUF with a tokenizer to copy
 };
 
-// Those that are made; docs/hosted.md lists the others with the reason.
+// Those that write text; docs/hosted.md lists the others with the reason. WriteZooModel() also
+// makes diffusion models: llada-moe and rnd1.
 std::vector<std::string> ZooArchs();
 
 // For the name of a test with a parameter: letters and digits alone.

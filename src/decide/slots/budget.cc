@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
+#include <string>
 
 #include "base/bytes.h"
+#include "base/format.h"
 
 namespace moestro {
 namespace {
@@ -68,9 +70,6 @@ std::vector<uint64_t> SplitSlots(std::span<const SlotClass> classes, uint64_t by
   return slots;
 }
 
-// What the process holds differs by some 100 KiB from run to run.
-constexpr uint64_t kJitter = kMiB;
-
 uint64_t TablesOf(uint64_t budget, uint64_t per) { return per > 0 ? budget / per : 0; }
 
 // The smallest budget that holds `bytes` and its own page tables.
@@ -80,35 +79,51 @@ uint64_t WithTables(uint64_t bytes, uint64_t per) {
   return budget;
 }
 
+uint64_t SlotBytes(const BudgetRequest& request) {
+  const uint64_t least = BytesOf(request.classes, Share(request.classes, 0.0));
+  return request.fixed_cache > 0 ? std::max(request.fixed_cache, least) : least;
+}
+
+Error TooSmall(const BudgetRequest& request, uint64_t smallest) {
+  const uint64_t process = std::max(request.process, request.usual_process);
+  const uint64_t tables = TablesOf(smallest, request.bytes_per_table_byte);
+  std::string loading;
+  if (request.staging > request.work + SlotBytes(request)) {
+    loading = Format(", and while loading {}", FormatBytes(request.staging));
+  }
+  return {.code = Errc::kInvalidRequest,
+          .message = Format(
+              "a budget of {} is too small; the smallest that works is --ram {}M: dense weights "
+              "{}, KV cache {}, work buffers {}, process {}, expert slots {}{}",
+              FormatBytes(request.budget), smallest / kMiB, FormatBytes(request.dense),
+              FormatBytes(request.kv), FormatBytes(request.work), FormatBytes(process + tables),
+              FormatBytes(SlotBytes(request)), loading)};
+}
+
 }  // namespace
 
+uint64_t SmallestBudget(const BudgetRequest& request) {
+  const uint64_t process = std::max(request.process, request.usual_process);
+  const uint64_t in_turn = std::max(request.work + SlotBytes(request), request.staging);
+  const uint64_t bytes = request.dense + request.kv + process + in_turn;
+  return AlignUp(WithTables(bytes, request.bytes_per_table_byte), kMiB);
+}
+
 Result<BudgetSplit> SplitBudget(const BudgetRequest& request) {
-  const uint64_t parts = request.dense + request.kv + request.work + request.process;
   const uint64_t least = BytesOf(request.classes, Share(request.classes, 0.0));
-  const uint64_t slots = request.fixed_cache > 0 ? std::max(request.fixed_cache, least) : least;
-  BudgetSplit split;
-  split.smallest = WithTables(parts + slots, request.bytes_per_table_byte);
-  const uint64_t budget = std::max(request.budget, split.smallest);
-  const uint64_t fixed = parts + TablesOf(budget, request.bytes_per_table_byte);
   if (request.fixed_cache > 0 && request.fixed_cache < least) {
     return Fail(Errc::kInvalidRequest,
                 "an expert cache of {} is too small; this model needs at least {} (--cache {}K)",
                 FormatBytes(request.fixed_cache), FormatBytes(least), least / kKiB + 1);
   }
-  if (request.budget < split.smallest) {
-    return Fail(
-        Errc::kInvalidRequest,
-        "a budget of {} is too small; the smallest that works is --ram {}M: dense weights {}, "
-        "KV cache {}, work buffers {}, process {}, expert slots {}",
-        FormatBytes(request.budget), (split.smallest + kJitter) / kMiB + 1,
-        FormatBytes(request.dense), FormatBytes(request.kv), FormatBytes(request.work),
-        FormatBytes(fixed - parts + request.process), FormatBytes(slots));
-  }
-  const uint64_t room = request.fixed_cache > 0 ? request.fixed_cache : request.budget - fixed;
-  split.room = room;
-  split.slots = SplitSlots(request.classes, room, request.low_share);
+  BudgetSplit split{.smallest = SmallestBudget(request)};
+  if (request.budget < split.smallest) return std::unexpected(TooSmall(request, split.smallest));
+  split.table_bytes = TablesOf(request.budget, request.bytes_per_table_byte);
+  const uint64_t fixed =
+      request.dense + request.kv + request.work + request.process + split.table_bytes;
+  split.room = request.fixed_cache > 0 ? request.fixed_cache : request.budget - fixed;
+  split.slots = SplitSlots(request.classes, split.room, request.low_share);
   split.slot_bytes = BytesOf(request.classes, split.slots);
-  split.table_bytes = fixed - parts;
   return split;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Splits a memory budget: everything that must be resident first, expert slots get the rest. Pure.
+// Splits a memory budget: everything that must be resident first, expert slots get the rest. Names
+// the smallest budget that works, for every command and engine. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@ namespace moestro {
 struct SlotClass {
   uint64_t slot_bytes = 0;  // one expert: three matrices with their read windows
   uint64_t experts = 0;     // experts of all layers of this class
-  uint64_t minimum = 0;     // slots below which a token cannot run: K
+  uint64_t minimum = 0;     // slots below which a step cannot run: K of each token in it
   bool is_low = false;      // of low copies
 };
 
@@ -23,7 +24,11 @@ struct BudgetRequest {
   uint64_t dense = 0;
   uint64_t kv = 0;
   uint64_t work = 0;
+  uint64_t staging = 0;  // while weights are read; then it is given back to work and slots
   uint64_t process = 0;
+  // What any command's process takes. The smallest budget has room for it, so that all commands
+  // name the same one, and what a process needs beyond its start is there.
+  uint64_t usual_process = 0;
   double low_share = 0.0;             // of the bytes for slots, for low copies
   uint64_t bytes_per_table_byte = 0;  // page tables: one byte for so many of the budget; 0: none
   std::vector<SlotClass> classes = {};
@@ -34,8 +39,15 @@ struct BudgetSplit {
   uint64_t slot_bytes = 0;      // of all slots
   uint64_t room = 0;            // bytes that they were given; as fixed_cache they are as many again
   uint64_t table_bytes = 0;     // page tables
-  uint64_t smallest = 0;        // the smallest budget that works
+  uint64_t smallest = 0;        // SmallestBudget()
 };
+
+// Page tables take 8 bytes of 4 KiB at worst.
+inline constexpr uint64_t kBytesPerTableByte = 512;
+
+// The smallest budget that works, in whole MiB: it holds what is resident while weights are read,
+// and what is resident in a step.
+uint64_t SmallestBudget(const BudgetRequest& request);
 
 // Every class gets the same share of its experts, at least its minimum and at most all of them: the
 // classes of low copies out of their share of the bytes, the others out of what is left.

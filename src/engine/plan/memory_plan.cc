@@ -19,6 +19,12 @@ namespace {
 constexpr uint64_t kProcessGrowth = 40 * kMiB;
 // The probe's buffers are part of that for so many reads at a time.
 constexpr uint32_t kUsualDepth = kIoDepths.front();
+// Before an engine takes memory: code, libraries and heap (21 to 22 MiB were measured in run,
+// bench, eval and logits, up to 28 in a server), a token of a vocabulary (156 to 324 bytes), and
+// what a command takes beside the engine, unless that is more.
+constexpr uint64_t kUsualResident = 28 * kMiB;
+constexpr uint64_t kUsualCaller = 4 * kMiB;
+constexpr uint64_t kUsualToken = 352;
 // The process's fixed share: code, libraries, heap (15 to 45 MiB were measured), the vocabulary
 // (300 bytes a token), a driver of each device, and scratch of more threads than most machines
 // have.
@@ -29,12 +35,14 @@ constexpr uint32_t kReservedThreads = 64;
 // Left alone when the user names no budget.
 constexpr uint64_t kLeastMargin = 256 * kMiB;
 
-std::vector<SlotClass> ClassesOf(const ExpertCatalog& catalog, uint64_t block, uint32_t n_used) {
+std::vector<SlotClass> ClassesOf(const ExpertCatalog& catalog, uint64_t block,
+                                 std::span<const uint64_t> fewest) {
   std::vector<SlotClass> classes;
-  for (const PoolShape& pool : catalog.pools) {
+  for (size_t p = 0; p < catalog.pools.size(); ++p) {
+    const PoolShape& pool = catalog.pools[p];
     classes.push_back({.slot_bytes = pool.slot_bytes(block),
                        .experts = pool.experts,
-                       .minimum = n_used,
+                       .minimum = fewest[p],
                        .is_low = pool.is_low});
   }
   return classes;
@@ -63,48 +71,40 @@ uint64_t FixedCache(const EngineOptions& options, const std::vector<SlotClass>& 
   return std::max<uint64_t>(1, static_cast<uint64_t>(static_cast<double>(all) * share));
 }
 
-// What the process takes beside the engine's own parts.
-Result<uint64_t> ProcessBytes(const EngineOptions& options, const ExpertCatalog& catalog,
-                              uint64_t block, const FixedBytes& fixed) {
+// Sets what the process takes beside the engine's own parts.
+Status FindProcess(const EngineOptions& options, uint64_t block, const FixedBytes& fixed,
+                   const ExpertCatalog& catalog, BudgetRequest& request) {
   const uint64_t resident = fixed.resident > 0 ? fixed.resident : ResidentMemory();
-  const uint64_t taken = resident + kProcessGrowth +
-                         ProbeGrowth(options.io_depth, fixed.request, catalog, block) +
-                         fixed.threads * fixed.thread;
-  if (!options.has_fixed_reserves()) return taken + options.caller_bytes;
+  const uint64_t later =
+      ProbeGrowth(options.io_depth, fixed.request, catalog, block) + fixed.threads * fixed.thread;
+  const uint64_t taken = resident + kProcessGrowth + later;
+  if (!options.has_fixed_reserves()) {
+    request.process = taken + options.caller_bytes;
+    const uint64_t more = options.caller_bytes > kUsualCaller ? options.caller_bytes : 0;
+    request.usual_process = UsualProcess(fixed.n_vocab, fixed.vocabularies) + later + more;
+    return {};
+  }
   const uint64_t reserved = kReservedProcess + fixed.n_vocab * kReservedToken +
                             fixed.devices * kReservedDevice + kProcessGrowth +
                             ProbeGrowth(kIoDepths.back(), kLeastRequest, catalog, block) +
                             kReservedThreads * fixed.thread;
-  if (taken <= reserved) return reserved + options.caller_bytes;
+  request.process = reserved + options.caller_bytes;
+  if (taken <= reserved) return {};
   return Fail(Errc::kInvalidRequest,
               "--ram repeats a lossy text only while the process itself takes at most {}, and here "
               "it takes {}: fix the slots with --cache SIZE, or give --lossy-mode opportunistic",
               FormatBytes(reserved), FormatBytes(taken));
 }
 
-// While weights are read, slots are empty: what the reading needs lies in their part of the budget
-// and in that of the work, and takes more only where both are smaller.
-Result<BudgetSplit> SplitWithStaging(BudgetRequest request, uint64_t staging) {
-  Result<BudgetSplit> split = SplitBudget(request);
-  const uint64_t empty = request.work + (split ? split->slot_bytes : 0);
-  if (split && staging <= empty) return split;
-  uint64_t least = 0;
-  for (const SlotClass& c : request.classes) {
-    least += c.slot_bytes * std::min(c.minimum, c.experts);
-  }
-  request.work = std::max(request.work, staging - std::min(least, staging));
-  return SplitBudget(request);
-}
-
 // Without a budget from the user: what is free, below where a cgroup slows this process down. Where
 // that is too little the model runs slowed down: a bound on speed is not a bound on memory.
-Result<BudgetSplit> SplitFreeMemory(BudgetRequest& request, uint64_t staging) {
+Result<BudgetSplit> SplitFreeMemory(BudgetRequest& request) {
   request.budget = ResidentMemory() + BudgetWithin(UnhinderedMemory());
-  Result<BudgetSplit> split = SplitWithStaging(request, staging);
+  Result<BudgetSplit> split = SplitBudget(request);
   const uint64_t all = ResidentMemory() + BudgetWithin(AvailableMemory());
   if (split || all <= request.budget) return split;
   request.budget = all;
-  split = SplitWithStaging(request, staging);
+  split = SplitBudget(request);
   if (split) {
     LogWarning(
         "this model needs more than memory.high of this process's cgroup leaves, so the "
@@ -114,6 +114,11 @@ Result<BudgetSplit> SplitFreeMemory(BudgetRequest& request, uint64_t staging) {
 }
 
 }  // namespace
+
+uint64_t UsualProcess(uint32_t n_vocab, uint32_t vocabularies) {
+  return kUsualResident + uint64_t{n_vocab} * vocabularies * kUsualToken + kUsualCaller +
+         kProcessGrowth;
+}
 
 uint64_t BudgetWithin(uint64_t room) {
   const uint64_t margin = std::max(room / 20, kLeastMargin);
@@ -142,7 +147,8 @@ uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk) {
 }
 
 Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatalog& catalog,
-                                 uint64_t block, uint32_t n_used, const FixedBytes& fixed) {
+                                 uint64_t block, std::span<const uint64_t> fewest,
+                                 const FixedBytes& fixed) {
   ReturnFreedMemory();
   block = std::max(block, kPlannedBlock);
   BudgetRequest request;
@@ -150,20 +156,24 @@ Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatal
   request.dense = fixed.dense;
   request.kv = fixed.kv;
   request.work = fixed.work;
-  TRY(request.process, ProcessBytes(options, catalog, block, fixed));
-  request.bytes_per_table_byte = 512;  // 8 bytes per 4 KiB page at worst
-  request.classes = ClassesOf(catalog, block, n_used);
+  request.staging = fixed.staging;
+  TRY_STATUS(FindProcess(options, block, fixed, catalog, request));
+  request.bytes_per_table_byte = kBytesPerTableByte;
+  request.classes = ClassesOf(catalog, block, fewest);
   request.low_share = options.low_share;
   request.fixed_cache = FixedCache(options, request.classes);
-  TRY(const BudgetSplit split, options.ram_bytes > 0 ? SplitWithStaging(request, fixed.staging)
-                                                     : SplitFreeMemory(request, fixed.staging));
+  if (options.takes_smallest) request.budget = SmallestBudget(request);
+  TRY(const BudgetSplit split,
+      request.budget > 0 ? SplitBudget(request) : SplitFreeMemory(request));
 
   PlannedMemory planned{.plan = {.budget = request.budget,
                                  .dense = request.dense,
                                  .kv = request.kv,
                                  .kv_type = options.kv_type,
                                  .work = request.work,
+                                 .staging = request.staging,
                                  .process = request.process + split.table_bytes,
+                                 .usual_process = std::max(request.process, request.usual_process),
                                  .slots = split.slot_bytes,
                                  .repeating_cache = options.chooses_by_slots() ? split.room : 0,
                                  .all_experts = catalog.total_bytes(),

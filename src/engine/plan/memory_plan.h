@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -25,6 +26,7 @@ struct FixedBytes {
   uint64_t thread = 0;          // for each compute thread, on top
   uint32_t threads = 0;         // compute threads
   uint32_t n_vocab = 0;         // tokens of the vocabulary, kept in the process
+  uint32_t vocabularies = 1;    // so many times
   uint32_t devices = 0;         // beside the CPU; each has a driver in the process
   uint64_t staging = 0;         // while loading only, before slots are populated
   uint64_t request = 1U << 20;  // of one read at most
@@ -34,6 +36,10 @@ struct FixedBytes {
 
 // ggml's own scratch for products of `chunk` tokens: the converted activations of the widest row.
 uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk);
+
+// What a process takes at most before an engine takes memory: program, libraries, vocabulary, and
+// growth. A process that has taken more by then plans with what it has.
+uint64_t UsualProcess(uint32_t n_vocab, uint32_t vocabularies);
 
 // What a process takes of `room` free bytes if the user names no budget: all but a margin.
 uint64_t BudgetWithin(uint64_t room);
@@ -45,9 +51,11 @@ struct PlannedMemory {
 
 // If choices depend on slots and --ram alone is given, the process gets a fixed share of the
 // budget. The slots, and so the text, are then the same on every machine and at any moment. `block`
-// is the reader's alignment in bytes, `n_used` the router's top-k. kInvalidRequest when the budget
-// does not hold one token's work, or the process takes more than its fixed share.
+// is the reader's alignment in bytes, `fewest` the slots of each pool that a step cannot do
+// without. kInvalidRequest when the budget does not hold them, or the process takes more than its
+// fixed share.
 Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatalog& catalog,
-                                 uint64_t block, uint32_t n_used, const FixedBytes& fixed);
+                                 uint64_t block, std::span<const uint64_t> fewest,
+                                 const FixedBytes& fixed);
 
 }  // namespace moestro

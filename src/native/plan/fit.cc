@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "decide/slots/budget.h"
+#include "engine/plan/memory_plan.h"
 #include "forward/dense/step_buffers.h"
 #include "forward/experts/device_launcher.h"
 #include "memory/kv_blocks.h"
@@ -16,11 +17,28 @@
 namespace moestro {
 namespace {
 
-// Code, libraries, vocabulary, heap and ggml's graph buffers, as seen with models of 0.02 to 30
-// billion parameters. Only for this estimate: the engine measures its own process.
-constexpr uint64_t kProcessEstimate = 160 * kMiB;
+// ggml's graph buffers, as seen with models of 0.02 to 30 billion parameters. Only for this
+// estimate: the engine measures its own.
+constexpr uint64_t kGraphEstimate = 64 * kMiB;
 // Of memory, in the tables of sizes.
 constexpr uint64_t kLargestSize = uint64_t{1} << 50;
+
+// With the chunk that a small budget gets.
+BudgetRequest LeastRequest(const ExpertCatalog& catalog, uint32_t n_used, const FixedMemory& fixed,
+                           uint64_t block) {
+  BudgetRequest request{.dense = fixed.dense,
+                        .kv = fixed.kv,
+                        .work = fixed.least_work > 0 ? fixed.least_work : fixed.work,
+                        .staging = fixed.staging,
+                        .process = fixed.process,
+                        .bytes_per_table_byte = kBytesPerTableByte,
+                        .classes = {}};
+  for (const PoolShape& pool : catalog.pools) {
+    request.classes.push_back(
+        {.slot_bytes = pool.slot_bytes(block), .experts = pool.experts, .minimum = n_used});
+  }
+  return request;
+}
 
 }  // namespace
 
@@ -34,39 +52,34 @@ FixedMemory EstimateFixed(const ModelSpec& spec, uint64_t dense_bytes, uint32_t 
   return {.dense = dense_bytes,
           .kv = KvCache::BytesFor(remembers, cells) + FewestStates(1) * remembers.state_bytes(),
           .work = StepBuffers::BytesFor(spec, {.chunk = chunk}),
-          .process = kProcessEstimate};
+          .process = UsualProcess(spec.n_vocab, 1) + kGraphEstimate};
 }
 
 std::optional<Fit> FitIn(uint64_t ram, const ExpertCatalog& catalog, uint32_t n_used,
                          const FixedMemory& fixed, uint64_t block) {
-  BudgetRequest request{.budget = ram,
-                        .dense = fixed.dense,
-                        .kv = fixed.kv,
-                        .work = fixed.work,
-                        .process = fixed.process,
-                        .classes = {}};
-  uint64_t experts = 0;
-  for (const PoolShape& pool : catalog.pools) {
-    request.classes.push_back(
-        {.slot_bytes = pool.slot_bytes(block), .experts = pool.experts, .minimum = n_used});
-    experts += pool.experts;
-  }
-  const auto split = SplitBudget(request);
-  if (!split) return std::nullopt;
-  return Fit{.ram = ram,
-             .slots = std::accumulate(split->slots.begin(), split->slots.end(), uint64_t{0}),
-             .experts = experts};
+  BudgetRequest request = LeastRequest(catalog, n_used, fixed, block);
+  request.budget = std::max(ram, SmallestBudget(request));
+  if (ram < (fixed.smallest > 0 ? fixed.smallest : request.budget)) return std::nullopt;
+  Fit fit{.ram = ram};
+  for (const SlotClass& pool : request.classes) fit.experts += pool.experts;
+  const auto slots_of = [](const Result<BudgetSplit>& split) {
+    return std::accumulate(split->slots.begin(), split->slots.end(), uint64_t{0});
+  };
+  // The smallest budget by the file's own pools, which a hosted model's catalog does not have.
+  fit.slots = slots_of(SplitBudget(request));
+  request.work = fixed.work;
+  if (const auto whole = SplitBudget(request)) fit.slots = slots_of(whole);
+  return fit;
 }
 
 std::vector<Fit> WhatFits(const ExpertCatalog& catalog, uint32_t n_used, const FixedMemory& fixed,
                           uint64_t block) {
-  uint64_t everything = fixed.dense + fixed.kv + fixed.work + fixed.process;
-  uint64_t smallest = everything;
-  for (const PoolShape& pool : catalog.pools) {
-    everything += pool.slot_bytes(block) * pool.experts;
-    smallest += pool.slot_bytes(block) * n_used;
-  }
-  std::vector<uint64_t> budgets = {AlignUp(smallest, kMiB)};
+  BudgetRequest request = LeastRequest(catalog, n_used, fixed, block);
+  const uint64_t smallest = fixed.smallest > 0 ? fixed.smallest : SmallestBudget(request);
+  request.work = fixed.work;
+  for (SlotClass& pool : request.classes) pool.minimum = pool.experts;
+  const uint64_t everything = std::max(SmallestBudget(request), smallest);
+  std::vector<uint64_t> budgets = {smallest};
   // 256, 384, 512, 768 MiB, 1, 1.5, 2, 3, 4, 6, 8 GiB and so on: the sizes that memory comes in.
   const uint64_t last = std::min(everything, kLargestSize);
   for (uint64_t size = 256 * kMiB; size < last; size *= 2) {
@@ -74,7 +87,7 @@ std::vector<Fit> WhatFits(const ExpertCatalog& catalog, uint32_t n_used, const F
       if (budget > budgets.front() && budget < everything) budgets.push_back(budget);
     }
   }
-  budgets.push_back(AlignUp(everything, kMiB));
+  if (everything > budgets.back()) budgets.push_back(everything);
 
   std::vector<Fit> fits;
   for (const uint64_t budget : budgets) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Estimates the share of a model's experts that a memory budget holds, without loading the model.
+// Finds the share of a model's experts that a memory budget holds, without loading the model.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,11 @@ struct FixedMemory {
   uint64_t kv = 0;
   uint64_t work = 0;
   uint64_t process = 0;
+  uint64_t staging = 0;     // while weights are read, in place of work and slots
+  uint64_t least_work = 0;  // with the chunk that a small budget gets; 0: the same
+  uint64_t smallest = 0;    // the smallest budget that works, as an engine names it; 0: estimated
 };
-// n_ctx tokens, with keys and values of `kv_type`.
+// An estimate for n_ctx tokens, with keys and values of `kv_type`; an engine knows more.
 FixedMemory EstimateFixed(const ModelSpec& spec, uint64_t dense_bytes, uint32_t n_ctx,
                           const MemoryShape& remembers, uint32_t chunk);
 
@@ -49,8 +52,8 @@ std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const Mode
 std::optional<Fit> FitIn(uint64_t ram, const ExpertCatalog& catalog, uint32_t n_used,
                          const FixedMemory& fixed, uint64_t block);
 
-// One entry for the smallest budget that works, then for each usual size of memory, up to a size
-// that holds everything.
+// One entry for the smallest budget that works, which is whole MiB, then for each usual size of
+// memory, up to a size that holds everything.
 std::vector<Fit> WhatFits(const ExpertCatalog& catalog, uint32_t n_used, const FixedMemory& fixed,
                           uint64_t block);
 

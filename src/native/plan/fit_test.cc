@@ -72,6 +72,32 @@ TEST(WhatFitsOnDevice, TheDensePartComesFirstWhereThereIsRoom) {
   EXPECT_LT(at(2 * kGiB).slots, 160U);
 }
 
+// What an engine names is the first row, and less does not fit, whatever the estimate says.
+TEST(WhatFits, BeginsWithTheSmallestThatAnEngineNames) {
+  const FixedMemory fixed{.work = 90 * kMiB,
+                          .process = 50 * kMiB,
+                          .staging = 70 * kMiB,
+                          .least_work = 10 * kMiB,
+                          .smallest = 123 * kMiB};
+  const ExpertCatalog catalog = Catalog(96, 64 * kKiB);
+  const auto fits = WhatFits(catalog, 4, fixed, 4096);
+  ASSERT_GE(fits.size(), 2U);
+  EXPECT_EQ(fits.front().ram, 123 * kMiB);
+  EXPECT_EQ(fits.back().slots, 96U);
+  EXPECT_FALSE(FitIn(122 * kMiB, catalog, 4, fixed, 4096));
+  const auto exact = FitIn(123 * kMiB, catalog, 4, fixed, 4096);
+  ASSERT_TRUE(exact);
+  EXPECT_GT(exact->slots, 4U);  // what loading took is the slots' afterwards
+}
+
+// Estimates name whole MiB, too, and such a budget fits.
+TEST(WhatFits, TheFirstBudgetFitsExactly) {
+  const FixedMemory fixed{.dense = kMiB + 1, .process = 50 * kMiB};
+  const auto fits = WhatFits(Catalog(96, 64 * kKiB), 4, fixed, 4096);
+  EXPECT_EQ(fits.front().ram % kMiB, 0U);
+  EXPECT_FALSE(FitIn(fits.front().ram - 1, Catalog(96, 64 * kKiB), 4, fixed, 4096));
+}
+
 TEST(WhatFits, ATinyModelHasItsSmallestAndItsWhole) {
   const auto fits = WhatFits(Catalog(96, 64 * kKiB), 4, {.process = 50 * kMiB}, 4096);
   ASSERT_EQ(fits.size(), 2U);

@@ -12,8 +12,8 @@
 namespace moestro {
 namespace {
 
-// libllama's buffers for a step and its process, as seen with models of 1 to 30 billion
-// parameters.
+// Estimates of libllama's buffers for a step and its process, as seen with models of 1 to 30
+// billion parameters, for where the engine cannot look.
 constexpr uint64_t kHostedWork = 320 * kMiB;
 constexpr uint64_t kHostedProcess = 192 * kMiB;
 constexpr uint64_t kMostPositionBytes = kGiB;
@@ -96,6 +96,7 @@ PlannedModel PlannedModel::Scaled(double times) const {
     bytes = static_cast<uint64_t>(std::min(static_cast<double>(bytes) * times, kMost));
   };
   PlannedModel scaled = *this;
+  scaled.fixed.smallest = 0;  // of another file
   scale(scaled.file_bytes);
   scale(scaled.fixed.dense);
   scale(scaled.needs.expert_bytes);
