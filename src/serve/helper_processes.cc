@@ -136,7 +136,7 @@ class HelperWatch::Process {
   Result<Spawner> TakeSpawner() {
     const auto number = ReadNumber(socket_);
     if (!number) return Fail(Errc::kIo, "the process that starts them ends at once");
-    if (*number == 0) return Spawner{};
+    if (*number == 0) return Spawner{.socket = MessageSocket(), .process = -1};
     return Spawner{.socket = socket_.Receive(), .process = static_cast<int>(*number)};
   }
 

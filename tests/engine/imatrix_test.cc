@@ -171,7 +171,7 @@ TEST_F(MakeImatrixTest, QuantisingWeighsColumnsByTheirMeanSquares) {
   ASSERT_TRUE(written) << written.error().message;
   EXPECT_EQ(written->unvisited, made->unvisited);
   const auto model = ModelFile::Open(kDemo);
-  const auto low = OpenLowCopies(options.path, *model);
+  const auto low = OpenLowCopies(options.path.text(), *model);
   ASSERT_TRUE(low) << low.error().message;
   EXPECT_EQ(low->gguf.FindString(kLowImatrixKey).value(), "imatrix");
   const auto sums = GgufFile::Open(options.imatrix);
@@ -200,7 +200,7 @@ TEST_F(MakeImatrixTest, QuantisingWeighsColumnsByTheirMeanSquares) {
 // What the shards of a run found, added up before anything is rounded to F32.
 ImatrixRun MergedRun(ImatrixOptions options, uint32_t count) {
   std::vector<std::string> paths;
-  const std::string path = options.path;
+  const std::string path = options.path.text();
   for (uint32_t index = 1; index <= count; ++index) {
     options.shard = {.index = index, .count = count};
     options.path = paths.emplace_back(path + std::to_string(index));

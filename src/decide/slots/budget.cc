@@ -116,7 +116,8 @@ Result<BudgetSplit> SplitBudget(const BudgetRequest& request) {
                 "an expert cache of {} is too small; this model needs at least {} (--cache {}K)",
                 FormatBytes(request.fixed_cache), FormatBytes(least), least / kKiB + 1);
   }
-  BudgetSplit split{.smallest = SmallestBudget(request)};
+  BudgetSplit split;
+  split.smallest = SmallestBudget(request);
   if (request.budget < split.smallest) return std::unexpected(TooSmall(request, split.smallest));
   split.table_bytes = TablesOf(request.budget, request.bytes_per_table_byte);
   const uint64_t fixed =
