@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes.h"
 #include "core/ids.h"
 #include "core/model_id.h"
 #include "decide/devices/device_tier.h"
@@ -74,23 +75,24 @@ struct Sizes {
   }
 };
 
-// Slots as a budget gives them, from the least that works to room for all.
+// Slots as a budget gives them, from the least that works to room for all. Sizes are in MiB, since
+// the smallest budget is a whole number of them.
 inline std::vector<uint64_t> SlotsOf(Sizes& sizes, Dice& dice) {
   std::vector<SlotClass> classes(sizes.pools());
   for (uint32_t p = 0; p < sizes.pools(); ++p) {
     const bool is_low = p == sizes.own_pools;
     uint64_t layers = sizes.moe.n_layer;
     if (!is_low) layers = (layers + sizes.own_pools - 1 - p) / sizes.own_pools;
-    classes[p] = {.slot_bytes = is_low ? 3U : 5U + p,
+    classes[p] = {.slot_bytes = (is_low ? 3U : 5U + p) * kMiB,
                   .experts = layers * sizes.moe.n_expert,
                   .minimum = sizes.moe.n_used,
                   .is_low = is_low};
   }
-  BudgetRequest request{.dense = 10, .low_share = 0.3, .classes = classes};
+  BudgetRequest request{.dense = 10 * kMiB, .low_share = 0.3, .classes = classes};
   uint64_t least = request.dense;
   for (const SlotClass& c : classes) least += c.slot_bytes * std::min(c.minimum, c.experts);
   // Small ones more often: there slots are short.
-  request.budget = least + dice.Below(1 + dice.Below(1 + 40 * sizes.moe.n_layer));
+  request.budget = least + kMiB * dice.Below(1 + dice.Below(1 + 40 * sizes.moe.n_layer));
   const auto split = SplitBudget(request);
   EXPECT_TRUE(split) << split.error().message;
   return split->slots;
