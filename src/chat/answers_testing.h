@@ -65,6 +65,12 @@ inline std::vector<Example> TaggedExamples() {
        "<tool_call>{\"name\": \"add\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call>",
        "add[{\"a\": 1}]"},
       {"no arguments", Tagged(), "<tool_call>{\"name\": \"add\"}</tool_call>", "add[{}]"},
+  };
+}
+
+// Calls that end early or are none.
+inline std::vector<Example> BrokenTaggedExamples() {
+  return {
       {"the answer ends before the end mark", Tagged(),
        "<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_c", "add[{}]"},
       {"a call that is cut off", Tagged(), "So:\n<tool_call>\n{\"name\": \"add\", \"argum",
@@ -479,8 +485,8 @@ inline std::vector<Example> PythonExamples() {
 inline std::vector<Example> Examples() {
   std::vector<Example> all;
   for (auto& some : {SectionExamples(), TaggedValueExamples(), PythonExamples(), TaggedExamples(),
-                     JsonExamples(), XmlExamples(), InvokeExamples(), MarkedExamples(),
-                     ChannelExamples(), MarkedStringExamples()}) {
+                     BrokenTaggedExamples(), JsonExamples(), XmlExamples(), InvokeExamples(),
+                     MarkedExamples(), ChannelExamples(), MarkedStringExamples()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;
