@@ -21,9 +21,9 @@ namespace {
 struct PlanOptions {
   CommonOptions common;
   std::string model;
-  std::string machine;      // a file of a machine's speeds; empty: this machine's
-  std::string machine_out;  // where this machine's go; empty: nowhere
-  Network network = {};     // to --remote
+  std::string machine;     // a file of a machine's speeds; empty: this machine's
+  OutputPath machine_out;  // where this machine's go; empty: nowhere
+  Network network = {};    // to --remote
   bool measures = false;
   bool is_offline = false;
 };
@@ -62,8 +62,7 @@ void AddPlan(CommandLine& line) {
   plan.Group("Machine");
   plan.Add("--machine", options->machine, "plan for the machine of this file (docs/plan.md)")
       .Type("FILE");
-  plan.Add("--machine-out", options->machine_out, "write this machine's speeds to a file")
-      .Type("FILE")
+  plan.AddOutput("--machine-out", options->machine_out, "this machine's speeds")
       .Excludes("--machine");
   plan.AddSwitch("--offline", options->is_offline,
                  "no request leaves this machine: the model is here, or there is no plan");

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "cli/flags.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <concepts>
@@ -176,16 +178,32 @@ FlagText DescribeFlag(const CLI::Option& option) {
   return text;
 }
 
+// Files behind "KNOB=" in a value of settings: low=FILE;norms=FILE.
+std::vector<std::string> FilesInSettings(std::string_view value) {
+  std::vector<std::string> files;
+  while (!value.empty()) {
+    const size_t end = std::min(value.find(';'), value.size());
+    const std::string_view setting = value.substr(0, end);
+    value.remove_prefix(std::min(end + 1, value.size()));
+    const size_t equals = setting.find('=');
+    if (equals == std::string_view::npos) continue;
+    std::string file(setting.substr(equals + 1));
+    if (access(file.c_str(), F_OK) == 0) files.push_back(std::move(file));
+  }
+  return files;
+}
+
 // What the values of an option name, if they may be files or folders; a split model's other parts,
 // too.
 std::vector<std::string> FilesNamedBy(const CLI::Option& option) {
   const FlagText flag = DescribeFlag(option);
   const bool may_be_file = !flag.positional.empty() || TakesFile(flag) || TakesFolder(flag) ||
                            flag.value.contains("MODEL");
-  if (option.count() == 0 || !may_be_file) return {};
+  if (option.count() == 0) return {};
   std::vector<std::string> files;
   for (const std::string& value : option.results()) {
-    std::ranges::move(PartsOfSplit(value), std::back_inserter(files));
+    std::ranges::move(may_be_file ? PartsOfSplit(value) : FilesInSettings(value),
+                      std::back_inserter(files));
   }
   return files;
 }

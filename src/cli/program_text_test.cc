@@ -70,7 +70,8 @@ TEST(ProgramText, IsWhatTheFlagsWereDeclaredWith) {
 TEST(ProgramText, OutputsAreKnown) {
   std::vector<std::string> outputs;
   std::vector<std::string> unmarked;
-  constexpr std::array kWriting{"output", "plot", "record", "norms-output", "session", "reference"};
+  constexpr std::array kWriting{"output",       "machine-out", "plot",     "record",
+                                "norms-output", "session",     "reference"};
   for (const CommandText& command : Program().commands) {
     for (const FlagText& flag : command.flags) {
       const std::string name = command.name + " " + flag.name();
@@ -79,11 +80,13 @@ TEST(ProgramText, OutputsAreKnown) {
     }
   }
   const std::vector<std::string> known = {
-      "run session",     "bench record",   "devices output", "eval plot",
-      "eval output",     "eval reference", "logits output",  "synth output",
-      "trace output",    "sim plot",       "sim output",     "profile norms-output",
-      "profile output",  "imatrix output", "merge output",   "merge norms-output",
-      "quantize output", "convert output", "fit output",     "fit plot"};
+      "run session",          "plan machine-out",   "bench record",
+      "devices output",       "eval plot",          "eval output",
+      "eval reference",       "logits output",      "synth output",
+      "trace output",         "sim plot",           "sim output",
+      "profile norms-output", "profile output",     "imatrix output",
+      "merge output",         "merge norms-output", "quantize output",
+      "convert output",       "fit output",         "fit plot"};
   EXPECT_EQ(outputs, known);
   EXPECT_EQ(unmarked, std::vector<std::string>());
 }

@@ -2,8 +2,11 @@
 #include "jinja/characters.h"
 
 #include <algorithm>
+#include <charconv>
 #include <clocale>
 #include <cwctype>
+#include <limits>
+#include <system_error>
 
 #include "base/utf8.h"
 
@@ -236,6 +239,19 @@ std::string_view StripSet(std::string_view text, std::string_view set, bool from
     }
   }
   return text;
+}
+
+std::optional<double> RealOfDigits(std::string_view digits) {
+  double value = 0.0;
+  const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (read.ec == std::errc::invalid_argument || read.ptr != digits.data() + digits.size()) {
+    return std::nullopt;
+  }
+  if (read.ec == std::errc()) return value;
+  const size_t power = digits.find_first_of("eE");
+  const bool is_small = power != std::string_view::npos && digits.substr(power).contains('-');
+  const double sign = digits.starts_with('-') ? -1.0 : 1.0;
+  return sign * (is_small ? 0.0 : std::numeric_limits<double>::infinity());
 }
 
 std::vector<std::string_view> SplitLines(std::string_view text) {

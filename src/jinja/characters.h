@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,10 @@ bool IsLowerCase(uint32_t code_point);
 std::string_view Strip(std::string_view text, bool from_left, bool from_right);
 std::string_view StripSet(std::string_view text, std::string_view set, bool from_left,
                           bool from_right);
+
+// The float that digits such as "2.5e-3" name, infinite or 0 beyond what a float holds; nullopt: no
+// number, or more than one.
+std::optional<double> RealOfDigits(std::string_view digits);
 
 // str.splitlines().
 std::vector<std::string_view> SplitLines(std::string_view text);

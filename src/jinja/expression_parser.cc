@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "jinja/characters.h"
+
 namespace moestro::jinja {
 
 // --- The tree.
@@ -181,9 +183,7 @@ ExpressionPtr ExpressionParser::ParsePrimary() {
       return ParseInteger();
     case Token::Kind::kFloat: {
       const std::string digits = tokens_.Take().text;
-      double value = 0.0;
-      std::from_chars(digits.data(), digits.data() + digits.size(), value);
-      return Constant(Value(value));
+      return Constant(Value(RealOfDigits(digits).value_or(0.0)));
     }
     default:
       break;

@@ -173,6 +173,13 @@ TEST(JinjaTemplate, WholeNumbersOfAnyLengthComeBack) {
   EXPECT_TRUE(Said("{{ n + 1 }}", R"({"n": 18446744073709551615})").starts_with("fails: "));
 }
 
+TEST(JinjaTemplate, FloatsBeyondAllAreInfinite) {
+  EXPECT_EQ(Said("{{ 1e999 }} {{ '1e999' | float }} {{ '-1e999' | float }} {{ 1e-999 }}"),
+            "inf inf -inf 0.0");
+  EXPECT_EQ(Said("{{ 1e20 | int }} {{ '1e20' | int }} {{ 1e999 | int(7) }}"),
+            "100000000000000000000 100000000000000000000 7");
+}
+
 TEST(JinjaTemplate, BytesThatAreNoUtf8StayAsTheyAre) {
   EXPECT_EQ(Said("\xff{{ '\xfe\xc3' }}{{ '\xf0\x9f' | upper }}{{ 'a\xff' | length }}"),
             "\xff\xfe\xc3\xf0\x9f"

@@ -170,12 +170,7 @@ std::optional<double> RealOfText(std::string_view text) {
   std::erase(digits, '_');
   std::string_view left = digits;
   if (left.starts_with('+')) left.remove_prefix(1);
-  double value = 0.0;
-  const auto read = std::from_chars(left.data(), left.data() + left.size(), value);
-  if (read.ec == std::errc::invalid_argument || read.ptr != left.data() + left.size()) {
-    return std::nullopt;
-  }
-  return value;
+  return RealOfDigits(left);
 }
 std::optional<int64_t> WholeOfReal(double value) {
   constexpr double kEdge = 9223372036854775808.0;
@@ -214,7 +209,13 @@ Value FilterInt(const FilterCall& call) {
   } else if (input.is_number()) {
     whole = input.kind() == Value::Kind::kFloat ? WholeOfReal(input.real()) : WholeOf(input, "");
   }
-  return whole ? Value(*whole) : otherwise;
+  if (whole) return Value(*whole);
+  // Python's whole numbers have no end.
+  const auto real = input.is_text()                       ? RealOfText(input.text())
+                    : input.kind() == Value::Kind::kFloat ? std::optional(input.real())
+                                                          : std::nullopt;
+  if (!real || !std::isfinite(*real)) return otherwise;
+  return Value::BigInt(FormatPercent("%.0f", Value(*real)));
 }
 Value FilterFloat(const FilterCall& call) {
   ArgumentReader reader = call.Reader();

@@ -98,7 +98,7 @@ Json ToJson(const MachineRates& rates) {
 
 }  // namespace
 
-Status WriteRates(const std::string& path, const MachineRates& rates) {
+Status WriteRates(const OutputPath& path, const MachineRates& rates) {
   return WriteJsonFile(path, ToJson(rates));
 }
 

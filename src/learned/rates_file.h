@@ -10,13 +10,14 @@
 #include <optional>
 #include <string>
 
+#include "base/output_path.h"
 #include "base/result.h"
 #include "core/machine_rates.h"
 
 namespace moestro {
 
 // `path` holds the old file or the whole new one. kIo, naming the file and the reason.
-Status WriteRates(const std::string& path, const MachineRates& rates);
+Status WriteRates(const OutputPath& path, const MachineRates& rates);
 
 // Nothing in the file is trusted. kIo: cannot be read; kUnsupported: a newer format; kInvalidFile:
 // anything else, a value out of range or a type that comes twice, too. The message names the file.

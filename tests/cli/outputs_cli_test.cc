@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -46,6 +47,8 @@ const std::vector<Call>& Calls() {
       {{"imatrix", "@m.gguf", "--text", "@t1", "--text", "@t2"}, {"--output"}},
       {{"logits", "@m.gguf", "--tokens", "1", "--every", "--policy-file", "@policy"}, {"--output"}},
       {{"merge", "@s1", "@s2"}, {"--output", "--norms-output"}},
+      {{"eval", "@m.gguf", "--text", "@t1", "--sweep", "low=@low;t1=0.5"}, {"--output", "--plot"}},
+      {{"plan", "@m.gguf"}, {"--machine-out"}},
       {{"profile", "@m.gguf", "--text", "@t1"}, {"--output", "--norms-output"}},
       {{"profile", "@m.gguf", "--trace", "@trace"}, {"--output"}},
       {{"quantize", "@m.gguf", "--experts", "q2_k", "--imatrix", "@imatrix", "--force"},
@@ -74,13 +77,15 @@ class OutputsCliTest : public ::testing::Test {
   std::vector<std::string> Prepare(const Call& call, std::vector<std::string>& inputs) const {
     std::vector<std::string> arguments;
     for (const std::string& argument : call.arguments) {
-      if (!argument.starts_with('@')) {
+      const size_t at = argument.find('@');
+      if (at == std::string::npos) {
         arguments.push_back(argument);
         continue;
       }
-      inputs.push_back(Path(argument.substr(1)));
+      const size_t end = std::min(argument.find(';', at), argument.size());
+      inputs.push_back(Path(argument.substr(at + 1, end - at - 1)));
       std::ofstream(inputs.back()) << "precious " << argument;
-      arguments.push_back(inputs.back());
+      arguments.push_back(argument.substr(0, at) + inputs.back() + argument.substr(end));
     }
     return arguments;
   }

@@ -149,6 +149,12 @@ Result<Job> Prepare(const SynthOptions& options) {
     job.shards.back().header =
         ShardHeader(job, options, scheme, vocabulary ? &*vocabulary : nullptr, index);
   }
+  // Links may lead from one part to another.
+  for (GgufShard& shard : job.shards) {
+    for (const GgufShard& other : job.shards) {
+      if (&other != &shard) shard.path.Spare(other.path.text(), OutputPath::Use::kWritten);
+    }
+  }
   FillReport(job);
   return job;
 }
