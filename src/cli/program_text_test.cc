@@ -79,14 +79,27 @@ TEST(ProgramText, OutputsAreKnown) {
       if (!flag.is_output && std::ranges::contains(kWriting, flag.name())) unmarked.push_back(name);
     }
   }
-  const std::vector<std::string> known = {
-      "run session",          "plan machine-out",   "bench record",
-      "devices output",       "eval plot",          "eval output",
-      "eval reference",       "logits output",      "synth output",
-      "trace output",         "sim plot",           "sim output",
-      "profile norms-output", "profile output",     "imatrix output",
-      "merge output",         "merge norms-output", "quantize output",
-      "convert output",       "fit output",         "fit plot"};
+  const std::vector<std::string> known = {"run session",
+                                          "bench record",
+                                          "devices output",
+                                          "eval plot",
+                                          "eval output",
+                                          "eval reference",
+                                          "logits output",
+                                          "synth output",
+                                          "trace output",
+                                          "sim plot",
+                                          "sim output",
+                                          "plan machine-out",
+                                          "profile norms-output",
+                                          "profile output",
+                                          "imatrix output",
+                                          "merge output",
+                                          "merge norms-output",
+                                          "quantize output",
+                                          "convert output",
+                                          "fit output",
+                                          "fit plot"};
   EXPECT_EQ(outputs, known);
   EXPECT_EQ(unmarked, std::vector<std::string>());
 }
