@@ -185,7 +185,7 @@ TEST_P(EngineContract, AFailedReadOfAPromptsChunkLeavesNothingOfThePrompt) {
   const auto open = [&] {
     EngineOptions options = Quarter();
     options.chunk = 4;
-    options.cache = CacheSize{.percent = 40.0};  // holds the experts of so many rows
+    options.cache = CacheSize{.percent = 55.0};  // holds the experts of so many rows
     options.prefetch = 0;  // how many reads a prompt takes does not depend on what came before
     options.wrap_reader = [&](std::unique_ptr<BlockReader> reader) {
       auto faulty = std::make_unique<FaultReader>(std::move(reader));
@@ -295,7 +295,6 @@ TEST_P(EngineContract, StepsWithinAPromptCountAsTheirOwn) {
   options.cache = CacheSize{.percent = 100.0};
   options.predictor = "none";
   options.chunk = 4;
-  options.cache = CacheSize{.percent = 40.0};  // holds the experts of so many rows
   std::vector<RunStats> stats;
   for (const bool is_within : {true, false}) {
     const auto engine = Open(options);
@@ -323,7 +322,7 @@ TEST_P(EngineContract, StepsWithinAPromptCountAsTheirOwn) {
 TEST_P(EngineContract, AStopWithinAPromptsStepIsForThePrompt) {
   EngineOptions options = Quarter();
   options.chunk = 4;
-  options.cache = CacheSize{.percent = 40.0};  // holds the experts of so many rows
+  options.cache = CacheSize{.percent = 55.0};  // holds the experts of so many rows
   const auto engine = Open(options);
   Interludes texts(*engine);
   Sequence prompt = engine->NewSequence();
