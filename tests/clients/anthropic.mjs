@@ -134,7 +134,7 @@ await check("errors have Anthropic's form", async () => {
   const long = { ...greedy, messages: [{ role: "user", content: "one two ".repeat(20000) }] };
   const tooLong = await rejection(create(long));
   assert.equal(tooLong.status, 400);
-  assert.match(tooLong.error.error.message, /context/);
+  assert.match(tooLong.error.error.message, /prompt is too long: \d+ tokens > \d+ maximum/);
 });
 
 await check("the models are listed", async () => {

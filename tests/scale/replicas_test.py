@@ -253,19 +253,32 @@ class Killed(FleetTest):
         wait_until(lambda: replica.name in self.fleet.up(), "HAProxy knows that it is back")
 
 
+# Computes one text and lets no other wait.
+ONE_TEXT = ("--parallel", "1", "--queue", "0")
+
+
+def occupy(test, replica):
+    connection = begin(replica.port, TEXTS, long_request(n=128))
+    test.addCleanup(connection.close)
+    wait_until(replica.is_busy, "the replica computes")
+
+
 class Full(FleetTest):
-    flags = {"a": ("--queue", "0"), "b": ()}  # a queue without places is always full
+    flags = {"a": ONE_TEXT, "b": ()}
 
     def test_a_full_replica_gives_way(self):
+        occupy(self, self.fleet.replicas[0])
         self.assertEqual(ask(self.fleet.replicas[0].port, TEXTS, SHORT).status, 429)
         self.assertEqual({self.home_of(f"session-{i}") for i in range(20)}, {"b"})
         self.assertGreater(self.fleet.sent_again(), 0)
 
 
 class BothFull(FleetTest):
-    flags = {"a": ("--queue", "0"), "b": ("--queue", "0")}
+    flags = {"a": ONE_TEXT, "b": ONE_TEXT}
 
     def test_clients_are_told_to_ask_again(self):
+        for replica in self.fleet.replicas:
+            occupy(self, replica)
         reply = self.fleet.ask(TEXTS, SHORT, "mine")
         self.assertEqual((reply.status, reply.headers["retry-after"]), (429, "2"), reply)
         self.assertEqual(reply.headers["x-session-id"], "mine")
