@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -151,6 +150,42 @@ TEST_F(OutputsCliTest, SpareTheOtherPartsOfAModel) {
   const Finished run = Run(all);
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_TRUE(run.err.contains("is read here")) << run.err;
+}
+
+TEST_F(OutputsCliTest, PartsDoNotFollowLinksIntoEachOther) {
+  std::ofstream(Path("v-00001-of-00002.gguf")) << "precious";
+  fs::create_symlink("v-00001-of-00002.gguf", Path("v-00002-of-00002.gguf"));
+  const Finished run = Run({"synth",
+                            "--shape",
+                            "olmoe-1b-7b",
+                            "--layers",
+                            "1",
+                            "--experts",
+                            "4",
+                            "--used",
+                            "1",
+                            "--embd",
+                            "256",
+                            "--ff",
+                            "256",
+                            "--heads",
+                            "4",
+                            "--kv-heads",
+                            "4",
+                            "--head-dim",
+                            "64",
+                            "--type",
+                            "F16",
+                            "--vocab-size",
+                            "300",
+                            "--split",
+                            "2",
+                            "-o",
+                            Path("v.gguf"),
+                            "--force"});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_TRUE(run.err.contains("give two names")) << run.err;
+  EXPECT_EQ(ReadAll(Path("v-00001-of-00002.gguf")), "precious");
 }
 
 TEST_F(OutputsCliTest, GoWhereALinkLeads) {
