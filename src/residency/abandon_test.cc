@@ -16,7 +16,7 @@ namespace {
 
 class AbandonTest : public ResidencyTest {
  protected:
-  // Asks for an expert and leaves it when the disk has `reads` of its three.
+  // Requests an expert and releases the lease when the disk has `reads` of its three.
   void LeaveHalfway(ExpertKey key) {
     const auto lease = residency_->TryAcquire(key, Use::kPrefill, Urgency::kSpeculative);
     ASSERT_TRUE(lease);
@@ -76,7 +76,7 @@ TEST_F(AbandonTest, AnExpertThatIsWantedAgainComesWhole) {
   }
 }
 
-// The failed read is over, two others of its expert are under way when it is wanted again.
+// An expert is requested again after one of its reads has failed and while two are under way.
 TEST_F(AbandonTest, AnExpertOfWhichAReadFailedComesWholeAfterwards) {
   Create(1);
   reader_->FailFrom(0);

@@ -19,24 +19,24 @@ namespace moestro {
 
 class LeaseStream {
  public:
-  LeaseStream() = default;  // of nothing
+  LeaseStream() = default;  // empty
   LeaseStream(Residency& residency, const LayerPlan& plan) { Begin(residency, plan); }
-  // Of experts that a prompt will use; which rows do is not known yet.
+  // A stream of experts that a prompt will use; the rows that use each are not known yet.
   LeaseStream(Residency& residency, std::span<const ExpertKey> keys, Urgency urgency);
 
-  // Of a plan's experts, in its order, on demand; not of those that the device has. Lets go of what
-  // it held, and keeps its memory.
+  // Replaces the leases held by the plan's experts, in the plan's order and on demand, without
+  // those computed on a device. Keeps the vectors' memory.
   void Begin(Residency& residency, const LayerPlan& plan);
 
   // Takes leases in order until there is no room or none is left to take.
   void Advance();
   bool all_taken() const { return next_ == wanted_.size(); }
-  size_t taken() const { return next_; }  // so far, those let go included
+  size_t taken() const { return next_; }  // leases taken so far, released ones included
   size_t size() const { return wanted_.size(); }
-  // Of the i-th expert; nullptr while it is not taken yet or already let go.
+  // The lease of the i-th expert; nullptr before it is taken and after LetGo().
   const Lease* lease(size_t i) const { return leases_[i] ? &*leases_[i] : nullptr; }
   void LetGo(size_t i) { leases_[i].reset(); }
-  // It is of nothing then.
+  // Releases all leases; the stream is empty afterwards.
   void LetAllGo();
 
  private:

@@ -17,7 +17,7 @@
 namespace moestro {
 namespace {
 
-// What a read's tag says about where it lands.
+// A read's tag: the pool, slot and matrix that the read lands in.
 struct Tag {
   uint32_t pool;
   SlotId slot;
@@ -329,7 +329,7 @@ void Residency::StartRead(uint32_t p, SlotId slot, ExpertKey key, size_t m, Urge
                    .urgency = urgency});
 }
 
-// What is under way speculatively goes with the demand reads; what is missing is read after all.
+// Promotes the speculative reads of the slot to demand reads and starts reading missing matrices.
 void Residency::MakeUrgent(uint32_t p, SlotId slot, ExpertKey key) {
   Slot& state = pools_[p].slots[slot.value];
   for (size_t m = 0; m < kMatrices; ++m) {
@@ -373,10 +373,11 @@ void Residency::Finish(const ExtentDone& done) {
   Slot& slot = pool.slots[tag.slot.value];
   if (done.error) {
     if (slot.wanted > 0 && done.error->code == Errc::kInterrupted) {
-      // It had been given up when a caller came to want it after all.
+      // The read was cancelled before this caller requested the expert, so start it again.
       return StartRead(tag.pool, tag.slot, slot.key, tag.matrix, Urgency::kDemand);
     }
-    // What no caller waits for may fail: a later request for the expert reads it again.
+    // A failed read without a waiting caller is no error: the next request for the expert reads the
+    // matrix again.
     slot.missing = static_cast<uint8_t>(slot.missing | (1U << tag.matrix));
     if (slot.wanted > 0 && !error_) error_ = done.error;
   } else {
@@ -396,7 +397,8 @@ void Residency::EndDemand() {
   demand_seconds_ += clock_() - demand_since_;
 }
 
-// Nothing of the slot is under way any more.
+// Ends a slot's reads, all of which have returned: marks the expert present, or failed if a matrix
+// is missing.
 void Residency::Close(uint32_t p, SlotId id) {
   Pool& pool = pools_[p];
   Slot& slot = pool.slots[id.value];
@@ -469,7 +471,7 @@ void Residency::RecallAhead(uint64_t bytes) {
   PumpAhead();
 }
 
-// Begins with the next one, unless it is there or has no slot.
+// Starts reading the next expert to recall, unless it is present or has no slot.
 void Residency::RecallNext() {
   const SlotTable::Used next = recalled_[next_recalled_++];
   const uint32_t p = catalog_->copy(next.key).pool;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Makes decisions true: owns the slots' memory, reads absent experts into them and hands out
-// leases, the only way to an expert's bytes.
+// Carries out the decisions about slots: owns the slots' memory, reads absent experts into them and
+// hands out leases, the only way to an expert's bytes.
 //
 // Thread rule: engine thread only. Other threads may read the bytes of a lease after the engine
-// thread has seen landed() and told them (with a release store of its own).
+// thread has seen landed() and passed that on (with a release store of its own).
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ namespace moestro {
 
 class Residency;
 
-// Pins one expert's slot; destruction unpins. Its residency must outlive it.
+// Pins one expert's slot; destruction unpins. REQUIRES: the residency outlives the lease.
 class Lease {
  public:
   Lease(Lease&& other) noexcept;
@@ -42,15 +42,15 @@ class Lease {
   ExpertKey key() const { return key_; }
   SlotId slot() const { return slot_; }  // of the expert's pool
   Placement::Was was() const { return was_; }
-  // The matrix as it stands in the file, unless notes() says otherwise; its bytes are there once
-  // landed(m). They may be laid out anew by the code that computes with them, if no other reads
-  // them meanwhile and SetNotes() says so before this lease goes.
+  // The matrix as stored in the file, unless notes() says otherwise; complete once landed(m). Code
+  // that computes with the bytes may lay them out anew if no other thread reads them meanwhile and
+  // SetNotes() records the new layout before the lease ends.
   std::byte* matrix(Matrix m) const;
   bool landed(Matrix m) const;
   bool is_complete() const;  // all matrices have landed
 
-  // What a layer that computes with these bytes leaves for the next one that does. They are
-  // forgotten when other bytes come into the slot.
+  // State of the slot's bytes, recorded by a layer that computes with them for later layers.
+  // Cleared when another expert is read into the slot.
   struct Notes {
     bool was_used = false;        // a layer has computed with them
     bool is_interleaved = false;  // each matrix lies as its kernel interleaves rows, if that does
@@ -100,20 +100,21 @@ class Residency {
   ~Residency();
 
   // Pins an expert and starts reading it if it is absent; never waits. A demand for an expert that
-  // is on its way speculatively makes the rest of it urgent. A speculative read may fail: that is
-  // no error, and the next request reads again. nullopt: every slot of its pool is leased or
-  // loading: let leases go or Pump() and ask again. `rows` of the step use the expert.
+  // is being read speculatively makes the remaining reads urgent. A speculative read may fail: that
+  // is no error, and the next request reads again. Returns nullopt if every slot of the pool is
+  // leased or loading: release leases or Pump() and try again. `rows` of the step use the expert.
   std::optional<Lease> TryAcquire(ExpertKey key, Use use, Urgency urgency = Urgency::kDemand,
                                   uint32_t rows = 1);
-  // The same on demand, but what memory lacks is read into a staging slot: no expert leaves memory
-  // for it, and it is gone with its last lease. REQUIRES: there are staging slots.
+  // Like TryAcquire() on demand, but an expert that memory lacks is read into a staging slot: no
+  // expert leaves memory, and the last lease's end frees the staging slot. REQUIRES:
+  // AllocateStaging() has made slots.
   std::optional<Lease> TryStage(ExpertKey key, Use use, uint32_t rows);
-  // Ends a prefetch of an expert that no layer will use: what the device has not been asked for yet
-  // is not read.
+  // Ends a prefetch of an expert that no layer will use: cancels the reads not yet handed to the
+  // device.
   void Withdraw(Lease prefetch);
   bool contains(ExpertKey key) const;
   uint64_t slots(uint32_t pool) const { return pools_[pool].slots.size(); }
-  // Who is in a pool's slots or on the way there, in no order.
+  // Experts in the pool's slots, including those still being read; unordered.
   std::vector<ExpertKey> contents(uint32_t pool) const { return pools_[pool].table->keys(); }
   // Where a pool's slots lie: the window of matrix m in slot s is at begin + s * stride +
   // offset[m].
@@ -127,24 +128,27 @@ class Residency {
   Grid grid(uint32_t pool) const;
   // The largest piece of the slots' memory. Reads may be under way there.
   std::span<const std::byte> memory() const;
-  // What would leave for an expert that memory lacks; `keeps` stay. nullopt: there is no room.
+  // The effect of requesting an expert that memory lacks: the expert to evict, or none if a slot is
+  // free. `keeps` are not evicted. nullopt: no slot could be given.
   std::optional<SlotTable::Room> RoomFor(ExpertKey key, std::span<const ExpertKey> keeps) const;
-  // A device gives the expert up: it takes a slot, and `fetch` fills that and says if it could.
-  // Does nothing without room, or if memory has it.
+  // Takes an expert that a device gives up: assigns a slot, into which `fetch` copies the matrices;
+  // `fetch` returns false on failure. Does nothing if no slot can be given or memory has the
+  // expert.
   using Fetch = std::function<bool(const std::array<std::byte*, kMatrices>& to)>;
   void Adopt(ExpertKey key, std::span<const ExpertKey> keeps, const Fetch& fetch);
-  // Experts that an earlier run used, which RecallAhead() reads, in this order, into slots that are
-  // free. Those for which no slot is left are not read; a read that fails is no error.
+  // Lists experts that an earlier run used, which RecallAhead() then reads, in this order, into
+  // free slots. Experts for which no slot is left are not read; a read that fails is no error.
   void Recall(std::vector<SlotTable::Used> experts);
-  // Begins with further ones until about so many bytes of them are under way; never blocks. For
+  // Starts reading further recalled experts until `bytes` of them are under way; never blocks. For
   // times in which no step runs.
   void RecallAhead(uint64_t bytes);
   bool is_recalling() const { return next_recalled_ < recalled_.size(); }
   // The experts that decode has used, and how often.
   std::vector<SlotTable::Used> used(uint32_t pool) const { return pools_[pool].table->used(); }
-  // A device has the expert: its slot is free again, unless it is leased or on its way.
+  // Frees the slot of an expert that a device now has, unless the slot is leased or being read.
   void Drop(ExpertKey key);
-  // Told of every request for memory's slots; for tests that compare with the simulator.
+  // Calls `observer` at every request for memory's slots; for tests that compare with the
+  // simulator.
   void SetObserver(const SlotTable::Observer& observer);
   // The decode's clock, for the policies.
   void BeginSequence();
@@ -159,16 +163,17 @@ class Residency {
   void PumpAhead(uint64_t most_bytes = ReadQueue::kAllThatWaits);
   // Sleeps until a read finishes; returns at once when none is under way.
   void Wait();
-  // The same, but for BlockReader::kBriefly at most.
+  // Like Wait(), but for BlockReader::kBriefly at most.
   void WaitBriefly();
   bool idle() const { return queue_->idle(); }  // no read is under way
   // Waits until no read is under way.
   void Drain();
   // Waits until no read is under way and forgets their errors. REQUIRES: no leases.
   void Settle();
-  // After work that ended early, and without waiting: what no lease on demand wants is read no
-  // further than the disk has been asked to. That lands where it was to, and its slots come back
-  // then. Forgets errors. A lease that is not on demand may hold an expert that never comes.
+  // Stops reads after work that ended early, without waiting: reads for which no lease on demand
+  // exists go no further than the parts already at the disk. Those parts still land, and their
+  // slots become free then. Forgets errors. A lease not on demand may hold an expert that is never
+  // read completely.
   void Abandon();
   // The first failed read of an expert leased on demand since the last call.
   std::optional<Error> TakeError();

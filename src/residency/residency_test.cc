@@ -157,7 +157,7 @@ TEST_F(ResidencyTest, GateAndUpOfAFusedFileAreOneRead) {
     const Extent from = copy.matrix(m);
     EXPECT_EQ(0, std::memcmp(lease->matrix(m), file_.data() + from.offset, from.length));
   }
-  // What a device gives up comes back to where it was read to.
+  // An expert given up by a device returns to the place in a slot where a read would put it.
   lease.reset();
   residency_->Drop(Key(0, 0));
   bool was_asked = false;
@@ -289,7 +289,7 @@ TEST_F(ResidencyTest, AFailedGuessIsNobodysErrorUntilTheExpertIsWanted) {
   EXPECT_TRUE(residency_->TakeError().has_value());
 }
 
-// A prefill reads a layer's experts before it knows which of them it needs.
+// A prefill reads a layer's experts before the router has chosen.
 TEST_F(ResidencyTest, AFailedReadAheadIsNobodysErrorUntilTheExpertIsWanted) {
   Create(2);
   reader_->FailFrom(0);
@@ -307,7 +307,7 @@ TEST_F(ResidencyTest, AFailedReadAheadIsNobodysErrorUntilTheExpertIsWanted) {
   ExpectBytes(*wanted);
 }
 
-// Some of its reads have failed while others are under way when the expert is wanted.
+// An expert is requested while some of its reads have failed and others are under way.
 TEST_F(ResidencyTest, AGuessThatFailedInPartIsReadAgainOnDemand) {
   Create(1);
   const auto prefetch = residency_->TryAcquire(Key(1, 0), Use::kPrefetch, Urgency::kSpeculative);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// For tests of residency: a disk that finishes its reads when the test says so.
+// For tests of residency: a disk that finishes its reads when a test calls Release().
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace moestro {
 
 inline constexpr uint64_t kBlock = 4096;
 
-// A disk whose reads finish only when the test says so.
+// A disk whose reads finish only in Release().
 class HeldReader final : public BlockReader {
  public:
   explicit HeldReader(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}

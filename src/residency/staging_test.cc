@@ -53,7 +53,7 @@ TEST_F(StagingTest, WhatMemoryHasIsNotStaged) {
   ExpectBytes(*lease);
 }
 
-// A staging slot is free again after its read, whether somebody waited for that or not.
+// A staging slot is free again after its read, even if every lease ended before.
 TEST_F(StagingTest, StagedReadsMayFailOrBeAbandoned) {
   Create(1);
   ASSERT_TRUE(residency_->AllocateStaging(1));
@@ -74,7 +74,7 @@ TEST_F(StagingTest, StagedReadsMayFailOrBeAbandoned) {
   ExpectBytes(*again);
 }
 
-// What a device gives up takes a slot as if it had just been used, but not of those that stay.
+// An expert given up by a device takes a slot as if just used, but evicts none of those to keep.
 TEST_F(StagingTest, WhatADeviceGivesUpIsInMemory) {
   Create(2);
   residency_->TryAcquire(Key(0, 0), Use::kDecode);
@@ -118,7 +118,7 @@ TEST_F(StagingTest, WhatADeviceGivesUpIsInMemory) {
   EXPECT_EQ(residency_->stats().requests, 4U);
 }
 
-// As a plan says; the rest goes through memory.
+// Experts are staged as the plan marks them; the others go through memory.
 TEST_F(StagingTest, AStreamStagesWhatThePlanStages) {
   Create(1);
   ASSERT_TRUE(residency_->AllocateStaging(1));

@@ -29,7 +29,7 @@ struct BlockRead {
 struct BlockDone {
   uint64_t tag = 0;
   int error = 0;       // 0 or an errno value
-  uint64_t bytes = 0;  // what arrived; fewer than asked at the end of the file or by a fault
+  uint64_t bytes = 0;  // bytes read; fewer than requested at the end of the file or by a fault
 };
 
 class BlockReader {
@@ -47,11 +47,12 @@ class BlockReader {
   // and returns 0 if nothing was done by then. A reader that cannot do that waits.
   static constexpr std::chrono::milliseconds kBriefly{10};
   virtual size_t WaitBriefly(std::span<BlockDone> out) { return Wait(out); }
-  // Memory that many reads will go to: a reader may pin it, so that a read there costs less.
-  // Returns how many bytes of it are pinned now; 0 is no error, and reads go there as anywhere.
-  // Replaces what was registered before. REQUIRES: pieces do not overlap and are populated.
+  // Registers memory for many later reads, replacing what was registered before: a reader may pin
+  // the memory, which makes reads into it cheaper.
+  // Returns the number of bytes pinned now; 0 is no error: reads into the memory then go as into
+  // any other. REQUIRES: pieces do not overlap and are populated.
   virtual uint64_t RegisterMemory(std::span<const std::span<std::byte>>) { return 0; }
-  // REQUIRES: called before such memory is unmapped, after the last read into it is done.
+  // REQUIRES: called before registered memory is unmapped, after the last read into it is done.
   virtual void ForgetMemory() {}
   // "io_uring, O_DIRECT", "pread x4, buffered": for logs and bench output.
   virtual std::string description() const = 0;

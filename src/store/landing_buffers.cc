@@ -27,7 +27,8 @@ bool CountsHugePagesOnce() {
   return major > 6 || (major == 6 && minor >= 12);
 }
 
-// As the kernel has them (PAGEMAP_SCAN, since 6.7); the C library's headers may be older.
+// The kernel's structures for PAGEMAP_SCAN (since 6.7), declared here since the C library's headers
+// may be older.
 struct PageRegion {
   uint64_t start = 0;
   uint64_t end = 0;
@@ -39,7 +40,7 @@ struct PageScan {
   uint64_t start = 0;
   uint64_t end = 0;
   uint64_t walk_end = 0;
-  uint64_t regions = 0;  // where they go
+  uint64_t regions = 0;  // address of the PageRegion array that the kernel fills
   uint64_t n_regions = 0;
   uint64_t most_pages = 0;
   uint64_t inverted = 0;
@@ -49,8 +50,8 @@ struct PageScan {
 };
 constexpr uint64_t kIsHuge = 1U << 6;
 
-// The next pages from `begin` on that are all huge; empty: there are none before `end`, or the
-// kernel does not tell.
+// The next range from `begin` on whose pages are all huge; empty if none begins before `end`, or if
+// the kernel cannot report huge pages.
 PageRegion NextHuge(int pagemap, uint64_t begin, uint64_t end) {
   PageRegion found;
   PageScan scan{.start = begin,

@@ -15,14 +15,14 @@
 
 namespace moestro {
 
-// What the kernel takes as one buffer.
+// The kernel's limit for one registered buffer.
 inline constexpr uint64_t kMostBufferBytes = kGiB;
 
-// The parts of `pieces` that lie in huge pages, whole ones, as buffers of at most `most_bytes`,
-// ascending by address; no more than kMostBuffers. The kernel notes 16 bytes for each page of a
-// buffer; for small pages that would be 0.4 % of memory that no plan knows of, and before Linux
-// 6.12 it is that much for huge ones, too. There, and where the kernel does not tell which pages
-// are huge, no memory is worth it.
+// The parts of `pieces` that consist of whole huge pages, as buffers of at most `most_bytes`,
+// ascending by address; no more than kMostBuffers. The kernel keeps a note of 16 bytes for each
+// page of a buffer; with small pages that would be 0.4 % of memory outside every plan, and before
+// Linux 6.12 huge pages cost as much. Returns nothing on such kernels, and where the kernel does
+// not report which pages are huge.
 // REQUIRES: no two pieces overlap; most_bytes is a multiple of 2 MiB.
 inline constexpr size_t kMostBuffers = 4096;  // the kernel takes 16384
 std::vector<std::span<std::byte>> LandingBuffers(std::span<const std::span<std::byte>> pieces,

@@ -201,7 +201,7 @@ TEST_F(Registered, AQueueFinishesShortReadsAndSaysWhatFailed) {
       << error->message;
 }
 
-// What was pinned at these addresses is not what lies there now.
+// The memory pinned at these addresses is no longer the memory mapped there.
 TEST_F(Registered, ForgottenMemoryMayChange) {
   Mapping mapping(2 * kHuge);
   REGISTER_OR_SKIP(mapping.span());

@@ -37,7 +37,7 @@ int TryRead(int fd, uint64_t block) {
   return n < 0 ? errno : 0;
 }
 
-// What the kernel says about direct I/O on this file; kMinBlock where it says nothing.
+// The file's alignment for direct I/O as statx() reports it; kMinBlock without a report.
 uint64_t DirectBlock(int fd) {
   uint64_t block = OpenFiles::kMinBlock;
 #ifdef STATX_DIOALIGN

@@ -127,7 +127,7 @@ size_t PreadReader::TakeFinished(std::span<BlockDone> out) {
   return n;
 }
 
-// The body of every thread: reads until told to stop and nothing waits.
+// The body of every thread: reads until stopping, and then what still waits.
 void PreadReader::Work() {
   std::unique_lock lock(mutex_);
   for (;;) {

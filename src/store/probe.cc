@@ -61,7 +61,8 @@ class Cuts {
   std::vector<uint64_t> ends_;  // of the numbers that belong to each window
 };
 
-// `wanted` different numbers below `count` in random order (Floyd's sampling, then a shuffle).
+// Draws `wanted` different numbers below `count` in random order (Floyd's sampling, then a
+// shuffle).
 std::vector<uint64_t> Sample(uint64_t count, uint64_t wanted, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::unordered_set<uint64_t> seen;

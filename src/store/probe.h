@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the disk gives when nothing else is asked of it: the denominator of "percent of the bound".
+// Measures the disk's bandwidth while no other code reads: the denominator of "percent of the
+// bound".
 #pragma once
 
 #include <cstdint>

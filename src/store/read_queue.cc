@@ -106,7 +106,7 @@ void ReadQueue::Promote(uint64_t tag) {
     Unlink(from, index);
     Append(to, index);
   }
-  // There are no more of these than reads in flight.
+  // `again` holds parts that were in flight, so the search is short.
   std::erase_if(from.again, [&](Index p) {
     if (parts_[p].read != index) return false;
     to.again.push_back(p);
@@ -265,8 +265,8 @@ void ReadQueue::Collect(const BlockDone& result, std::vector<ExtentDone>& done) 
   CloseIfDone(owner, done);
 }
 
-// True: `part` now says what is still to be read. False: it is complete, or has failed for good and
-// its read carries the error.
+// Returns true if data is left to read, with `part` moved on to that; false if the part is complete
+// or has failed for good (the read then carries the error).
 bool ReadQueue::NeedsMore(Part& part, const BlockDone& result) {
   Read& read = reads_[part.read];
   const uint64_t wanted = read.window.residue + read.asked.from.length;
@@ -291,7 +291,8 @@ bool ReadQueue::NeedsMore(Part& part, const BlockDone& result) {
   return true;
 }
 
-// Withdraws whatever of a read is not at the device; how many parts were to be tried again.
+// Withdraws the parts of a read that are not at the device. Returns how many of those waited to be
+// tried again.
 uint32_t ReadQueue::GiveUp(Index index) {
   Lane& waiting = lane(reads_[index].asked.urgency);
   Unlink(waiting, index);

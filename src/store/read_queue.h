@@ -36,8 +36,8 @@ struct ExtentDone {
   std::optional<Error> error;  // set after a failed retry; names file, offset and cause
 };
 
-// What request size and depth cost: CPU seconds of the calling thread per GiB, and GiB/s. Medians
-// of nine interleaved runs of bench/store_bench's loop; virtio disk, busy 2-core machine, io_uring,
+// Costs of request size and depth: CPU seconds of the calling thread per GiB, and GiB/s. Medians of
+// nine interleaved runs of bench/store_bench's loop; virtio disk, busy 2-core machine, io_uring,
 // landing in huge pages.
 //   request     depth 4       depth 8       depth 16      depth 32
 //   256 KiB     0.046 2.2     0.032 2.1     0.027 2.1     0.023 1.9
@@ -49,8 +49,9 @@ struct ExtentDone {
 struct ReadQueueOptions {
   uint64_t max_request = 1 << 20;  // bytes per device read; longer extents are split
   unsigned max_in_flight = 4;      // device reads at a time: more land together, late, as one batch
-  unsigned max_speculative = 4;    // of these at most for speculation; no more than max_in_flight
-  unsigned max_ahead = 256;        // of either kind after PumpAhead(); no fewer than max_in_flight
+  unsigned max_speculative = 4;    // speculative device reads at a time; no more than max_in_flight
+  unsigned max_ahead =
+      256;  // device reads of either kind after PumpAhead(); no fewer than max_in_flight
 };
 
 // `options` as a queue on a reader of this block size keeps to them.
@@ -62,7 +63,7 @@ uint64_t PartBytes(uint64_t window_bytes, uint64_t max_request, uint64_t block);
 struct ReadStats {
   uint64_t requests = 0;      // device reads
   uint64_t bytes = 0;         // bytes of device reads, padding included
-  uint64_t demand_bytes = 0;  // wanted bytes of finished demand reads
+  uint64_t demand_bytes = 0;  // requested bytes (without padding) of finished demand reads
   uint64_t speculative_bytes = 0;
   uint64_t retries = 0;
 };
@@ -77,21 +78,21 @@ class ReadQueue {
   ~ReadQueue();
 
   void Enqueue(const ExtentRead& read);
-  // Makes a speculative read a demand read: what is left of it goes with the demand reads. No
-  // effect on others, nor on unknown tags. Takes the same time however many reads wait; so does
-  // Cancel().
+  // Makes a speculative read a demand read; parts not yet handed to the device go with the demand
+  // reads. Leaves demand reads and unknown tags alone. Promote() and Cancel() take the same time
+  // however many reads wait.
   void Promote(uint64_t tag);
   // Drops a read of which no part has been handed to the device. False: too late or unknown.
   bool Cancel(uint64_t tag);
-  // No caller waits for the read any more.
+  // Result of dropping a read for which no caller waits any more.
   enum class Dropped : uint8_t {
-    kUnknown,  // there is no such read
-    kGone,     // no part of it was at the device, and none will be
-    kEnds,     // what is at the device lands, which `done` will say: with kInterrupted if that is
-               // not all of it. Until then nothing else may use its place.
+    kUnknown,  // no unfinished read has this tag
+    kGone,     // no part of the read was at the device; `done` will not name the read
+    kEnds,     // parts at the device still land; `done` then names the read, with kInterrupted if
+               // parts were missing. Until then its memory must not be used otherwise.
   };
-  // What the device has of it is not counted among the reads in flight any more: others need not
-  // wait for it. REQUIRES: for kEnds, it is not promoted or dropped again.
+  // Drops a read. Its parts at the device no longer count as in flight: other reads need not wait
+  // for them. REQUIRES: after kEnds, the tag is not promoted or dropped again.
   Dropped Drop(uint64_t tag);
   // Submits what may be submitted and collects what is done; never blocks. Appends to `done`.
   void Pump(std::vector<ExtentDone>& done);
@@ -106,12 +107,12 @@ class ReadQueue {
   void WaitBriefly(std::vector<ExtentDone>& done);
 
   bool idle() const;  // nothing queued, nothing in flight
-  // As BlockReader has them.
+  // The reader's memory registration and block size; see BlockReader.
   uint64_t RegisterMemory(std::span<const std::span<std::byte>> pieces) {
     return reader_.RegisterMemory(pieces);
   }
   void ForgetMemory() { reader_.ForgetMemory(); }
-  uint64_t block() const { return reader_.block(); }            // of the reader
+  uint64_t block() const { return reader_.block(); }
   const ReadQueueOptions& options() const { return options_; }  // as adjusted to the reader
   const ReadStats& stats() const { return stats_; }
 
@@ -119,19 +120,19 @@ class ReadQueue {
   using Index = uint32_t;
   static constexpr Index kNone = ~Index{0};
 
-  // An unfinished extent. A device read of it is a part.
+  // An unfinished extent. Each device read for the extent is a part.
   struct Read {
     ExtentRead asked;
     Window window;                    // empty: this entry is not in use
     uint64_t part_bytes = 0;          // size of its device reads but the last
     uint64_t handed_out = 0;          // bytes of the window given to parts
     unsigned open_parts = 0;          // parts in flight or waiting to be tried again
-    std::optional<Error> error = {};  // set: nothing more of it is handed out
-    // Neighbours in its lane, where it is until it is handed out completely.
+    std::optional<Error> error = {};  // set: no further part is handed out
+    // Neighbours in the lane that holds the read until all parts are handed out.
     Index before = kNone;
     Index after = kNone;
-    bool is_waiting = false;  // it is in a lane
-    bool is_dropped = false;  // nothing more of it is handed out
+    bool is_waiting = false;  // the read is in a lane
+    bool is_dropped = false;  // no further part is handed out
   };
   struct Part {
     Index read = 0;
@@ -141,7 +142,7 @@ class ReadQueue {
     bool is_speculative = false;  // as it was submitted
     bool is_counted = false;      // it is at the device, and a caller may wait for it
   };
-  // What waits, by urgency.
+  // Waiting reads and parts of one urgency.
   struct Lane {
     std::vector<Index> again;  // parts to be tried again or continued; they go first
     Index first = kNone;       // reads not yet handed out completely
@@ -176,7 +177,7 @@ class ReadQueue {
   Lane lanes_[2];
   std::unordered_map<uint64_t, Index> by_tag_;  // unfinished reads
   unsigned at_device_ = 0;                      // parts
-  unsigned in_flight_ = 0;                      // of these, those that are counted
+  unsigned in_flight_ = 0;                      // parts at the device that are counted
   unsigned speculative_in_flight_ = 0;
   uint64_t bytes_in_flight_ = 0;  // of parts that are counted
   uint64_t ahead_bytes_ = 0;      // within PumpAhead()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads that no caller waits for any more, while the device has parts of them.
+// Drops reads for which no caller waits any more while the device has parts of them.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -38,10 +38,10 @@ TEST(ReadQueueDrop, WhatIsAtTheDeviceLandsAndIsToldOnce) {
   f.Ask(1, 0, 2 * kBlock);
   f.Ask(2, 8 * kBlock, 6 * kBlock);
   f.Pump();
-  EXPECT_EQ(f.queue().Drop(1), Dropped::kEnds);  // all of it is there
+  EXPECT_EQ(f.queue().Drop(1), Dropped::kEnds);  // all parts are at the device
   f.Pump();
   EXPECT_EQ(f.AtDevice(), (std::vector<uint64_t>{0, 1, 8, 9})) << "others need not wait for it";
-  EXPECT_EQ(f.queue().Drop(2), Dropped::kEnds);  // two of six parts are there
+  EXPECT_EQ(f.queue().Drop(2), Dropped::kEnds);  // two of six parts are at the device
   EXPECT_FALSE(f.queue().idle());
   const std::vector<ExtentDone> done = f.Drain();
   ASSERT_EQ(Tags(done), (std::vector<uint64_t>{1, 2}));
@@ -51,7 +51,7 @@ TEST(ReadQueueDrop, WhatIsAtTheDeviceLandsAndIsToldOnce) {
   EXPECT_EQ(done[1].error->code, Errc::kInterrupted);
 }
 
-// The read was short or failed: no caller wants the rest.
+// The read was short or failed: the remaining parts are not read.
 TEST(ReadQueueDrop, NothingIsTriedAgain) {
   MemoryScript script{.order = Order::kByHand};
   script.faults.ErrorAt(0, EIO).ErrorAt(1, EIO);

@@ -226,7 +226,7 @@ TEST(ReadQueue, FailureIsReportedOnlyWhenNoPartIsInFlight) {
   ASSERT_EQ(f.AtDevice(), (Blocks{0, 1}));
   f.reader().LetGo(1);  // fails for good
   EXPECT_TRUE(f.Pump().empty());
-  EXPECT_EQ(f.AtDevice(), (Blocks{0}));  // nothing more of it is handed out
+  EXPECT_EQ(f.AtDevice(), (Blocks{0}));  // no further part is handed out
   f.reader().LetGo(0);
   const auto done = f.Pump();
   ASSERT_EQ(done.size(), 1U);
@@ -324,7 +324,7 @@ TEST(ReadQueue, PumpAheadGivesTheDeviceAllThatWaits) {
   EXPECT_EQ(f.AtDevice(), (Blocks{5, 6, 7, 0, 1, 2}));  // demand first
   f.reader().LetGo(0);
   EXPECT_EQ(f.Pump().size(), 1U);
-  EXPECT_EQ(f.AtDevice().size(), 5U);  // as usual again: no more until fewer than two are there
+  EXPECT_EQ(f.AtDevice().size(), 5U);  // no more until fewer than two are at the device
   EXPECT_EQ(f.Drain().size(), 7U);
   for (uint64_t tag = 0; tag < 8; ++tag) EXPECT_TRUE(f.HasRightBytes(tag)) << tag;
 }

@@ -14,7 +14,7 @@ ReadsBeside::ReadsBeside(Open open, std::vector<Extent> regions, const ReadQueue
       reads_(reads),
       thread_([this](const std::stop_token& stop) { Read(stop); }) {}
 
-// What is thrown here is a lack of memory.
+// Only a lack of memory throws here.
 void ReadsBeside::Read(const std::stop_token& stop) {
   try {
     if (Status read = ReadUntil(stop); !read) error_ = std::move(read).error();

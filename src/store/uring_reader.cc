@@ -21,7 +21,7 @@
 namespace moestro {
 namespace {
 
-// How often a read that the kernel interrupted is handed in again before the caller hears of it.
+// Submissions of a read that the kernel interrupts, after which the error is returned.
 constexpr unsigned kMaxInterrupts = 16;
 
 // Owns a ring. Not movable: the kernel's view and ours are tied by the mapping inside.
@@ -37,10 +37,10 @@ class Ring {
   // The kernel ends a wait after a time by itself, since 5.11.
   bool has_timed_waits() const { return (ring_.features & IORING_FEAT_EXT_ARG) != 0; }
 
-  // Deferred task work first: completions wait in a list until this thread asks for them, so they
-  // neither interrupt computation nor cost a system call each; the kernel raises a flag in shared
-  // memory that Poll() sees. A Pump() of the queue that finds nothing takes 64 ns. Kernels before
-  // 6.1 know less, before 5.19 only plain rings.
+  // Tries deferred task work first: completions then wait in a list until this thread collects
+  // them, so that they neither interrupt computation nor cost a system call each; the kernel raises
+  // a flag in shared memory that Poll() sees. A Pump() of the queue that finds nothing takes 64 ns.
+  // Kernels before 6.1 lack DEFER_TASKRUN, before 5.19 all of these flags.
   int Open(unsigned entries) {
     constexpr unsigned kWays[] = {
         IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
@@ -129,7 +129,7 @@ uint64_t UringReader::RegisterMemory(std::span<const std::span<std::byte>> piece
                                      ErrnoText(error)));
     return 0;
   }
-  // A fork would copy all of it at once, and no child reads experts.
+  // A fork would copy all pinned pages at once, and no child reads experts.
   for (const std::span<std::byte> buffer : buffers) {
     ::madvise(buffer.data(), buffer.size(), MADV_DONTFORK);
   }
@@ -137,7 +137,8 @@ uint64_t UringReader::RegisterMemory(std::span<const std::span<std::byte>> piece
   return bytes;
 }
 
-// Whatever the kernel says: no later read may go to pages that lie elsewhere by then.
+// Ignores errors of the kernel. No read after this may use a buffer: other pages may lie at its
+// address by then.
 void UringReader::ForgetMemory() {
   if (buffers_.empty()) return;
   io_uring_unregister_buffers(ring_->get());
@@ -210,7 +211,7 @@ size_t UringReader::WaitBriefly(std::span<BlockDone> out) {
 size_t UringReader::Reap(std::span<BlockDone> out) {
   std::array<io_uring_cqe*, 32> ready;
   const auto room = static_cast<unsigned>(std::min(out.size(), ready.size()));
-  // Looks at shared memory; enters the kernel only when that says that completions wait there.
+  // Looks at shared memory; enters the kernel only when a flag there says that completions wait.
   const unsigned n = io_uring_peek_batch_cqe(ring_->get(), ready.data(), room);
   size_t n_out = 0;
   for (unsigned i = 0; i < n; ++i) {
