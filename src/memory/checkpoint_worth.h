@@ -6,8 +6,9 @@
 
 namespace moestro {
 
-// What is evaluated again without the checkpoint: the tokens since the one before it. `newer`: how
-// many sequences were used later; each makes a return less likely.
+// The worth of a checkpoint: the tokens since the one before it, which a return without the
+// checkpoint would evaluate again. `newer` counts sequences used later; each makes a return less
+// likely.
 inline double CheckpointWorth(uint32_t tokens, uint32_t newer) {
   return static_cast<double>(tokens) / (1.0 + newer);
 }

@@ -34,7 +34,7 @@ struct KvSpan {
 class KvTimeline {
  public:
   KvTimeline() = default;
-  // Without cells; the first one will be of `begin`.
+  // A timeline without cells, whose first cell will hold position `begin`.
   explicit KvTimeline(uint32_t begin) : begin_(begin) {}
   uint32_t begin() const { return begin_; }
   uint32_t length() const { return spans_.empty() ? begin_ : spans_.back().end; }
@@ -75,7 +75,8 @@ class KvBlocks {
  private:
   // Up to `most` free cells of a block from `first` on.
   uint32_t FreeCells(BlockId block, uint32_t first, uint32_t most) const;
-  // Where positions from `at` on can lie, up to `most` of them, all in one block; empty: nowhere.
+  // A span for positions from `at` on, up to `most` of them, all in one block; empty if no cell
+  // fits.
   KvSpan FindCells(const KvTimeline& timeline, uint32_t at, uint32_t most) const;
   void Take(BlockId block, uint32_t cell);
   void GiveBack(BlockId block, uint32_t cell);
@@ -85,14 +86,14 @@ class KvBlocks {
   std::vector<BlockId> free_;    // no cell is used; taken from the end
 };
 
-// What the sequences of a run may need together.
+// Positions that the sequences of a run may need together.
 struct KvDemand {
   uint32_t n_ctx = 0;      // positions of a sequence
   uint32_t sequences = 1;  // at a time
   uint32_t common = 0;     // first positions that they share, because they are forks
-  uint32_t positions = 0;  // of all sequences together; 0: what the others say
+  uint32_t positions = 0;  // of all sequences together; 0: as the members above give
 };
-// Blocks for that. kInvalidRequest: they are more than a cache can hold.
+// Blocks that hold `demand`. kInvalidRequest: more than a cache can hold.
 Result<uint32_t> BlocksOf(const KvDemand& demand);
 
 }  // namespace moestro

@@ -71,7 +71,8 @@ TEST(KvBlocks, ALoneSequenceOverwritesWhatItHasCutOff) {
 }
 
 // As in a beam search: the best sequences go on from any of the others, and sequences that are not
-// continued are dropped. What few of them share is used again, so that there is room for the rest.
+// continued are dropped. Cells that few sequences share are used again, so that the rest finds
+// room.
 TEST(KvBlocks, ForkedSequencesNeverNeedMoreThanTheirLengths) {
   std::mt19937 random(3);
   for (const uint32_t beams : {1U, 2U, 5U, 16U}) {

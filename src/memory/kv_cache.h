@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Keys and values of every layer that has cells, all of one type, for all sequences. A cell holds
-// one position of one sequence in each of these layers, as wide as the layer declares;
-// memory/kv_blocks.h says which, and memory/recent_cells.h for layers with a window. A layer's keys
-// are one matrix with a row for each cell, and so are its values: ggml writes them by index, on any
-// device. In memory, or where the graphs run.
+// one position of one sequence in each of these layers, as wide as the layer declares. Sequences
+// find their cells through memory/kv_blocks.h, and through memory/recent_cells.h for layers with a
+// window. A layer's keys are one matrix with a row for each cell, and so are the values: ggml
+// writes rows by index, on any device. The cache lies in memory or where the graphs run.
 //
 // Thread rule: the engine thread; threads of the team may read while a graph runs.
 #pragma once
@@ -56,7 +56,7 @@ class KvCache {
   // Whether a layer has cells of the last positions alone.
   bool is_recent(uint32_t layer) const { return cells_.is_recent(shape_.layers[layer]); }
 
-  // The same as tensors of a graph: [values of a key or of a value, cells].
+  // A layer's keys and values as tensors of a graph: [values of a key or of a value, cells].
   ggml_tensor* K(ggml_context* ctx, uint32_t layer) const;
   ggml_tensor* V(ggml_context* ctx, uint32_t layer) const;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What decides the bits of keys and values beside weights and tokens: the settings of a run, by
-// name, as they are written into a saved sequence. docs/sequence-format.md lists all flags and
-// whether they count. Pure values.
+// Settings of a run that decide the bits of keys and values, beside weights and tokens: by name, as
+// a saved sequence stores them. docs/sequence-format.md lists all flags and whether they count.
+// Pure values.
 #pragma once
 
 #include <string>
@@ -18,12 +18,12 @@ class KvChoices {
   // A line for each: name, space, value. Empty: everything is as without flags.
   std::string text() const;
 
-  // What differs first between two texts, as the rest of a sentence about a file that was saved
+  // The first difference between two texts, as the rest of a sentence about a file that was saved
   // with `saved` and is offered to a run with `ours`: "was saved with --t1 0.5, and this run has
-  // --t1 0.6; ...". Empty: nothing. Lines that begin with a word of `ignored` do not count.
+  // --t1 0.6; ...". Empty: no difference. Lines that begin with a word of `ignored` do not count.
   static std::string Difference(std::string_view saved, std::string_view ours,
                                 std::string_view ignored = {});
-  // The value of a name in a text; empty: it is not there.
+  // The value of a name in a text; empty if the text lacks the name.
   static std::string_view Find(std::string_view text, std::string_view name);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a model's layers remember of a sequence. Each mixer declares its part here; plan, cache,
-// files and reports sum these declarations and know no mixer. Plain values.
+// Memory of a sequence in a model's layers. Each mixer declares its part here; plan, cache, files
+// and reports sum these declarations and depend on no mixer. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ struct LayerMemory {
   uint32_t head_values = 0;
   uint32_t window = 0;        // only the last so many positions are looked at; 0: all
   uint32_t state_values = 0;  // F32; 0: the layer has no state
-  // Its cells are those of the layer before it. Keys and values of an encoder's layers are needed
-  // while the layer runs; a decoder's layer has cells of the target, and the layer that attends to
-  // the source behind it has the same cells of the source.
+  // The layer uses the cells of the layer before it. Keys and values of an encoder's layers are
+  // needed only while the layer runs; a decoder's layer keeps the target's positions, and the layer
+  // behind it, which attends to the source, keeps the source's positions in the same cells.
   bool shares_cells = false;
 
   static LayerMemory Of(const LayerSpec& layer);
@@ -32,7 +32,7 @@ struct LayerMemory {
   bool operator==(const LayerMemory&) const = default;
 };
 
-// Cells of layers that look at all positions, and of those with a window.
+// Numbers of cells: for layers that look at all positions, and for layers with a window.
 struct CellCounts {
   uint32_t all = 0;
   uint32_t recent = 0;  // 0: layers with a window have cells of all positions

@@ -90,7 +90,8 @@ Status RecentCells::Advance(RecentTimeline& timeline, uint32_t length,
   return Extend(timeline, length - timeline.now.length(), all);
 }
 
-// What the step has added may be cut back a little, once it has ended.
+// Gives back cells before the window. The window begins up to kSlack positions earlier than the
+// length needs, as far as the step has added so many: an ended step may be cut back a little.
 void RecentCells::Trim(RecentTimeline& timeline) {
   const uint32_t length = timeline.now.length();
   const uint32_t added = length - timeline.done;
@@ -110,7 +111,7 @@ Status RecentCells::Fill(RecentTimeline& timeline, uint32_t length,
 
 void RecentCells::Commit(RecentTimeline& timeline, uint32_t length) {
   CHECK(timeline.now.length() == length);
-  if (length == timeline.done) return;  // another row of the step has said so
+  if (length == timeline.done) return;  // an earlier row of the step has committed this length
   Trim(timeline);  // a prompt's last rows would hold a chunk more until the next step
   timeline.done = length;
 }
@@ -133,7 +134,8 @@ void RecentCells::CutBack(RecentTimeline& timeline, uint32_t position) {
   if (position < timeline.done || !timeline.before) {
     CHECK(Reach(timeline, position) == position);
   }
-  // Of a step that has not ended only what it began with is known.
+  // Within a step `now` need not hold the window whole, so the source is `before`, from which the
+  // step began, or a kept window.
   KvTimeline found;
   const KvTimeline* source = nullptr;
   if (!is_in_step && Holds(timeline.now, position)) source = &timeline.now;

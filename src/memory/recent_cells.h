@@ -18,7 +18,7 @@
 
 namespace moestro {
 
-// How many cells there are for what.
+// Numbers of cells and their uses.
 struct RecentRoom {
   uint32_t window = 0;  // positions that a layer looks at, at most; 0: no layer has such cells
   uint32_t places = 0;  // sequences that hold a window
@@ -35,7 +35,7 @@ struct RecentRoom {
   uint32_t FirstOf(uint32_t length) const;
 };
 
-// What one sequence holds.
+// The windows that one sequence holds.
 struct RecentTimeline {
   KvTimeline now;                         // the window, and what the last step added
   std::optional<KvTimeline> before = {};  // what `now` was before the last step

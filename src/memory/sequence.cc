@@ -122,7 +122,7 @@ bool SequenceTable::ForgetCheckpoint(double most_worth) {
   return true;
 }
 
-// Of each place the most that it is worth to a sequence; infinity: it cannot be given up.
+// The most that each place is worth to any sequence; infinity: the place cannot be given up.
 std::vector<double> SequenceTable::PlaceWorths() const {
   constexpr double kHeld = std::numeric_limits<double>::infinity();
   constexpr double kUnused = -1.0;
@@ -234,7 +234,7 @@ void SequenceTable::TrimWindow(SequenceId id) {
   recent_.Trim(timeline.recent);
 }
 
-// Of the positions that are kept in this step, as far as they are computed.
+// Keeps windows before the positions kept in this step, as far as those are computed.
 void SequenceTable::KeepWindows(Timeline& timeline) {
   for (const uint32_t position : timeline.kept_in_step) {
     if (position <= timeline.recent.now.length()) recent_.Keep(timeline.recent, position);
@@ -307,7 +307,8 @@ void SequenceTable::CutBackState(Timeline& timeline, uint32_t position) {
   });
 }
 
-// What the step under way writes behind `position`, and all of it with its first token.
+// Gives back places that the step under way writes after `position`; all of them if the cut comes
+// before the step's first token.
 void SequenceTable::UndoStates(Timeline& timeline, uint32_t position) {
   while (timeline.next && !timeline.passed.empty() && position < timeline.passed.back().position) {
     states_.GiveBack(*timeline.next);

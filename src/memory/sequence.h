@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Timelines of tokens, which Sequences are handles on: which cells of the KV cache hold which
-// positions, and where the states of layers that have one lie.
+// Timelines of tokens, to which Sequences are handles: the cells of the KV cache that hold a
+// sequence's positions, and the places of states in layers that have one.
 //
 // A state cannot be cut back. So a step writes each sequence's new state beside the old one, and
 // Commit() makes it the sequence's; until then CutBack() undoes the step. Where a row is kept, the
 // rows after it write to another place. The state before the last step stays until the next one,
-// and a checkpoint until it is dropped: Reach() says which positions a sequence can go on from.
+// and a checkpoint until it is dropped: Reach() returns the position from which a sequence can go
+// on.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -33,15 +34,15 @@ struct Checkpoint {
   StateSlot state;
 };
 
-// What is known of one sequence.
+// Tokens, cells and states of one sequence.
 struct Timeline {
   KvTimeline cells;
   RecentTimeline recent;      // of layers with a window; empty where these have cells of all
   std::vector<Token> tokens;  // as many as positions
-  // Of layers with a state; all empty where no layer has one.
-  std::optional<Checkpoint> state = {};      // nullopt: of no token
-  std::optional<StateSlot> next = {};        // that the last rows of the step under way write
-  std::vector<Checkpoint> passed = {};       // that earlier rows of it write, rising
+  // The members below are for layers with a state, and empty in models without one.
+  std::optional<Checkpoint> state = {};      // nullopt: no token is computed
+  std::optional<StateSlot> next = {};        // written by the last rows of the step under way
+  std::vector<Checkpoint> passed = {};       // written by earlier rows of that step, rising
   std::vector<uint32_t> kept_in_step = {};   // positions, rising, up to the tokens' number
   std::optional<Checkpoint> last_step = {};  // before the last step
   std::vector<Checkpoint> checkpoints = {};  // rising positions, up to the state's
@@ -108,7 +109,7 @@ class SequenceTable final : public SequenceOwner {
   // Within a step: the same for the position that the sequence has by now. REQUIRES: id exists, and
   // Append() was the last call for it.
   void KeepInStep(SequenceId id);
-  // As SequenceOwner says. REQUIRES: id exists, all of its tokens are committed.
+  // Implements SequenceOwner::Rest(). REQUIRES: id exists, all of its tokens are committed.
   void Rest(SequenceId id) override { timelines_.at(id).is_resting = true; }
   // The places of the state before and after the token at `position`, which the step under way
   // computes. REQUIRES: id exists.

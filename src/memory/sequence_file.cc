@@ -27,7 +27,7 @@ constexpr FileFormat kSequenceFormat{.magic = "MOESEQKV",
                                      .what = "a saved sequence",
                                      .origin = "save one with 'moestro run --session'",
                                      .remedy = "start a new one"};
-constexpr uint32_t kAlikeVersion = 2;  // says the widths of all layers' keys and values
+constexpr uint32_t kAlikeVersion = 2;  // stores one pair of widths for all layers' keys and values
 constexpr uint64_t kAlikeHeaderBytes = 60;
 constexpr uint32_t kWholeVersion = 3;  // has all positions of every layer
 constexpr uint64_t kWholeHeaderBytes = 68;
@@ -41,7 +41,7 @@ constexpr uint32_t kMaxBlock = 65536;  // positions; what a reader takes
 
 constexpr std::array kParts = {KvCache::Part::kKeys, KvCache::Part::kValues};
 
-// All layers have cells of these widths and nothing else.
+// True if all layers have cells of these widths and no state.
 bool IsAlike(const MemoryShape& shape, uint32_t keys, uint32_t values) {
   return std::ranges::all_of(shape.layers, [&](const LayerMemory& layer) {
     return layer.keys == keys && layer.values == values && layer.state_values == 0;
@@ -84,7 +84,7 @@ std::string_view BytesOf(std::span<const float> state) {
   return {reinterpret_cast<const char*>(state.data()), state.size_bytes()};
 }
 
-// Of the checkpoints before the end the last one and those worth most, rising.
+// Chooses the last checkpoint before the end and the ones worth most; rising.
 std::vector<Checkpoint> CheckpointsToSave(const Timeline& timeline) {
   std::vector<std::pair<double, Checkpoint>> all;
   uint32_t before = 0;
@@ -262,7 +262,7 @@ Status SequenceFile::CheckRecent() const {
   return file_.Damaged("it lacks positions that a window looks at");
 }
 
-// Other kernels are no reason to refuse: Check() warns of them.
+// Different kernels are no reason to refuse: Check() warns of them.
 Status SequenceFile::CheckChoices() const {
   TRY(const std::string saved, file_.Read(header_.choices_begin(), header_.choices_bytes));
   const std::string other = KvChoices::Difference(saved, home_->origin.choices, kKernelsChoice);
@@ -319,7 +319,7 @@ Status SequenceFile::ReadState(uint64_t offset, std::span<float> state) const {
   return {};
 }
 
-// Of every layer that has them: keys, then values.
+// Reads the cells of every layer that stores them, keys before values. Returns the offset behind.
 Result<uint64_t> SequenceFile::ReadCells(uint64_t offset, const Timeline& timeline, uint32_t first,
                                          uint32_t n, const KvCache& kv) const {
   for (uint32_t l = 0; l < kv.layers(); ++l) {

@@ -22,7 +22,7 @@
 
 namespace moestro {
 
-// What a run has, and a file must agree with.
+// Properties of a run that a file must agree with.
 struct SequenceHome {
   KvOrigin origin;
   MemoryShape shape;
@@ -47,14 +47,14 @@ class SequenceFile {
   // Looks at the header. kInvalidRequest: it is of another model, other weights, choices or another
   // type, or too long for the context; kInvalidFile, kUnsupported, kIo. `home` must outlive this.
   static Result<SequenceFile> Open(const std::string& path, const SequenceHome& home);
-  // kInvalidFile: a token is outside the vocabulary.
-  // The positions of checkpoints, which come before those tokens.
+  // Reads tokens, notes and the positions of checkpoints. kInvalidFile: a token is outside the
+  // vocabulary, or the positions do not rise or are no less than the number of tokens.
   Result<SavedTokens> ReadTokens() const;
   // Compares the checksum, and warns of a file whose values other kernels computed. kInvalidFile.
   Status Check() const;
-  // Fills the cells of the timeline, its next state, and those that it has passed at positions of
-  // checkpoints. kInvalidFile, kIo, kDevice. REQUIRES: the timeline has got the file's tokens, and
-  // none of them is committed; it has passed no other position.
+  // Fills the timeline's cells, next state and passed states (at positions of checkpoints).
+  // kInvalidFile, kIo, kDevice. REQUIRES: the timeline holds the file's tokens, none of them
+  // committed, and `passed` names no position but checkpoints.
   Status ReadInto(const Timeline& timeline, const SequenceValues& values) const;
 
  private:
@@ -65,8 +65,8 @@ class SequenceFile {
     uint64_t weights = 0;
     uint32_t n_layer = 0;
     uint64_t position_bytes = 0;
-    uint64_t recent_bytes = 0;  // of a position in layers of which the last positions are there
-    uint32_t recent_first = 0;  // the first of these
+    uint64_t recent_bytes = 0;  // bytes of a position in layers that store the last positions alone
+    uint32_t recent_first = 0;  // the first of those positions
     uint64_t state_bytes = 0;
     uint32_t n_tokens = 0;
     uint32_t notes_bytes = 0;

@@ -200,7 +200,7 @@ TEST(SequenceTable, TheCheckpointThatIsWorthLeastGoesFirst) {
   EXPECT_EQ(table.Reach(id, 32), 32U);
 }
 
-// Its last state is worth what lies behind the last checkpoint.
+// The last state of a resting sequence is worth the tokens since its last checkpoint.
 TEST(SequenceTable, ARestingSequenceIsCutBackWhenPlacesRunOut) {
   SequenceTable table(32, 4);
   const SequenceId resting = table.New();

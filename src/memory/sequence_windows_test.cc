@@ -57,7 +57,7 @@ TEST_F(RecentCellsTest, HoldsAWindowHoweverLongTheText) {
   }
 }
 
-// The engine says so for each row.
+// Commits several times with one length, as the engine does for each row.
 TEST_F(RecentCellsTest, APromptCanBeCutBackALittleHoweverOftenItsStepEnds) {
   for (uint32_t length = 1000; length < 1130; ++length) {
     const SequenceId id = table_.New();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The values of states, in memory. memory/state_slots.h says which places are in use.
+// The values of states, in memory; memory/state_slots.h keeps track of the places in use.
 //
 // Thread rule: the engine thread; threads of the team may read and write while a graph runs.
 #pragma once
