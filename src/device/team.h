@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Our own code on ggml's compute threads: a graph of one custom node. A second pool of threads
-// would fight the first one for its cores (facts: 35x stalls), so there is none.
+// would fight the first one for its cores (both stall, 16 to 35 times as long), so there is none.
 //
 // ggml takes some microseconds to bring its threads together, and its barriers make a system call
 // each. A decode step does both many hundred times, so its threads can be held together for the

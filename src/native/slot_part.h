@@ -48,7 +48,7 @@ class SlotPart {
   ResidentModel MakeResidentModel() const;
   std::vector<SlotContents> contents() const;
 
-  // The experts that decode used in earlier runs are read first (learned/kept_slots.h). Returns
+  // The experts that decode used in earlier runs are read first (learned/kept_uses.h). Returns
   // their number.
   uint64_t Recall();
   // Keeps which experts decode has used, for the next start.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A device that is lost: ggml's calls that reach its driver throw, as Vulkan's do. They do in every
-// program that links throwing_backend.cc, whose functions stand before those of ggml's library of
-// the same names; calls for the CPU and calls that ggml makes within another are left alone.
+// program that links throwing_backend_testing.cc, whose functions stand before those of ggml's
+// library of the same names; calls for the CPU and calls that ggml makes within another are left
+// alone.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ namespace moestro {
 // The sizes in EngineOptions, in tokens except `sequences` and `look_ahead`.
 struct SizeRequest {
   uint32_t ctx = 0;
-  uint32_t chunk = 0;  // 0: plan/prompt_chunk.h
+  uint32_t chunk = 0;  // 0: native/plan/prompt_chunk.h
   uint32_t sequences = 1;
   uint32_t common_positions = 0;
   uint32_t positions = 0;   // 0: what the sequences need

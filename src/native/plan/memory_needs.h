@@ -15,7 +15,7 @@ namespace moestro {
 
 struct ContextWish {
   uint32_t ctx = 4096;  // tokens; capped at the model's
-  uint32_t chunk = 0;   // 0: plan/prompt_chunk.h
+  uint32_t chunk = 0;   // 0: native/plan/prompt_chunk.h
   KvType kv_type = KvType::kF16;
 };
 

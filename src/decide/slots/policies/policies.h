@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One maker per policy; registry.cc gives them names and parameters. A maker gets a value for
-// each of its parameters.
+// One maker per policy; policy_registry.cc gives them names and parameters. A maker gets a value
+// for each of its parameters.
 #pragma once
 
 #include <functional>
