@@ -21,7 +21,7 @@ class ByteSource {
   virtual ~ByteSource() = default;
   // A path or an address, for errors.
   virtual const std::string& name() const = 0;
-  // Of a file elsewhere the size alone.
+  // The file's stamp; for a file elsewhere only the size is set.
   virtual const FileStamp& stamp() const = 0;
   // Bytes from `offset` on, at least one; they live until the next call. kIo.
   // REQUIRES: offset < stamp().size.
@@ -42,7 +42,7 @@ class RangedBytes final : public ByteSource {
   static constexpr uint64_t kFirstRange = 4U << 20;
   static constexpr uint64_t kMostRange = 64U << 20;
 
-  // Gives the file's bytes [offset, offset + length); kIo and what else a transfer says.
+  // Returns the file's bytes [offset, offset + length). Fails with kIo or an error of the transfer.
   using Fetch = std::function<Result<std::string>(uint64_t offset, uint64_t length)>;
 
   // A file of `size` bytes.

@@ -58,7 +58,7 @@ TEST(RangedBytes, WhatIsThereIsNotFetchedAgain) {
   EXPECT_EQ(bytes.BytesAt(7)->size(), 4 * kMiB - 2);
 }
 
-// A long array of numbers is passed over: its bytes are not asked for.
+// A long array of numbers is skipped: its bytes are not fetched.
 TEST(RangedBytes, AGapIsNotFetched) {
   std::vector<Request> requests;
   RangedBytes bytes = Counting(100 * kMiB, requests);
@@ -116,7 +116,7 @@ TEST(RangedBytes, ADirectoryOfHugeStringsIsNotFetchedToItsEnd) {
   EXPECT_LT(fetched, 512 * kMiB);
 }
 
-// The same header through ranges as from the file.
+// A header read in ranges equals the header read from the file.
 TEST(RangedBytes, AHeaderElsewhereIsTheFilesOwn) {
   const TempFolder folder;
   const std::string path = folder.path() / "model.gguf";

@@ -45,10 +45,10 @@ struct ExpertTensor {
   std::vector<uint32_t> ids = {};  // of its experts; empty: they follow first_expert
 };
 
-// Those of `layer` of the file, with the shapes that `spec` demands: gate, up, down, and within
-// them by expert. `remedy` ends the message for a missing one. Fails with kInvalidFile (missing
-// tensor, wrong shape) or kUnsupported (a type that cannot be multiplied, or differs between
-// experts).
+// Finds the expert tensors of `layer` of the file, with the shapes that `spec` demands: gate, up,
+// down, and per matrix by expert. `remedy` ends the message about a missing tensor. Fails with
+// kInvalidFile (missing tensor, wrong shape) or kUnsupported (a type that cannot be multiplied, or
+// differs between experts).
 Result<std::vector<ExpertTensor>> FindExpertTensors(const GgufFile& file, const ModelSpec& spec,
                                                     uint32_t layer, std::string_view remedy);
 

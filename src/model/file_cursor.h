@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Reads the front of a file forwards, never past its end: every request is checked against the size
-// of the file before memory is asked for. One thread.
+// of the file before memory is allocated. One thread.
 #pragma once
 
 #include <bit>

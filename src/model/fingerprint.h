@@ -15,7 +15,7 @@ namespace moestro {
 // all of their metadata do, too. Never 0.
 uint64_t Fingerprint(const GgufFile& file);
 
-// As it stands in keys of our files. nullopt: not 16 hex digits.
+// Parses a fingerprint as stored in keys of Moestro's files. nullopt: not 16 hex digits.
 std::optional<uint64_t> ParseFingerprint(std::string_view text);
 
 }  // namespace moestro

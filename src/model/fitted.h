@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A fitted model: each expert at one of two widths, as `moestro fit` chose it. GGUF has one type
-// for a tensor, so a layer's experts lie in two tensors for each matrix, and a key says which
-// expert is where (docs/fitted-format.md). Nothing in the file is trusted. Plain values.
+// for a tensor, so a layer's experts lie in two tensors for each matrix, and a key maps each expert
+// to its tensor (docs/fitted-format.md). Nothing in the file is trusted. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ inline constexpr const char* kFitImatrixKey = "moestro.fit.imatrix";
 inline constexpr const char* kFitWidthKey = "moestro.fit.width";
 inline constexpr uint32_t kFitVersion = 1;  // the newest that is known
 
-// What a fitted model says of itself.
+// Header of a fitted model: its source and each expert's width.
 struct FitHeader {
   std::string source_name;
   uint64_t source_fingerprint = 0;
@@ -42,7 +42,8 @@ struct FitHeader {
 // missing or do not fit the model's layers and experts.
 Result<std::optional<FitHeader>> ReadFitHeader(const GgufFile& file, const ModelSpec& spec);
 
-// As FindExpertTensors(), of a fitted model. A width that no expert of the layer has has no tensor.
+// Like FindExpertTensors(), for a fitted model. A width that no expert of the layer has needs no
+// tensor.
 Result<std::vector<ExpertTensor>> FindFittedTensors(const GgufFile& file, const ModelSpec& spec,
                                                     uint32_t layer, const FitHeader& fit);
 

@@ -37,7 +37,7 @@ Result<GgufHeader> ReadHeader(const std::string& path, const OpenBytes& open) {
   return ReadGgufHeader(std::move(bytes));
 }
 
-// Checks that a shard says of itself what its place demands.
+// Checks that the shard's own number and count are those that its place demands.
 Status CheckShardNumbers(const std::string& path, const GgufHeader& header, uint64_t index,
                          uint64_t count) {
   TRY(const uint64_t number, HeaderUint(path, header, "split.no"));

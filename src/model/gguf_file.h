@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The directory of a GGUF v3 model, one file or all its shards: metadata and where each tensor's
-// bytes lie. Nothing is trusted: a damaged file gives an error, never a crash. What this accepts is
-// also safe for the readers of gguf.h and libllama, which abort or grow without bound on some
+// bytes lie. Nothing is trusted: a damaged file gives an error, never a crash. A file accepted here
+// is also safe for the readers of gguf.h and libllama, which abort or grow without bound on some
 // input.
 //
 // Immutable after Open(); any thread may read it.

@@ -235,7 +235,7 @@ void AddRole(GgufBuilder& file, const std::string& blk, const TensorRole& role,
   file.Tensor(blk + std::string(role.name), TypeOf(role), ne);
 }
 
-// What stock files of the family have.
+// Adds the tensors that stock files of the family have.
 void AddTensors(GgufBuilder& file, const Family& family, const ModelSpec& spec) {
   const auto is_there = [](Presence presence) {
     return presence == Presence::kRequired || presence == Presence::kUsual;
@@ -287,7 +287,7 @@ GgufBuilder SmallMoe(std::string_view arch) {
     file.Set(name + ".attention.key_length", 16U).Set(name + ".attention.value_length", 16U);
   }
   if (family->feed_forward_length == FeedForwardLength::kUsedExperts && !has_wide_heads) {
-    // feed_forward_length says the width of an expert
+    // feed_forward_length sets the width of an expert
     file.Set(name + ".feed_forward_length", 2 * uint32_t{kFf});
   } else if (family->feed_forward_length != FeedForwardLength::kOneExpert) {
     file.Set(name + ".expert_feed_forward_length", uint32_t{kFf})

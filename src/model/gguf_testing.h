@@ -47,16 +47,16 @@ class GgufBuilder {
   std::vector<TensorDef> tensors_;
 };
 
-// Of a family: 2 layers, 32 wide, 4 heads (2 of keys and values), 4 experts of 64 (2 used), 300
-// tokens, no text.
+// A small model of a family: 2 layers, 32 wide, 4 heads (2 of keys and values), 4 experts of 64 (2
+// used), 300 tokens, no text.
 GgufBuilder SmallMoe(std::string_view arch);
-// The same of olmoe as a fitted model: experts 1 and 2 of the first layer are lower, all of the
-// second are high.
+// A small olmoe as a fitted model: experts 1 and 2 of the first layer are low, all of the second
+// are high.
 GgufBuilder SmallFitted();
 // 300 tokens: <s>, </s>, 256 bytes spelled as GPT-2 does, some merged words. For SmallMoe().
 void AddByteLevelVocabulary(GgufBuilder& file);
 
-// A header written by hand, to say what gguf.h would refuse to write.
+// A header written by hand, for files that gguf.h would refuse to write.
 class RawHeader {
  public:
   RawHeader(uint64_t n_tensors, uint64_t n_keys, uint32_t version = 3);

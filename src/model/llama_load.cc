@@ -14,9 +14,8 @@ void IgnoreLog(ggml_log_level, const char*, void*) {}
 void KeepLastError(ggml_log_level level, const char* text, void* user_data) {
   if (level != GGML_LOG_LEVEL_ERROR) return;
   std::string& last = *static_cast<std::string*>(user_data);
-  // "function: error loading model: reason" and "function: failed to initialize the context:
-  // reason": only the reason helps a user. The last line that libllama writes merely says that it
-  // failed.
+  // Only the reason helps a user in "function: error loading model: reason" and "function: failed
+  // to initialize the context: reason". The last line that libllama writes merely reports failure.
   const std::string_view line(text);
   for (const std::string_view marker :
        {"error loading model: ", "failed to initialize the context: "}) {
@@ -32,7 +31,7 @@ std::mutex& LogMutex() {
   return mutex;
 }
 
-// What `make` returns; nullptr: it failed, and `why` says why.
+// Returns make()'s result; if null, `why` holds libllama's reason.
 template <class Make>
 auto WithReason(std::string& why, Make make) -> decltype(make()) {
   const std::scoped_lock lock(LogMutex());

@@ -11,11 +11,11 @@
 
 namespace moestro {
 
-// nullptr: it failed, and `why` says why. `path`: of the first shard. libllama's log is silent
-// afterwards.
+// Returns nullptr on failure, with the reason in `why`. `path`: the first shard. libllama's log is
+// silent afterwards.
 llama_model* LoadByLlama(const std::string& path, const llama_model_params& params,
                          std::string& why);
-// The same for a context of the model.
+// Like LoadByLlama(), for a context of the model.
 llama_context* ContextByLlama(llama_model& model, const llama_context_params& params,
                               std::string& why);
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kMakeAgain = "make it again with 'moestro quantize'";
 
-// What the file says of itself, where it does.
+// Compares the file's header with the model, key by key; a missing key is no error.
 class LowHeader {
  public:
   LowHeader(const GgufFile& file, const ModelFile& model) : file_(file), model_(model) {}
@@ -25,8 +25,8 @@ class LowHeader {
   Status CheckVersion() const;
   Status CheckFingerprint() const;
   Status CheckArchitecture() const;
-  // The number under a key of the architecture, if it is there. `other`: a number that will do,
-  // too.
+  // Checks the number under a key of the architecture, if the file has the key. `other` is accepted
+  // as well as `wanted`.
   Status CheckNumber(std::string_view suffix, std::string_view what, uint64_t wanted,
                      uint64_t other) const;
 
@@ -54,7 +54,7 @@ Status LowHeader::CheckFingerprint() const {
                 kLowFingerprintKey, Printable(*text), kMakeAgain);
   }
   if (*fingerprint == model_.id.fingerprint) return {};
-  // What is good for the source is good for a model that was fitted from it.
+  // Copies of a source fit every model fitted from that source.
   const auto& fit = model_.weights.fit;
   if (fit && *fingerprint == fit->source_fingerprint) return {};
   TRY(const auto name, file_.FindString(kLowNameKey));
@@ -85,7 +85,8 @@ Status CheckSameModel(const GgufFile& file, const ModelFile& model) {
   const ModelSpec& spec = model.spec;
   TRY_STATUS(header.CheckVersion());
   TRY_STATUS(header.CheckArchitecture());
-  // Where there is an encoder, blocks are not layers, and the tensors say which these are.
+  // With an encoder the block count is the number of encoder blocks, not of layers; the tensors
+  // show the layers.
   const uint32_t blocks = spec.encoder ? spec.encoder->n_layer : spec.n_layer();
   const uint32_t n_expert = spec.router.n_expert;
   // Copies of a model that predicts further tokens count its layers with those that do so or, made

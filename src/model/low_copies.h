@@ -31,23 +31,25 @@ struct LowCopies {
   GgufFile gguf;  // its own directory; Extent::file indexes gguf.paths(), not the model's
   // [layer with experts], in the order of the model's; none is empty. As in LayerWeights::experts.
   std::vector<LayerExperts> layers;
-  bool names_source = false;                    // it says which model's header it was made from
-  std::optional<uint64_t> source_weights = {};  // of these (model/weights_id.h), if it says so, too
+  bool names_source = false;  // the file has the fingerprint of its source
+  std::optional<uint64_t> source_weights =
+      {};  // of the source (model/weights_id.h); nullopt: the file lacks the key
 
   uint64_t expert_bytes() const;  // of all layers and experts
 };
 
-// `path` as in GgufFile::Open(). Fails as that does; kInvalidRequest, naming both sides and the
-// remedy, for copies of another model: another architecture, other numbers of layers or experts,
-// another width, or, if the file says what it was made from, another fingerprint (an ordinary GGUF
-// does not: then shapes decide); kInvalidFile for a missing tensor or a wrong shape; kUnsupported
-// for a newer version and for types that cannot be multiplied.
+// `path` as in GgufFile::Open(). Fails like GgufFile::Open(), and with kInvalidRequest, naming both
+// sides and the remedy, for copies of another model: another architecture, other numbers of layers
+// or experts, another width, or another fingerprint of the source (an ordinary GGUF has none: then
+// shapes decide); kInvalidFile for a missing tensor or a wrong shape; kUnsupported for a newer
+// version and for types that cannot be multiplied.
 Result<LowCopies> OpenLowCopies(const std::string& path, const ModelFile& model);
 
-// The rest of what OpenLowCopies() checks, which takes the number of the model's weights.
-// kInvalidRequest: they were made from other weights than the model's and, if it is a fitted one,
-// than its source's. What does not say, or cannot be compared, is taken with a warning.
-// REQUIRES: `low` is of this model.
+// Completes the checks of OpenLowCopies(), once the number of the model's weights is computed.
+// kInvalidRequest: the copies were made from other weights than the model's and, for a fitted
+// model, than its source's. Copies without a number, or without a number to compare with, are
+// accepted with a warning.
+// REQUIRES: `low` was opened for this model.
 Status CheckLowWeights(const LowCopies& low, const ModelFile& model, uint64_t weights);
 
 }  // namespace moestro

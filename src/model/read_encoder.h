@@ -12,8 +12,8 @@ namespace moestro {
 
 // Sets layers, encoder and rms_eps. kInvalidFile, kUnsupported.
 Status ReadEncoderLayers(const MetaKeys& keys, ModelSpec& spec);
-// What follows from the vocabulary: which tokens divide a sequence, and how logits are scaled.
-// REQUIRES: n_vocab is set.
+// Sets the values that follow from the vocabulary: the tokens that divide a sequence, and the scale
+// of logits. REQUIRES: n_vocab is set.
 Status ReadEncoderTokens(const MetaKeys& keys, ModelSpec& spec);
 
 }  // namespace moestro

@@ -20,7 +20,7 @@ constexpr int64_t kInner = 4 * 16;
 constexpr int64_t kWidth = 48;
 constexpr int64_t kRows = 300;
 
-// Of layers that are attention with a feed-forward part, but for the decoder's first.
+// Adds a layer of attention with a feed-forward part; the decoder's first layer has none.
 void AddSwitchLayer(GgufBuilder& file, uint32_t layer, bool has_experts, bool has_feed_forward) {
   const auto name = [&](const char* part) { return Format("blk.{}.{}.weight", layer, part); };
   file.Tensor(name("attn_norm"), GGML_TYPE_F32, {kWide});

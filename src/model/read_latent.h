@@ -13,8 +13,8 @@
 
 namespace moestro {
 
-// Latent attention of each of the first `n_layer` of `n_all` layers. Which matrices project, the
-// file's tensors say. kInvalidFile, kUnsupported, with the key in the message.
+// Latent attention of each of the first `n_layer` of `n_all` layers. The projecting matrices follow
+// from the file's tensors. kInvalidFile, kUnsupported, with the key in the message.
 Result<std::vector<LatentAttentionSpec>> ReadLatentAttention(const MetaKeys& keys,
                                                              const LatentRules& rules,
                                                              uint32_t n_all, uint32_t n_layer,

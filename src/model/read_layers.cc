@@ -21,7 +21,7 @@ namespace {
 constexpr uint64_t kMaxLayers = 4096;
 constexpr uint64_t kMaxFeedForward = MetaKeys::kMaxFeedForward;
 
-// Layers of the file, and how many of these are evaluated.
+// Numbers of layers: in the file, and evaluated.
 struct Blocks {
   uint32_t all = 0;
   uint32_t evaluated = 0;
@@ -201,7 +201,7 @@ Result<MixerSpec> ReadState(const MetaKeys& keys, const StateRules& rules, uint3
   std::unreachable();
 }
 
-// What mixes each layer's positions: attention, or what the family has instead.
+// The mixer of each layer's positions: attention, or the family's replacement for attention.
 Result<std::vector<MixerSpec>> ReadMixers(const MetaKeys& keys, const Family& family,
                                           const Blocks& blocks,
                                           const std::vector<AttentionSpec>& attention,
@@ -253,8 +253,8 @@ Status ReadScales(const MetaKeys& keys, ModelSpec& spec, std::vector<AttentionSp
   return {};
 }
 
-// How many gates a matrix of their own gives: one for each value, or for each head if its shape
-// says so.
+// Sets the number of gates that a gate matrix gives: one for each value, or for each head if the
+// matrix has that shape.
 void FindGates(const MetaKeys& keys, std::vector<AttentionSpec>& attention) {
   for (uint32_t l = 0; l < attention.size(); ++l) {
     AttentionSpec& layer = attention[l];
@@ -267,7 +267,7 @@ void FindGates(const MetaKeys& keys, std::vector<AttentionSpec>& attention) {
   }
 }
 
-// Whether heads are rotated: yes, unless the key says no.
+// Removes rotation if rope.scaling.finetuned is false.
 Status ReadRotation(const MetaKeys& keys, std::vector<AttentionSpec>& attention) {
   TRY(const auto rotates, keys.file().FindBool(keys.Full("rope.scaling.finetuned")));
   if (rotates.value_or(true)) return {};
@@ -275,7 +275,7 @@ Status ReadRotation(const MetaKeys& keys, std::vector<AttentionSpec>& attention)
   return {};
 }
 
-// What the keys say about a layer's widths; 0 without a key, or where an array has it.
+// A layer's widths in the metadata; 0 without the key, or where an array has 0.
 struct Widths {
   uint32_t ff = 0;      // feed_forward_length
   uint32_t expert = 0;  // expert_feed_forward_length

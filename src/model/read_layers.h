@@ -23,8 +23,8 @@ struct NextTokenLayers {
   uint32_t first = 0;
   uint32_t end = 0;
 };
-// kInvalidFile: one of them has tensors and none of those that such layers have, so that `key`,
-// which counts them, would have a layer of the model passed over.
+// kInvalidFile: one of `layers` has tensors, but none called nextn as layers that predict further
+// tokens have: `key`, which counts such layers, would make the model lose a layer.
 Status CheckNextTokenLayers(const GgufFile& file, const NextTokenLayers& layers,
                             const std::string& key);
 

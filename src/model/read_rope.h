@@ -11,7 +11,7 @@
 
 namespace moestro {
 
-// `head_dim`: turned without the key that says how many dimensions. kInvalidFile, kUnsupported.
+// `head_dim`: rotated dimensions if the file lacks the key for them. kInvalidFile, kUnsupported.
 Result<RopeSpec> ReadRope(const MetaKeys& keys, uint32_t head_dim, uint32_t n_ctx_train);
 
 // kInvalidFile: not above 0.

@@ -99,7 +99,8 @@ Status ReadRouter(const MetaKeys& keys, const RouterRules& rules, RouterSpec& ro
   return ReadGroups(keys, rules, router);
 }
 
-// The embedding table decides; what the metadata says must agree, as it indexes that table.
+// Takes the vocabulary's size from the embedding table. The metadata must agree, since token ids
+// index that table.
 Status ReadVocabularySize(const MetaKeys& keys, ModelSpec& spec) {
   const TensorInfo* table = keys.file().Find("token_embd.weight");
   if (table == nullptr) {

@@ -221,7 +221,8 @@ TEST_F(ReadSpecTest, LatentAttentionAndItsScale) {
   EXPECT_EQ(latent.head_dim_v, 16U);
   EXPECT_EQ(latent.n_query_latent, 32U);
   EXPECT_FLOAT_EQ(latent.scale, 1.0F / std::sqrt(40.0F));
-  // As the header of read_latent.cc's function says, with a factor of e and a multiplier of 0.7.
+  // The magnitudes that read_latent.cc computes for YaRN, with a factor of e and a multiplier of
+  // 0.7.
   const auto yarn = [&](GgufBuilder file, float factor) {
     file.Set("deepseek2.rope.scaling.type", "yarn").Set("deepseek2.rope.scaling.factor", factor);
     return file;
@@ -261,7 +262,8 @@ TEST_F(ReadSpecTest, IndexersAndWhoSharesThem) {
             (std::vector<bool>{false, true}));
   ExpectError(plain().SetInts("glm-dsa.attention.indexer.types", {0, 1}), Errc::kInvalidFile,
               "no layer before the first has an indexer");
-  // With layers that predict further tokens, of all or of those that are evaluated.
+  // Types for all layers of the file, or for the evaluated layers alone, where some predict further
+  // tokens.
   const auto predicting = [&] {
     GgufBuilder file = plain();
     file.Set("glm-dsa.block_count", 3U).Set("glm-dsa.nextn_predict_layers", 1U);
@@ -321,7 +323,7 @@ std::string WindowsOf(const ModelSpec& spec) {
   return text;
 }
 
-// Six layers; the tensors of four of them are not looked at here.
+// Builds six layers; ReadSpec() does not look at the tensors that four of them lack.
 GgufBuilder Windowed(const std::string& arch) {
   GgufBuilder file = SmallMoe(arch);
   file.Set(arch + ".block_count", 6U);

@@ -12,7 +12,7 @@ constexpr uint64_t kMaxStateDim = 1024;
 constexpr uint64_t kMaxStateValues = uint64_t{1} << 30;
 constexpr uint64_t kMaxInterval = 4096;
 
-// What the kernels of states take: device/state_kernel.h.
+// Sizes for which device/state_kernel.h has kernels.
 constexpr uint32_t kHeadMultiple = 32;
 constexpr uint32_t kChannelMultiple = 16;
 constexpr uint32_t kLeastTaps = 2;

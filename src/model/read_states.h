@@ -17,7 +17,7 @@ namespace moestro {
 Result<std::vector<bool>> FindStateLayers(const MetaKeys& keys, uint32_t n_all,
                                           uint32_t n_evaluated);
 
-// These: kInvalidFile; kUnsupported: a size for which there are no kernels.
+// Read a layer's state mixer. kInvalidFile; kUnsupported: a size for which no kernel exists.
 Result<DeltaNetSpec> ReadDeltaNet(const MetaKeys& keys, const StateRules& rules);
 // n_all: layers of the file.
 Result<DeltaNetSpec> ReadKimiDelta(const MetaKeys& keys, uint32_t n_all);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// libllama knows the tokenizer of T5 and refuses the architecture of models that have an encoder
-// with experts. It reads their vocabulary from a file in memory that has nothing else and calls
-// itself T5.
+// libllama has T5's tokenizer but refuses the architecture of models that have an encoder and
+// experts. So libllama reads their vocabulary from a file in memory that holds nothing else and
+// names T5 as architecture.
 #pragma once
 
 #include <string>

@@ -16,7 +16,7 @@ std::string_view Name(Matrix matrix) {
   return kNames[static_cast<size_t>(matrix)];
 }
 
-// What attention's tensors measure; 0 for what another mixer does not have.
+// The size of an attention tensor's dimension; 0 for dimensions of other mixers.
 int64_t AttentionSize(Dim dim, const AttentionSpec& a) {
   const bool is_per_head = a.form.qk_norm != QkNorm::kWholeVector;
   switch (dim) {

@@ -26,7 +26,7 @@ bool IsOfVision(std::string_view name);
 std::string MergedExpertsName(uint32_t layer, Matrix matrix);  // blk.3.ffn_gate_exps.weight
 std::string LowExpertsName(uint32_t layer, Matrix matrix);     // blk.3.ffn_gate_exps_low.weight
 std::string FusedGateUpName(uint32_t layer);                   // blk.3.ffn_gate_up_exps.weight
-// As converters wrote Mixtral before experts were merged: blk.3.ffn_gate.7.weight.
+// Names by which converters wrote Mixtral before experts were merged: blk.3.ffn_gate.7.weight.
 std::string SingleExpertName(uint32_t layer, Matrix matrix, uint32_t expert);
 
 }  // namespace moestro

@@ -7,8 +7,9 @@
 namespace moestro {
 namespace {
 
-// A pair that is not in the vocabulary is mistaken for one that is with the share of bits that are
-// set: 20 % with the 230,000 pairs of 32,000 tokens. That only costs places.
+// Size of the hashed set of pairs. A pair outside the vocabulary is taken for a member with the
+// probability that a bit is set: 20 % with the 230,000 pairs of 32,000 tokens. That only costs
+// places to cut.
 constexpr size_t kPairBits = size_t{1} << 20;
 
 constexpr uint32_t kSpaceMark = 0x2581;  // stands for a space in SentencePiece's tokens

@@ -36,7 +36,7 @@ class TextCutter {
     kAfterVisible,   // and any visible character before a space, and around single line breaks
     kAtLines,        // gemma4: between line breaks and anything else
   };
-  // Of byte-level BPE by the name in tokenizer.ggml.pre.
+  // The kind of a byte-level BPE with this name in tokenizer.ggml.pre.
   static Kind KindOfPreTokenizer(std::string_view name);
   static std::vector<std::string> PreTokenizers();  // all names with a kind, for tests
 

@@ -46,7 +46,7 @@ void TokenStream::AddSpecial(std::vector<Token>& tokens) {
   if (finished_ && adds_end_) tokens.append_range(vocab_.MissingEnd(last_));
 }
 
-// Reads until `bytes` are there or the source has ended.
+// Reads until text_ has `bytes` or the source ends.
 Status TokenStream::Fill(size_t bytes) {
   while (!ended_ && text_.size() < bytes) {
     TRY(const std::string more, source_(bytes - text_.size()));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The tokens of a long text, piece by piece, in the memory of a piece. They are the tokens that
-// Vocab::Tokenize() gives of the whole text: it is cut only where text_cut.h proves that. What
-// cannot be cut is tokenized at once, up to a limit.
+// The tokens of a long text, piece by piece, in the memory of a piece: the same tokens that
+// Vocab::Tokenize() gives for the whole text, since the text is cut only where text_cut.h proves
+// that. A stretch that cannot be cut is tokenized at once, up to a limit.
 //
 // Thread rule: one thread.
 #pragma once
@@ -40,8 +40,9 @@ class TokenStream {
   // `vocab` must outlive this.
   TokenStream(const Vocab& vocab, TextSource source, const Options& options);
 
-  // The tokens of the next piece; none: that was all. kInvalidRequest: not UTF-8, or a stretch that
-  // is too long; both name the byte. And what Vocab::Tokenize() and the source say.
+  // Returns the tokens of the next piece; none at the end. kInvalidRequest: not UTF-8, or a stretch
+  // that is too long; both name the byte. Also fails with errors of Vocab::Tokenize() and the
+  // source.
   Result<std::vector<Token>> Next();
 
   uint64_t bytes_done() const { return done_; }  // of the text
@@ -55,9 +56,10 @@ class TokenStream {
   const Vocab& vocab_;
   TextSource source_;
   Options options_;
-  std::string text_;    // what has been read and not been tokenized
-  std::string before_;  // a character before text_ if the vocabulary wants to see one
-  size_t drop_ = 0;     // tokens that it has on its own
+  std::string text_;    // text read and not yet tokenized
+  std::string before_;  // the last character before text_, if the vocabulary puts a space before a
+                        // text's start
+  size_t drop_ = 0;     // tokens of before_ alone, which are not given out again
   uint64_t done_ = 0;
   std::vector<Token> last_;  // as many of the text's last tokens as end texts
   bool adds_end_ = false;
@@ -66,7 +68,7 @@ class TokenStream {
   bool finished_ = false;
 };
 
-// All tokens of a stream, or the first `most` of them.
+// Collects the tokens of a stream, at most the first `most`.
 Result<std::vector<Token>> Collect(TokenStream& stream, uint64_t most);
 
 }  // namespace moestro

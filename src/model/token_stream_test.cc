@@ -267,7 +267,7 @@ TEST_F(TokenStreamTest, SentencePieceGivesTheTokensOfTheWhole) {
   }
 }
 
-// Every name of a pre-tokenizer for which places are claimed, as far as libllama knows it.
+// Tests every name of a pre-tokenizer that has places to cut, if this libllama has the name.
 TEST_F(TokenStreamTest, BytePairsGiveTheTokensOfTheWhole) {
   int known = 0;
   for (const std::string& pre : TextCutter::PreTokenizers()) {

@@ -72,7 +72,7 @@ uint32_t LongestTokenBytes(const llama_vocab* vocab) {
   if (llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_BPE && !HasEveryByte(vocab)) return 0;
   size_t longest = 1;
   for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); ++token) {
-    // Such a token takes any number of spaces beside it.
+    // A token that strips spaces stands for any number of them.
     constexpr int kStrips = LLAMA_TOKEN_ATTR_LSTRIP | LLAMA_TOKEN_ATTR_RSTRIP;
     if ((llama_vocab_get_attr(vocab, token) & kStrips) != 0) return 0;
     longest = std::max(longest, std::string_view(llama_vocab_get_text(vocab, token)).size());
@@ -87,7 +87,7 @@ Result<const Family*> FindWithEncoder(const GgufFile& file) {
   return family != nullptr && family->has_encoder ? family : nullptr;
 }
 
-// Of a model with an encoder: the token behind a source, with which the target begins.
+// The token that ends a source and begins the target, in a model with an encoder.
 Result<Token> FindTargetBegin(const GgufFile& file, const Family& family) {
   TRY(const auto token, file.FindUint(Format("{}.decoder_start_token_id", family.name)));
   return static_cast<Token>(token.value_or(0));
@@ -214,7 +214,7 @@ Result<std::vector<Token>> Vocab::Tokenize(std::string_view text, bool add_speci
     }
     if (count >= 0) {
       tokens.resize(static_cast<size_t>(count));
-      // Such as the token for what is unknown, of a vocabulary without one.
+      // libllama gives -1 where the vocabulary lacks a token, as for unknown text without <unk>.
       if (!std::ranges::all_of(tokens, [&](Token t) { return t >= 0 && t < int64_t{size()}; })) {
         return Fail(Errc::kInvalidFile, "the vocabulary of {} has no token for a part of the text",
                     path_);

@@ -24,12 +24,12 @@ namespace moestro {
 
 class Vocab {
  public:
-  // Of an open model; libllama reads the header once more, after our own reader has judged it.
-  // Fails with kUnsupported for a kind of tokenizer that cannot be used, and with kInvalidFile for
-  // a kind that libllama does not know and a vocabulary that contradicts itself. A file without a
-  // tokenizer ("none") gives a Vocab with has_text() == false.
+  // Loads the vocabulary of an open model; libllama reads the header once more, after GgufFile has
+  // checked it. Fails with kUnsupported for a kind of tokenizer that cannot be used, and with
+  // kInvalidFile for a kind that libllama lacks and a vocabulary that contradicts itself. A file
+  // without a tokenizer ("none") gives a Vocab with has_text() == false.
   static Result<Vocab> Load(const GgufFile& file);
-  // Of a file that is not open yet; fails as GgufFile::Open() does, too.
+  // Opens the file first; fails as GgufFile::Open() does, too.
   static Result<Vocab> Load(const std::string& path);
   Vocab(Vocab&&) noexcept;
   Vocab& operator=(Vocab&&) noexcept;
@@ -42,17 +42,18 @@ class Vocab {
   // kInvalidRequest for invalid UTF-8 (names the byte offset) or a model without tokenizer.
   Result<std::vector<Token>> Tokenize(std::string_view text, bool add_special,
                                       bool parse_special) const;
-  // Puts the tokens that begin and end texts around one, unless it has them: a text that begins
-  // with the token that begins texts is complete, and of those that end texts a text gets the ones
-  // that it does not end with.
+  // Adds the tokens that begin and end texts. A text that already begins with the beginning token
+  // is complete and stays as it is; ending tokens are added as far as the text does not end with
+  // them.
   void AddSpecial(std::vector<Token>& text) const;
-  // The same of a text of which only the first and the last tokens are at hand.
+  // Like AddSpecial(), in two parts, for a text of which only the first and the last tokens are at
+  // hand.
   bool is_complete(std::span<const Token> first) const;
   std::vector<Token> MissingEnd(std::span<const Token> last) const;
   // Bytes of one token; may be part of a UTF-8 sequence. See text/utf8_stream for joining. Empty
   // for control tokens, ids outside the vocabulary and models without text.
   std::string Piece(Token token) const;
-  // The same, but control tokens are spelled: "<|im_end|>".
+  // Like Piece(), but control tokens are spelled: "<|im_end|>".
   std::string Spelling(Token token) const;
   bool has_chat_template() const { return !chat_template().empty(); }
   std::string chat_template() const;  // Jinja, as the model has it; empty: none

@@ -65,7 +65,7 @@ Status CheckTokenTexts(const GgufFile& file, const MetaValue& tokens) {
               file.paths().front(), twin->second, std::next(twin)->second, kTokens);
 }
 
-// Of T5: bytes, of which the first four are the size of what follows.
+// Checks T5's character map: bytes, of which the first four are the size of the rest.
 Status CheckCharacterMap(const GgufFile& file) {
   const MetaValue* value = file.FindValue(kCharacters);
   if (value == nullptr) return {};

@@ -8,9 +8,9 @@
 
 namespace moestro {
 
-// Which kinds of tokenizers there are is libllama's to say. Fails with kUnsupported for one that it
-// loads and cannot use, with kInvalidFile for arrays of wrong type or length, repeated tokens, and
-// sizes beyond any real vocabulary.
+// Checks the vocabulary's metadata for every kind of tokenizer that libllama has. Fails with
+// kUnsupported for a kind that libllama loads and cannot use, with kInvalidFile for arrays of wrong
+// type or length, repeated tokens, and sizes beyond any real vocabulary.
 Status CheckTokenizer(const GgufFile& file);
 
 }  // namespace moestro

@@ -148,7 +148,8 @@ TEST_F(VocabTest, NamesTheFirstByteThatIsNotUtf8) {
   }
 }
 
-// As published files have it: text as it is, spaces marked, bytes spelled out, one expression.
+// A vocabulary like those of published files: text as it is, spaces marked, bytes spelled out, one
+// expression.
 GgufBuilder Gemma4() {
   GgufBuilder file = SmallMoe("gemma4");
   std::vector<std::string> tokens{"<pad>", "<eos>", "<bos>", "<unk>"};
@@ -189,8 +190,7 @@ TEST_F(VocabTest, TokenizesAsGemma4) {
   EXPECT_EQ(vocab->Tokenize("<bos>hi", true, true)->size(), 2U);
 }
 
-// What kinds there are is libllama's to say, and none of them ends the process, whatever is
-// missing.
+// libllama decides which kinds exist; no kind ends the process, whatever is missing.
 TEST_F(VocabTest, EveryKindThatLibllamaKnowsIsTakenOrASentence) {
   for (const char* kind : {"llama", "gpt2", "t5", "plamo2", "plamo3", "gemma4", "hybriddna"}) {
     for (GgufBuilder (*make)() : {&ByteLevel, &SentencePiece, &Gemma4}) {
@@ -227,7 +227,7 @@ TEST_F(VocabTest, EveryKindThatLibllamaKnowsIsTakenOrASentence) {
               "libllama cannot read the vocabulary");
 }
 
-// What makes it certain that a long text has more tokens than a context.
+// longest_token_bytes() makes it certain that a long text has more tokens than a context.
 TEST_F(VocabTest, KnowsHowManyBytesATokenMayStandFor) {
   EXPECT_EQ(Load(ByteLevel())->longest_token_bytes(), 11U);     // <unused299>
   EXPECT_EQ(Load(SentencePiece())->longest_token_bytes(), 6U);  // <0x00>
@@ -320,7 +320,7 @@ TEST_F(VocabTest, SurvivesAVocabularyWithoutBytes) {
 }
 
 TEST_F(VocabTest, RefusesASpecialTokenThatDoesNotExist) {
-  // SentencePiece vocabularies begin with token 1 unless they say otherwise.
+  // SentencePiece vocabularies begin with token 1 by default.
   ExpectError(SentencePiece()
                   .SetStrings("tokenizer.ggml.tokens", {"a"})
                   .SetInts("tokenizer.ggml.token_type", {1})

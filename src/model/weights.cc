@@ -47,8 +47,9 @@ class Reader {
   std::unordered_set<const TensorInfo*> used_;
 };
 
-// nullptr: the family does not have it, or the file does not and need not. `layer`: whose it is;
-// null: of the whole model. kInvalidFile: both of a role's names are there.
+// Finds a role's tensor; nullptr if the family or, where the role is optional, the file lacks it.
+// `layer`: the layer that the role belongs to; nullopt: the whole model. kInvalidFile: the file has
+// tensors of both of the role's names.
 Result<const TensorInfo*> Reader::ReadRole(const TensorRole& role, Presence presence,
                                            std::optional<uint32_t> layer) {
   if (presence == Presence::kNone) return nullptr;

@@ -16,7 +16,7 @@ uint64_t DenseSeed(std::string_view tensor, uint64_t offset) {
   return hash.value();
 }
 
-// `layer` of those with experts.
+// The seed of an expert's sample; `layer` counts layers with experts.
 uint64_t SampleSeed(uint64_t layer, uint64_t matrix, uint64_t expert) {
   Fnv1a hash;
   hash.Add("expert");

@@ -141,7 +141,7 @@ TEST_F(WeightsTest, PassesOverLayersThatPredictFurtherTokens) {
     more.Set("glm4moe.block_count", 3U).Set("glm4moe.nextn_predict_layers", 1U);
     ExpectError(more.Tensor(name, GGML_TYPE_F32, {32}), Errc::kUnsupported, name);
   }
-  // Without that key the same layer is one too many.
+  // Without nextn_predict_layers the same layer is one too many.
   file.Set("glm4moe.block_count", 2U).Set("glm4moe.nextn_predict_layers", 0U);
   ExpectError(file, Errc::kUnsupported, "blk.2.attn_norm.weight");
 }

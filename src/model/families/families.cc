@@ -38,7 +38,7 @@ ModelRoles<Presence> CommonModelTensors() {
 
 LayerRoles<Presence> CommonLayerTensors() {
   return {.attn_norm = Presence::kRequired,
-          // The three or the fused form: ReadWeights() demands one of them.
+          // Separate or fused tensors: ReadWeights() demands one of the two forms.
           .attn_q = Presence::kUsual,
           .attn_k = Presence::kUsual,
           .attn_v = Presence::kUsual,

@@ -40,7 +40,7 @@ Family Switch();
 
 std::span<const Family> Families();
 
-// Tensors that several families have, all of them required.
+// Each makes a group of tensors that several families share required.
 void RequireQkNorms(LayerRoles<Presence>& layer);
 void RequireSharedExpert(LayerRoles<Presence>& layer);
 void RequireDenseBlock(LayerRoles<Presence>& layer);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What tells one family of models (a value of general.architecture) from another, as one value:
-// which metadata it has, which tensors, what its layers compute. One file per family beside this
-// one, one line per family in families.cc. What a family does not declare is refused when a file
-// asks for it.
+// A family of models (a value of general.architecture) as one value: its metadata, its tensors, and
+// the computation of its layers. One file per family beside this one, one line per family in
+// families.cc. A key or tensor that a family does not declare is refused when a file has it.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +26,19 @@ struct RouterRules {
   // expert_gating_func may name another; kRequired: a file without that key is refused.
   Presence gating_key = Presence::kNone;
   bool renormalise = false;         // the K weights are divided by their sum
-  bool renormalise_by_key = false;  // expert_weights_norm says so instead
+  bool renormalise_by_key = false;  // expert_weights_norm decides instead
   bool has_groups = false;          // expert_group_count may be more than 1
   bool scales_by_key = true;        // expert_weights_scale counts, else the key is not read
 };
 
-// Layers that see their last positions only: attention.sliding_window says how many,
-// attention.sliding_window_pattern may hold another period or a choice for each layer.
+// Windowed layers, which see their last positions only: attention.sliding_window holds the number
+// of positions, attention.sliding_window_pattern may hold another period or a choice for each
+// layer.
 struct WindowRules {
-  uint32_t period = 0;       // the last of each so many layers sees all positions; 0: no windows
-  bool is_first = false;     // the first of them instead
-  bool is_optional = false;  // a file without that key has no windows
-  bool rotates_all = true;   // false: only layers with a window are rotated
+  uint32_t period = 0;    // in each period of layers the last one sees all positions; 0: no windows
+  bool is_first = false;  // the first layer of each period sees all positions instead
+  bool is_optional = false;      // a file without attention.sliding_window has no windows
+  bool rotates_all = true;       // false: only layers with a window are rotated
   uint32_t unrotated_every = 0;  // the last of each so many layers is not rotated; 0: all are
   // Layers with a window are rotated without scaling and factors, rope.dimension_count_swa
   // dimensions.
@@ -61,7 +61,8 @@ struct LatentRules {
   RopePairs rope_pairs = RopePairs::kAdjacent;
   bool rotates = true;         // else rope.dimension_count values of a key are only kept apart
   bool has_multiplier = true;  // rope.scaling.yarn_log_multiplier counts
-  // YaRN's multiplier says how much of what it makes larger the turned values keep; else none.
+  // YaRN makes rotated values larger. True: the multiplier sets how much of that they keep; false:
+  // they keep nothing of it (without a multiplier all, either way).
   bool keeps_magnitude = false;
   Indexers indexers = Indexers::kNone;
   RopePairs indexer_pairs = RopePairs::kHalves;
@@ -87,7 +88,7 @@ struct StateRules {
   HeadSharing sharing = HeadSharing::kConsecutive;
 };
 
-// What the key feed_forward_length means.
+// Meaning of the key feed_forward_length.
 enum class FeedForwardLength : uint8_t {
   kOneExpert,    // an expert's width
   kUsedExperts,  // all K experts of a token together; expert_feed_forward_length comes first
@@ -99,11 +100,11 @@ enum class SharedExpert : uint8_t {
   kOwnWidth,    // expert_shared_feed_forward_length, or else feed_forward_length
   kOptional,    // expert_shared_feed_forward_length; without that key the model has none
   kLikeExpert,  // expert_shared_feed_forward_length, or else as wide as an expert
-  kCounted,     // expert_shared_count of these, side by side in one
+  kCounted,     // expert_shared_count experts, side by side in one
 };
 
-// How stock converters write files of a family, where that does not follow from how they are read.
-// Synthetic models and tests are written so.
+// Form in which stock converters write a family's files, where reading allows more than one.
+// Synthetic models and tests are written in this form.
 struct WrittenForm {
   bool has_free_heads = false;  // heads may be wider or narrower together than the embedding
   bool shares_kv_heads = true;
@@ -147,7 +148,7 @@ struct Family {
   float attention_scale = 0.0F;          // of scores; 0: one over the root of a key's length
   bool may_share_values = false;         // a layer without attn_v has keys for values
   bool rotates = true;                   // heads are turned by their position
-  bool rotates_by_key = false;           // rope.scaling.finetuned says whether they are
+  bool rotates_by_key = false;           // false in rope.scaling.finetuned turns rotation off
   bool may_hold_vision = false;          // tensors of an image encoder, which are passed over
   bool has_value_heads_of_own = false;   // attention.value_length may differ from key_length
   ModelRoles<Presence> model_tensors{};  // kNone: refused

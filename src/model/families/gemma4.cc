@@ -9,7 +9,8 @@
 namespace moestro {
 namespace {
 
-// What the smaller models without experts have is not here.
+// Reads the cap of logits; refuses keys of the smaller models without experts, and missing rotation
+// factors.
 Status ReadGemma4(const MetaKeys& keys, ModelSpec& spec) {
   for (const std::string_view key :
        {"embedding_length_per_layer_input", "attention.shared_kv_layers"}) {

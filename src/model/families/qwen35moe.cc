@@ -10,8 +10,9 @@
 namespace moestro {
 namespace {
 
-// Pairs of dimensions are dealt out in turn to the positions of a text, of an image's rows and of
-// its columns. Of a text all three are equal, so pairs are turned alike if each has been dealt out.
+// Pairs of dimensions are dealt out in turn to the positions in a text, in an image's rows and in
+// its columns. In a text all three are equal, so that every pair is rotated alike if each has been
+// dealt out.
 Status CheckSections(const MetaKeys& keys, ModelSpec& spec) {
   constexpr std::string_view kKey = "rope.dimension_sections";
   if (!keys.Has(kKey)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Switch Transformers: an encoder and a decoder as in T5, with experts of two matrices and a ReLU
-// in some layers, one of them for each row. Files are Moestro's own (docs/switch-format.md).
+// Switch Transformers: an encoder and a decoder as in T5; some layers have experts, two matrices
+// with a ReLU each, of which every row uses one. Files are Moestro's own (docs/switch-format.md).
 // Source: W. Fedus, B. Zoph, N. Shazeer, "Switch Transformers", 2021.
 #include "model/families/families.h"
 #include "model/read_encoder.h"
@@ -23,7 +23,8 @@ Family Switch() {
                             .has_head_length_keys = true,
                             .has_expert_length_key = true}};
   family.model_tensors.encoder_norm = Presence::kRequired;
-  // ReadEncoderLayers() says where there are norms of feed-forward parts, and biases by distance.
+  // ReadEncoderLayers() decides which layers need norms of feed-forward parts, and biases by
+  // distance.
   family.layer_tensors = {.attn_norm = Presence::kRequired,
                           .attn_q = Presence::kRequired,
                           .attn_k = Presence::kRequired,
