@@ -36,8 +36,8 @@ struct FileFormat {
   std::string_view remedy;  // for a damaged one: "copy or record it again"
 };
 
-// With what a share of a run begins (offline/shard/shard_file.h). Readers of whole files know it,
-// so that they can say what makes it whole.
+// Magic of a shard of a run (offline/shard/shard_file.h). Readers of whole files recognise a shard,
+// so that their error can name 'moestro merge'.
 inline constexpr std::string_view kShardMagic = "MOESHARD";
 // kInvalidFile: the file at `path` is a share, where `what` is expected.
 std::unexpected<Error> FailShard(std::string_view path, std::string_view what);
@@ -56,7 +56,7 @@ inline std::string BeginHeader(const FileFormat& format) {
   return bytes;
 }
 
-// REQUIRES: what is taken is there.
+// REQUIRES: the bytes hold everything that Take() reads.
 class Decoder {
  public:
   explicit Decoder(std::string_view bytes) : bytes_(bytes) {}
@@ -80,8 +80,8 @@ class InputFile {
   uint64_t size() const { return size_; }
   const std::string& path() const { return path_; }
 
-  // The header's bytes after magic and version, all of them. kInvalidFile: it is no such file or
-  // too short; kUnsupported: its version is newer or older than those that are read.
+  // The header's bytes after magic and version, all of them. kInvalidFile: another kind of file, or
+  // too short; kUnsupported: the version is newer or older than the ones that are read.
   Result<std::string> ReadHeader() const;
   // REQUIRES: offset + bytes <= size().
   Result<std::string> Read(uint64_t offset, size_t bytes) const;
@@ -89,11 +89,12 @@ class InputFile {
   // size() >= 8.
   Status CheckSum() const;
 
-  // What follows the byte `begin`, as a file of `format`, which must outlive it. Offsets count from
-  // there; the checksum is still that of the whole file. REQUIRES: begin <= size().
+  // The part after byte `begin`, as a file of `format`, which must outlive the result. Offsets
+  // count from there; the checksum is still that of the whole file. REQUIRES: begin <= size().
   InputFile Rest(uint64_t begin, const FileFormat& format) &&;
 
-  // kInvalidFile: it is shorter or longer than `expected` says; it is wrong in another way.
+  // kInvalidFile errors: the file is shorter or longer than `expected` describes; the file is
+  // damaged in another way.
   std::unexpected<Error> CutShort(std::string_view expected) const;
   std::unexpected<Error> Damaged(std::string_view what) const;
 

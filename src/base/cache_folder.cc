@@ -26,7 +26,8 @@ std::error_code MakePrivateFolder(const std::string& folder) {
     made /= part;
     constexpr mode_t kOwnerAlone = 0700;
     if (mkdir(made.c_str(), kOwnerAlone) == 0 || errno == EEXIST) continue;
-    // Above a folder that is there may be some that this user cannot look into.
+    // mkdir() also fails in a folder that this user may search but not write; only a missing folder
+    // is an error.
     const std::error_code why(errno, std::generic_category());
     if (access(made.c_str(), F_OK) != 0) return why;
   }

@@ -8,7 +8,8 @@
 
 namespace moestro {
 
-// What `work()` gives; or, if it throws, what `failed` makes of the exception's words.
+// Returns work()'s result; if work() throws, the result of `failed`, which is called with the
+// exception's words.
 template <class Work, class Failed>
 auto Caught(Work&& work, Failed&& failed) -> decltype(work()) {
   try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// CHECK is for mistakes that only our own code can make. It stays on in release builds.
+// CHECK is for mistakes that only our own code can make. The check stays on in release builds.
 #pragma once
 
 #include <cstdio>

@@ -27,15 +27,16 @@
 
 namespace moestro {
 
-// Where a number goes. An empty name: not there.
+// A counter's names in reports. A report leaves out counters whose name is empty.
 struct CounterText {
-  // Key of a report. Of a struct in the struct: what its counters' keys begin with.
+  // Key in a report. For a struct within the struct: the beginning of its counters' keys.
   std::string_view json = {};
-  std::string_view prefill = {};  // the same of a run's prefill; `json` is of its decode
-  std::string_view sim = {};      // the same in a report of the simulator
-  std::string_view metric = {};   // of /metrics, without the program's name
+  std::string_view prefill = {};  // key for a run's prefill; `json` is for decode
+  std::string_view sim = {};      // key in a report of the simulator
+  std::string_view metric = {};   // in /metrics, without the program's name
   std::string_view label = {};    // of this row in a metric of several rows: {end="failed"}
-  std::string_view meaning = {};  // what /metrics says about it; of several rows, the first one's
+  std::string_view meaning =
+      {};  // help text in /metrics; for a metric of several rows, the first one's
 };
 
 struct IgnoreCounter {
@@ -44,7 +45,7 @@ struct IgnoreCounter {
 template <class T>
 concept Counted = requires { T::Visit(IgnoreCounter{}); };
 
-// What happened between `before` and `now`.
+// The counts between `before` and `now`.
 template <Counted T>
 constexpr T operator-(const T& now, const T& before) {
   T difference = now;

@@ -23,7 +23,7 @@ class FileWatchTest : public ::testing::Test {
   static void Write(const std::string& path, const std::string& text) {
     std::ofstream(path, std::ios::binary) << text;
   }
-  // A second later by the file's own time, whatever the file system's clock says.
+  // Sets the file's own time a second later, whatever the file system's clock shows.
   void Touch() const {
     std::filesystem::last_write_time(
         path_, std::filesystem::last_write_time(path_) + std::chrono::seconds(1));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// FNV-1a with 64 bits, for checksums and fingerprints: a changed byte always changes the result. It
-// is no defence against an attacker who wants a collision. Offset basis and prime are those
-// published by Fowler, Noll and Vo.
+// FNV-1a with 64 bits, for checksums and fingerprints: a changed byte always changes the result.
+// The hash is no defence against an attacker who seeks a collision. Offset basis and prime are
+// those published by Fowler, Noll and Vo.
 #pragma once
 
 #include <concepts>

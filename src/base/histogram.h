@@ -14,8 +14,9 @@ class Histogram {
   void Add(double value);
 
   uint64_t count() const { return count_; }
-  // As Quantile() of base/quantile.h, off by 0.5 % at most for values from 0.001 to 1e15 (one value
-  // stands for its whole class), never outside the smallest and largest. Exact for a single value.
+  // Like Quantile() of base/quantile.h, off by 0.5 % at most for values from 0.001 to 1e15 (one
+  // value stands for its whole class), never outside the smallest and largest. Exact for a single
+  // value.
   double Quantile(double q) const;
   // The sum over all values of max(value, floor). Never too large; too small by less than 0.5 %,
   // because only the class that holds `floor` is not known value by value.

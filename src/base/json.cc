@@ -94,7 +94,7 @@ class TreeBuilder final : public nlohmann::json_sax<Value> {
     return true;
   }
 
-  // Of equal keys the first gives the place and the last the value.
+  // A repeated key keeps its first place and takes its last value.
   static Value ObjectOf(Level& level) {
     const std::vector<std::string>& keys = level.keys;
     std::vector<size_t> order(keys.size());
@@ -129,8 +129,8 @@ class TreeBuilder final : public nlohmann::json_sax<Value> {
   std::string error_;
 };
 
-// Reads a text for the parser. The text ends early when the limit says so: a string of many MB is
-// one step of the parser.
+// Reads a text for the parser. The text ends early when the limit fails: a string of many MB is one
+// step of the parser.
 class LimitedText {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -161,7 +161,7 @@ class LimitedText {
 
   const char* at_;
   const char* end_;
-  const char* stop_ = nullptr;  // where the limit is asked next
+  const char* stop_ = nullptr;  // where the limit is checked next
   const WorkLimit* limit_;
 };
 

@@ -31,15 +31,16 @@ enum class JsonKind : uint8_t { kNull, kBoolean, kNumber, kText, kArray, kObject
 class JsonView {
  public:
   JsonKind kind() const;
-  // Each gives nullopt when this is not of that kind, or has no such key or index.
-  // Takes as long as the object has keys; code that asks for many of many goes through members().
+  // Each returns nullopt when this value has another kind, or no such key or index. Find() takes
+  // time in proportion to the object's keys; code that looks up many keys uses members().
   std::optional<JsonView> Find(std::string_view key) const;
   std::optional<JsonView> At(size_t index) const;
   std::optional<bool> boolean() const;
   std::optional<double> number() const;    // Dump() gives integers beyond 2^53 exactly
   std::optional<int64_t> integer() const;  // a number that is whole and exactly known: 3, 3.0
   std::optional<std::string> text() const;
-  // Of an object, in order; the keys live as long as this does. Empty for anything else.
+  // Keys and values of an object, in order; the keys live as long as this view's Json. Empty for
+  // other kinds.
   std::vector<std::pair<std::string_view, JsonView>> members() const;
   std::vector<std::string> keys() const;  // of an object, in order
   size_t size() const;                    // elements or keys, 0 for anything else
@@ -75,12 +76,11 @@ class Json {
   static Json Array(std::span<const int32_t> numbers);
   // The levels of arrays and objects in each other that Parse() takes.
   static constexpr int kMaxDepth = 64;
-  // Of equal keys in an object the last one counts. Takes time in proportion to the text, but for
-  // the sorting of an object's keys. A value takes some 60 bytes of memory beside its text, which
-  // may be 20 times what the text takes ("[[],[],..."): `most_values` bounds it for texts that
-  // are not trusted.
-  // kInvalidRequest with the byte position of the first mistake; if it is nested deeper; if it has
-  // more values; if a number is beyond a double's range. What the limit says, once it says so.
+  // The last value of a repeated key counts. Takes time in proportion to the text, but for sorting
+  // an object's keys. A value takes some 60 bytes of memory beside its text, which may be 20 times
+  // the size of the text ("[[],[],..."): `most_values` bounds that for texts that are not trusted.
+  // kInvalidRequest with the byte position of the first mistake; for deeper nesting; for more
+  // values; for a number beyond a double's range. Errors of the limit.
   static Result<Json> Parse(std::string_view text, size_t most_values = SIZE_MAX,
                             const WorkLimit& limit = {});
 

@@ -202,7 +202,7 @@ TEST(Json, RefusesNumbersThatNoDoubleHolds) {
   EXPECT_EQ(Json::Parse("1e-999")->number(), 0.0);
 }
 
-// A view shows the value where it lies; a copy of it is a value of its own.
+// A view refers to the value in its object; a copy owns a value.
 TEST(Json, ViewsShowAndCopiesOwn) {
   Json object = Json::Object();
   Json list = Json::Array();

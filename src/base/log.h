@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Messages for the person who started the program, on stderr: warnings always, the rest only when
-// asked for (--verbose). Errors do not go here, they travel as Result. Any thread may log.
+// Messages for the user who started the program, on stderr: warnings always, the others only with
+// --verbose. Errors are not logged, they travel as Result. Any thread may log.
 #pragma once
 
 #include <string_view>

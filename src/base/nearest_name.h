@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The name that somebody meant who mistyped it. Pure.
+// Finds the name that a mistyped name stands for. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@
 
 namespace moestro {
 
-// How many single bytes have to be inserted, left out, exchanged or swapped with their neighbour to
-// make `b` of `a`, none of them twice (optimal string alignment). std::nullopt: more than `most`,
-// which is known after at most (a.size() + 1) * (2 * most + 1) comparisons.
+// The number of single bytes to insert, leave out, exchange or swap with their neighbour to make
+// `b` of `a`, none of them twice (optimal string alignment). std::nullopt: more than `most`, which
+// shows after at most (a.size() + 1) * (2 * most + 1) comparisons.
 std::optional<size_t> EditDistance(std::string_view a, std::string_view b, size_t most);
 
 // The nearest of `names`, the first of several: at most a third of its bytes differ, or `typed` is
@@ -21,8 +21,8 @@ std::optional<size_t> EditDistance(std::string_view a, std::string_view b, size_
 // is near. The work is bounded by the lengths of the names, however long `typed` is.
 std::optional<std::string> NearestName(std::string_view typed, std::span<const std::string> names);
 
-// Of `words`, those nearest to `word` by how many letters differ, at most `most`, without those
-// that are nothing like it. Large and small letters are alike.
+// The nearest of `words` to `word` by the number of differing letters, at most `most`; dissimilar
+// words are left out. Large and small letters are alike.
 std::vector<std::string> NearestWords(std::string_view word, std::span<const std::string> words,
                                       size_t most);
 

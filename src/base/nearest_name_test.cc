@@ -14,7 +14,7 @@ size_t Distance(std::string_view a, std::string_view b) {
   return EditDistance(a, b, std::max(a.size(), b.size())).value_or(999);
 }
 
-// The same by its definition, without a band.
+// The edit distance by its definition, without a band.
 size_t PlainDistance(std::string_view a, std::string_view b) {
   if (a.empty() || b.empty()) return std::max(a.size(), b.size());
   size_t best = PlainDistance(a.substr(1), b.substr(1)) + (a[0] == b[0] ? 0 : 1);

@@ -24,7 +24,7 @@
 namespace moestro {
 namespace {
 
-constexpr uint64_t kWindow = 16 * kMiB;  // at most two of these are dirty
+constexpr uint64_t kWindow = 16 * kMiB;  // bytes; at most two windows are dirty
 
 // Less the user's umask.
 mode_t ModeFor(FileReaders readers) { return readers == FileReaders::kOwner ? 0600 : 0666; }
@@ -42,7 +42,7 @@ std::string TemporaryName(const std::string& path, int n, size_t most_leaf_bytes
   return Format("{}/{}{}", FolderOf(path), leaf.empty() ? "moestro" : leaf, ending);
 }
 
-// Tries names until `make` has made one; -1: errno says why there is none.
+// Tries names until `make` has made one; -1 with errno set if none could be made.
 int MakeTemporary(const std::string& path, std::string& name,
                   const std::function<int(const char* name)>& make) {
   constexpr int kMostNames = 10'000;
@@ -92,7 +92,7 @@ bool IsStream(const Destination& to) {
   return to.kind == Destination::Kind::kStream || to.kind == Destination::Kind::kDescriptor;
 }
 
-// Of a file of our own: what has its name is replaced, if it is a file or a link.
+// The destination of a file of our own: replaces a file or link of the same name, nothing else.
 Result<Destination> OwnDestination(const OutputPath& path) {
   struct stat there = {};
   const bool is_there = lstat(path.way().c_str(), &there) == 0;
@@ -121,7 +121,7 @@ Result<OutputFile> OutputFile::Create(OutputPath path, FileReaders readers) {
   const std::string folder = FolderOf(to.path);
   const int fd = open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, mode);
   if (fd >= 0) return OutputFile(fd, std::move(path), std::move(to));
-  // File systems without nameless files say one of these two.
+  // The two errors of file systems without nameless files.
   if (errno != EOPNOTSUPP && errno != EISDIR) {
     return Fail(Errc::kIo, "cannot create a file in {}: {}", FolderOf(path.text()),
                 std::strerror(errno));
@@ -207,7 +207,8 @@ Status OutputFile::GiveTemporaryName() {
   return {};
 }
 
-// What others have put there since Create().
+// Checks that other processes have put neither a spared file nor anything but a file or link at the
+// destination since Create().
 Status OutputFile::MayReplace() const {
   TRY_STATUS(path_.Check());
   struct stat there = {};
@@ -219,7 +220,7 @@ Status OutputFile::MayReplace() const {
 Status OutputFile::Publish() {
   const bool cannot_flush = fsync(fd_) != 0;
   if (is_stream()) {
-    // Pipes and most devices have nothing to flush, and say so.
+    // fsync() fails with one of these on pipes and most devices, which have nothing to flush.
     if (cannot_flush && errno != EINVAL && errno != EROFS && errno != ENOTSUP)
       return Failed("flush");
     return close(std::exchange(fd_, -1)) == 0 ? Status() : Failed("close");

@@ -20,19 +20,19 @@
 
 namespace moestro {
 
-// Who may read a new file: whom the user's umask lets, or the user alone (what holds a
-// conversation), from its first byte on and also where it replaces a file that others could read.
+// Readers of a new file: as the user's umask allows, or the user alone (for conversations), from
+// the first byte on and even where the file replaces one that others could read.
 enum class FileReaders : uint8_t { kByUmask, kOwner };
 
 class OutputFile {
  public:
   // Opens a temporary file in the folder that `path` leads to. Fails with kIo, naming place and
-  // reason; also for a named pipe that nobody reads after a few seconds.
+  // reason; also for a named pipe without a reader after a few seconds.
   static Result<OutputFile> Create(OutputPath path, FileReaders readers = FileReaders::kByUmask);
 
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
-  ~OutputFile();  // removes what was not kept
+  ~OutputFile();  // removes a file that was not kept
 
   // Appends. Fails with kIo: disk full, file size limit, device error.
   Status Write(std::span<const std::byte> bytes);
@@ -73,7 +73,7 @@ Status CheckMayCreate(const OutputPath& path);
 // its folder is not there.
 Result<uint64_t> FreeBytesFor(const OutputPath& path);
 
-// `folder`, or the nearest folder above it that is there.
+// `folder`, or the nearest existing folder above it.
 std::string NearestFolder(const std::string& folder);
 
 // Bytes that may be written in `folder` once it is made. Fails as FreeBytesFor() does.

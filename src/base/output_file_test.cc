@@ -142,7 +142,8 @@ TEST(OutputFile, AnOpenFileOfTheProcessIsAppendedTo) {
   EXPECT_EQ(ReadAll(path), std::string("before this\0\0\0", 14));
   EXPECT_FALSE(OutputFile::Create(link));  // it is closed
   const int own = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  EXPECT_FALSE(OutputFile::Create(Format("/proc/self/fd/{}", own)));  // nobody gave it
+  EXPECT_FALSE(
+      OutputFile::Create(Format("/proc/self/fd/{}", own)));  // not inherited, but opened here
   close(own);
 }
 
@@ -160,7 +161,7 @@ TEST(OutputFile, ALinkIsFollowed) {
   EXPECT_EQ(ReadAll(other.File("missing")), "made");
   std::filesystem::create_symlink("circle", folder.File("circle"));
   EXPECT_FALSE(OutputFile::Create(folder.File("circle")));
-  // Of our own files the link is replaced.
+  // A link with the name of a file of our own is replaced, not followed.
   Save(OutputPath::OfOwn(folder.File("second")), "own");
   EXPECT_FALSE(std::filesystem::is_symlink(folder.File("second")));
   EXPECT_EQ(ReadAll(other.File("file")), "new");
@@ -178,7 +179,7 @@ TEST(OutputFile, WhatIsReadIsSparedByWhateverName) {
     path.Spare(std::vector<std::string>{folder.File("other"), input});
     EXPECT_FALSE(OutputFile::Create(path)) << name;
   }
-  // Neither is there yet, and both lead to one file.
+  // Neither file exists yet, and both names lead to one file.
   std::filesystem::create_symlink("new", folder.File("to-new"));
   OutputPath second(folder.File("a/../to-new"));
   second.Spare(folder.File("new"));

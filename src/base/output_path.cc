@@ -41,7 +41,7 @@ bool IsSameFolder(const std::string& a, const std::string& b) {
          first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
-// What the kernel's fs.protected_symlinks says of a link in a folder.
+// True if the kernel's fs.protected_symlinks would refuse to follow the link in its folder.
 bool IsStrangersLink(const struct stat& link, const struct stat& folder) {
   const bool is_shared = (folder.st_mode & S_ISVTX) != 0 && (folder.st_mode & S_IWOTH) != 0;
   return is_shared && link.st_uid != geteuid() && link.st_uid != folder.st_uid;
@@ -54,7 +54,7 @@ std::optional<std::string> ReadLink(const std::string& path) {
   return std::string(target.data(), static_cast<size_t>(n));
 }
 
-// Links of /proc lead to open files, whatever their text says.
+// Resolves a link of /proc, which leads to an open file whatever its text is.
 Result<Destination> FollowOpenFile(const std::string& path, const std::string& folder) {
   const std::string leaf = LeafOf(path);
   int descriptor = -1;

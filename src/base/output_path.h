@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Where a command writes: the name that somebody gave, the place that this name leads to, and the
+// The name for a command's output: the name as given, the place that the name leads to, and the
 // files that must stay as they are, since the same command reads or writes them by other names.
 //
 // Thread rule: none, values that share nothing but the file system.
@@ -21,7 +21,7 @@ namespace moestro {
 // not followed, as the kernel does not follow them for open().
 struct Destination {
   enum class Kind : uint8_t {
-    kNothing,     // is there yet
+    kNothing,     // no file yet
     kFile,        // may be replaced
     kFolder,      // cannot be written
     kStream,      // a device, a pipe, another process's open file: written to as it is
@@ -57,9 +57,9 @@ class OutputPath {
     requires std::constructible_from<std::string, Text>
   OutputPath(Text&& text) : text_(std::forward<Text>(text)) {}  // NOLINT: a path is written so
 
-  // The name of a file of our own in a folder where others may write, too: a link that has the
-  // name is replaced, not followed.
-  // `way`: to the same file, by a folder that is open; messages say `path`.
+  // The name of a file of our own in a folder where others may write, too: a link of that name is
+  // replaced, not followed. `way`: another path to the same file, through an open folder; messages
+  // use `path`.
   static OutputPath OfOwn(std::string path, std::string way = {});
   // Another name that spares the same files.
   OutputPath Beside(std::string path) const;
@@ -67,14 +67,15 @@ class OutputPath {
   const std::string& text() const { return text_; }  // as it was given
   bool empty() const { return text_.empty(); }
   bool is_own() const { return is_own_; }
-  // Of our own files: how to come to it.
+  // The path to open, for files of our own through an open folder.
   const std::string& way() const { return way_.empty() ? text_ : way_; }
 
   // Files that stay as they are, whatever they are called.
   enum class Use : uint8_t { kRead, kWritten };  // by the same command
   void Spare(std::span<const std::string> paths, Use use = Use::kRead);
   void Spare(const std::string& path, Use use = Use::kRead) { Spare(std::span(&path, 1), use); }
-  // It leads to a file that is to be spared. kIo: it is read; kUsage: it is another output.
+  // Fails if the name leads to a spared file. kIo: the command reads that file; kUsage: another
+  // output has that name.
   Status Check() const;
 
  private:

@@ -13,7 +13,8 @@ namespace moestro {
 // 0 or a `done` past it counts as finished.
 std::string RenderProgress(std::string_view what, uint64_t done, uint64_t total, size_t width);
 
-// One thread uses it. The destructor removes the line, so that nothing of it stays in the output.
+// A bar on one line, for one thread. The destructor removes the line, so that no part of it stays
+// in the output.
 class ProgressBar {
  public:
   struct Options {

@@ -18,7 +18,7 @@ enum class Errc {
   kUnsupported,     // well-formed, but nothing here can run it
   kIo,              // the operating system refused or a device failed
   kNoMemory,        // the machine does not have what the plan needs
-  kInterrupted,     // the user asked to stop
+  kInterrupted,     // the user requested a stop
   kDevice,          // a GPU or the like failed or is gone
 };
 

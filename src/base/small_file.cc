@@ -27,7 +27,7 @@ const char* KindOfFile(mode_t mode) {
   return "a device";
 }
 
-// False: errno says why.
+// Appends the file's beginning to `text`, up to `most` bytes. False on failure with errno set.
 bool ReadUpTo(int fd, size_t most, std::string& text) {
   while (text.size() < most) {
     constexpr size_t kPart = 64 * 1024;

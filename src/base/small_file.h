@@ -17,17 +17,18 @@ namespace moestro {
 // Open for reading. Waits for no pipe. kIo: it cannot be opened, or is no file, and what it is.
 Result<UniqueFd> OpenRegularFile(const std::string& path);
 
-// All of it. kIo: as above; kInvalidFile: it has more than `most` bytes.
+// Reads a whole file. kIo: as OpenRegularFile(); kInvalidFile: more than `most` bytes.
 Result<std::string> ReadRegularFile(const std::string& path, uint64_t most);
 
-// Nothing has this name, or can have it. False where that is not known: opening says why.
+// True if no file has this name, or can have it. False also where that cannot be found out; opening
+// then gives the reason.
 bool IsAbsent(const std::string& path);
 
 // The beginning of a regular file, at most `most` bytes. Waits for no pipe. nullopt: it cannot be
 // read.
 std::optional<std::string> ReadSmallFile(const std::string& path, size_t most = 64 * 1024);
 
-// Its first line without blanks around it, if that is short and printable; else empty.
+// The file's first line without blanks around it, if short and printable; else empty.
 std::string ReadWord(const std::string& path);
 
 // The number behind `field` in a text of "Field: 123" lines; nullopt: there is none, or it is no

@@ -34,7 +34,7 @@ TEST_F(SmallFile, WhatIsNoFileIsNothing) {
   EXPECT_EQ(ReadSmallFile(folder_.File("missing")), std::nullopt);
   EXPECT_EQ(ReadSmallFile(folder_.path().string()), std::nullopt);
   EXPECT_EQ(ReadSmallFile("/dev/zero"), std::nullopt);
-  // Opening it would wait for somebody who writes.
+  // Opening the pipe would wait for a writer.
   ASSERT_EQ(::mkfifo(folder_.File("pipe").c_str(), 0600), 0);
   EXPECT_EQ(ReadSmallFile(folder_.File("pipe")), std::nullopt);
 }

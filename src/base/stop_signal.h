@@ -15,8 +15,7 @@ namespace moestro {
 
 class StopSignal {
  public:
-  // For tests: asked at every look, by the thread that looks, whether a request comes at this
-  // moment.
+  // For tests: called at every look, by the looking thread; true requests a stop at that moment.
   using AtLook = std::function<bool()>;
 
   StopSignal() = default;

@@ -10,9 +10,9 @@
 
 namespace moestro {
 
-// Bytes this process may still take without swapping or being killed: free memory and what the
-// kernel can drop, within the limit of every cgroup (v1 and v2) on the way up. Its own resident
-// memory is not included.
+// Bytes that this process may still take without swapping or being killed: free memory and memory
+// that the kernel can drop, within the limit of every cgroup (v1 and v2) on the way up. The
+// process's own resident memory is not included.
 uint64_t AvailableMemory(const std::string& root = "");
 
 // Bytes this process may still take before a cgroup (v2) slows it down on purpose (memory.high);
@@ -22,8 +22,8 @@ uint64_t MemoryUntilSlowed(const std::string& root = "");
 // The smaller of both: what a budget may be made of.
 uint64_t UnhinderedMemory(const std::string& root = "");
 
-// What this process and its whole control group may take at most: the smallest limit on the way up;
-// nullopt: there is none.
+// The most that this process and its whole control group may take: the smallest limit on the way
+// up; nullopt without a limit.
 std::optional<uint64_t> MemoryLimit(const std::string& root = "");
 
 // Processors' worth of time that cgroups grant: the smallest quota on the way up.

@@ -9,7 +9,7 @@
 
 namespace moestro {
 
-// Without spaces, tabs and ends of lines around it.
+// `text` without spaces, tabs and ends of lines around it.
 std::string_view WithoutBlanks(std::string_view text);
 
 std::string LowerCase(std::string_view text);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What people read on a terminal. Names, files and peers can bring anything, escape sequences among
-// it, so everything that is printed goes through one of these.
+// Text for a terminal. Names, files and peers can bring anything, escape sequences among it, so
+// everything that is printed goes through a function or class of this header.
 //
 // Thread rule: none, any thread may call.
 #pragma once
@@ -17,8 +17,8 @@ std::string Visible(std::string_view text);
 // Keeps line ends and tabs: of text that is laid out in lines.
 std::string VisibleLines(std::string_view text);
 
-// Text that a model writes, for a terminal: with its own line ends, tabs and scripts, without
-// control characters. Of a text in parts, each byte as it comes.
+// Makes a model's text fit for a terminal: keeps line ends, tabs and all scripts, replaces control
+// characters. Takes the text in parts, and gives out each byte as it comes.
 class VisibleStream {
  public:
   std::string Add(std::string_view part);

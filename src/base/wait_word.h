@@ -24,7 +24,7 @@ class WaitWord {
   WaitWord(const WaitWord&) = delete;
   WaitWord& operator=(const WaitWord&) = delete;
 
-  // What a thread wrote before it changed the value is there for a thread that has seen the change.
+  // Acquires: a thread that sees a change of the value sees all writes made before that change.
   uint32_t load() const { return value_.load(std::memory_order_acquire); }
 
   // Change the value, and wake the threads that sleep.

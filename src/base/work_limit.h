@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// What work on behalf of a stranger may take: processor time, until all work shall end. Code that
-// may take long says how far it has come, and stops when it is told to.
+// Bounds the processor time of work for a client that is not trusted, and ends it when all work
+// shall end. Code that may take long reports its progress and stops on an error.
 //
-// A handle: copies count together. Without rules it only lets everything pass.
+// A handle: copies count together. Without rules no limit applies.
 //
-// Thread rule: one thread, whose processor time it is.
+// Thread rule: one thread, whose processor time counts.
 #pragma once
 
 #include <cstddef>
@@ -31,19 +31,19 @@ class WorkLimit {
   WorkLimit() = default;
   explicit WorkLimit(Rules rules);
 
-  // `steps`: bytes or small parts that have been dealt with, some nanoseconds each. Looks at the
-  // clock once for many of them. An error once, an error for ever: kInvalidRequest when the time is
-  // used up, kInterrupted when all work shall end.
+  // Reports progress. `steps`: bytes or small parts that have been processed, some nanoseconds
+  // each. Checks the clock once for many steps. An error is permanent: kInvalidRequest when the
+  // time is used up, kInterrupted when all work shall end.
   Status Spend(size_t steps) const;
-  // Looks at the clock now, for what takes long at once. Half a microsecond.
+  // Checks the clock now, for single steps that take long. Half a microsecond.
   Status Look() const;
-  // Another process or thread has worked for this one; its time counts as well. As Look().
+  // Adds time that another process or thread has worked for this one. As Look().
   Status Charge(double processor_seconds) const;
-  // Of the processor; infinite without rules.
+  // Processor time left; infinite without rules.
   double seconds_left() const;
-  // What the last look said.
+  // The result of the last check of the clock.
   Status status() const;
-  uint64_t steps() const;  // that have been spent
+  uint64_t steps() const;  // spent so far
 
  private:
   struct State;
