@@ -47,9 +47,9 @@ HABITS = {
                                    r"|(?:is|are|was|be|been) told)\b"),
 }
 CEILINGS = {
-    "begin with What, Of or Who": 573,
-    "is there, are there for 'exists'": 79,
-    "code as a person": 454,
+    "begin with What, Of or Who": 487,
+    "is there, are there for 'exists'": 68,
+    "code as a person": 397,
 }
 
 WIDTH = 100  # of Markdown, tables and measured results excepted; clang-format keeps to it in C++

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a step computes: rows of (sequence, position, token), from one or many sequences, one or
-// many tokens of each.
+// Input of a step: rows of (sequence, position, token), from one or many sequences, one or many
+// tokens of each.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,9 @@ namespace moestro {
 
 using SequenceId = Id<struct SequenceTag, uint32_t>;
 
-// Whose traffic a row's experts are. Predictors and prefetch learn from decode alone, replacement
-// policies also from prompts after a sequence has begun alone and before a token is decoded;
-// statistics and traces keep the two apart.
+// Kind of a row, by which its experts are counted. Predictors and prefetch learn from decode rows
+// alone, replacement policies also from prompts after a sequence has begun alone and before a token
+// is decoded; statistics and traces keep the two kinds apart.
 enum class RowKind : uint8_t { kDecode, kPrompt };
 
 struct BatchRow {
@@ -30,7 +30,7 @@ struct BatchRow {
   bool is_kept = false;
 };
 
-// What a row does about an expert that is not in memory.
+// Treatment of an expert that is not in memory: read it, use its low copy, or leave it out.
 enum class Misses : uint8_t { kRead, kLow, kDrop };
 
 // A little step: its rows use fewer experts than the model's K, so it costs less.
@@ -45,9 +45,9 @@ struct LittleStep {
 struct Batch {
   std::vector<BatchRow> rows;
   LittleStep little = {};  // REQUIRES: all rows decode, if it is on
-  // What the layers will probably ask for: [layer][row][K] in router order, of as many rows as are
-  // known; it is read ahead. Empty: nothing is known. REQUIRES: all rows decode, if it is not
-  // empty.
+  // Experts that the layers will probably need: [layer][row][K] in router order, for as many rows
+  // as are known. The engine reads them ahead. Empty: nothing is known. REQUIRES: all rows decode,
+  // if the list is not empty.
   std::vector<std::vector<ExpertId>> foreseen = {};
 
   size_t size() const { return rows.size(); }

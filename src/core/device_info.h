@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What computes beside the CPU, as plain values.
+// Devices that compute beside the CPU, as plain values.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@
 
 namespace moestro {
 
-// What a kernel must know of a copy. Types are ggml's.
+// Types and sizes of a copy's matrices, as kernels need them. Types are ggml's.
 struct CopyForm {
   static constexpr int kNoMatrix = -1;
   std::array<int, kMatrices> types{};  // kNoMatrix: experts of this form lack the matrix
@@ -44,8 +44,8 @@ struct PoolShape {
 struct ExpertCopy {
   uint32_t form = 0;  // index into forms
   uint32_t pool = 0;  // index into pools
-  // What is read for each matrix. A length of 0: nothing, the expert has no such matrix or another
-  // slice holds it.
+  // Extent that is read for each matrix. A length of 0: no read, because the expert lacks the
+  // matrix or another slice holds it.
   std::array<Extent, kMatrices> slices;
   bool is_fused = false;  // gate's slice holds the gate matrix and, behind it, the up matrix
 
@@ -103,7 +103,7 @@ struct ExpertCatalog {
     if (!std::ranges::contains(entry.pools, pool)) entry.pools.push_back(pool);
   }
 
-  // Of the model's own copies.
+  // Bytes of the model's own copies; low copies are left out.
   uint64_t total_bytes() const {
     uint64_t bytes = 0;
     for (const PoolShape& pool : pools)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which pool of slots each expert goes to, and how large a pool's experts are: what is left of a
-// catalog (expert_catalog.h) for those who read nothing.
+// Pool of slots of each expert, and the size of a pool's experts: the part of a catalog
+// (expert_catalog.h) that code without reads needs.
 #pragma once
 
 #include <array>
@@ -23,7 +23,8 @@ struct ExpertPools {
   std::vector<uint16_t> pool_of = {};  // [layer][expert]; empty: all go to the first
 
   bool is_known() const { return !pools.empty(); }
-  // REQUIRES: is_known(), or no caller asks for more than one pool; `experts` of a layer.
+  // REQUIRES: is_known(), or the caller takes all experts for one pool; `experts` is the number of
+  // experts of a layer.
   uint32_t of(ExpertKey key, uint32_t experts) const {
     if (pool_of.empty()) return 0;
     return pool_of[size_t{key.layer.value} * experts + key.expert.value];

@@ -24,7 +24,7 @@ inline void AppendIds(std::string& bytes, std::span<const ExpertId> ids, size_t 
   }
 }
 
-// REQUIRES: as many are there.
+// REQUIRES: the decoder still holds ids.size() ids.
 inline void TakeIds(Decoder& decoder, std::span<ExpertId> ids, size_t id_bytes) {
   for (ExpertId& id : ids) {
     id.value = id_bytes == 1 ? decoder.Take<uint8_t>() : decoder.Take<uint16_t>();

@@ -16,8 +16,8 @@ struct Id {
 };
 
 using LayerId = Id<struct LayerTag, uint16_t>;  // of all layers of a model
-// Of the layers with experts, in order. Catalog, residency, policies, predictors and traces know
-// these layers only.
+// Counts the layers with experts alone, in order. Catalog, residency, policies, predictors and
+// traces use these numbers only.
 using ExpertLayerId = Id<struct ExpertLayerTag, uint16_t>;
 using ExpertId = Id<struct ExpertTag, uint16_t>;
 using SlotId = Id<struct SlotTag, uint32_t>;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What keys and values are stored as: all that differs from one type to another, by its bytes.
+// Types that keys and values are stored in. All differences between two types are those of their
+// row below.
 #pragma once
 
 #include <algorithm>

@@ -13,7 +13,7 @@
 
 namespace moestro {
 
-// What an expert is asked for.
+// Purpose of a request for an expert.
 enum class Use : uint8_t {
   kDecode,
   kPrefill,
@@ -27,12 +27,12 @@ enum class Place : uint8_t {
   kCopied,  // on a device, once it has been copied to a slot there
 };
 
-// What a row needs of an expert that is not in memory in the model's own copy; strongest first.
+// Copy that a row needs of an expert whose own copy is not in memory; strongest need first.
 enum class Need : uint8_t {
   kOwn,   // the model's own copy
   kLow,   // a low copy will do
   kSkip,  // it may be left out (HOBBIT's third class)
-  kDrop,  // the same, because it weighs so little
+  kDrop,  // left out because its weight is small
 };
 
 struct PlannedExpert {
@@ -47,7 +47,7 @@ struct PlannedExpert {
   uint32_t n_pairs = 0;  // rows that are routed to it
 };
 
-// An expert that its rows asked for and that does not run.
+// An expert that rows chose and that is not computed.
 struct SkippedExpert {
   ExpertId expert;
   Need need = Need::kSkip;  // kSkip or kDrop
@@ -60,17 +60,17 @@ struct MovedExpert {
   SlotId slot;  // of that device
 };
 
-// When a lane has done its part of the layer, in seconds since the layer began; 0: it has none.
+// Seconds from the layer's begin until a lane has done its part; 0: the lane has none.
 struct LaneTimes {
   struct Device {
     double compute = 0.0;
-    double copy = 0.0;  // of what goes there
+    double copy = 0.0;  // of the experts that are copied to the device
   };
   double host = 0.0;
   double disk = 0.0;
   std::vector<Device> devices = {};  // [device]
 
-  // The layer's.
+  // The layer's time: that of the slowest processor. Disk and copies are not counted.
   double seconds() const {
     double latest = host;
     for (const Device& device : devices) latest = std::max(latest, device.compute);
@@ -87,20 +87,21 @@ struct LayerPlan {
   ExpertLayerId layer = {};
   uint32_t n_rows = 0;
   uint32_t n_used = 0;  // K
-  // Each once: those of the CPU in the order in which they are asked for, then those that are
-  // copied to a device, then those that a device has.
+  // Each expert once: those of the CPU in the order of their requests, then those that are copied
+  // to a device, then those that a device has.
   std::vector<PlannedExpert> experts = {};
   std::vector<uint32_t> row_of = {};   // [pair]
   std::vector<uint32_t> pair_of = {};  // [row][K] -> pair, or kNoPair
   std::vector<float> weights = {};     // [row][K], the router's
-  // What is not exact: copies above, and these.
+  // Chosen experts that are not computed. They and low copies in `experts` make a plan inexact.
   std::vector<SkippedExpert> skipped = {};
   uint32_t n_replaced = 0;  // choices of the router that gave way to a resident expert
-  // [row][K]: what rows of a prompt chose, oldest first, where replacement policies learn from it.
+  // [row][K]: choices of a prompt's rows, oldest first, for replacement policies; empty where
+  // policies do not learn from prompts.
   std::vector<ExpertId> learned = {};
-  // Before the layer runs.
+  // Moves that are made before the layer runs.
   std::vector<MovedExpert> moved_back = {};
-  // With devices beside the CPU: what was predicted, and of CPU and devices what it took.
+  // With devices beside the CPU: predicted times of the lanes, and the measured ones.
   LaneTimes predicted = {};
   LaneTimes took = {};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What decoding one token at a time costs on a machine: by measurement (Engine::ProbeCosts()) or as
-// a user says. The simulator's clock goes by it.
+// Costs of decoding one token at a time on a machine: measured (Engine::ProbeCosts()) or given by a
+// user. The simulator's clock advances by them.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace moestro {
 
 struct MachineCosts {
   double compute = 0.0;       // seconds of a token with all experts resident
-  double expert_share = 0.6;  // of these, its experts'
+  double expert_share = 0.6;  // share of `compute` that its experts take
   // How many times its own cost an expert costs more the first and the second time after it was
   // read: its rows are not in order yet, and are put in order then.
   double first_use = 0.0;

@@ -23,8 +23,8 @@ struct MoeShape {
   uint32_t n_layer = 0;   // with experts; 1 to 4096
   uint32_t n_expert = 0;  // of a layer; 1 to 4096
   uint32_t n_used = 0;    // K: of a token in a layer; 1 to n_expert
-  // Of n_layer, the first ones, which are an encoder's: tokens of a source go through these layers,
-  // all other tokens through the layers behind them. Below n_layer.
+  // Number of the first layers that form an encoder. Tokens of a source go through the encoder's
+  // layers, all other tokens through the layers behind them. Below n_layer.
   uint32_t n_encoder = 0;
 
   uint32_t experts() const { return n_layer * n_expert; }  // of all layers
@@ -37,7 +37,7 @@ struct MoeShape {
   bool is_as_large_as(const MoeShape& other) const {
     return n_layer == other.n_layer && n_expert == other.n_expert && n_used == other.n_used;
   }
-  // Of tokens that use an expert, on average.
+  // Average share of tokens that use an expert.
   double usual_share() const { return static_cast<double>(n_used) / n_expert; }
   bool operator==(const MoeShape&) const = default;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What a model is, as plain values. model/read_spec.cc fills it from GGUF metadata and the model's
-// family, and has checked every value: all counts are positive, products fit, heads divide evenly.
+// Properties of a model, as plain values. model/read_spec.cc fills them from GGUF metadata and the
+// model's family, and has checked every value: all counts are positive, products fit, heads divide
+// evenly.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +29,7 @@ enum class QkNorm : uint8_t {
   kWholeVector,  // RMS over all heads together, before rotation
 };
 
-// What weighs the values that attention gives, before they are projected back.
+// Gate that multiplies attention's values before they are projected back.
 enum class OutputGate : uint8_t {
   kNone,
   kWithQuery,  // sigmoid; the query's matrix gives a head's query and then its gate
@@ -36,7 +37,7 @@ enum class OutputGate : uint8_t {
   kSoftplus,   // a matrix of its own gives one for each value, or for each head
 };
 
-// What attention does besides its sizes. Biases and sinks are seen from the tensors.
+// Variants of attention that are not sizes. Biases and sinks follow from the tensors.
 struct AttentionForm {
   RopePairs rope_pairs = RopePairs::kHalves;
   QkNorm qk_norm = QkNorm::kNone;  // where the file has the norms
@@ -56,7 +57,7 @@ enum class AttentionReach : uint8_t {
   kAcross,  // a row of the target: all of the source, whose keys are of what the encoder gave
 };
 
-// What is added to scores: a learned number for each head and range of distances.
+// A learned number for each head and range of distances is added to scores.
 // Source: C. Raffel et al., "Exploring the Limits of Transfer Learning", 2020, section 2.1.
 struct RelativeBias {
   uint32_t n_buckets = 0;     // ranges of distances
@@ -66,20 +67,20 @@ struct RelativeBias {
   bool operator==(const RelativeBias&) const = default;
 };
 
-// What joins the gate g and the up projection u of a feed-forward block.
+// Function that joins the gate g and the up projection u of a feed-forward block.
 enum class Activation : uint8_t {
   kSwiglu,       // silu(g) * u
   kGeglu,        // gelu(g) * u, gelu by its tanh formula
   kSwigluOai,    // g' * sigmoid(1.702 g') * (u' + 1), g' = min(g, 7), u' = u within -7 to 7
   kReluSquared,  // max(u, 0)^2; blocks have no gate matrix
-  kRelu,         // max(u, 0); the same
+  kRelu,         // max(u, 0); blocks have no gate matrix
 };
 
 constexpr bool HasGate(Activation activation) {
   return activation != Activation::kReluSquared && activation != Activation::kRelu;
 }
 
-// What experts compute: down(activation(gate x, up x)). Biases are seen from the tensors.
+// Form of an expert: down(activation(gate x, up x)). Biases follow from the tensors.
 struct ExpertForm {
   Activation activation = Activation::kSwiglu;
 };
@@ -126,14 +127,14 @@ struct AttentionSpec {
   bool has_rope_factors = true;       // by rope_freqs, if the file has it
   bool values_are_keys = false;       // before norm and rotation: there is no matrix for values
   uint32_t n_gate = 0;                // gates of a row that have a matrix of their own; 0: none
-  uint32_t window = 0;                // a row sees its last so many positions; 0: all
+  uint32_t window = 0;                // a row attends to this many last positions; 0: all
   float scale = 0.0F;                 // of scores; 0: one over the root of head_dim_k
   float clamp_kqv = 0.0F;             // limit of queries, keys and values; 0: none
   AttentionReach reach = AttentionReach::kPast;
   std::optional<RelativeBias> relative = {};  // nullopt: scores do not depend on distances
 
   uint32_t n_embd_q() const { return n_head * head_dim_k; }
-  // What the query's matrix gives.
+  // Rows of the query's matrix: queries, and their gates where the matrix holds both.
   uint32_t n_query_rows() const {
     return form.output_gate == OutputGate::kWithQuery ? 2 * n_embd_q() : n_embd_q();
   }
@@ -192,7 +193,7 @@ struct DeltaNetSpec {
   uint32_t n_head_k = 0;
   uint32_t n_head_v = 0;  // a multiple of n_head_k
   uint32_t head_dim = 0;  // of keys and of values; a multiple of 32
-  uint32_t n_taps = 0;    // positions that the convolution sees
+  uint32_t n_taps = 0;    // inputs of the convolution: this position's and those before it
   HeadSharing sharing = HeadSharing::kConsecutive;
   // Each value of a key decays on its own, and results are gated by a sigmoid: else a head decays
   // as one, and the gate is silu.
@@ -213,7 +214,7 @@ struct DeltaNetSpec {
 // gives is c * y.
 struct ShortConvSpec {
   uint32_t n_channels = 0;
-  uint32_t n_taps = 0;  // positions that the convolution sees
+  uint32_t n_taps = 0;  // inputs of the convolution: this position's and those before it
 
   uint32_t state_values() const { return (n_taps - 1) * n_channels; }
   bool operator==(const ShortConvSpec&) const = default;
@@ -226,12 +227,12 @@ struct Mamba2Spec {
   uint32_t head_dim = 0;  // a multiple of 32
   uint32_t n_group = 0;   // of heads that share keys (B) and queries (C); divides n_head
   uint32_t n_state = 0;   // values of a key
-  uint32_t n_taps = 0;    // positions that the convolution sees
+  uint32_t n_taps = 0;    // inputs of the convolution: this position's and those before it
 
   uint32_t n_inner() const { return n_head * head_dim; }
   // Channels of the convolution: values, keys, queries.
   uint32_t n_convolved() const { return n_inner() + 2 * n_group * n_state; }
-  // What is computed of the input: gates, what is convolved, a step of each head.
+  // Projections of the input: gates, the convolution's channels, a step of each head.
   uint32_t n_projected() const { return n_inner() + n_convolved() + n_head; }
   uint32_t inputs_values() const { return (n_taps - 1) * n_convolved(); }
   uint32_t matrix_values() const { return head_dim * n_state; }
@@ -254,7 +255,8 @@ struct NoMixerSpec {
 using MixerSpec = std::variant<AttentionSpec, LatentAttentionSpec, DeltaNetSpec, ShortConvSpec,
                                Mamba2Spec, StateSpec, NoMixerSpec>;
 
-// What a layer computes for each position alone. A width of 0: the layer has none of these.
+// Feed-forward part of a layer, computed for each position alone. A width of 0: the layer lacks
+// that block.
 struct FeedForwardSpec {
   uint32_t n_ff_expert = 0;  // of a routed expert
   uint32_t n_ff_shared = 0;  // of the shared expert, beside routed ones
@@ -288,9 +290,10 @@ struct LayerSpec {
   bool operator==(const LayerSpec&) const = default;
 };
 
-// Of a model with an encoder and a decoder. A sequence is a source, which ends with a token that is
-// not in it otherwise, and behind it the target. Rows of the source go through the encoder's layers
-// alone, all of a sequence in one step, and rows of the target through the decoder's.
+// Encoder of a model that has an encoder and a decoder. A sequence is a source, which ends with a
+// token that is not in it otherwise, and behind it the target. Rows of the source go through the
+// encoder's layers alone, all of a sequence in one step, and rows of the target through the
+// decoder's.
 struct EncoderSpec {
   uint32_t n_layer = 0;    // the model's first layers; those behind them are the decoder's
   Token source_end = 0;    // the source's last token
@@ -313,7 +316,7 @@ struct ModelSpec {
   uint32_t n_next_token_layers = 0;
   uint32_t n_embd = 0;
   uint32_t n_vocab = 0;
-  // What a layer's experts or dense block give is normed before it is added.
+  // The sum of a layer's experts, or its dense block's result, is normed before it is added.
   bool has_post_norms = false;
   uint32_t n_ctx_train = 0;
   float rms_eps = 1e-5F;

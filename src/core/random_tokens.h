@@ -16,7 +16,8 @@ namespace moestro {
 
 inline constexpr uint32_t kDefaultSeed = 1;
 
-// The same on every machine: std::uniform_int_distribution would not promise that.
+// Draws tokens that are the same on every machine, which std::uniform_int_distribution does not
+// promise.
 inline std::vector<Token> RandomTokens(size_t n, uint32_t n_vocab, uint32_t seed) {
   std::mt19937_64 random(seed);
   std::vector<Token> tokens(n);

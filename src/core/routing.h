@@ -19,10 +19,11 @@ struct CandidateSpans {
   std::span<const float> ranges = {};      // [n_tokens]
 };
 
-// The best experts of each row by the router's own order, the chosen K first: who else could run.
-// Scores are what the order goes by (logits, or probabilities with the family's bias; minus
-// infinity for experts that the router's groups exclude), raw values what weights are made of
-// (WeighChosen), ranges the largest score of all experts less the smallest of those not excluded.
+// The best experts of each row by the router's own order: the chosen K first, then those that could
+// replace them. Scores are the values of that order (logits, or probabilities with the family's
+// bias; minus infinity for experts that the router's groups exclude), raw values those that weights
+// are made of (WeighChosen), ranges the largest score of all experts less the smallest of those not
+// excluded.
 struct RoutingCandidates {
   uint32_t per_row = 0;           // 0: not asked for
   std::vector<ExpertId> experts;  // [n_tokens][per_row]
@@ -40,7 +41,7 @@ struct RoutingCandidates {
             .raw = all().raw.subspan(first, per_row),
             .ranges = all().ranges.subspan(token, 1)};
   }
-  // None, of `n` for each row; the vectors keep their memory.
+  // Removes all rows; each later row has `n` candidates. The vectors keep their memory.
   void Clear(uint32_t n) {
     per_row = n;
     experts.clear();

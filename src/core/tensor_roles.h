@@ -32,7 +32,7 @@ enum class Dim : uint8_t {
   kBuckets,      // ranges of distances whose scores get something added
   kGates,        // what a matrix for attention's output gate gives
   kConvolved,    // channels of a state mixer's convolution
-  kTaps,         // positions that it sees
+  kTaps,         // inputs of that convolution
   kStateHeads,   // heads with a matrix of their own
   kDecays,       // of a delta net: one of each head, or of each value of a key
   kStateHeads2,  // twice as many
@@ -79,7 +79,7 @@ enum class LayerPart : uint8_t {
   kDense
 };
 
-// Who uses it, and how. What only ever stands on the left of a product may be stored in another
+// Users of a tensor. A tensor that only stands on the left of products may be stored in another
 // layout; routers gain nothing from that.
 enum class TensorUse : uint8_t {
   kAny,
@@ -136,15 +136,15 @@ struct LayerRoles {
   T state_in{};  // everything that is projected: Mamba-2, and delta nets of older files
   T state_conv{};
   T state_dt_b{};
-  T state_a{};           // how fast a head forgets
-  T state_a_column{};    // the same, one to a row
-  T state_alpha{};       // how much of that for a token
+  T state_a{};           // rate at which a head's state decays
+  T state_a_column{};    // state_a as a column, one value to a row
+  T state_alpha{};       // factor of that rate for a token
   T state_beta{};        // how much of a token a head takes in
   T state_beta_alpha{};  // both, instead
   T state_norm{};
   T state_out{};
-  // Of a delta net whose values decay on their own: the convolutions of queries, keys and values,
-  // and what gives decays and gates by way of head_dim values.
+  // Tensors of a delta net whose values decay on their own: the convolutions of queries, keys and
+  // values, and the matrices that compute decays and gates by way of head_dim values.
   T kimi_conv_q{};
   T kimi_conv_k{};
   T kimi_conv_v{};
@@ -168,7 +168,7 @@ struct LayerRoles {
   T ffn_norm_b{};
   T router{};
   T router_b{};
-  T selection_b{};  // decides who is chosen, not with what weight
+  T selection_b{};  // added to scores for the choice alone, not for weights
   T gate_b{};       // of the experts, one row each
   T up_b{};
   T down_b{};
@@ -367,7 +367,7 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   tensor_roles_internal::ForEachFeedForwardRole(visit, parts...);
 }
 
-// The same for the roles outside the layers.
+// Visits the roles outside the layers, with their member of each of `parts`.
 template <class Visit, class... Parts>
 constexpr void ForEachModelRole(Visit&& visit, Parts&... parts) {
   using enum Dim;

@@ -15,7 +15,8 @@
 namespace moestro {
 namespace {
 
-// A row that sees later ones has other logits beside them than alone.
+// Refuses models whose rows attend to later rows: such a row has other logits with those rows in
+// the step than alone.
 Status CheckCausal(const GgufFile& gguf, const std::string& arch) {
   const std::string key = arch + ".attention.causal";
   TRY(const std::optional<bool> is_causal, gguf.FindBool(key));
@@ -46,7 +47,7 @@ Result<ModelToLoad> ModelToLoad::Open(const std::string& path, const std::string
   }
   Result<ModelFile> native = ModelFile::Of(gguf);
   if (!native && native.error().code == Errc::kUnsupported && engine == "auto") {
-    // Of a known family, with something that only libllama computes.
+    // The family is known, but the file has a property that only libllama computes.
     LogInfo("{}: the hosted engine takes it", native.error().message);
     model.refusal_ = native.error().message;
     model.hosted_ = std::move(gguf);

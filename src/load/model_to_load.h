@@ -19,20 +19,19 @@ namespace moestro {
 
 class ModelToLoad {
  public:
-  // engine: "auto" (the native one for families that it knows, unless the file has something that
-  // only libllama computes; else the hosted one), "native" or "hosted". kUsage: another word.
-  // `open`: see GgufFile::Open().
-  // Errors: those of GgufFile::Open(), and for the native engine those of ModelFile::Of(); where
-  // neither engine takes the file, Neither(). kUnsupported: tokens
-  // see later ones.
+  // engine: "auto" (the native one for families that it supports, unless the file has something
+  // that only libllama computes; else the hosted one), "native" or "hosted". kUsage: another word.
+  // `open`: see GgufFile::Open(). Errors: those of GgufFile::Open(), and for the native engine
+  // those of ModelFile::Of(); where neither engine takes the file, Neither(). kUnsupported: tokens
+  // attend to later ones.
   static Result<ModelToLoad> Open(const std::string& path, const std::string& engine = "auto",
                                   const OpenBytes& open = OpenFileBytes);
 
   const GgufFile& gguf() const { return native_ ? native_->gguf : *hosted_; }
   bool is_native() const { return native_.has_value(); }
-  // Why the native engine does not take a file of a known family; empty: it was not asked.
+  // Why the native engine does not take a file of a known family; empty: it was not tried.
   const std::string& refusal() const { return refusal_; }
-  // Why the hosted engine does not take a file and, if it was asked first, the native one.
+  // Why the hosted engine does not take a file and, if it was tried first, the native one.
   static std::unexpected<Error> Neither(const Error& hosted, const std::string& refusal);
   // REQUIRES: is_native().
   const ModelFile& native() const { return *native_; }
@@ -40,9 +39,10 @@ class ModelToLoad {
   ModelFile TakeNative() && { return *std::move(native_); }
   GgufFile TakeHosted() && { return *std::move(hosted_); }
 
-  // kUnsupported: the model has an encoder, whose sources `what` knows nothing of.
+  // kUnsupported: the model has an encoder, and `what` (named in the message) does not handle
+  // sources.
   Status CheckDecodesAlone(std::string_view what) const;
-  // nullopt: none, or the model is a hosted one.
+  // nullopt: the model has no encoder, or is a hosted one.
   std::optional<EncoderSpec> encoder() const {
     return native_ ? native_->spec.encoder : std::nullopt;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Opens a model with the engine that suits it: the only code that knows all engines.
+// Opens a model with the engine that suits it: the only code that depends on all engines.
 //
 // Thread rule: that of Engine.
 #pragma once
@@ -18,7 +18,7 @@ namespace moestro {
 // smallest that works, broken down).
 Result<std::unique_ptr<Engine>> OpenEngine(const std::string& model_path,
                                            const EngineOptions& options, Progress progress = {});
-// The same for a file that is open already.
+// Opens an engine on a file that is open already.
 Result<std::unique_ptr<Engine>> OpenEngine(ModelToLoad model, const EngineOptions& options,
                                            Progress progress = {});
 // The plan of the budget, without reading a weight. Errors: those of OpenEngine(), except kIo while

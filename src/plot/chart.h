@@ -37,7 +37,7 @@ struct Chart {
 // REQUIRES: both axes have ticks, and coordinates are finite.
 std::string DrawChart(const Chart& chart);
 
-// Colours that people who see few colours tell apart, too; they repeat after ten.
+// Colours that remain distinct to people with colour blindness; they repeat after ten.
 std::string_view SeriesColour(size_t index);
 inline constexpr std::string_view kLimitColour = "#000";
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What our drawings share.
+// Parts that all drawings share.
 #pragma once
 
 #include <string>

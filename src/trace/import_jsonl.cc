@@ -16,7 +16,7 @@
 namespace moestro {
 namespace {
 
-// Of 1000 layers with 200 experts each.
+// Longest line in bytes: enough for 1000 layers with 200 experts each.
 constexpr size_t kLongestLine = size_t{1} << 20U;
 
 struct Row {
@@ -55,8 +55,8 @@ Result<Row> ParseRow(const std::string& text) {
   return row;
 }
 
-// A line as far as kLongestLine and a byte more, which says that it is longer; false: there is
-// none.
+// Reads a line up to kLongestLine bytes and one more, by which the caller recognises a longer line.
+// false: the file has ended.
 bool ReadLine(std::istream& file, std::string& line) {
   line.clear();
   char c = 0;

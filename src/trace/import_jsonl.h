@@ -13,9 +13,9 @@
 
 namespace moestro {
 
-// One sequence of decode tokens without weights. `experts` per layer; without it, the highest id
-// that occurs tells, which is too low when the last experts were never chosen. kIo: cannot be
-// read; kInvalidFile: names the line and what is wrong.
+// One sequence of decode tokens without weights. `experts` per layer; nullopt: the highest id that
+// occurs plus one, which is too low when the last experts were never chosen. kIo: cannot be read;
+// kInvalidFile: names the line and what is wrong.
 Result<Trace> ImportJsonl(const std::string& path, std::optional<uint32_t> experts);
 
 }  // namespace moestro

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a trace says about caching and prediction before any simulation.
+// Statistics of a trace about caching and prediction, before any simulation.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct TraceSummary {
   double recall_popular = 0.0;  // the most popular ones
   double recall_paths = 0.0;    // those that followed the experts of the layer before
   double recall_repeat = 0.0;   // those of the token before
-  // Of decode tokens in a trace with a little pass:
+  // Decode tokens of a trace with a little pass:
   double little_recall = 0.0;  // share of the chosen experts among the K best of the little pass
   double confident = 0.0;      // tokens whose little pass was surer than LittleOptions().gamma
   std::vector<double> recall_ahead = {};  // [distance - 1]: share that recorded predictions name

@@ -10,7 +10,7 @@
 namespace moestro {
 namespace {
 
-// Of layers and of experts: beyond any model, and tables of [layer][expert] stay small.
+// Limit on layers and on experts: beyond any model, and tables of [layer][expert] stay small.
 constexpr uint32_t kMaxCount = 4096;
 constexpr size_t kMaxNameBytes = 4096;
 

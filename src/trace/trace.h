@@ -30,13 +30,13 @@ struct TraceInfo {
   ModelId model = {};
   uint64_t expert_bytes = 0;  // of one expert, on average; 0: unknown
   ExpertPools pools = {};     // where the model's own copies go, in the engine that recorded it
-  // What decode costs where it was recorded; nullopt: it was not measured.
+  // Costs of decode on the machine that recorded; nullopt: they were not measured.
   std::optional<MachineCosts> costs = {};
   uint32_t depth = 0;        // layers that predictions reach ahead, below n_layer; 0: none
   uint32_t little = 0;       // K', experts of a token's little pass, below K; 0: none is stored
   bool has_weights = false;  // every token carries router weights
-  bool has_predicted_weights = false;  // and every prediction those that it goes by
-  bool has_candidates = false;         // and who else its routers could have chosen
+  bool has_predicted_weights = false;  // every prediction carries the weights that it is based on
+  bool has_candidates = false;         // every token carries the next best experts of its routers
   bool experts_guessed = false;        // n_expert is the highest id seen plus one: perhaps too low
   // Rows of K may name an expert several times: libllama's graphs of some families do so.
   bool may_repeat = false;
@@ -47,7 +47,7 @@ struct TraceInfo {
   bool operator==(const TraceInfo&) const = default;
 
   const MoeShape& shape() const { return model.shape; }
-  // Of each layer of a token, the chosen K included; 0 without.
+  // Candidates of each layer of a token, the chosen K included; 0 without has_candidates.
   uint32_t candidates() const {
     return has_candidates ? CandidatesOf(shape().n_expert, shape().n_used) : 0;
   }
@@ -55,7 +55,7 @@ struct TraceInfo {
   // Rows of K predicted experts in one token: for each layer one for each distance from 1 to
   // `depth` that still meets a layer. REQUIRES: the counts are in range.
   size_t predicted_rows() const { return predicted_rows_before(shape().n_layer); }
-  // Of these, the rows of layers below `layer`.
+  // Predicted rows of the layers below `layer`.
   size_t predicted_rows_before(size_t layer) const {
     // All layers but the last `depth` have `depth` rows; those have depth-1, ... 1, 0.
     const size_t full = shape().n_layer - depth;
@@ -68,27 +68,29 @@ enum class Phase : uint8_t { kDecode, kPrefill };
 
 // A token with its first K' experts only. It saw the keys and values of a run with all K.
 struct LittlePass {
-  std::span<const ExpertId> experts = {};         // [n_layer][K], of which the first K' ran
-  std::span<const float> weights = {};            // [n_layer][K']; empty without has_weights
-  std::span<const ExpertId> predicted = {};       // [predicted_rows()][K']
-  std::span<const float> predicted_weights = {};  // of these; empty without has_predicted_weights
-  float confidence = 1.0F;                        // the largest probability of what comes next
+  std::span<const ExpertId> experts = {};    // [n_layer][K], of which the first K' ran
+  std::span<const float> weights = {};       // [n_layer][K']; empty without has_weights
+  std::span<const ExpertId> predicted = {};  // [predicted_rows()][K']
+  std::span<const float> predicted_weights =
+      {};                   // the weights of `predicted`; empty without has_predicted_weights
+  float confidence = 1.0F;  // the largest probability of what comes next
 };
 
 // One token on its way into a trace, which copies it.
 struct TraceToken {
   Phase phase = Phase::kDecode;
-  bool starts_sequence = false;  // and no other lived then
+  bool starts_sequence = false;  // and no other sequence existed then
   bool joins_step = false;       // computed in one step with the token before it
-  // Of a source: it goes through the encoder's layers alone. Whatever stands in the rows of layers
-  // that a token does not go through means nothing.
+  // The token belongs to a source, so it goes through the encoder's layers alone. Rows of layers
+  // that a token does not go through hold no information.
   bool is_source = false;
   std::span<const ExpertId> experts = {};    // [n_layer][K], in router order where that is known
   std::span<const float> weights = {};       // [n_layer][K]; empty without has_weights
   std::span<const ExpertId> predicted = {};  // [predicted_rows()][K]: by layer, then by distance
-  std::span<const float> predicted_weights = {};  // of these; empty without has_predicted_weights
-  CandidateSpans candidates = {};                 // [n_layer]; empty without has_candidates
-  LittlePass little = {};                         // empty if TraceInfo::little is 0
+  std::span<const float> predicted_weights =
+      {};  // the weights of `predicted`; empty without has_predicted_weights
+  CandidateSpans candidates = {};  // [n_layer]; empty without has_candidates
+  LittlePass little = {};          // empty if TraceInfo::little is 0
 };
 
 // Takes tokens one after the other; its error ends the recording.
@@ -114,7 +116,7 @@ class Trace {
   bool starts_sequence(size_t t) const { return kinds_[t].starts_sequence; }
   bool joins_step(size_t t) const { return kinds_[t].joins_step; }
   bool is_source(size_t t) const { return kinds_[t].is_source; }
-  // Those that the token goes through; of the others the rows below mean nothing.
+  // Layers that the token goes through. The rows below of all other layers hold no information.
   ExpertLayers layers_of(size_t t) const { return info_.shape().layers_of(is_source(t)); }
   // The K experts.
   std::span<const ExpertId> experts(size_t t, size_t layer) const {
@@ -130,14 +132,14 @@ class Trace {
   // The K experts that the router of layer + distance would choose on the router input of `layer`.
   // Empty where none are recorded: a distance outside 1 to depth, or past the last layer.
   std::span<const ExpertId> predicted(size_t t, size_t layer, size_t distance) const;
-  // With what weights; empty without has_predicted_weights.
+  // Weights of the predicted experts; empty without has_predicted_weights.
   std::span<const float> predicted_weights(size_t t, size_t layer, size_t distance) const;
 
-  // Those of one layer; empty without has_candidates.
+  // Candidates of one layer; empty without has_candidates.
   CandidateSpans candidates(size_t t, size_t layer) const;
 
-  // Of the little pass; REQUIRES: there is one. The K experts, of which the first K' ran, the K'
-  // weights, and K' predicted experts as above.
+  // Choices of the little pass; REQUIRES: the trace has one (TraceInfo::little > 0). The K experts,
+  // of which the first K' ran, the K' weights, and K' predicted experts as above.
   std::span<const ExpertId> little_experts(size_t t, size_t layer) const;
   std::span<const float> little_weights(size_t t, size_t layer) const;
   std::span<const ExpertId> little_predicted(size_t t, size_t layer, size_t distance) const;
@@ -176,12 +178,12 @@ class Trace {
   std::vector<float> weights_;            // the same, or empty
   std::vector<ExpertId> predicted_;       // [token][predicted_rows][K]
   std::vector<float> predicted_weights_;  // the same, or empty
-  // Of has_candidates: [token][layer][candidates], and [token][layer].
+  // Candidates, with has_candidates: [token][layer][candidates], and [token][layer] for ranges.
   std::vector<ExpertId> candidates_;
   std::vector<float> scores_;
   std::vector<float> raw_;
   std::vector<float> ranges_;
-  // Of a little pass.
+  // Members of a little pass.
   std::vector<ExpertId> little_experts_;         // [token][layer][K]
   std::vector<float> little_weights_;            // [token][layer][K'], or empty
   std::vector<ExpertId> little_predicted_;       // [token][predicted_rows][K']

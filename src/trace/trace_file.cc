@@ -37,18 +37,18 @@ constexpr uint8_t kKindJoinsStep = 4;
 constexpr uint8_t kKindSource = 8;
 constexpr float kWeightSteps = 65535.0F;
 
-// Of one layer: ids, scores, raw values and the range.
+// Bytes of one layer's candidates: ids, scores, raw values and the range.
 uint64_t CandidateBytes(const TraceInfo& info) {
   if (!info.has_candidates) return 0;
   return info.candidates() * (IdBytes(info.shape().n_expert) + 2 * sizeof(float)) + sizeof(float);
 }
 
-// Of one predicted expert.
+// Bytes of the weight of one predicted expert.
 uint64_t PredictedWeightBytes(const TraceInfo& info) {
   return info.has_predicted_weights ? sizeof(float) : 0;
 }
 
-// Of one token.
+// Bytes of the little pass of one token.
 uint64_t LittleBytes(const TraceInfo& info) {
   if (info.little == 0) return 0;
   const uint64_t layers = info.shape().n_layer;
@@ -103,15 +103,15 @@ void AppendWeights(std::string& bytes, std::span<const float> weights) {
   for (const float weight : weights) AppendNumber(bytes, FixedPoint(weight));
 }
 
-// Of the rows of one layer.
+// Appends the predictions of one layer.
 void AppendPredicted(std::string& bytes, const TraceInfo& info, std::span<const ExpertId> experts,
                      std::span<const float> weights) {
   AppendIds(bytes, experts, IdBytes(info.shape().n_expert));
   for (const float weight : weights) AppendNumber(bytes, weight);
 }
 
-// Of rows of `used` in the predictions of a token, or of their weights, those of one layer; none
-// without weights.
+// The part of `all` that belongs to one layer, where `all` holds rows of `used` predicted experts
+// of a token, or their weights; empty without weights.
 template <class T>
 std::span<T> OfLayer(const TraceInfo& info, std::span<T> all, size_t layer, size_t used) {
   if (all.empty()) return all;
@@ -421,7 +421,7 @@ Status TraceReader::ForEach(const TraceSink& sink) const {
 
 Result<Trace> ReadTrace(const std::string& path) {
   TRY(InputFile source, InputFile::Open(path, kTraceFormat));
-  TRY_STATUS(ReadHeader(source));  // which sees that a checksum is there
+  TRY_STATUS(ReadHeader(source));  // fails unless the file has a checksum
   TRY_STATUS(source.CheckSum());
   TRY(const TraceReader reader, TraceReader::Open(std::move(source)));
   Result<Trace> trace = Trace::Create(reader.info());

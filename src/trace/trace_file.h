@@ -20,11 +20,11 @@ class TraceWriter {
  public:
   // `tokens` is how many there will be. Errors: those of Trace::Create() and WriteTrace().
   static Result<TraceWriter> Create(const OutputPath& path, TraceInfo info, uint64_t tokens);
-  // The same behind what a file has already; TraceBytes() more follow. Errors: those of
-  // Trace::Create().
+  // Writes a trace behind the bytes that a file has already; TraceBytes() more follow. Errors:
+  // those of Trace::Create().
   static Result<TraceWriter> Create(BinaryWriter file, TraceInfo info, uint64_t tokens);
 
-  // Errors: what Trace::Add() says, kIo. REQUIRES: fewer than `tokens` were added.
+  // Errors: those of Trace::Add(), kIo. REQUIRES: fewer than `tokens` were added.
   Status Add(const TraceToken& token);
   // REQUIRES: all tokens were added.
   Status Finish();
@@ -39,21 +39,22 @@ class TraceWriter {
   uint64_t left_;      // tokens to come
 };
 
-// What a trace takes in a file, without the checksum. REQUIRES: the counts are in range.
+// Bytes of a trace in a file, without the checksum. REQUIRES: the counts are in range.
 uint64_t TraceBytes(const TraceInfo& info, uint64_t tokens);
-// Of a trace's file, for InputFile.
+// Format of a trace's file, for InputFile.
 const FileFormat& TraceFormat();
 
 // Reads a trace token by token: memory for a window of the file is all it takes.
 class TraceReader {
  public:
-  // Errors: those of ReadTrace(), for all but the checksum, at which it does not look.
+  // Errors: those of ReadTrace(), except those of the checksum, which is not checked.
   static Result<TraceReader> Open(InputFile file);
 
   const TraceInfo& info() const { return info_; }
   uint64_t tokens() const { return tokens_; }
-  // Passes on every token. An error of the sink with kIo ends it; any other, as Trace::Check()
-  // says, means a damaged file. Errors: kInvalidFile, naming file and token; kIo.
+  // Passes every token to the sink. An error of the sink with kIo is returned; any other error
+  // means a damaged file, because Trace::Check() refused a token. Errors: kInvalidFile, naming file
+  // and token; kIo.
   Status ForEach(const TraceSink& sink) const;
 
  private:
@@ -74,8 +75,8 @@ class TraceReader {
 // such folder, `path` is something else than a file); nothing is left behind then.
 Status WriteTrace(const OutputPath& path, const Trace& trace);
 
-// Nothing in the file is trusted: sizes are checked against the file's before memory is asked for,
-// the checksum before a token is looked at. kIo: cannot be read; kUnsupported: a newer format;
+// Trusts nothing in the file: sizes are checked against the file's before memory is asked for, the
+// checksum before a token is looked at. kIo: cannot be read; kUnsupported: a newer format;
 // kInvalidFile: not a trace, cut short, or damaged. The message names the file and the remedy.
 Result<Trace> ReadTrace(const std::string& path);
 

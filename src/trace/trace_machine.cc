@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kCostsBytes = 9 * sizeof(double) + 2 * sizeof(uint32_t);
 
-// Of one matrix, and of slots: sums over all experts stay numbers.
+// Limits for one matrix and for slots, so that sums over all experts do not overflow.
 constexpr uint64_t kMostMatrixBytes = uint64_t{1} << 32;
 constexpr uint64_t kMostSlots = uint64_t{1} << 32;
 
@@ -18,7 +18,7 @@ uint64_t IndexBytes(uint32_t n_pools, const MoeShape& shape) {
   return n_pools > 1 ? uint64_t{shape.n_layer} * shape.n_expert * sizeof(uint16_t) : 0;
 }
 
-// Behind their number.
+// Bytes of the pools, which follow their number.
 uint64_t PoolsBytes(uint32_t n_pools, const MoeShape& shape) {
   return n_pools * (kMatrices + 1) * sizeof(uint64_t) + IndexBytes(n_pools, shape);
 }

@@ -32,9 +32,9 @@ struct RecordedMachine {
   std::optional<MachineCosts> costs = {};
   uint64_t end = 0;  // byte behind both
 };
-// The parts that are there, from byte `at` on. kInvalidFile: the file ends before, a size that is 0
-// or past what a file can hold, a pool that is not there, costs that cannot have been measured.
-// REQUIRES: a shape within Trace's limits.
+// Reads the parts that `parts` names, from byte `at` on. kInvalidFile: the file ends before their
+// end, a size is 0 or past the size of a file, an expert names a pool that does not exist, costs
+// cannot have been measured. REQUIRES: a shape within Trace's limits.
 Result<RecordedMachine> ReadMachine(const InputFile& source, uint64_t at, MachineParts parts,
                                     const MoeShape& shape);
 
