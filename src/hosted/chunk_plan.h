@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Chooses how many rows of a prompt go through the layers at once, and plans memory for that.
 //
-// libllama's bits depend on the chunk. So a chunk that was asked for is kept, and the budget must
-// hold the experts that its rows may choose. Without one the usual chunk gives way to a small
-// budget, in few steps, and that is said.
+// libllama's bits depend on the chunk. So a chunk set by the user is kept, and the budget must hold
+// the experts that its rows may choose. The default chunk gives way to a small budget, in few
+// steps, and a message names the size.
 #pragma once
 
 #include <cstdint>

@@ -27,15 +27,16 @@ class ContextMemory {
   ContextMemory(const ContextMemory&) = delete;
   ContextMemory& operator=(const ContextMemory&) = delete;
 
-  // Of this thread; nullptr: none lives.
+  // The ContextMemory of the calling thread; nullptr: none lives.
   static ContextMemory* of_this_thread();
 
   // Bytes of the buffers that were cleared: cells and states.
   uint64_t cleared_bytes() const { return cleared_bytes_; }
 
-  // The block was just allocated: its whole pages become fresh ones, if it is large.
+  // Replaces the whole pages of a block just allocated by fresh ones, if the block is large.
   void Allocated(std::span<std::byte> block);
-  // The buffer's bytes become zeros. False: they are not fresh, and nothing was done.
+  // Makes the buffer's bytes zeros if its pages are fresh. False: they are not, and nothing was
+  // done.
   bool Clear(std::span<std::byte> buffer);
 
  private:

@@ -31,9 +31,9 @@ class EarlyRouters {
   // model's dense part is loaded.
   static Result<EarlyRouters> Create(const LearnedGraph& graph, CpuDevice& cpu);
 
-  // What the routers of the next `layers` groups choose on the input of this group's router, which
-  // has just computed `ids`: [distance - 1][row][K]. Distances end at the last group. Nothing, if
-  // this graph's router is not of the learned form. kNoMemory.
+  // Evaluates the routers of the next `layers` groups on the input of this group's router, which
+  // has just computed `ids`. Returns their choices [distance - 1][row][K], as far as the last
+  // group; none if this graph's router has not the learned form. kNoMemory.
   Result<RoutedAhead> Choose(uint32_t group, const ggml_tensor& ids, uint32_t layers);
 
  private:

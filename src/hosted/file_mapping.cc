@@ -85,8 +85,8 @@ bool LazyMapping::is_for(int fd, uint32_t& file) const {
   return at != files_.end();
 }
 
-// The device is not compared: some file systems tell another one here than stat() does. That a line
-// lies where the file was mapped says enough.
+// The lines of /proc/self/maps that lie within mapped_ and have the file's inode. The device is not
+// compared: some file systems give another one here than in stat(), and the place is proof enough.
 Result<std::vector<MappedRange>> LazyMapping::Remaining() const {
   std::ifstream maps("/proc/self/maps");
   if (!maps) return Fail(Errc::kIo, "cannot read /proc/self/maps: {}", std::strerror(errno));

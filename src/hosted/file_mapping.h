@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // libllama maps a model's files, and would read all of them at once. While a LazyMapping lives,
-// mappings of these files by its thread read nothing. The caller can list these mappings, put
+// mappings of its files by its thread read nothing. The caller can list these mappings, put
 // anonymous memory over them and fill it piece by piece.
 //
 // This folder defines the C library's mmap() and posix_madvise() for the whole program. Both call

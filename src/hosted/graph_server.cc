@@ -105,7 +105,8 @@ Status GraphServer::LeadProduct(ggml_tensor& product) {
   return {};
 }
 
-// Products that were asked for before are computed by now.
+// Ends the leases of groups whose products are all computed: libllama has computed every earlier
+// product by the time it stops for the next ids.
 void GraphServer::EndGroups() {
   for (uint32_t g = 0; g < groups_.size(); ++g) {
     if (groups_[g].is_served && groups_[g].products_left == 0) EndLeases(g);
@@ -150,12 +151,12 @@ Result<Routing> GraphServer::RoutingOf(uint32_t group, const ggml_tensor& ids) c
 }
 
 Status GraphServer::Serve(uint32_t group, const ggml_tensor& ids) {
-  parts_.residency.Pump();  // what has landed meanwhile is there
+  parts_.residency.Pump();  // takes the reads that have landed
   EndGroups();
   if (parts_.layer_begins) TRY_STATUS(parts_.layer_begins());
   Group& its = groups_[group];
   its.is_served = true;
-  if (ids.ne[1] == 0) return {};  // no row of the last layers wants logits
+  if (ids.ne[1] == 0) return {};  // the last layers have no row with logits
   TRY(Routing routing, RoutingOf(group, ids));
   const std::span<const RowKind> kinds = KindsOf(routing.n_tokens);
   const ExpertLayerId layer{static_cast<uint16_t>(group)};

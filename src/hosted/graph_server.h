@@ -58,7 +58,7 @@ class GraphServer {
   // One llama_decode()'s rows.
   struct Rows {
     std::span<const RowKind> kinds;  // [rows]
-    // In the last layers libllama may compute only the rows that want logits.
+    // Kinds of the rows with logits: libllama may compute the last layers for these rows alone.
     std::span<const RowKind> kinds_of_outputs;
     uint32_t look_ahead = 0;  // layers whose routers are evaluated ahead
   };
@@ -107,7 +107,7 @@ class GraphServer {
   uint32_t look_ahead_ = 0;
   // State of the graph under way.
   std::vector<Group> groups_;
-  // how often each of these names has been seen
+  // how often each name of ids has been seen
   std::map<std::string, size_t, std::less<>> seen_;
   // ids that the graph computes next
   std::optional<std::pair<const ggml_tensor*, uint32_t>> awaited_;

@@ -66,7 +66,7 @@ struct HostedEngine::Parts {
   std::optional<HostedSequences> sequences = {};
   EngineFacts facts = {};
   std::vector<uint64_t> slots = {};  // by pool
-  uint32_t outputs = 0;              // rows of a chunk that want logits, at most
+  uint32_t outputs = 0;              // most rows with logits in a chunk
   std::optional<HostedOrigin> origin = {};
   RunStats stats = {};
   std::optional<PhaseCounter> counter = {};
@@ -259,9 +259,9 @@ void HostedEngine::Parts::BeginSequence() {
   protocol->BeginSequence();
 }
 
-// Rows from `first` on that go through the layers together. More rows with logits than there is
-// room for begin the next chunk, and so do rows that libllama would put into another graph: the
-// server knows the rows of one.
+// The number of rows from `first` on that go through the layers together. A chunk ends before more
+// rows with logits than `outputs`, and before rows that libllama would put into another graph,
+// since the server is given the rows of one graph.
 size_t HostedEngine::Parts::ChunkFrom(const Batch& batch, size_t first) const {
   size_t n = 0;
   size_t wanted = 0;
@@ -302,7 +302,8 @@ Status HostedEngine::Parts::Compute(const Batch& batch, const LogitsSink& sink,
   return {};
 }
 
-// What the others do counts as theirs. A stop is for the prompt, which goes on afterwards.
+// Runs the interlude of another text. The prompt's counter leaves out the interlude's time and
+// counts, and a stop signal is held back: the prompt stops afterwards.
 Status HostedEngine::Parts::StepAside(const Interlude& interlude) {
   const Status ran = counter->Aside([&] {
     const StopSignal::Hold hold(stop);

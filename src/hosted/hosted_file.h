@@ -36,7 +36,7 @@ Status WriteHosted(const OutputPath& path, const HostedHome& home, std::span<con
 // file is of another model, other weights or choices, or too long for the context; kInvalidFile,
 // kUnsupported, kIo.
 Result<SavedTokens> PeekHosted(const std::string& path, const HostedHome& home);
-// The same with the state. All bytes are compared with the checksum.
+// Reads text and state, and compares all bytes with the checksum. Errors as PeekHosted().
 Result<HostedText> ReadHosted(const std::string& path, const HostedHome& home);
 
 }  // namespace moestro

@@ -24,7 +24,7 @@ constexpr uint64_t kPageBytes = 4096;
 // Rows of the second graph that is learned from.
 constexpr uint32_t kManyRows = 32;
 
-// What the C library's heap holds, large blocks included.
+// Bytes allocated from the C library's heap, large blocks included.
 uint64_t HeapBytes() {
   const struct mallinfo2 heap = mallinfo2();
   return heap.uordblks + heap.hblkhd;
@@ -135,7 +135,8 @@ bool HostedModel::is_mapped(const MappedTensor& tensor) const {
   });
 }
 
-// Tensors lie in the mapped file where the directory says, or nothing would be read into them.
+// Checks that libllama uses each tensor at its place in the mapped file; else no read would reach
+// it.
 Status HostedModel::CheckAddresses() const {
   const auto check = [&](std::span<const MappedTensor> tensors) -> Status {
     for (const MappedTensor& tensor : tensors) {

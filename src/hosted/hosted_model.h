@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A model in libllama whose file is mapped but not read: its context, the learned uses of its
-// tensors, and our own memory at the addresses of those that stay.
+// tensors, and our own memory at the addresses of resident tensors.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -27,9 +27,9 @@ class HostedModel {
   struct Shape {
     uint32_t n_cells = 0;             // cells of the KV cache
     uint32_t n_places = 0;            // sequences at a time
-    uint32_t n_places_of_states = 0;  // the same if layers have a state
+    uint32_t n_places_of_states = 0;  // sequences at a time if layers have a state
     uint32_t chunk = 0;               // rows of a llama_decode(), at most
-    uint32_t outputs = 0;             // of these: rows that want logits
+    uint32_t outputs = 0;             // rows of a chunk with logits, at most
     uint32_t threads = 0;
     KvType kv_type = KvType::kF16;
   };
@@ -52,14 +52,14 @@ class HostedModel {
   // cells and states. work_bytes(): the buffers of a chunk.
   uint64_t memory_bytes() const { return memory_bytes_; }
   uint64_t work_bytes() const { return work_bytes_; }
-  // Of the process with the model, before there was a context: some pages of the buffers are
-  // touched by then, and how many varies.
+  // The process's resident memory with the model, before the context is made: making it touches
+  // some pages of the buffers, and how many varies.
   uint64_t resident_before() const { return resident_before_; }
   uint64_t dense_bytes() const;  // bytes of the tensors that LoadDense() reads
-  uint64_t whole_bytes() const;  // of these: bytes that every chunk reads, tables left out
+  uint64_t whole_bytes() const;  // bytes that every chunk reads: dense_bytes() without tables
 
   // Puts memory at the addresses of every tensor without experts and reads the tensor there. Larger
-  // tables stay in the file, because a token takes only one row of them; so do experts. kIo;
+  // tables stay in the file, because a token takes only one of their rows; so do experts. kIo;
   // kNoMemory; kUnsupported: the disk's blocks are larger than a page. REQUIRES: the queue is idle.
   Status LoadDense(ReadQueue& queue);
 

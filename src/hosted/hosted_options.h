@@ -20,9 +20,9 @@ Status CheckHosted(const EngineOptions& options);
 // The context's positions. kInvalidRequest: it has none.
 Result<uint32_t> HostedContext(const GgufFile& file, const EngineOptions& options);
 
-// Which predictor reads ahead. Without routers that can be evaluated early, the predictor that asks
-// them is none. Errors: those of CheckPredictorName() and, with "paths", of ReadPathsFor().
-// `model`: the path of the model's file.
+// Chooses the predictor that reads ahead. The predictor of early routers is replaced by none if no
+// router can be evaluated early. Errors: those of CheckPredictorName() and, with "paths", of
+// ReadPathsFor(). `model`: the path of the model's file.
 Result<PredictorChoice> HostedPredictor(const EngineOptions& options, const EngineFacts& facts,
                                         const std::string& model);
 

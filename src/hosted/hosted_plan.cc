@@ -8,7 +8,7 @@
 namespace moestro {
 namespace {
 
-// Rows of a prompt that are computed together, if the user says nothing.
+// Default number of a prompt's rows that are computed together.
 constexpr uint32_t kUsualChunk = 512;
 // Logits of so many bytes are computed at a time.
 constexpr uint64_t kLogitsBytes = uint64_t{4} << 20;
@@ -23,7 +23,8 @@ ContextSizes SizesOf(uint32_t n_ctx, uint32_t chunk, uint32_t sequences, uint64_
   sizes.places = std::min(4 * sequences + 2, kMostPlaces);
   sizes.places_of_states = std::min(2 * sequences + 4, kMostPlaces);
   const uint64_t of_logits = kLogitsBytes / (std::max<uint64_t>(n_vocab, 1) * sizeof(float));
-  // libllama's context wants room for a row of each of its sequences, and ends the process else.
+  // libllama's context needs room for a row of each of its sequences, and ends the process
+  // otherwise.
   sizes.outputs =
       static_cast<uint32_t>(std::max({std::min<uint64_t>(of_logits, sizes.chunk),
                                       uint64_t{sizes.places}, uint64_t{sizes.places_of_states}}));

@@ -17,15 +17,16 @@ namespace moestro {
 // Sizes of libllama's context.
 struct ContextSizes {
   uint32_t chunk = 0;    // rows of a llama_decode(), at most
-  uint32_t outputs = 0;  // of these, rows with logits; at least one for each place
-  // Its sequences, for texts that run and kept texts. A state takes much memory, so where layers
-  // have one there are fewer: for each text the last one and the one that is written.
+  uint32_t outputs = 0;  // rows with logits in a chunk; at least one for each place
+  // libllama's sequences, for texts that run and kept texts. A state takes much memory, so models
+  // with states have fewer places: for each text one for the last state and one for the state being
+  // written.
   uint32_t places = 0;
   uint32_t places_of_states = 0;
 };
 // libllama's limit of sequences leaves room for so many texts, each with two states.
 constexpr uint32_t kMostTexts = 126;
-// n_vocab: 0 if it is not known. REQUIRES: 1 to kMostTexts sequences.
+// n_vocab: 0 if unknown. REQUIRES: 1 to kMostTexts sequences.
 ContextSizes SizesOf(uint32_t n_ctx, uint32_t chunk, uint32_t sequences, uint64_t n_vocab);
 
 // One layer of the catalog for each group. If a group has fewer than three matrices, the others are

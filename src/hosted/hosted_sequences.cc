@@ -16,8 +16,8 @@ HostedSequences::HostedSequences(llama_memory_t memory, bool has_states, uint32_
   }
 }
 
-// A fork that finds no place remembers its tokens alone: Reach() says so, and it goes on from
-// there.
+// A fork for which no place is left has its tokens alone: Reach() returns 0, and the fork is
+// computed anew from there.
 SequenceId HostedSequences::Fork(SequenceId id) {
   const SequenceId fork = table_.Fork(id);
   const auto from = places_.find(id);
@@ -47,7 +47,7 @@ void HostedSequences::CutBack(SequenceId id, uint32_t position) {
   const auto place = places_.find(id);
   if (place == places_.end()) return;
   if (llama_memory_seq_rm(memory_, place->second, static_cast<llama_pos>(position), -1)) return;
-  GiveBack(id);  // this memory cannot be cut: Reach() says that nothing is left
+  GiveBack(id);  // libllama cannot cut this memory, so no position is left: Reach() returns 0
 }
 
 void HostedSequences::GiveBack(SequenceId id) {
@@ -91,7 +91,8 @@ Status HostedSequences::BeginState(SequenceId id) {
   return {};
 }
 
-// The books give places back at many moments; libllama is told before cells are needed again.
+// Clears places that the table no longer uses. The table gives back places at many moments;
+// libllama must drop their cells before others need them.
 void HostedSequences::ForgetUnused() {
   for (uint32_t place = 0; place < is_written_.size(); ++place) {
     if (is_written_[place] == 0 || table_.states().is_used(StateSlot{place})) continue;

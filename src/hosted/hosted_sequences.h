@@ -7,7 +7,7 @@
 //                  place to a new one and writes there, so that the old state stays until the
 //                  step is committed, and a failed step is undone by forgetting its place.
 //
-// Copies share cells and, until one of them goes on, states.
+// Copies share cells and, until one copy goes on, states.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -50,7 +50,7 @@ class HostedSequences final : public SequenceOwner {
   // Gives the rows' tokens positions, and each sequence a place to write to. kInvalidRequest:
   // cells or places run out; nothing has changed then.
   Status Begin(const Batch& batch);
-  // The same for tokens that come from a file.
+  // Begin() for tokens that come from a file.
   Status Begin(SequenceId id, std::span<const Token> tokens);
   void Commit(const Batch& batch);
   void Commit(SequenceId id) { table_.Commit(id); }
@@ -78,10 +78,10 @@ class HostedSequences final : public SequenceOwner {
   llama_memory_t memory_;
   bool has_states_;
   SequenceTable table_;
-  // With cells alone.
+  // Places of models with cells alone.
   std::map<SequenceId, llama_seq_id> places_;
   std::vector<llama_seq_id> free_places_;
-  // With states: whether each place holds a state.
+  // In models with states: whether each place holds a state.
   std::vector<uint8_t> is_written_;
 };
 

@@ -27,12 +27,12 @@ struct RowAt {
 
 }  // namespace
 
-// What one node multiplies.
+// The product of one node: kernel, shape, and the matrices to multiply with.
 struct KernelProducts::Job {
   struct Part {
     const std::byte* rows = nullptr;
-    std::vector<RowAt> of = {};    // rows that it is multiplied with; empty: all of the node's
-    const Lease* lease = nullptr;  // of an expert, which may still be on its way; null: dense
+    std::vector<RowAt> of = {};    // rows of activations for this matrix; empty: all of the node's
+    const Lease* lease = nullptr;  // of an expert that may still be in reading; null: dense
   };
   const ExpertKernel* kernel = nullptr;
   Scratch* scratch = nullptr;
@@ -42,7 +42,7 @@ struct KernelProducts::Job {
   bool is_interleaved = false;
   Matrix matrix = Matrix::kGate;  // of an expert
   std::vector<Part> parts = {};
-  // So many parts have landed; kEnded: nothing more is computed. Written by the engine thread.
+  // The number of parts that have landed; kEnded: stop computing. Written by the engine thread.
   std::unique_ptr<WaitWord> landed = std::make_unique<WaitWord>();
   static constexpr uint32_t kEnded = UINT32_MAX;
 
@@ -280,7 +280,8 @@ void KernelProducts::Forget(uint32_t group) {
   for (Job* const job : groups_[group]) job->parts.clear();
 }
 
-// ggml keeps an operation's function in the node's parameters; only ggml_custom_4d() knows where.
+// Turns the node into an operation of ours. ggml keeps an operation's function in the node's
+// parameters in a form of its own, so an operation made by ggml_custom_4d() is copied.
 void KernelProducts::Become(ggml_tensor& node, Job& job) const {
   std::array<std::byte, 4096> room;
   ggml_context* const context =

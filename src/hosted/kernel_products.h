@@ -60,15 +60,15 @@ class KernelProducts {
   void LayOutDense(size_t part, size_t parts);
   // Whether all of a group's matrices have a kernel of ours.
   bool has(uint32_t group) const { return !groups_[group].empty(); }
-  // The choice that the group's next products follow. REQUIRES: has(group); `leases` has every
-  // chosen expert, complete or on its way, until the last of these products is computed.
+  // Sets the choice that the group's next products follow. REQUIRES: has(group); `leases` has every
+  // chosen expert, complete or in reading, until the last of the products is computed.
   void Choose(uint32_t group, const Routing& routing, const LeaseStream& leases);
   // The leases of the group's choice end: until the next choice the group's products compute
   // nothing. A graph that is computed again still holds these products.
   void Forget(uint32_t group);
   // Makes an expert's product ours. REQUIRES: the choice is made. kUnsupported: see ReplaceDense().
   Status Replace(ggml_tensor& product, uint32_t group, uint32_t matrix);
-  // The same for a product of a dense matrix; does nothing for nodes that read none of ours.
+  // Makes a dense matrix's product ours; does nothing for nodes that read none of our matrices.
   // kUnsupported: a matrix of ours is used otherwise than was learned.
   Status ReplaceDense(ggml_tensor& node);
 

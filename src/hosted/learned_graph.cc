@@ -58,7 +58,8 @@ void LearningPass::See(const ggml_tensor* node) {
   nodes_.push_back(std::move(seen));
 }
 
-// All nodes are asked about before the first one is computed; then the graph is aborted.
+// Builds a graph without computing it: libllama passes all nodes to the hook before the first one
+// is computed; then the graph is aborted.
 Status LearningPass::Build(llama_context* context, uint32_t rows) {
   nodes_.clear();
   occurrences_.clear();

@@ -50,7 +50,7 @@ struct LearnedGraph {
   std::string first_node;  // the first node of every graph; no other node has this name
   std::vector<ExpertGroup> groups = {};
   std::vector<MappedTensor> dense = {};   // all other tensors in use
-  std::vector<MappedTensor> tables = {};  // of these: tables of which a token takes one row
+  std::vector<MappedTensor> tables = {};  // dense tensors of which a token takes one row
   // The most groups whose experts are in use at a time. The next ids may be computed before the
   // last product of earlier ids.
   uint32_t most_open = 1;

@@ -12,7 +12,7 @@ bool IsMove(const ggml_tensor& node) {
   return node.op == GGML_OP_VIEW || node.op == GGML_OP_RESHAPE || node.op == GGML_OP_CONT;
 }
 
-// A row of the model's that a node adds to another source of it.
+// A node's sum of a row of the model and another source.
 struct Sum {
   const ggml_tensor* row = nullptr;
   const ggml_tensor* other = nullptr;

@@ -29,7 +29,7 @@ struct RouterNodes {
   const ggml_tensor* input = nullptr;  // [n_embd, rows] in F32, of the graph
 };
 
-// What `tensor` is a view of, or itself.
+// The tensor under all views; `tensor` itself if it is no view.
 const ggml_tensor* BaseOf(const ggml_tensor* tensor);
 
 // REQUIRES: the graph that computes `ids` exists.

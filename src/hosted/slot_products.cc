@@ -10,8 +10,8 @@
 namespace moestro {
 namespace {
 
-// A tensor of our own in the place of one of the graph's, with the same buffer, which says that
-// the CPU has it.
+// A tensor of our own in the place of one of the graph's, with the same buffer, by which ggml takes
+// the tensor for the CPU's.
 ggml_tensor InPlaceOf(const ggml_tensor& tensor) {
   ggml_tensor ours = tensor;
   ours.op = GGML_OP_NONE;
@@ -21,7 +21,7 @@ ggml_tensor InPlaceOf(const ggml_tensor& tensor) {
   return ours;
 }
 
-// The same for every expert, or nullopt.
+// The residue that every expert's window has, or nullopt.
 std::optional<uint64_t> CommonResidue(const ExpertCatalog::Layer& layer, size_t matrix,
                                       uint64_t block) {
   std::optional<uint64_t> common;
@@ -62,7 +62,8 @@ std::optional<SlotProducts::Product> SlotProducts::Find(const ggml_tensor& produ
   return known->second;
 }
 
-// Experts whose windows begin at different residues get one at which all of them begin.
+// Moves each matrix to the front of its window if windows of the layer begin at different residues:
+// one tensor over all slots needs one residue.
 void SlotProducts::BringToFront(const Group& group, const Lease& lease) const {
   Lease::Notes notes = lease.notes();
   if (notes.is_at_front) return;

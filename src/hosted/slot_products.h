@@ -44,10 +44,10 @@ class SlotProducts {
   SlotProducts(const SlotProducts&) = delete;
   SlotProducts& operator=(const SlotProducts&) = delete;
 
-  // What a node multiplies by; nullopt: by experts that are all in memory.
+  // The group and matrix that a node multiplies by; nullopt for a product without experts in slots.
   std::optional<Product> Find(const ggml_tensor& product) const;
-  // The choice that a group's next products follow. REQUIRES: `leases` has every chosen expert,
-  // complete, until the last of these products is computed; `ids` has at least one row.
+  // Sets the choice that a group's next products follow. REQUIRES: `leases` has every chosen
+  // expert, complete, until the last of the products is computed; `ids` has at least one row.
   void Choose(uint32_t group, const ggml_tensor& ids, const Routing& routing,
               const LeaseStream& leases);
   // REQUIRES: the group's choice is made, and `product` is not computed yet.

@@ -22,12 +22,12 @@
 
 namespace moestro {
 
-// A row of which results are known: the same for every model of that width.
+// A row with known results: the same for every model of this width.
 std::vector<float> KnownRow(uint32_t n_embd);
-// What is kept of a result.
+// Digest that is kept of a result.
 uint64_t DigestOf(std::span<const float> result);
 
-// What this machine makes of the known row with the expert in a slot there.
+// The known row's result with the expert in a slot, as computed by this machine.
 struct KnownResult {
   uint32_t form = 0;
   SlotId slot;
@@ -57,7 +57,7 @@ class RemoteLauncher final : public Launcher {
   std::span<const uint32_t> odd_pairs() const override { return odd_pairs_; }
   bool is_wrong() const override { return is_wrong_; }
   void Distrust(const std::string& why) override;
-  // Of all experts that were used since they were last checked.
+  // Checks all experts that were used since their last check.
   Status CheckResults() override;
   uint64_t BytesOf(uint32_t form, Matrix matrix) const override;
   Status Write(const Target& to, std::span<const std::byte> bytes) override;

@@ -15,7 +15,7 @@ class SharedRegion {
  public:
   // kNoMemory, kIo.
   static Result<SharedRegion> Create(uint64_t bytes);
-  // Of another process's. kIo, also if it is smaller.
+  // Maps another process's region. kIo, also if the region is smaller than `bytes`.
   static Result<SharedRegion> Map(UniqueFd fd, uint64_t bytes);
   SharedRegion() = default;
   SharedRegion(SharedRegion&& other) noexcept

@@ -84,7 +84,8 @@ std::vector<DevicePools::Size> SlotsWithin(const WorkerSetup& setup, const Compu
 
 class RemoteWorker {
  public:
-  // Answers twice; nullptr: the host is of no use, and the engine's process has been told.
+  // Replies twice: once the host is reached, and once the slots are allocated. nullptr: the host is
+  // of no use, and a reply has given the reason.
   static std::unique_ptr<RemoteWorker> Start(const WorkerSetup& setup);
 
   void Serve();
@@ -141,7 +142,7 @@ Status RemoteWorker::TakeSlots(WorkerReply& reply) {
   TRY(DevicePools pools, DevicePools::Allocate(*device_, forms, sizes));
   launcher_ = std::make_unique<DeviceLauncher>(
       *device_, forms, DeviceLauncher::Weights{.pools = std::move(pools)}, setup_.shape);
-  TRY_STATUS(device_->Finish());  // what has been asked for has been done
+  TRY_STATUS(device_->Finish());  // waits until all requests to the host are done
   std::ranges::copy(slots_, reply.slots.begin());
   reply.resident = ResidentMemory();
   return {};
@@ -252,7 +253,7 @@ void EndWithTheEngine() {
 }  // namespace
 
 int RemoteWorkerMain() {
-  signal(SIGPIPE, SIG_IGN);  // so ggml's client says what ended it
+  signal(SIGPIPE, SIG_IGN);  // ggml's client then prints the error that ended it
   // A terminal or a service's manager sends them to every process; the engine's decides.
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_IGN);
   setenv("GGML_NO_BACKTRACE", "1", 1);

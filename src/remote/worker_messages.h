@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// What the engine's process and a remote host's worker tell each other: values of fixed size over
-// two sockets that keep messages whole, rows and weights in memory that both share. Both processes
-// are the same program, so that values are told as they lie in memory.
+// Messages between the engine's process and a remote host's worker: values of fixed size over two
+// sockets that keep messages whole; rows and weights lie in shared memory. Both processes are the
+// same program, so values are sent as they lie in memory.
 //
-//   WorkerSetup                  -> WorkerReply, once the host has been reached; again, once its
-//                                   slots are there
+//   WorkerSetup                  -> WorkerReply, once the host has been reached; again, once the
+//                                   slots are allocated
 //   LaunchMessage  (first socket)  -> WorkerReply, once y is in the flight's place
 //   WriteMessage   (second socket) -> WorkerReply, once the bytes are on their way
 #pragma once
@@ -53,8 +53,8 @@ struct WriteMessage {
 struct WorkerReply {
   bool is_good = false;
   std::array<char, 400> error{};  // with a zero behind it
-  // Of the setup's replies.
-  uint64_t memory_free = 0;                        // there
+  // Set in the replies to WorkerSetup.
+  uint64_t memory_free = 0;                        // on the host
   uint64_t resident = 0;                           // of the worker's process
   std::array<uint64_t, kMostWorkerForms> slots{};  // of each form
 };

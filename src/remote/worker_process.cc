@@ -63,7 +63,7 @@ class SpawnActions {
   posix_spawn_file_actions_t actions_{};
 };
 
-// A copy with a number above those that the worker knows its descriptors by.
+// A copy with a number above the descriptors that worker.h fixes for the worker.
 UniqueFd Above(int fd) { return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 16)); }
 
 std::string_view TextOf(const std::array<char, 400>& text) {
@@ -100,7 +100,7 @@ Status WorkerProcess::Begin(const std::string& program, const WorkerSetup& setup
   return AwaitReply(launches_.get(), limits_.reply_seconds + clearing, &ready_);
 }
 
-// The sockets and the memory have the numbers that worker.h says.
+// Starts the worker with the sockets and the memory at the descriptors of worker.h.
 Status WorkerProcess::Spawn(const std::string& program, int launches, int writes, int errors) {
   const UniqueFd first = Above(launches);
   const UniqueFd second = Above(writes);
@@ -129,7 +129,7 @@ WorkerProcess::~WorkerProcess() {
   }
 }
 
-// The worker answers in the order in which it is asked.
+// Waits for the next reply; the worker replies in the order of the messages.
 Status WorkerProcess::AwaitReply(int socket, double seconds, WorkerReply* taken) {
   if (is_lost_) return Lose("");
   const auto end = SteadyClock::now() + std::chrono::duration<double>(seconds);
@@ -172,9 +172,9 @@ std::unexpected<Error> WorkerProcess::Lose(const std::string& why) {
   return moestro::Fail(Errc::kDevice, "the remote host {}: {}", host_, reason_);
 }
 
-// The last line that says more than a debugger would.
+// The last line of the worker's stderr that is not a debugger's.
 std::string WorkerProcess::LastWords() {
-  // Its words are there by the time that its end is seen.
+  // The worker has written its last line before its end shows on the socket.
   std::string text(size_t{64} * kKiB, '\0');
   const ssize_t got = read(errors_.get(), text.data(), text.size());
   text.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
@@ -185,7 +185,7 @@ std::string WorkerProcess::LastWords() {
     if (line.size() > 3 && !line.starts_with("[") && !line.starts_with("#")) last = line;
     at = end + 1;
   }
-  // ggml says first where in its sources it gives up.
+  // ggml's message begins with the place in its sources; only the words behind help a user.
   constexpr std::string_view kSource = ".cpp:";
   if (const size_t source = last.find(kSource); source != std::string::npos) {
     const size_t words = last.find(": ", source + kSource.size());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The engine's side of a remote host's worker (worker.h): starts it, asks it, waits no longer than
-// the host may take, and says why it is gone.
+// The engine's side of a remote host's worker (worker.h): starts the worker, sends it messages,
+// waits no longer than the limits allow, and gives the reason when the worker is lost.
 //
-// Thread rule: launches from the engine thread, writes from one other thread at a time; Fail() and
-// the destructor end both.
+// Thread rule: launches from the engine thread, writes from one other thread at a time; GiveUp()
+// and the destructor end both.
 #pragma once
 
 #include <sys/types.h>
@@ -77,7 +77,7 @@ class WorkerProcess {
   SharedRegion region_;
   UniqueFd launches_;
   UniqueFd writes_;
-  UniqueFd errors_;  // what the worker says on stderr
+  UniqueFd errors_;  // the worker's stderr
   pid_t process_ = -1;
   WorkerReply ready_;
   std::atomic<bool> is_lost_ = false;
