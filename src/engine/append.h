@@ -13,18 +13,19 @@
 
 namespace moestro {
 
-// The rows that append `tokens` to a sequence; the last row wants logits; with `all_logits` every
-// row does.
+// The rows that append `tokens` to a sequence; the last row has wants_logits set, with `all_logits`
+// every row.
 Batch RowsOf(const Sequence& sequence, std::span<const Token> tokens, RowKind kind,
              bool all_logits = false);
 
 // Appends the tokens and returns the logits after the last one, [n_vocab], valid until the next
-// step. Errors: what Engine::Step() says.
-// The sequence can go back to the positions in `kept`, rising, while there is room.
+// step. Errors: those of Engine::Step(). The sequence can go back to the positions in `kept`,
+// rising, while there is room.
 Result<std::span<const float>> Append(Engine& engine, Sequence& sequence,
                                       std::span<const Token> tokens,
                                       std::span<const uint32_t> kept = {});
-// The same as a prompt, with the logits of every token: [n_tokens][n_vocab] row-major.
+// Appends the tokens as a prompt and returns the logits of every token: [n_tokens][n_vocab]
+// row-major. Errors: those of Engine::Step().
 Result<std::vector<float>> AppendAll(Engine& engine, Sequence& sequence,
                                      std::span<const Token> tokens);
 

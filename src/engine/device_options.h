@@ -31,10 +31,10 @@ struct RemoteOptions {
   // This machine multiplies experts with its own kernels, so results differ from those without
   // hosts by rounding. Else both ends use ggml's, and bits are equal.
   bool is_inexact = false;
-  bool takes_public = false;  // addresses of no private network
+  bool takes_public = false;  // addresses outside private networks are allowed, too
   // Hosts compute what they have, though that may be slower than this machine's disk.
   bool is_always = false;
-  std::string program = "/proc/self/exe";  // that talks to a host
+  std::string program = "/proc/self/exe";  // the program that connects to a host
 
   bool is_exact() const { return !hosts.empty() && !is_inexact; }
 };

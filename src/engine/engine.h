@@ -72,7 +72,7 @@ struct EngineFacts {
   uint64_t recalled = 0;         // experts of an earlier run that are read first; 0: a cold start
 };
 
-// What an engine has measured since it was opened.
+// Measurements of an engine since it was opened.
 struct EngineLearned {
   std::span<const PredictionScore> predictions = {};  // by distance; empty without prefetch
   DeviceStats device = {};  // the work of devices beside the CPU; zeros: no device
@@ -122,7 +122,7 @@ class Engine {
   };
   virtual KvRoom kv_room() const = 0;
 
-  // Called for a row that wants logits: its index in the batch, and [n_vocab] values that live
+  // Receives a row with wants_logits set: its index in the batch, and [n_vocab] values that live
   // until the next call or step.
   using LogitsSink = std::function<void(size_t row, std::span<const float> logits)>;
   // Computes the rows and appends their tokens to their sequences. Each sequence's rows follow its
@@ -164,8 +164,8 @@ class Engine {
   // the first time. kIo; kInvalidFile: the model's file has changed.
   virtual Result<KvOrigin> kv_origin() = 0;
   // Writes a sequence with its keys and values to a file, and `notes`, any text of at most 16 MiB,
-  // for the program that restores it. The file appears only when it is complete. kIo, and what
-  // kv_origin() says.
+  // for the program that restores it. The file appears only when it is complete. kIo, and errors of
+  // kv_origin().
   virtual Status SaveSequence(const Sequence& sequence, const std::string& notes,
                               const OutputPath& path) = 0;
   // Reads a saved sequence, which goes on with the same bits. kIo; kInvalidFile for a file that is
@@ -205,11 +205,11 @@ class Engine {
   virtual Result<std::optional<double>> ProbeComputeSeconds(
       std::span<Sequence* const> sequences) = 0;
 
-  // The same while other bytes of the experts are read as decode reads them: neither gets what it
-  // gets alone. Takes a quarter of a second and four steps at least, twice that with a first pass,
-  // and a MiB for each read at a time beside the budget. nullopt: as above, or the engine does not
-  // measure it. kIo, kUnsupported, kNoMemory, kInvalidRequest: of the reads; kIo also: the
-  // sequences have lost their last tokens.
+  // Measures a step while other bytes of the experts are read as decode reads them: computation and
+  // disk slow each other down. Takes a quarter of a second and four steps at least, twice that with
+  // a first pass, and a MiB for each read at a time beside the budget. nullopt: as above, or the
+  // engine does not measure it. kIo, kUnsupported, kNoMemory, kInvalidRequest: of the reads; kIo
+  // also: the sequences have lost their last tokens.
   struct Together {
     double compute_seconds = 0.0;  // of a step
     double disk_bandwidth = 0.0;   // bytes per second
@@ -218,9 +218,9 @@ class Engine {
     return std::optional<Together>();
   }
 
-  // Sees every layer's routing, in the engine thread, and what the next `look_ahead` layers'
-  // routers would say, and which other experts could run if `candidates`; may be empty. For traces.
-  // REQUIRES: look_ahead <= facts().max_look_ahead.
+  // `observer` gets every layer's routing, in the engine thread, with the experts that the routers
+  // of the next `look_ahead` layers would choose and, if `candidates`, the next best experts of the
+  // layer; may be empty. For traces. REQUIRES: look_ahead <= facts().max_look_ahead.
   void SetRouteObserver(RouteObserver observer, uint32_t look_ahead = 0, bool candidates = false) {
     CHECK(look_ahead <= facts().max_look_ahead);
     Watchers& watchers = this->watchers();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a user may set about memory, disk and threads.
+// Options of an engine: memory, disk, threads and choices of the user.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class NumaMachine;
 struct MixerParts;
 struct StateSpec;
 
-// For tests: makes mixers with a state (forward/dense/mixers/mixer.h says what they must do).
+// For tests: makes mixers with a state (forward/dense/mixers/mixer.h lists their duties).
 using MakeStateMixer =
     std::function<Result<std::unique_ptr<Mixer>>(const MixerParts& parts, const StateSpec& spec)>;
 
@@ -69,8 +69,8 @@ struct RecallOptions {
   std::string folder = {};  // empty: nothing is kept or read
   bool is_cold = false;     // the same
   bool keeps = true;        // false: what was kept stays as it is
-  // Of experts that are read first, under way at a time: a disk reads so much while the next part
-  // of memory becomes resident, and neither a start nor a step waits long for it.
+  // Bytes of recalled experts that are read at a time: a disk reads so much while the next part of
+  // memory becomes resident, and neither a start nor a step waits long for it.
   uint64_t bytes_at_a_time = 32 * kMiB;
   bool is_on() const { return !folder.empty() && !is_cold; }
 };
@@ -90,7 +90,7 @@ struct EngineOptions {
   KvType kv_type = KvType::kF16;        // of keys and values
   uint32_t chunk = 0;  // most tokens per prefill chunk; 0: native/plan/prompt_chunk.h
   // Rows of a source that an expert computes, of a model with an encoder; 0: any number;
-  // kConfigCapacity: as the model's config says.
+  // kConfigCapacity: the number in the model's config.
   uint32_t capacity = 0;
   std::string reader = "auto";  // auto, uring, pread
   uint32_t io_depth = 0;        // reads at a time; 0: measured, engine/plan/io_depth.h
@@ -136,7 +136,8 @@ struct EngineOptions {
   // The output is the model's own.
   bool is_exact() const { return has_exact_experts() && kv_type == KvType::kF16; }
 
-  // Of the machine, the text depends on the number of expert slots and on the kernels alone.
+  // The only facts of the machine that the text depends on are the number of expert slots and the
+  // kernels.
   bool chooses_by_slots() const {
     const bool chooses =
         !lossy.is_exact(!low.empty()) || (little.is_on() && little.misses != Misses::kRead);
@@ -147,11 +148,11 @@ struct EngineOptions {
 
   // For tests. Puts a faulty disk between the engine and its files; empty: none.
   std::function<std::unique_ptr<BlockReader>(std::unique_ptr<BlockReader>)> wrap_reader = {};
-  // What knows the memory nodes and moves threads and pages; null: the kernel.
+  // Lists the memory nodes and moves threads and pages; null: the kernel does.
   std::shared_ptr<NumaMachine> numa_machine = {};
   // For models whose layers have states; empty: no such layer can be computed.
   MakeStateMixer make_state_mixer = {};
-  // Called at every look at StopSignal; true: a stop is requested at that moment. May be empty.
+  // Called whenever StopSignal is checked; true: a stop is requested at that moment. May be empty.
   StopSignal::AtLook at_look = {};
   // The clock by which prefetch measures the cost of steps.
   Clock clock = SteadySeconds;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// An option of an engine that a user may set, told once: its flag, what help says, how a text is
-// read into it and written, which values it takes, and what it means for other options and for
-// files. Flags, knobs of sweeps, checks and the choices of saved sequences follow from the rows.
+// An option of an engine that a user may set, in one row: its flag, its help, how a text is read
+// into it and written, its values, and its effects on other options and on files. Flags, knobs of
+// sweeps, checks and the choices of saved sequences follow from the rows.
 //
 // A row is described by its plain members and given its access by one of the functions below:
 //
@@ -122,7 +122,7 @@ OptionRow NumberOption(OptionRow row, Member member, T low, T high, Ends ends = 
   return row;
 }
 
-// The same for a whole number of `units` from 1 on, or "auto", which is 0.
+// Gives a row access to a whole number of `units` from 1 on, or "auto", which is 0.
 template <class Member>
 OptionRow AutoOption(OptionRow row, Member member, uint32_t high, const char* units) {
   const bool has_most = high != std::numeric_limits<uint32_t>::max();

@@ -26,8 +26,8 @@ Result<std::vector<RemoteHost>> ParseRemoteHosts(std::string_view text);
 std::string ToText(const std::vector<RemoteHost>& hosts);
 inline constexpr size_t kMostRemoteHosts = 16;  // as many as ggml's client takes
 
-// What may be reached without asking: the machine itself and networks that no router passes on.
-// ipv4: in the host's order.
+// Addresses that may be reached without a flag: the machine itself and networks that no router
+// passes on. ipv4: in the host's order.
 bool IsLoopback(uint32_t ipv4);
 bool IsPrivate(uint32_t ipv4);
 

@@ -11,7 +11,7 @@
 namespace moestro {
 namespace {
 
-// Puts zeros before and behind what is there, so that it begins at `front` of `all`.
+// Puts zeros before and behind `values`, so that they begin at `front` of `all` values.
 template <class T>
 void Widen(std::vector<T>& values, size_t front, size_t all) {
   values.insert(values.begin(), front, T{});

@@ -38,11 +38,11 @@ struct SpeedBound {
   double percent(double actual) const;
 };
 
-// What several probes of one rate gave. Machines have neighbours, and a host gives twice as much in
-// one second as in the next: the best probe counts.
+// Best and least of several probes of one rate. Machines have neighbours, and a host gives twice as
+// much in one second as in the next: the best probe counts.
 struct ProbedRate {
   double best = 0.0;   // bytes per second; 0: not measured
-  double least = 0.0;  // the same
+  double least = 0.0;  // bytes per second of the slowest probe; 0: not measured
   void Add(double rate) {
     best = std::max(best, rate);
     least = least > 0.0 ? std::min(least, rate) : rate;
@@ -63,7 +63,8 @@ struct Limit {
   double memory_seconds() const { return Seconds(touched_bytes, memory_bandwidth.best); }
   double disk_seconds() const { return Seconds(fewest_bytes, disk_bandwidth.best); }
   double seconds() const { return std::max(memory_seconds(), disk_seconds()); }
-  // As in SpeedBound.
+  // Tokens per second at the limit, and the limit as a percentage of `actual` seconds; 0 if the
+  // limit is not known.
   double tokens_per_second(uint64_t tokens) const;
   double percent(double actual) const;
 
@@ -81,8 +82,8 @@ struct SerialPart {
   uint32_t n_layer = 0;
 
   double layer_seconds() const { return seconds / n_layer; }
-  // Of a step's time on a machine whose threads read at `bandwidth` bytes per second, if the serial
-  // part takes as long there.
+  // Share of the serial part in a step's time on a machine whose threads read at `bandwidth` bytes
+  // per second, if the serial part takes as long there.
   double share(double bandwidth) const { return seconds / (seconds + bytes / bandwidth); }
 };
 
@@ -117,12 +118,12 @@ struct RunReport {
   std::optional<Result<Limit>> limit = {};
 };
 
-// Of the decode; nullopt: the engine does not know it, or a device computed, too.
+// Serial part of the decode; nullopt: the engine did not measure it, or a device computed, too.
 std::optional<SerialPart> SerialPartOf(const RunReport& report);
 
 // Reports what the engine has done since its statistics were reset, and the speeds of the machine.
 // `sequences`: a step had one row of each. `probe_disk`: the disk is measured even if nothing was
-// read. `before`: what an earlier probe of the disk gave.
+// read. `before`: the result of an earlier probe of the disk.
 Result<RunReport> MakeReport(Engine& engine, std::span<Sequence* const> sequences, bool probe_disk,
                              const ProbedRate& before = {});
 Result<RunReport> MakeReport(Engine& engine, Sequence& sequence, bool probe_disk);

@@ -23,8 +23,8 @@ struct PhaseStats : ExpertCounts {
   uint64_t tokens = 0;
   double seconds = 0.0;
   double wait_seconds = 0.0;  // the compute threads had no work and waited for bytes
-  // That more threads would not shorten: all of the layers' time but shared products, attention and
-  // experts, and waits for bytes; of steps whose graphs the engine runs itself.
+  // Time that more threads would not shorten: all of the layers' time but shared products,
+  // attention and experts, and waits for bytes; of steps whose graphs the engine runs itself.
   double serial_seconds = 0.0;
   uint64_t serial_steps = 0;
   // Bytes of weights, keys and values that the steps had to read from memory. Each weight, of

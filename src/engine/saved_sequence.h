@@ -12,7 +12,7 @@
 namespace moestro {
 
 // The model, weights and choices that keys, values and states belong to; docs/sequence-format.md
-// says what counts.
+// lists the choices that count.
 struct KvOrigin {
   uint64_t model = 0;    // fingerprint of the header
   uint64_t weights = 0;  // model/weights_id.h

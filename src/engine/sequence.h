@@ -13,8 +13,7 @@
 
 namespace moestro {
 
-// What an engine does for its sequences. Implementations: SequenceTable (native), the hosted
-// engine. REQUIRES, of every call: the sequence exists.
+// Operations of an engine on its sequences.
 class SequenceOwner {
  public:
   virtual ~SequenceOwner() = default;

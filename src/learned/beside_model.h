@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What lies beside a model: files that were made from it, are found by its name and are good for
-// it alone. A new kind of such a file gets its name here and is checked here.
+// Files beside a model: they are made from a model, found by its name and valid for it alone. A new
+// kind of file gets its name and its check in this header.
 #pragma once
 
 #include <string>

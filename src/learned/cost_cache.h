@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What experts were measured to cost on this machine, kept from one start to the next: a latency
-// file (latency_file.h) for each device and form of expert, in a folder of the user's cache.
-// Whatever is wrong with the folder or a file costs a measurement and is no error.
-//
-// Thread rule: none, calls share nothing but the file system.
+// Measured costs of experts on this machine, kept from one start to the next: a latency file
+// (latency_file.h) for each device and form of expert, in a folder of the user's cache. A fault of
+// the folder or of a file costs a new measurement and is no error.
 #pragma once
 
 #include <optional>
@@ -15,23 +13,24 @@
 
 namespace moestro {
 
-// What a measurement is good for; if anything of it changes, so may the costs.
+// Conditions of a measurement. If one of them changes, costs may change, too.
 struct CostKey {
-  std::string cpu = {};     // its name, and how many threads compute
-  std::string kernel = {};  // by which it multiplies
+  std::string cpu = {};     // the processor's name and the number of compute threads
+  std::string kernel = {};  // the kernel that multiplies
   DeviceInfo device = {};
   std::string pinned_by = {};  // the device that pins the memory of copies; empty: none
   CopyForm expert = {};
 
-  // One line that holds all of it.
+  // All members in one line.
   std::string text() const;
 };
 
-// Costs measured for exactly this; nullopt: there are none. `folder` may be empty: none either.
+// Costs that were measured for exactly this key; nullopt: none are kept, or `folder` is empty.
 std::optional<LatencyModel> KeptCosts(const std::string& folder, const CostKey& key);
-// Keeps them, in place of older ones. The disk's are not kept: every model may lie on another.
+// Keeps `model` in place of older costs. The disk's costs are left out, because every model may lie
+// on another disk.
 void KeepCosts(const std::string& folder, const CostKey& key, const LatencyModel& model);
-// Forgets what is kept of a device, for all forms.
+// Deletes the kept costs of a device, for all forms.
 void ForgetCosts(const std::string& folder, const DeviceInfo& device);
 
 // The file of that key, for tests.

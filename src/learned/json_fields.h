@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What small JSON files have in common: a head that says what they are and, beside a model, of
-// which one, and fields that are not trusted. Errors name what is wrong; the file is named by the
-// code that knows it (ReadJsonFile()).
+// Reading and writing of small JSON files: a head with format, version and, for a file beside a
+// model, the model, and fields that are checked. Errors name the field; ReadJsonFile() adds the
+// file's name.
 #pragma once
 
 #include <cstdint>

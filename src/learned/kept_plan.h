@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What `moestro plan` predicted of a model, kept in a folder of the user's cache for the runs that
-// follow, which say what came of it. Whatever is wrong there is no error.
-//
-// Thread rule: none, calls share nothing but the file system.
+// Speeds that `moestro plan` predicted for a model, kept in a folder of the user's cache. Later
+// runs print them beside the speed that they reached. A fault of the folder or of a file is no
+// error.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +21,13 @@ struct PlannedSpeed {
   bool operator==(const PlannedSpeed&) const = default;
 };
 
-// What is said of `share` by the points around it, which rise by share: speeds between two points
-// change as a power does. nullopt: there are no points, or none so small.
+// Speed at `share`, interpolated between the points around it, which rise by share: speeds between
+// two points change as a power does. Above the last point: its speed. nullopt: `points` is empty,
+// or `share` is below the first one's.
 std::optional<PlannedSpeed> SpeedAt(std::span<const PlannedSpeed> points, double share);
 
-// Keeps them for the model of that fingerprint and a number of compute threads, in place of older
-// ones. `folder` may be empty: nothing is kept.
+// Keeps `points` for the model of that fingerprint and a number of compute threads, in place of
+// older points. `folder` may be empty: nothing is kept.
 void KeepPlan(const std::string& folder, uint64_t fingerprint, uint32_t threads,
               std::span<const PlannedSpeed> points);
 // Empty: none are kept.

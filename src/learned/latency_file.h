@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a machine's lanes cost, as a file: JSON, so that people can read it and write one of a
+// Costs of a machine's lanes, as a file: JSON, so that people can read it and write one of a
 // machine that they do not have. docs/devices.md describes it. Thread rule: none, calls share
 // nothing but the file system.
 #pragma once
@@ -21,8 +21,8 @@ struct LatencyFile {
   LatencyModel model = {};
   // [device] True: a remote host, whose experts stay the same. What its copies cost is the upload.
   std::vector<bool> is_remote = {};
-  // What a layer computes beside its experts (attention, norms, router), where that runs; by bytes
-  // of dense weights. 0 where the file does not say.
+  // Cost of a layer's part beside its experts (attention, norms, router) on the processor that
+  // computes it, by bytes of dense weights. 0 where the file has none.
   Cost dense = {};
   // Which value, and where it is from: "copy.gb_per_s", "measured". Free text, for people.
   std::vector<std::pair<std::string, std::string>> sources = {};
@@ -39,9 +39,9 @@ Result<LatencyModel> CostsOf(const LatencyFile& file, const std::string& device,
 // naming the file and the reason. REQUIRES: every device of the model has a name.
 Status WriteLatency(const OutputPath& path, const LatencyFile& file);
 
-// Nothing in the file is trusted: what comes back passes CheckLatency(). kIo: cannot be read;
-// kUnsupported: a newer format; kInvalidFile: anything else, unknown keys, too, since a misspelt
-// one would be a cost of 0. The message names the file and what is wrong in it.
+// Trusts nothing in the file: the result passes CheckLatency(). kIo: cannot be read; kUnsupported:
+// a newer format; kInvalidFile: anything else, unknown keys, too, since a misspelt one would be a
+// cost of 0. The message names the file and the faulty field.
 Result<LatencyFile> ReadLatency(const std::string& path);
 
 }  // namespace moestro

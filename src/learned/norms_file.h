@@ -23,11 +23,12 @@ struct NormsFile {
 // `path` holds the old file or the whole new one, never a part. kIo, naming the file.
 Status WriteNorms(const OutputPath& path, const NormsFile& norms);
 
-// Nothing in the file is trusted. kIo: cannot be read; kUnsupported: a newer format; kInvalidFile:
-// no norms, cut short, damaged, or a value that is not a length. The message names the file.
+// Trusts nothing in the file. kIo: cannot be read; kUnsupported: a newer format; kInvalidFile: no
+// norms, cut short, damaged, or a value that is not a length. The message names the file.
 Result<NormsFile> ReadNorms(const std::string& path);
 
-// The same for a model: kInvalidRequest, naming both, if they were measured on another one.
+// Reads norms for a model. kInvalidRequest, naming both models, if the norms were measured on
+// another one; other errors: those of ReadNorms().
 Result<std::shared_ptr<const ExpertNorms>> ReadNormsFor(const ModelId& model,
                                                         const std::string& path);
 

@@ -11,9 +11,10 @@
 namespace moestro {
 namespace {
 
-// A row that was seen n times counts its followers and, as if seen so many times more, what the
-// weaker row says. From half to five times as much of either gives 56.0 to 56.5 % on the second
-// half of the OLMoE trace; all figures here are of that kind, and the commit has more.
+// A row that was seen n times counts its followers and, as if it had been seen so many times more,
+// the probabilities of the weaker row. From half to five times as much of either gives 56.0 to 56.5
+// % on the second half of the OLMoE trace; all figures here are of that kind, and the commit has
+// more.
 constexpr float kSinglePrior = 4.0F;
 constexpr float kPairPrior = 2.0F;
 // 8, 12, 16 give 56.1, 56.5, 56.8 %. Rows of one key are few and may be longer: 16 would give 55.4.

@@ -14,16 +14,17 @@ namespace moestro {
 
 class PathCounter {
  public:
-  // Of a layer, those seen most often are kept: with 48 layers of 128 experts a file takes 4 MiB at
-  // most. Half of them cost 0.4 points of recall on the OLMoE trace, all would add less than 0.1.
+  // Number of pairs of a layer that are kept, those seen most often: with 48 layers of 128 experts
+  // a file takes 4 MiB at most. Half as many cost 0.4 points of recall on the OLMoE trace, all
+  // would add less than 0.1.
   static constexpr size_t kMaxPairs = 1536;
 
   // REQUIRES: PathTable::CheckShape(shape).
   explicit PathCounter(MoeShape shape) : shape_(shape) {}
 
-  // A token's experts, [layers][K]; two bytes each are kept. Those of layers that it does not go
-  // through mean nothing. REQUIRES: of the others, ids are below `experts`, none twice in a layer;
-  // a source only with an encoder.
+  // A token's experts, [layers][K]; two bytes each are kept. Entries of layers that the token does
+  // not go through are ignored. REQUIRES: in all other layers ids are below `experts`, none twice
+  // in a layer; a source only with an encoder.
   void Add(std::span<const ExpertId> experts, bool is_source = false);
 
   void Reserve(size_t tokens) {

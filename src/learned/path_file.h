@@ -26,12 +26,13 @@ struct PathFile {
 // left behind then.
 Result<uint64_t> WritePaths(const OutputPath& path, const PathFile& paths);
 
-// Nothing in the file is trusted: sizes are checked against the file's before memory is asked for,
-// the checksum before a row is looked at. kIo: cannot be read; kUnsupported: a newer format;
+// Trusts nothing in the file: sizes are checked against the file's before memory is asked for, the
+// checksum before a row is looked at. kIo: cannot be read; kUnsupported: a newer format;
 // kInvalidFile: not paths, cut short, or damaged. The message names the file and the remedy.
 Result<PathFile> ReadPaths(const std::string& path);
 
-// The same for a model: kInvalidRequest, naming both, if they were learned from another one.
+// Reads paths for a model. kInvalidRequest, naming both models, if the paths were learned from
+// another one; other errors: those of ReadPaths().
 Result<std::shared_ptr<const PathTable>> ReadPathsFor(const ModelId& model,
                                                       const std::string& path);
 

@@ -15,9 +15,8 @@ namespace moestro {
 
 class PolicySource {
  public:
-  // `chosen` is what the user wants; else `file` names a tuning; else, if that is empty, one is
-  // looked for beside the model. Reads the tuning if there is one to read. Errors: what
-  // ReadTuning() says, and the remedy.
+  // Takes `chosen`, the user's policy, if it is set; else the tuning in `file`; if `file` is empty,
+  // a tuning beside the model, if one exists. Errors: those of ReadTuning(), with the remedy.
   static Result<PolicySource> Find(std::optional<PolicyChoice> chosen, const std::string& file,
                                    const std::string& model_path);
 
@@ -29,7 +28,7 @@ class PolicySource {
   std::optional<PolicyChoice> chosen_;
   std::optional<PolicyTuning> tuning_;
   std::string path_;    // of the tuning
-  std::string remedy_;  // when it is of no use
+  std::string remedy_;  // for a tuning that cannot be used
 };
 
 }  // namespace moestro

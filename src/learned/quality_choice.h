@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Of settings whose speed and loss were measured, the fastest one that loses no more than a user
-// allows. Values only.
+// Chooses the fastest of measured settings that loses no more than a user allows. Values only.
 #pragma once
 
 #include <cstddef>
@@ -32,12 +31,12 @@ struct MeasuredSetting {
 struct StoredSweep {
   ModelId model;
   uint64_t ram_bytes = 0;     // peak of the whole process
-  uint64_t expert_bytes = 0;  // of it, all expert slots
+  uint64_t expert_bytes = 0;  // share of ram_bytes for all expert slots
   std::vector<MeasuredSetting> settings;
 };
 
-// What the mean KL stays below with some certainty: two standard errors above what was measured.
-// Infinite if the error is not known.
+// Bound below which the mean KL stays with some certainty: two standard errors above the measured
+// mean. Infinite if the error is not known.
 double KlBound(const MeasuredSetting& setting);
 
 // Indices into the settings.
@@ -47,11 +46,12 @@ struct QualityChoice {
   std::optional<size_t> beyond = {};     // the fastest that would be faster but is not
 };
 
-// The most tokens per second of all settings whose KlBound() is at most `wish`; of equally fast
-// ones that with the smaller bound. kInvalidRequest, naming the smallest bound, if there is none.
+// Chooses the setting with the most tokens per second whose KlBound() is at most `wish`; of equally
+// fast ones that with the smaller bound. kInvalidRequest, naming the smallest bound, if no setting
+// is within the wish.
 Result<QualityChoice> ChooseQuality(std::span<const MeasuredSetting> settings, double wish);
 
-// In one line: what was chosen, what was measured of it, and what it was preferred to.
+// One line with the chosen setting, its measured values, and the settings that it was preferred to.
 std::string Explain(std::span<const MeasuredSetting> settings, const QualityChoice& choice,
                     double wish);
 

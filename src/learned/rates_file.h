@@ -19,19 +19,19 @@ namespace moestro {
 // `path` holds the old file or the whole new one. kIo, naming the file and the reason.
 Status WriteRates(const OutputPath& path, const MachineRates& rates);
 
-// Nothing in the file is trusted. kIo: cannot be read; kUnsupported: a newer format; kInvalidFile:
+// Trusts nothing in the file. kIo: cannot be read; kUnsupported: a newer format; kInvalidFile:
 // anything else, a value out of range or a type that comes twice, too. The message names the file.
 Result<MachineRates> ReadRates(const std::string& path);
 
-// What kept rates are good for: a processor with so many threads, and the disk of a folder.
+// Conditions of kept rates: a processor with so many threads, and the disk of a folder.
 struct RatesKey {
   std::string cpu = {};  // the processor's name and its threads
   uint64_t disk = 0;     // the file system's device number
 };
 
-// Rates kept for exactly this; nullopt: there are none. `folder` may be empty: none either.
+// Rates that were kept for exactly this key; nullopt: none are kept, or `folder` is empty.
 std::optional<MachineRates> KeptRates(const std::string& folder, const RatesKey& key);
-// Keeps them, in place of older ones.
+// Keeps `rates` in place of older ones.
 void KeepRates(const std::string& folder, const RatesKey& key, const MachineRates& rates);
 
 }  // namespace moestro

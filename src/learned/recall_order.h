@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a start reads before it is asked for: the experts that decode used in an earlier run. Pure.
+// Order of the experts that a start reads before a step needs them: those that decode used in an
+// earlier run. Pure.
 #pragma once
 
 #include <cstdint>

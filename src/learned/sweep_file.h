@@ -16,13 +16,14 @@ namespace moestro {
 // `path` holds the old file or the whole new one. kIo, naming the file and the reason.
 Status WriteSweep(const OutputPath& path, const StoredSweep& sweep);
 
-// Nothing in the file is trusted: what comes back has at least one setting, none of which sets the
-// budget, and figures that can be. What a knob is called and takes is left to SetKnob(). kIo:
-// cannot be read; kUnsupported: a newer format; kInvalidFile: anything else. The message names the
-// file and what is wrong in it.
+// Trusts nothing in the file: the result has at least one setting, no setting sets the budget, and
+// figures are in their ranges. Names and values of knobs are left to SetKnob(). kIo: cannot be
+// read; kUnsupported: a newer format; kInvalidFile: anything else. The message names the file and
+// the faulty field.
 Result<StoredSweep> ReadSweep(const std::string& path);
 
-// The same for a model: kInvalidRequest, naming both, if it was measured on another one.
+// Reads a sweep for a model. kInvalidRequest, naming both models, if the sweep was measured on
+// another one; other errors: those of ReadSweep().
 Result<StoredSweep> ReadSweepFor(const ModelId& model, const std::string& path);
 
 }  // namespace moestro

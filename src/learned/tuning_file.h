@@ -14,9 +14,9 @@ namespace moestro {
 // `path` holds the old file or the whole new one. kIo, naming the file and the reason.
 Status WriteTuning(const OutputPath& path, const PolicyTuning& tuning);
 
-// Nothing in the file is trusted: what comes back names known policies with values in their
-// ranges, has at least one size and no size of 0 slots. kIo: cannot be read; kUnsupported: a newer
-// format; kInvalidFile: anything else. The message names the file and what is wrong in it.
+// Trusts nothing in the file: the result names known policies with values in their ranges, has at
+// least one size and no size of 0 slots. kIo: cannot be read; kUnsupported: a newer format;
+// kInvalidFile: anything else. The message names the file and the faulty field.
 Result<PolicyTuning> ReadTuning(const std::string& path);
 
 }  // namespace moestro

@@ -14,8 +14,8 @@
 namespace moestro {
 namespace {
 
-// What comes on top of resident memory when planning: heap growth, thread stacks, the ring, pages
-// of libraries not touched yet, the bandwidth probe's buffers.
+// Growth of a process beyond its resident memory when planning: heap growth, thread stacks, the
+// ring, pages of libraries not touched yet, the bandwidth probe's buffers.
 constexpr uint64_t kProcessGrowth = 40 * kMiB;
 // The probe's buffers are part of that for so many reads at a time.
 constexpr uint32_t kUsualDepth = kIoDepths.front();
@@ -48,7 +48,7 @@ std::vector<SlotClass> ClassesOf(const ExpertCatalog& catalog, uint64_t block,
   return classes;
 }
 
-// What the probe's buffers take beyond what process growth has for them.
+// Bytes of the probe's buffers beyond those that kProcessGrowth includes.
 uint64_t ProbeGrowth(uint32_t depth, uint64_t request, const ExpertCatalog& catalog,
                      uint64_t block) {
   uint64_t largest = 0;

@@ -37,11 +37,11 @@ struct FixedBytes {
 // ggml's own scratch for products of `chunk` tokens: the converted activations of the widest row.
 uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk);
 
-// What a process takes at most before an engine takes memory: program, libraries, vocabulary, and
-// growth. A process that has taken more by then plans with what it has.
+// The most memory that a process takes before an engine takes memory: program, libraries,
+// vocabulary, and growth. A process that has taken more by then plans with its own size.
 uint64_t UsualProcess(uint32_t n_vocab, uint32_t vocabularies);
 
-// What a process takes of `room` free bytes if the user names no budget: all but a margin.
+// Budget within `room` free bytes if the user names none: all but a margin.
 uint64_t BudgetWithin(uint64_t room);
 
 struct PlannedMemory {
