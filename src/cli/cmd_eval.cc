@@ -21,6 +21,7 @@
 #include "cli/shard_flags.h"
 #include "cli/terminal_session.h"
 #include "engine/knobs.h"
+#include "learned/beside_model.h"
 #include "learned/sweep_file.h"
 #include "offline/eval/eval.h"
 #include "offline/eval/eval_sweep.h"
@@ -214,7 +215,8 @@ void AddTextFlags(Flags eval, const std::shared_ptr<EvalCommand>& command) {
   eval.AddOutput(
       "-o,--output", command->output,
       "keep the sweep, and the exact run's speed, for --quality (found as MODEL.sweep.json); "
-      "or the shard");
+      "or the shard",
+      SweepBeside);
   AddShardFlag(eval, command->shard).Excludes(sweep);
   eval.AddOutput("--reference", command->reference,
                  "keep the exact run's log-probabilities here, and use them if they are there");

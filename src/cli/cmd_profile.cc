@@ -216,8 +216,10 @@ void AddProfile(CommandLine& line) {
   profile.AddOutput(
       "--norms-output", options->norms,
       "mean lengths of the experts' outputs, measured with --text (default: MODEL.norms, "
-      "none with -o)");
-  profile.AddOutput("-o,--output", options->output, "the paths (default: MODEL.paths)");
+      "none with -o)",
+      NormsBeside);
+  profile.AddOutput("-o,--output", options->output, "the paths (default: MODEL.paths)",
+                    PathsBeside);
   AddShardFlag(profile, options->shard);
   AddCommonFlags(profile, options->common);
 }

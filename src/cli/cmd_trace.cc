@@ -155,7 +155,7 @@ void AddTrace(CommandLine& line) {
       "          moestro trace model.gguf --text story.txt --little half -o story.trace\n"
       "          moestro trace --from-jsonl routing.jsonl --experts 64 -o routing.trace\n"
       "          moestro trace --summary story.trace");
-  trace.Add("INPUT", options->input, "GGUF file; with --summary alone, a trace");
+  trace.Add("MODEL", options->input, "GGUF file; with --summary alone, a trace");
   trace.Add("--text", options->texts, "text to evaluate; several make several sequences")
       .Type("FILE");
   trace.Add("--from-jsonl", options->jsonl, "import routing, a JSON object per line").Type("FILE");

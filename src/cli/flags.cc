@@ -16,6 +16,7 @@
 #include "base/printable.h"
 #include "base/text.h"
 #include "cli/usage_advice.h"
+#include "learned/beside_model.h"
 
 namespace moestro {
 namespace {
@@ -193,17 +194,23 @@ std::vector<std::string> FilesInSettings(std::string_view value) {
   return files;
 }
 
-// What the values of an option name, if they may be files or folders; a split model's other parts,
-// too.
-std::vector<std::string> FilesNamedBy(const CLI::Option& option) {
+// The files that the values of an option name, all parts of a split model, and the files that lie
+// beside a model and are read unnamed; without the one that `output` may replace.
+std::vector<std::string> FilesNamedBy(const CLI::Option& option, const OutputFlag& output) {
   const FlagText flag = DescribeFlag(option);
-  const bool may_be_file = !flag.positional.empty() || TakesFile(flag) || TakesFolder(flag) ||
-                           flag.value.contains("MODEL");
+  const bool is_model = flag.value.contains("MODEL");
+  const bool may_be_file =
+      !flag.positional.empty() || TakesFile(flag) || TakesFolder(flag) || is_model;
   if (option.count() == 0) return {};
   std::vector<std::string> files;
   for (const std::string& value : option.results()) {
     std::ranges::move(may_be_file ? PartsOfSplit(value) : FilesInSettings(value),
                       std::back_inserter(files));
+    if (!is_model) continue;
+    for (std::string& file : FilesBeside(value)) {
+      const bool is_made = output.beside != nullptr && file == output.beside(value);
+      if (!is_made && access(file.c_str(), F_OK) == 0) files.push_back(std::move(file));
+    }
   }
   return files;
 }
@@ -287,10 +294,11 @@ template Flag Flags::Add(const std::string&, std::optional<double>&, const std::
 template Flag Flags::Add(const std::string&, std::optional<std::string>&, const std::string&);
 template Flag Flags::Add(const std::string&, std::vector<std::string>&, const std::string&);
 
-Flag Flags::AddOutput(const std::string& names, OutputPath& path, const std::string& help) {
+Flag Flags::AddOutput(const std::string& names, OutputPath& path, const std::string& help,
+                      OutputFlag::Beside beside) {
   CLI::Option* option = command_->add_option_function<std::string>(
       names, [&path](const std::string& text) { path = text; }, help);
-  outputs_->push_back({.option = option, .path = &path});
+  outputs_->push_back({.option = option, .path = &path, .beside = beside});
   return Flag(option->type_name("FILE"));
 }
 
@@ -371,7 +379,7 @@ Status CommandLine::GuardOutputs(std::span<const std::string> read) {
       const bool is_output = std::ranges::contains(outputs, option, &OutputFlag::option);
       const auto use = is_output ? OutputPath::Use::kWritten : OutputPath::Use::kRead;
       for (const OutputFlag& output : outputs) {
-        if (output.option != option) output.path->Spare(FilesNamedBy(*option), use);
+        if (output.option != option) output.path->Spare(FilesNamedBy(*option, output), use);
       }
     }
     for (const OutputFlag& output : outputs) {

@@ -56,6 +56,9 @@ class Flag {
 struct OutputFlag {
   CLI::Option* option = nullptr;
   OutputPath* path = nullptr;
+  // The file beside a model (learned/beside_model.h) that the command makes and so may replace.
+  using Beside = std::string (*)(const std::string& model);
+  Beside beside = nullptr;
 };
 
 // The flags of one subcommand. `names` is "-p,--prompt"; without dashes a positional argument.
@@ -72,8 +75,10 @@ class Flags {
   template <class T>
   Flag Add(const std::string& names, T& value, const std::string& help);
   // A file that the command writes, of type FILE: every such file is added by this and by no other
-  // function. After Parse() it spares what the other flags name: files to read and other outputs.
-  Flag AddOutput(const std::string& names, OutputPath& path, const std::string& help);
+  // function. After Parse() the output spares the files that the other flags name, to read or to
+  // write, and the files beside a model, which are read unnamed, except `beside`.
+  Flag AddOutput(const std::string& names, OutputPath& path, const std::string& help,
+                 OutputFlag::Beside beside = nullptr);
   // "--perf,!--no-perf": the second name turns the switch off.
   Flag AddSwitch(const std::string& names, bool& value, const std::string& help);
   // `parse` takes the text; its error becomes a usage error.

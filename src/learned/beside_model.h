@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "core/model_id.h"
@@ -18,6 +19,11 @@ inline std::string TuningBeside(const std::string& model_path) {
   return model_path + ".policy.json";
 }
 inline std::string SweepBeside(const std::string& model_path) { return model_path + ".sweep.json"; }
+// All of the above, whether the files exist or not.
+inline std::vector<std::string> FilesBeside(const std::string& model_path) {
+  return {PathsBeside(model_path), NormsBeside(model_path), TuningBeside(model_path),
+          SweepBeside(model_path)};
+}
 
 // kInvalidRequest, naming the file, both models and the remedy, unless `made_for` may be `model`
 // (see ModelId::may_be).

@@ -125,6 +125,37 @@ TEST_F(OutputsCliTest, ReplaceNothingThatIsRead) {
   }
 }
 
+// MODEL.paths and the like are read unnamed; a command replaces only the one that it makes.
+TEST_F(OutputsCliTest, ReplaceNothingThatLiesBesideAModel) {
+  const auto is_made = [](const std::string& command, const std::string& output,
+                          const std::string& kind) {
+    return (command == "profile" && output == "--output" && kind == ".paths") ||
+           (command == "profile" && output == "--norms-output" && kind == ".norms") ||
+           (command == "eval" && output == "--output" && kind == ".sweep.json");
+  };
+  for (const Call& call : Calls()) {
+    std::vector<std::string> inputs;
+    const std::vector<std::string> arguments = Prepare(call, inputs);
+    if (!std::ranges::contains(call.arguments, "@m.gguf")) continue;
+    for (const std::string kind : {".paths", ".norms", ".policy.json", ".sweep.json"}) {
+      const std::string beside = Path("m.gguf" + kind);
+      std::ofstream(beside) << "precious";
+      for (const std::string& output : call.outputs) {
+        std::vector<std::string> all = arguments;
+        all.insert(all.end(), {output, beside});
+        for (const std::string& other : call.outputs) {
+          if (other != output) all.insert(all.end(), {other, "/dev/null"});
+        }
+        const Finished run = Run(all);
+        EXPECT_NE(run.exit_code, 0) << call.arguments[0] << " " << output << " " << kind;
+        EXPECT_EQ(run.err.contains("is read here"), !is_made(call.arguments[0], output, kind))
+            << call.arguments[0] << " " << output << " " << kind << ": " << run.err;
+        EXPECT_EQ(ReadAll(beside), "precious");
+      }
+    }
+  }
+}
+
 TEST_F(OutputsCliTest, AreTwoFiles) {
   fs::create_symlink("both", Path("link"));  // leads to a file that is not there
   for (const Call& call : Calls()) {
