@@ -47,9 +47,9 @@ HABITS = {
                                    r"|(?:is|are|was|be|been) told)\b"),
 }
 CEILINGS = {
-    "begin with What, Of or Who": 446,
-    "is there, are there for 'exists'": 64,
-    "code as a person": 359,
+    "begin with What, Of or Who": 419,
+    "is there, are there for 'exists'": 62,
+    "code as a person": 301,
 }
 
 WIDTH = 100  # of Markdown, tables and measured results excepted; clang-format keeps to it in C++

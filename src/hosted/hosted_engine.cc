@@ -302,8 +302,8 @@ Status HostedEngine::Parts::Compute(const Batch& batch, const LogitsSink& sink,
   return {};
 }
 
-// Runs the interlude of another text. The prompt's counter leaves out the interlude's time and
-// counts, and a stop signal is held back: the prompt stops afterwards.
+// Runs other texts' step, which the prompt's counter leaves out. A stop is held back for the
+// prompt.
 Status HostedEngine::Parts::StepAside(const Interlude& interlude) {
   const Status ran = counter->Aside([&] {
     const StopSignal::Hold hold(stop);

@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kAll = "*";
 constexpr size_t kLongestAsked = 1024;  // of header names in a preflight
 
-// Not those of <cctype>: they depend on the locale.
+// Unlike <cctype>, these do not depend on the locale.
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsLowerLetter(char c) { return c >= 'a' && c <= 'z'; }
 
@@ -51,7 +51,7 @@ bool IsName(std::string_view host) {
 // A host and the port beside it, as Host and Origin have them.
 struct HostPort {
   std::string host;              // lower case; an IPv6 address keeps its brackets
-  std::optional<uint16_t> port;  // none: what the scheme says
+  std::optional<uint16_t> port;  // none: the scheme's default
 };
 
 // "name", "name:80", "10.0.0.1:80", "[::1]:80". nullopt: it is no such thing.
@@ -167,7 +167,7 @@ std::optional<Refusal> CheckPage(const AccessRules& rules, const AskedFrom& aske
                                                    Spelled(*page))
                                           : "")};
   }
-  // A browser that sends no Origin says at least that the request is another site's.
+  // A browser that sends no Origin still sends Sec-Fetch-Site for a request from another site.
   const std::string site = Lower(asked.fetch_site.value_or("none"));
   if (asked.is_page || site == "none" || site == "same-origin") return std::nullopt;
   return Refusal{.status = 403, .message = "pages of other sites may not ask for this"};

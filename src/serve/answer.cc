@@ -89,7 +89,7 @@ HttpReply ErrorReply(ApiKind kind, const ApiError& error, const RequestRecord& r
   HttpReply reply{.status = error.status,
                   .body = is_llamas ? LlamaOverflowBody(*error.overflow)
                                     : ErrorBodyFor(kind, error, record.id)};
-  // OpenAI's clients ask again after any 5xx and 429; only waiting helps with the latter.
+  // OpenAI's clients repeat a request after any 5xx and 429; only waiting helps with the latter.
   if (error.status == 429 || error.status == 503) reply.headers.emplace_back("Retry-After", "2");
   if (error.status == 500 || error.status == 501 || error.status == 504) {
     reply.headers.emplace_back("x-should-retry", "false");

@@ -29,8 +29,8 @@ bool IsSame(std::string_view known, std::string_view given) {
   return difference == 0;
 }
 
-// Credentials of systemd and secrets of containers are given to this process alone; their modes say
-// nothing, and nobody can change them.
+// True for credentials of systemd and secrets of containers: these are given to this process alone,
+// and their modes mean nothing and cannot be changed.
 bool IsSecretPlace(std::string_view path) {
   const char* credentials = std::getenv("CREDENTIALS_DIRECTORY");
   const std::string folder = credentials == nullptr ? "" : credentials;

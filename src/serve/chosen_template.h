@@ -9,9 +9,9 @@
 
 namespace moestro {
 
-// The template that --chat-template asks for: the name of a known template, else a file. `asked`
-// empty: the model's own template, which may be empty, too. kUsage: `asked` is neither a name nor a
-// file, or the template cannot be used; the message names the reason.
+// The template for --chat-template: the name of a known template, else a file. `asked` empty: the
+// model's own template, which may be empty, too. kUsage: `asked` is neither a name nor a file, or
+// the template cannot be used; the message names the reason.
 Result<std::string> ChosenTemplate(const std::string& asked, const Vocab& vocab);
 
 }  // namespace moestro

@@ -113,13 +113,14 @@ ssize_t ClientSocket::Receive(char* to, size_t size, int flags) const {
   do {
     n = ::recv(socket_, to, size, flags);
   } while (n < 0 && errno == EINTR);
-  // What came after the end of its time does not count.
+  // Bytes received after the connection's deadline are discarded.
   if (n > 0 && flags == 0 && connections_.must_go(id_)) return -1;
   return n;
 }
 
-// A client that is still sending what was refused may lose the reply: a socket that is closed with
-// bytes unread breaks the connection off (RFC 9112, 9.6).
+// Takes the rest of a refused request until the client stops or the connection's time is over: a
+// socket closed with bytes unread breaks the connection off, and a client that still sends may lose
+// the reply (RFC 9112, 9.6).
 void ClientSocket::Discard() {
   std::array<char, 65536> bytes{};
   if (Receive(bytes.data(), 1, MSG_PEEK | MSG_DONTWAIT) <= 0) return;

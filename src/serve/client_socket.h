@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A client's connection as bytes: reads requests one after another, writes replies, tells whether
-// the client has left. Connections says how long a client is waited for.
+// A client's connection as bytes: reads requests one after another, writes replies, detects that
+// the client has left. Connections limits the time for which a client is waited for.
 //
 // httplib's own stream does not do. Each of these tests of HttpServerTest fails with it:
 // - Bytes that were read behind a request begin the next request, where httplib drops them:
@@ -46,16 +46,16 @@ class ClientSocket {
 
   // Waits for the first byte of the next request. False: no request comes.
   bool NextRequest();
-  // As read(2), without the lines of a head that HttpHead puts aside. -1 also for bytes that are no
-  // chunks where there must be some.
+  // Like read(2), without the lines of a head that HttpHead puts aside. -1 also for bytes that are
+  // no chunks where chunks are expected.
   ssize_t Read(char* to, size_t size);
-  // What Read() gives from here on is the request's body, in chunks.
+  // From now on Read() gives the request's body, which comes in chunks.
   void ExpectChunks() { chunks_.emplace(); }
-  // As write(2), of at least one byte. Waits until the kernel takes a byte.
+  // Like write(2), for at least one byte. Waits until the kernel takes a byte.
   ssize_t Write(std::string_view bytes);
-  // Whether the client has left. A client that has only ended its own side waits for the reply. The
-  // network tells it from a client that has closed, by the answer to `ignored`: bytes that a client
-  // passes over at this point. `ignored` empty: a client that has ended its side counts as gone.
+  // Whether the client has left. A client that has only ended its own side still waits for the
+  // reply. The network shows the difference by its answer to `ignored`: bytes that a client skips
+  // at this point. `ignored` empty: a client that has ended its side counts as gone.
   bool IsGone();
   void set_ignored(std::string_view ignored) { ignored_ = ignored; }
 
@@ -78,9 +78,9 @@ class ClientSocket {
   HttpHead head_;
   std::optional<ChunkFrames> chunks_;
   bool is_answered_ = false;
-  bool has_asked_ = false;  // whether the client has left
+  bool has_asked_ = false;  // `ignored_` has been sent
   std::string_view ignored_;
-  std::string pending_;  // read and not yet asked for from `taken_` on
+  std::string pending_;  // bytes read; the ones before `taken_` have been given out
   size_t taken_ = 0;
 };
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 // The server's rules against clients that are slow, on purpose or not: the list of connections,
-// what each connection waits for since when, and which connection has to go. Behind a balancer all
-// clients have one address, so the rules know time and bytes alone. Pure: the caller says the time
-// and ends the connections that are named.
+// each connection's part and since when, and the choice of connections that have to go. Behind a
+// balancer all clients have one address, so the rules use time and bytes alone. Pure: the caller
+// passes the time and ends the connections that are named.
 //
 // A connection goes in a circle: it is idle, sends a head, sends a body, is answered, is idle. Each
 // part in which the server waits for the client has a deadline.
 //
-// httplib's time-outs do not do. Each byte starts them anew, and they know nothing of places. These
-// tests of SlowClientsTest fail with them: SingleBytesBuyNoTime, ASlowHeadIsEnded,
+// httplib's time-outs do not do. Each byte starts them anew, and they have no limit of places.
+// These tests of SlowClientsTest fail with them: SingleBytesBuyNoTime, ASlowHeadIsEnded,
 // ABodyThatTricklesIsEnded, ThreeHundredSlowBodiesKeepNobodyOutForLong.
 //
 // Not shared between threads.
@@ -26,7 +26,7 @@ struct ConnectionLimits {
   size_t most = 256;                // requests at the same time
   size_t kept = 16;                 // more connections, so that requests of kept paths get in
   double head_seconds = 10.0;       // from a head's first byte, or the connection, to its end
-  double idle_seconds = 65.0;       // from a reply to the next request; clients are told less
+  double idle_seconds = 65.0;       // from a reply to the next request; clients are promised less
   double start_seconds = 10.0;      // that a body may stand still at its beginning
   double patience = 30.0;           // that a body or a reply may ever stand still
   double bytes_per_second = 16384;  // of a body, and of a reply that fills the kernel's buffer
@@ -75,8 +75,8 @@ class ConnectionLedger {
 
   void HeadBegins(Id id, double now);
   // The client has sent a complete head. `is_kept`: the kept places are for this path. When all
-  // places for requests are taken, a request whose client is known to be slow gives way, the
-  // slowest first: `leaves`. `passes` false: no request gives way, and this one is to be refused.
+  // places for requests are taken, the slowest of the slow clients' requests gives way: `leaves`.
+  // `passes` false: no request gives way, and this one is to be refused.
   struct Verdict {
     bool passes = true;
     std::optional<Id> leaves = {};

@@ -96,7 +96,7 @@ bool Connections::HeadEnds(Id id, bool is_kept) {
   return verdict.passes;
 }
 
-// Those that memory is too short to name are named the next time.
+// Ends late connections. If memory is too short for the list, the next call ends them.
 void Connections::EndLate() {
   const std::lock_guard lock(mutex_);
   Caught(
@@ -112,7 +112,8 @@ bool Connections::Rests(Id id) {
   return !is_finishing_;
 }
 
-// One that sends a request can still be told why; its thread closes the rest.
+// Shuts down only reading if the client is still sending: its thread then sends the refusal and
+// closes the socket.
 void Connections::End(Id id) const { ShutDown(id, ledger_.is_sending(id) ? SHUT_RD : SHUT_RDWR); }
 
 void Connections::ShutDown(Id id, int how) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A server's connections, a thread for each. What the ledger decides is done here: the socket of a
-// connection that has to go is shut down, so that the thread that waits for the socket goes on.
+// A server's connections, a thread for each. Connections carries out the ledger's decisions: it
+// shuts down the socket of a connection that has to go, which wakes the thread that waits for the
+// socket.
 //
 // httplib's own thread pool and time-outs do not do. A pool serves as many connections as it has
 // threads, and the first silent clients hold all of them:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A request and its reply, as far as httplib does not know them.
+// A request and its reply, as far as httplib does not handle them.
 //
 // Thread rule: an Exchange belongs to the connection's thread; Exchanges: any thread.
 #pragma once

@@ -48,7 +48,7 @@ class AskingSocket {
     }
     return 0;
   }
-  // Until the first line is there or the server closes.
+  // Receives until the first line is complete or the server closes.
   int ReceiveLine(std::string& line) const {
     constexpr size_t kLongest = 1024;
     while (!line.contains('\n') && line.size() < kLongest) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Asks a running server whether it is ready, as containers and monitors do.
+// Checks whether a running server is ready, as containers and monitors do.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace moestro {
 
-// GET /health at an address that a server was told to listen on; one that stands for all addresses
-// is asked by loopback. kIo: nobody answers within `seconds`, or the answer is not HTTP.
-// kInvalidRequest: the server says that it is not ready.
+// Sends GET /health to an address that a server listens on; for an address that stands for all, to
+// loopback. kIo: no answer within `seconds`, or the answer is not HTTP. kInvalidRequest: the answer
+// is that the server is not ready.
 Status CheckHealth(const std::string& host, uint16_t port, double seconds);
 
 }  // namespace moestro

@@ -128,7 +128,7 @@ class HelperWatch::Process {
     while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
     }
   }
-  // Any thread. Who waits for the process waits no longer.
+  // Kills the process, so that a thread that waits for it goes on. Any thread.
   void End() const { kill(process_, SIGKILL); }
   MessageSocket& socket() { return socket_; }
 
@@ -241,7 +241,7 @@ Status HelperWatch::Replace() {
 
 namespace {
 
-// As the server does at its start.
+// Starts the helpers' spawners in the way the server does at its start.
 Status StartHelpers(MessageSocket& server) {
   const auto setup = ReadSetup(server);
   if (!setup) return Fail(Errc::kIo, "the server is gone");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Sees to it that the processes which render templates and follow grammars are there. Their
-// spawners are forked before the server has threads (ChildStarter). When one has died, the server
-// begins the program once more, as a process that does as the server did at its start and gives its
-// spawners to the server (StartHelpersMain()): a process of many threads cannot be forked well, but
-// it can begin a program.
+// Keeps the processes running that render templates and follow grammars. Their spawners are forked
+// before the server has threads (ChildStarter). When one has died, the server begins the program
+// once more, as a process that does as the server did at its start and gives its spawners to the
+// server (StartHelpersMain()): a process of many threads cannot be forked well, but it can begin a
+// program.
 #pragma once
 
 #include <condition_variable>
@@ -27,16 +27,16 @@ namespace moestro {
 inline constexpr std::string_view kHelpersArgument = "start-helpers";
 inline constexpr int kHelpersSocket = 3;
 
-// What helpers are made of.
+// The parts that helpers are made of.
 struct HelperSetup {
   std::string model;          // path
-  std::string engine;         // as it was asked for
+  std::string engine;         // the engine's name as given
   std::string chat_template;  // its text
   uint32_t parallel = 0;
-  std::string identity;  // HelperIdentity() of what the server has
+  std::string identity;  // HelperIdentity() of the server's own parts
 };
 
-// What helpers of this model and this format are told from others by.
+// Identity of helpers: equal if model and chat format are equal.
 std::string HelperIdentity(uint64_t fingerprint, const ChatFormat& format);
 
 // How a model takes conversations, with the template that was chosen.
@@ -44,15 +44,15 @@ ChatFormat MakeChatFormat(const std::string& chat_template, const Vocab& vocab);
 
 class HelperWatch {
  public:
-  // `grammars`, `chat` (null: there is no template) must outlive this. `is_over`: the server ends,
-  // so that nobody waits for helpers.
+  // `grammars` and `chat` (null: no template) must outlive this. `is_over` turns true when the
+  // server ends, so that no thread waits for helpers any longer.
   HelperWatch(HelperSetup setup, ChildStarter& grammars, ChildStarter* chat,
               const std::function<bool()>& is_over);
   ~HelperWatch();
   HelperWatch(const HelperWatch&) = delete;
   HelperWatch& operator=(const HelperWatch&) = delete;
 
-  // What is missing now, a sentence each. Any thread, at once.
+  // One sentence for each kind of helper that is missing now. Any thread, at once.
   std::vector<std::string> Missing() const;
 
  private:

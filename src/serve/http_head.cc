@@ -27,8 +27,8 @@ bool IsNameByte(char c) { return c > ' ' && c <= '~' && c != ':'; }
 
 bool IsControl(char c) { return (c >= '\0' && c < ' ' && c != '\t') || c == '\x7f'; }
 
-// "name: value" and its end. What begins with a blank is no line of its own, which nobody may send
-// any more (RFC 9112, 5.2).
+// True for "name: value" and its end. A line that begins with a blank continues another one, which
+// no client may send any more (RFC 9112, 5.2).
 bool IsHeaderLine(std::string_view line) {
   if (!line.ends_with(kLineEnd)) return false;
   line.remove_suffix(kLineEnd.size());

@@ -2,7 +2,8 @@
 // The head of a request on the way to httplib, which takes it apart. Ours are:
 // - httplib refuses a header line above 8 KiB, a number that is compiled into the library. A longer
 //   line goes past httplib. HttpServerTest.TakesALongHeaderWholeAndTheBodyAfterIt fails without.
-// - httplib decodes "%41" in a header, which no standard says. A line with a percent sign goes past
+// - httplib decodes "%41" in a header, which is in no standard. A line with a percent sign goes
+// past
 //   httplib as well. HttpServerTest.APercentSignInAHeaderStaysAsItIs fails without.
 // - httplib passes over header lines that are none (without a colon, with a bare line end), where a
 //   proxy before it may have found a header. HttpServerTest.RefusesHeaderLinesThatAreNone fails
@@ -53,14 +54,14 @@ class HttpHead {
 };
 
 // A chunked body on its way to httplib: sizes in hexadecimal digits, extensions and trailers on
-// lines that end as lines do, and nothing else (RFC 9112, 7.1). Whoever reads it otherwise finds
-// another end of the body.
+// lines that end as lines do, and nothing else (RFC 9112, 7.1). A program that accepts more would
+// find another end of the body.
 class ChunkFrames {
  public:
   static constexpr size_t kMostExtension = 4096;     // bytes of a chunk
   static constexpr size_t kMostTrailer = 16 * 1024;  // bytes of all
 
-  // False, then and ever after: the bytes are no such body. What comes behind it is the next
+  // False, then and ever after, if the bytes are no such body. Bytes behind the body are the next
   // request's.
   bool Push(std::string_view bytes);
 
@@ -85,7 +86,7 @@ class ChunkFrames {
   At OfSize(char c);
 
   At at_ = At::kSize;
-  uint64_t size_ = 0;   // of the chunk; in kData what is left of it
+  uint64_t size_ = 0;   // of the chunk; in kData the part still to come
   size_t digits_ = 0;   // of the size
   size_t counted_ = 0;  // bytes of the extension, or of trailers
 };

@@ -18,12 +18,12 @@
 namespace moestro {
 namespace {
 
-// A header that no client can send, since a name has no blank: there are too many bytes of them.
+// A header that no client can send, since a name has no blank: the headers have too many bytes.
 constexpr const char* kTooLong = "too long";
 constexpr size_t kMostHeaderLines = 100;  // httplib's own limit, which it calls 400
 constexpr int kBacklog = 512;
-constexpr int kLookEveryMicroseconds = 100000;  // whose time is over
-// Of the time that a connection stays, what clients are told: they shall be the ones who close.
+constexpr int kLookEveryMicroseconds = 100000;  // between two searches for late connections
+// The share of the time for idle connections that clients are promised, so that they close first.
 constexpr double kPromised = 0.9;
 constexpr const char* kIdHeader = "X-Request-Id";
 constexpr const char* kSessionHeader = "X-Session-Id";
@@ -66,7 +66,7 @@ class ClientStream final : public httplib::Stream {
   ClientSocket& client_;
 };
 
-// Requests of a connection, one after another. Those that were sent ahead wait in its socket.
+// Serves the requests of a connection one after another. Requests sent ahead wait in ClientSocket.
 class SocketServer final : public httplib::Server {
  public:
   SocketServer(Connections& connections, Exchanges& exchanges,
@@ -94,14 +94,14 @@ class SocketServer final : public httplib::Server {
     return true;
   }
 
-  // What httplib has not seen, once it has read the head.
+  // Adds the headers that went past httplib, once httplib has read the head.
   static void SetUp(ClientSocket& client, httplib::Request& request) {
     for (const auto& [name, value] : client.head().put_aside()) {
       request.headers.emplace(name, value);
     }
     if (client.head().is_too_long()) request.headers.emplace(kTooLong, "");
     if (request.has_header("Transfer-Encoding")) client.ExpectChunks();
-    // httplib knows it in lower case only.
+    // httplib compares with the lower case alone.
     const auto expected = request.headers.find("Expect");
     if (expected == request.headers.end()) return;
     if (HasIgnoringCase(expected->second, kContinue)) expected->second = kContinue;
@@ -216,8 +216,8 @@ bool AnnouncesBody(const httplib::Request& request) {
   return request.method != "GET" && request.method != "HEAD" && request.method != "OPTIONS";
 }
 
-// Of the encodings of a body this server knows chunks alone; a request of an older version has
-// none.
+// True for a plain body and for chunks, the only encoding that this server decodes; a request of an
+// older version has no encoding.
 bool IsChunkedOrPlain(const httplib::Request& request) {
   const size_t n = request.get_header_value_count("Transfer-Encoding");
   const std::string encoding = request.get_header_value("Transfer-Encoding");
@@ -225,7 +225,7 @@ bool IsChunkedOrPlain(const httplib::Request& request) {
   return n == 0 || (n == 1 && is_chunked && request.version == "HTTP/1.1");
 }
 
-// A header that says where the body ends has gone past httplib.
+// True if a header that determines the end of the body has gone past httplib.
 bool HidesBody(const HttpHead& head) {
   return std::ranges::any_of(head.put_aside(), [](const auto& header) {
     return HasIgnoringCase(header.first, "Content-Length") ||
@@ -237,7 +237,8 @@ bool HttpServer::Impl::IsKept(const httplib::Request& request) const {
   return std::ranges::contains(options.kept_paths, request.path) && !AnnouncesBody(request);
 }
 
-// The head is here: may the request go on? Asked for twice if the client does so before its body.
+// Decides, at the end of the head, whether the request may go on. httplib calls this twice if the
+// client sends Expect before its body.
 std::optional<HttpReply> HttpServer::Impl::Admit(const httplib::Request& request,
                                                  Exchange& exchange) {
   if (std::exchange(exchange.is_admitted, true)) return std::nullopt;
@@ -275,8 +276,8 @@ std::optional<HttpReply> HttpServer::Impl::Admit(const httplib::Request& request
   return handlers.admit(Translate(request, exchange));
 }
 
-// Another request may follow this one: the client allows it, and nothing of this one is left that
-// could be taken for it.
+// True if another request may follow on the connection: the client allows it, and no byte of this
+// request is left that could be taken for the next one.
 bool HttpServer::Impl::Stays(const httplib::Request& request, int status,
                              const Exchange& exchange) const {
   if (!options.keeps_alive || status >= 400 || request.version != "HTTP/1.1") return false;
@@ -313,7 +314,7 @@ void HttpServer::Impl::Read(const httplib::Request& request, httplib::Response& 
   }
 }
 
-// What this server or httplib refuses.
+// Writes the message of a refusal by this server or by httplib.
 void HttpServer::Impl::Explain(const httplib::Request& request, httplib::Response& reply) const {
   if (!reply.body.empty()) return;  // the handlers' own
   if (reply.status == 400 && request.headers.size() >= kMostHeaderLines) reply.status = 431;
@@ -354,7 +355,7 @@ void HttpServer::Impl::EndHead(const httplib::Request& request, httplib::Respons
 void HttpServer::Impl::SetUp() {
   server.new_task_queue = [this] { return new ConnectionThreads(connections); };
   server.set_payload_max_length(options.most_body);
-  // Waiting ends when Connections says so.
+  // Connections ends all waiting.
   server.set_read_timeout(0);
   server.set_write_timeout(0);
   server.set_idle_interval(0, kLookEveryMicroseconds);

@@ -52,7 +52,7 @@ struct HttpRequest {
   // Whether the client has closed the connection. A client that has only ended its own side has
   // not. The request's thread.
   std::function<bool()> is_gone;
-  // The request's record; handlers add what they know until the reply has been sent.
+  // The request's record; handlers complete it until the reply has been sent.
   RequestRecord* record = nullptr;
 };
 
@@ -84,7 +84,7 @@ struct HttpHandlers {
   // Headers of every reply to the request, also of a refusal by this server.
   std::function<std::vector<std::pair<std::string, std::string>>(const HttpRequest&)> headers =
       [](const HttpRequest&) { return std::vector<std::pair<std::string, std::string>>(); };
-  // The reply has been sent, or the client took no more of it.
+  // Called once the reply has been sent, or the client took no more of it.
   std::function<void(const RequestRecord&)> ended = {};
 };
 

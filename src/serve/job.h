@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// One text on its way through the server. A thread that talks to a client makes the job. The engine
-// thread computes the text and tells the job what has been written.
+// One text on its way through the server. A thread that serves a client makes the job. The engine
+// thread computes the text and passes the written parts to the job.
 //
-// Thread rule: as each method says. Shared by the two threads (std::shared_ptr).
+// Thread rule: as each method has it. Shared by the two threads (std::shared_ptr).
 #pragma once
 
 #include <atomic>
@@ -79,12 +79,12 @@ class Job {
   // Client's thread. The next event, or nullopt after `patience`. A JobEnd or an ApiError is the
   // last event.
   std::optional<JobEvent> Next(std::chrono::milliseconds patience);
-  // Client's thread: the client has gone. The scheduler is told by Scheduler::Withdraw().
+  // Client's thread: the client has gone. Scheduler::Withdraw() reports this to the scheduler.
   void Cancel() { cancelled_.store(true, std::memory_order_release); }
 
   // Any thread.
   bool is_cancelled() const { return cancelled_.load(std::memory_order_acquire); }
-  // The job's client has been told the last event, or has gone.
+  // The job's client has got the last event, or has gone.
   bool is_over() const { return is_cancelled() || is_told_.load(std::memory_order_acquire); }
   const JobOptions& options() const { return options_; }
   // Tokens of the answer so far.

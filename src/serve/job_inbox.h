@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What clients' threads and the engine thread tell each other: jobs and place tasks that wait,
-// whether the server goes down, which prompts are in the step under way, the status.
+// The state that clients' threads and the engine thread share: jobs and place tasks that wait,
+// whether the server goes down, the prompts in the step under way, the status.
 //
-// Thread rule: as each method says. The lock is held for a few moves at most.
+// Thread rule: as each method has it. The lock is held for a few moves at most.
 #pragma once
 
 #include <chrono>
@@ -52,8 +52,8 @@ class JobInbox {
     std::shared_ptr<Job> job;
     bool is_further = false;  // not the first of its request
   };
-  // The job to begin next, which stays in the queue until Took(). `may_begin` is asked about
-  // further jobs.
+  // The job to begin next, which stays in the queue until Took(). `may_begin` decides about further
+  // jobs.
   std::optional<Next> FindNext(const std::function<bool(const Job&)>& may_begin) const;
   // The job has left the queue. `text`: the job's text as it runs now; nullopt: the text does not
   // run.
@@ -67,7 +67,7 @@ class JobInbox {
 
   // The jobs whose prompts the step under way computes.
   void SetPromptsInStep(std::vector<const Job*> jobs);
-  // Without `with_slots` the experts' slots that were published last stay.
+  // Publishes the status; without `with_slots` the experts' slots of the last publication stay.
   void Publish(SchedulerStatus status, bool with_slots);
 
  private:

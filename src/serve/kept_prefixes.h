@@ -37,8 +37,8 @@ class KeptPrefixes {
   // Keeps a text unless a kept text covers it. A text covers another when it begins with the other
   // and can be cut back to it. Kept texts that the new text covers go.
   void Keep(Sequence sequence, bool is_saved, double now);
-  // A sequence of these tokens, forked from a kept text that covers them; nullopt: no kept text
-  // does, the engine has no place for the fork, or `tokens` is empty.
+  // A sequence of exactly these tokens, forked from a kept text that covers them; nullopt: no kept
+  // text covers them, the engine has no place for the fork, or `tokens` is empty.
   std::optional<Sequence> ForkWhole(std::span<const Token> tokens) const;
   // Whether a kept text begins with these tokens.
   bool BeginWith(std::span<const Token> tokens) const;

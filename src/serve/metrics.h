@@ -15,7 +15,7 @@ namespace moestro {
 inline constexpr const char* kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
 std::string MetricsText(const SchedulerStatus& status, const ReadyModel& model);
 
-// The same figures and what a page draws: texts, memory, and which experts are in memory as
+// The figures of MetricsText() and a page's data: texts, memory, and the experts in memory as
 // [layer][expert].
 Json DashboardState(const SchedulerStatus& status, const ReadyModel& model);
 // One entry for each place, at which one text can be computed beside others, in the form of

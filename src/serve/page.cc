@@ -5,7 +5,7 @@
 #include <array>
 #include <string>
 
-// Of the build: cmake/Embed.cmake.
+// Made by the build: cmake/Embed.cmake.
 extern const unsigned char moestro_page_html[];
 extern const unsigned long moestro_page_html_size;
 extern const unsigned char moestro_page_css[];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The dashboard: the files of page/ inside the program. The page asks this server only. The page's
-// Content-Security-Policy allows no script but these files.
+// The dashboard: the files of page/ inside the program. The page sends requests to this server
+// only. The page's Content-Security-Policy allows no script but these files.
 #pragma once
 
 #include <string_view>

@@ -2,7 +2,7 @@
 // A client's request about the text that was computed at a place, on the way to the engine thread
 // and back.
 //
-// Thread rule: as each method says. Shared by the two threads (std::shared_ptr).
+// Thread rule: as each method has it. Shared by the two threads (std::shared_ptr).
 #pragma once
 
 #include <atomic>

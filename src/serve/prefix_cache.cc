@@ -116,10 +116,10 @@ bool PrefixCache::SaveOne(double before) {
 }
 
 void PrefixCache::Save(KeptPrefixes::Kept& kept) {
-  kept.is_saved = true;  // or never will be: a full disk is not asked again and again
+  kept.is_saved = true;  // also if saving fails: a full disk is not tried again and again
   if (kept.sequence.position() < kWorthReading) return;
   const Status saved = files_.Save(kept.sequence);
-  // A full disk is said once, not for each text.
+  // One warning for a full disk, not one for each text.
   if (!saved && !has_failed_to_save_) {
     LogWarning("prefixes are not kept on disk for now: {}", saved.error().message);
   }

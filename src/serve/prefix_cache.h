@@ -38,7 +38,7 @@ class PrefixCache {
   PrefixCache(Engine& engine, const Clock& clock, const PrefixCacheOptions& options);
 
   // A sequence with as much of the prompt's beginning as is kept; it takes one place. The prompt's
-  // last token is never part of it: the logits after that token are gone.
+  // last token is never included, since the logits after that token are gone.
   Sequence Begin(std::span<const Token> prompt);
   // How many tokens of the prompt's beginning a kept text in memory has, whether Begin() can use
   // them or not.
@@ -53,9 +53,11 @@ class PrefixCache {
   }
   bool Drop(std::span<const Token> tokens) { return kept_.Drop(tokens); }
 
-  // Holds a prompt without the last token, until LetGo() is told that the prompt is not wanted.
+  // Holds a prompt without the last token, until is_wanted() in LetGo() returns false for that
+  // prompt.
   void Hold(Sequence prompt);
-  // Of a held prompt with these tokens; from the beginning, if the engine has no place for a fork.
+  // A fork of a held prompt with these tokens; empty, to be computed from the beginning, if the
+  // engine has no place for a fork.
   std::optional<Sequence> ForkHeld(std::span<const Token> tokens) const;
   void LetGo(const std::function<bool(std::span<const Token> held)>& is_wanted);
 
@@ -66,9 +68,9 @@ class PrefixCache {
   // Drops one text; false: no text is left. A small text is written to disk first, as it would be
   // after a rest.
   bool DropOne();
-  // As DropOne(), if that can help to have `positions` and places; false: it cannot.
+  // Like DropOne(), if that can help to have `positions` and places; false: it cannot.
   bool DropOneFor(uint32_t positions);
-  // As DropOneFor(), but writes no file and leaves held prompts alone.
+  // Like DropOneFor(), but writes no file and leaves held prompts alone.
   bool DropOldestFor(uint32_t positions) { return MayHelp(positions) && kept_.DropOldest(); }
   // Writes one text that has rested since `before`; false: no such text.
   bool SaveOne(double before);

@@ -11,7 +11,7 @@ namespace moestro {
 namespace {
 
 constexpr size_t kLongestPiece = 32 * kKiB;  // see Session::Tokenize()
-// Of one text, unless the context holds more: a list of them is 1 MiB.
+// Most tokens of one text, unless the context holds more: the list takes 1 MiB.
 constexpr uint64_t kMostTokens = uint64_t{1} << 18;
 
 }  // namespace

@@ -93,8 +93,8 @@ ApiError TimeIsOver(const Job& job) {
           .code = "timeout"};
 }
 
-// Waits for the job's next event, keeping the client awake; nullopt: the client is gone. A job
-// that has said nothing when its time is over is not waited for.
+// Waits for the job's next event, with pings to the client meanwhile; nullopt: the client is gone.
+// Stops waiting for a job without any event when the job's time is over.
 std::optional<JobEvent> NextEvent(Job& job, bool has_begun, ReplyWriter& writer,
                                   const Client& client) {
   auto pinged = std::chrono::steady_clock::now();
@@ -115,7 +115,7 @@ class ChoiceRelay {
       : work_(work), choice_(choice), writer_(writer), client_(client), reader_(work, choice) {}
 
   bool has_ended() const { return has_ended_; }  // and is in the client's record
-  // True: this choice has been said to its end. False: the client is gone.
+  // True: this choice has been sent to its end. False: the client is gone.
   ApiResult<bool> Run() {
     Job& job = *work_.jobs[choice_];
     const bool echoes_at_once = work_.request.echo && !job.options().scores_prompt();
@@ -172,7 +172,7 @@ class ChoiceRelay {
   std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();
 };
 
-// What was computed of answers whose client has gone.
+// Adds the computed tokens of answers whose client has gone.
 void NoteUnfinished(std::span<const std::shared_ptr<Job>> jobs, RequestRecord& record) {
   for (const auto& job : jobs) record.completion_tokens += job->generated();
 }

@@ -27,7 +27,7 @@ struct Work {
   AnswerStyle style = {};
   std::vector<std::shared_ptr<Job>> jobs = {};
   std::shared_ptr<const Grammar> grammar = {};  // of all jobs; null: no grammar
-  std::vector<std::string> echoes = {};         // each prompt as text, if asked for
+  std::vector<std::string> echoes = {};         // each prompt as text, if requested
   uint64_t id_seed = 0;                         // makes the ids of calls
   double submitted = 0.0;                       // by SteadySeconds()
   std::unique_ptr<BodyRoom::Share> kept = {};   // of Preparing::kept()

@@ -85,7 +85,7 @@ void RequestLines::Write(const RequestRecord& record) {
   const std::lock_guard lock(mutex_);
   const std::string line = LogLineOf(record, UnixSeconds(), lost_) + "\n";
   const std::string bytes = is_cut_ ? "\n" + line : line;
-  // A pipe that says so takes a line without waiting (PIPE_BUF).
+  // A pipe that poll() reports writable takes a line without waiting (PIPE_BUF).
   pollfd log{.fd = fd_, .events = POLLOUT, .revents = 0};
   const bool is_ready = poll(&log, 1, 0) > 0 && (log.revents & POLLOUT) != 0;
   const ssize_t n = is_ready ? write(fd_, bytes.data(), bytes.size()) : -1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Writes a JSON line for each request to the log. The log never holds up the server and never ends
 // it. A line that cannot be written (a full disk, a reader that stands still or is gone) is left
-// out, and the next line says how many lines were.
+// out, and the next line counts the lost ones.
 //
 // Thread rule: any thread.
 #pragma once

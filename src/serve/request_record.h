@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The figures of a request, for the log. No text of the request is part of them.
+// The figures of a request, for the log, without any text of the request.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ namespace moestro {
 
 struct RequestRecord {
   std::string id = {};          // the client's own (X-Request-Id), else made by us
-  std::string path = {};        // as it was asked for; not for the log, which names the route
+  std::string path = {};        // as requested; not for the log, which names the route
   std::string_view route = {};  // one of the server's own names
   uint32_t key = 0;             // the number of the client's key, from 1; 0: no key
   int status = 0;               // HTTP
   double seconds = 0.0;         // from the first byte until the reply was sent
 
-  // Of requests for text; several prompts count together.
+  // Figures of requests for text; several prompts count together.
   std::string_view finish =
       {};  // "stop", "length", "tool_calls", "cancelled", "error"; empty: no text
   uint32_t prompt_tokens = 0;
@@ -36,7 +36,7 @@ bool IsRepeatable(std::string_view name);
 // request has.
 std::string RequestId(std::string_view asked);
 
-// An answer has ended, `seconds` after the client asked for it.
+// Notes the end of an answer, `seconds` after the client's request.
 void NoteEnd(const ReplyEnd& end, double seconds, RequestRecord& record);
 
 // {"time": ..., "id": ..., ...} without a line end. `unix_seconds`: now.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The server's paths: which handler answers a path, and which clients may ask. A path works with
+// The server's paths: the handler of each path, and the clients that may use it. A path works with
 // and without "/v1" where clients differ.
 //
 // Paths that need the model answer 503 until the model is ready. /health, /metrics and the page
@@ -22,8 +22,7 @@
 namespace moestro {
 
 struct RouteOptions {
-  std::vector<std::string> keys =
-      {};  // a client must send one of them; empty: every client may ask
+  std::vector<std::string> keys = {};  // a client must send one of these; empty: no key is needed
   AccessRules access = {};
 };
 
@@ -43,7 +42,7 @@ class Routes {
   // The paths that are answered even if all other connections are taken.
   static std::vector<std::string> KeptPaths();
 
-  // The server ends soon, and /health says so. Any thread.
+  // The server ends soon, and /health reports that. Any thread.
   void SetDraining() { is_draining_.store(true, std::memory_order_release); }
   // The model must outlive this.
   void SetReady(const ReadyModel& model) { model_.store(&model, std::memory_order_release); }

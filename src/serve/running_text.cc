@@ -11,7 +11,7 @@
 namespace moestro {
 namespace {
 
-// The `n` likeliest tokens, in one pass: a prompt that is scored asks for each of its tokens.
+// The `n` likeliest tokens, in one pass, since a scored prompt needs them for each of its tokens.
 std::vector<Token> Likeliest(std::span<const float> logits, uint32_t n) {
   const auto is_likelier = [&](Token a, Token b) {
     return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
@@ -59,7 +59,7 @@ RunningText::RunningText(std::shared_ptr<Job> job, std::unique_ptr<TokenFilter> 
 bool RunningText::IsKeptAfter(uint32_t n, uint32_t every) const {
   const std::vector<uint32_t>& checkpoints = job_->options().checkpoints;
   if (every > 0 && n % every == 0) return true;
-  // Of a prompt of which nothing is known the same prompt may come again: its last token is
+  // A prompt without checkpoints is kept for its own repetition, without the last token, which is
   // computed in any case.
   if (checkpoints.empty()) return n + 1 == n_prompt_;
   return std::ranges::binary_search(checkpoints, n);

@@ -50,24 +50,25 @@ class RunningText {
   void set_place(uint32_t place) { place_ = place; }
   double told() const { return told_; }  // when the newest token was picked
 
-  // Whether the job wants the logits after this token of the prompt. The prompt's last token is no
-  // such token.
+  // Whether the job needs the logits after this token of the prompt for its scores; never those
+  // after the prompt's last token.
   bool wants_logits_at(uint32_t position) const {
     const JobOptions& options = job_->options();
     return options.scores_prompt() && position + 1 >= *options.scored_from &&
            position + 1 < n_prompt_;
   }
-  // Whether later texts may want to go on from the first `n` tokens. `every`: they may from each so
-  // many-th token; 0: from none of these.
+  // Whether the state after the first `n` tokens is kept, so that later texts can go on from there.
+  // `every`: states after each so many-th token are kept, too; 0: none of these.
   bool IsKeptAfter(uint32_t n, uint32_t every) const;
   // Takes these logits, in the order of positions.
   void Score(uint32_t position, std::span<const float> logits);
-  // Tells the job how many tokens of the prompt have been computed, if the job wants to know.
+  // Reports the number of the prompt's computed tokens to the job, if the job has a use for it.
   void SayProgress(uint32_t processed);
-  // Takes the logits after the text's last token, picks the next token and tells the job. True: the
-  // text has ended, and the job has been told. `n_ctx`: the most tokens of a text.
+  // Takes the logits after the text's last token, picks the next token and passes it to the job.
+  // True: the text has ended, and the job has got the last event. `n_ctx`: the most tokens of a
+  // text.
   bool Take(std::span<const float> logits, uint32_t n_ctx);
-  // The text cannot go on: tells the job the error.
+  // Ends a text that cannot go on: the job gets the error.
   void Fail(const Error& error) {
     has_failed_ = true;
     job_->Tell(ToApiError(error));
@@ -100,9 +101,9 @@ class RunningText {
   double began_;
   double first_token_ = 0.0;  // when the prompt had been computed
   double told_ = 0.0;
-  std::vector<TokenLogprob> scores_;  // of the prompt's tokens, until the job is told
-  uint32_t unsaid_tokens_ = 0;        // picked since the job was told text
-  bool has_said_prompt_ = false;      // the prompt has been computed
+  std::vector<TokenLogprob> scores_;  // of the prompt's tokens, until the job gets them
+  uint32_t unsaid_tokens_ = 0;        // picked since the job last got text
+  bool has_said_prompt_ = false;      // the job has got the end of the prompt
   bool has_line_ = false;             // a line of the answer has ended
   bool has_failed_ = false;
   uint32_t place_ = 0;

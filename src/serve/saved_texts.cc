@@ -13,7 +13,8 @@
 namespace moestro {
 namespace {
 
-// Clients know names of texts. Where on this machine these are is none of their business.
+// Removes the folder from an error's message: clients use names of texts, and the place of the
+// files on this machine is none of their business.
 ApiError WithoutFolder(ApiError told, const std::string& folder) {
   LogWarning("a saved text: {}", Printable(told.message, 4096));
   std::error_code unknown;

@@ -29,7 +29,7 @@ uint32_t WholeBlocks(uint32_t positions) {
   return KvBlocks::BlocksFor(positions) * KvBlocks::kPositions;
 }
 
-// What a held prompt has: all but the last token, whose logits are gone.
+// The held part of a prompt: all but the last token, whose logits are gone.
 std::span<const Token> HeldPart(const Job& job) {
   return std::span(job.options().prompt).first(job.options().prompt.size() - 1);
 }
@@ -163,7 +163,7 @@ Result<std::unique_ptr<TokenFilter>> Scheduler::GrammarFor(const Job& job) const
   return options_.open_grammar(*grammar);
 }
 
-// What is scored needs all logits of the prompt, which are kept nowhere.
+// Scores need all logits of the prompt, and no logits are kept, so a scored prompt begins anew.
 Sequence Scheduler::BeginSequence(const Job& job) {
   const bool begins_anew = !job.options().uses_prefixes || job.options().scores_prompt();
   return begins_anew ? engine_.NewSequence() : prefixes_.Begin(job.options().prompt);
@@ -178,7 +178,7 @@ bool Scheduler::ResumeOne() {
   return true;
 }
 
-// What was computed stays, whatever ended the text.
+// Keeps the text's tokens as a prefix, whatever ended the text.
 void Scheduler::Keep(RunningText& text) {
   if (!text.job().options().uses_prefixes) return HoldForTwins(text);
   if (text.sequence().position() == 0) return;
@@ -241,7 +241,7 @@ void Scheduler::DoPlaceTask() {
   const double began = clock_();
   ApiResult<PlaceFigures> done = Do(*task);
   if (done) done->seconds = clock_() - began;
-  Publish(true);  // who is told sees it in the reports
+  Publish(true);  // before Tell(), so that the client finds the change in reports
   task->Tell(std::move(done));
 }
 
@@ -287,7 +287,7 @@ ApiResult<PlaceFigures> Scheduler::SaveText(const PlaceTask& task) {
 
 ApiResult<PlaceFigures> Scheduler::RestoreText(const PlaceTask& task) {
   TRY(const uint32_t length, saved_texts_.Length(task.file()));
-  // Asked before kept prefixes go, which would be for nothing.
+  // Checked before kept prefixes are dropped, which would be for nothing.
   if (!Fits(length)) {
     return std::unexpected(ApiError{
         .status = 503,
@@ -304,14 +304,14 @@ ApiResult<PlaceFigures> Scheduler::RestoreText(const PlaceTask& task) {
   return PlaceFigures{.tokens = length, .bytes = saved_texts_.BytesOf(task.file())};
 }
 
-// A request's further job waits while its prompt is being computed for another.
+// True unless the job's prompt is being computed for another text.
 bool Scheduler::MayBegin(const Job& job) const {
   const RunningText* twin = TwinOf(job);
   return twin == nullptr || twin->sequence().position() + 1 >= twin->n_prompt();
 }
 
-// The running text of the same prompt that has computed most of it; nullptr: there is none, or the
-// job has to see all of the prompt's logits.
+// The running text of the same prompt that has computed most of it; nullptr if none runs, or if the
+// job scores the prompt and needs all of its logits.
 const RunningText* Scheduler::TwinOf(const Job& job) const {
   if (job.options().scores_prompt()) return nullptr;
   const RunningText* best = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The engine thread's work in a server: takes jobs, computes rows of several texts in each step
-// (serve/step_planner.h says which), keeps what was computed as prefixes of later prompts.
+// (chosen by serve/step_planner.h), keeps computed tokens as prefixes of later prompts.
 //
 // A text is the same alone or beside others, with or without a kept prefix: a row's result depends
 // on the row's own sequence only.
@@ -8,7 +8,7 @@
 // A job that does not fit beside the running texts waits. When texts grow until positions run out,
 // kept prefixes go first. Then the newest text gives up its positions and is computed again later.
 //
-// Thread rule: as each method says.
+// Thread rule: as each method has it.
 #pragma once
 
 #include <cstddef>
@@ -72,9 +72,9 @@ class Scheduler {
   ApiStatus Submit(std::span<const std::shared_ptr<Job>> jobs) { return inbox_.Put(jobs); }
   ApiStatus Submit(const std::shared_ptr<Job>& job) { return Submit(std::span(&job, 1)); }
   // Any thread. Tasks are done between two steps, one after another. Errors: 429 and 503 as above.
-  // The task is told of: 400, the number is no place, or the file cannot be used; 404, no such
-  // file, or the place has no text; 409, a text is being computed at the place; 503, the KV cache
-  // has no room for the text now.
+  // Errors that the task gets later: 400, the number is no place, or the file cannot be used; 404,
+  // no such file, or the place has no text; 409, a text is being computed at the place; 503, the KV
+  // cache has no room for the text now.
   ApiStatus Submit(std::shared_ptr<PlaceTask> task) { return inbox_.Put(std::move(task)); }
   bool has_saved_texts() const { return !options_.saved_texts_folder.empty(); }
   // Any thread. The client of the job has gone. If the job's prompt is being computed, the step is

@@ -12,7 +12,8 @@ namespace moestro {
 void Scheduler::Step() {
   std::vector<StepPlanner::Text> texts;
   std::vector<uint32_t> rows;
-  // If a text gives up, the others go on at once. It may be taken up again before the next step.
+  // If a text gives up its positions, the others go on at once. The text may be taken up again
+  // before the next step.
   do {
     texts.clear();
     for (const auto& text : running_) {
@@ -54,7 +55,7 @@ void Scheduler::Step() {
   RemoveEnded();
 }
 
-// The rows' tokens into their sequences, and the logits of those that have all of theirs.
+// Computes the rows; texts whose last waiting token is among them get the logits.
 Status Scheduler::Compute(std::span<const uint32_t> rows, const Interlude& interlude) {
   Batch batch;
   std::vector<RunningText*> takers;  // [row]: whose it is
@@ -112,7 +113,8 @@ Status Scheduler::ComputePrompts(std::span<const uint32_t> rows, double& aside) 
   return Compute(rows, {.is_due = is_due, .run = run, .most_rows = options_.parallel});
 }
 
-// It is being written, has no rows in a prompts' step, and did not end while that lasts.
+// True if the text is being written, was not cancelled, has no row in the prompts' step and did not
+// end during that step.
 bool Scheduler::WaitsForToken(size_t text, std::span<const uint32_t> rows) const {
   const RunningText& its = *running_[text];
   return rows[text] == 0 && its.is_written() && !its.job().is_cancelled() &&

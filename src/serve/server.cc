@@ -49,7 +49,7 @@
 namespace moestro {
 namespace {
 
-// What connections, requests and replies take beside the engine.
+// Memory for connections, requests and replies, beside the engine's.
 constexpr uint64_t kRequestBytes = 128 * kMiB;
 constexpr uint32_t kDefaultContext = 16384;
 constexpr uint32_t kSmallestContext = 4096;
@@ -60,7 +60,7 @@ bool IsLoopback(const std::string& host) {
   return inet_pton(AF_INET, host.c_str(), &address) == 1 && ntohl(address.s_addr) >> 24U == 127;
 }
 
-// As others may call it; empty: it has none that a request could have.
+// This machine's name as a client may use it; empty if no request can have that name.
 std::vector<std::string> NamesOfThisMachine() {
   std::array<char, HOST_NAME_MAX + 1> name{};
   if (gethostname(name.data(), name.size() - 1) != 0) return {};
@@ -85,7 +85,7 @@ class StopSignals {
   // Blocks the signals for this thread and all that it starts from now on, processes included.
   static void Block() { SetMask(SIG_BLOCK); }
   static void Unblock() { SetMask(SIG_UNBLOCK); }
-  // `drains` is called once a signal has come, before the scheduler is told.
+  // `drains` is called once a signal has come, before the scheduler drains.
   StopSignals(double drain_seconds, std::function<void()> drains)
       : drain_seconds_(drain_seconds), drains_(std::move(drains)), waiter_([this] {
           Caught([this] { Wait(); },
@@ -109,11 +109,10 @@ class StopSignals {
   }
 
  private:
-  // That ending takes beyond the time for answers: the step under way, prefixes that are saved,
-  // connections that are closed.
+  // Seconds beyond those for answers: for the step under way, saving prefixes, closing connections.
   static constexpr double kEndSeconds = 1.8;
 
-  // Those that insist if they come again.
+  // Signals of which a second one ends the process at once.
   static sigset_t Insisting() {
     sigset_t signals;
     sigemptyset(&signals);
@@ -199,9 +198,9 @@ void TakeContext(const ServerOptions& options, uint64_t position_bytes, uint32_t
       std::min<uint64_t>(ctx + beside, std::numeric_limits<int32_t>::max() / 2));
 }
 
-// Room for what requests take and for contexts. A context that nobody has asked for grows with the
-// budget, but where it does not fit it is the smallest: so the smallest budget that the engine
-// names is one that works, and so is each above it.
+// Plans room for requests and contexts. A default context grows with the budget, but is the
+// smallest where that does not fit: so the smallest budget that the engine names is one that works,
+// and so is each above it.
 Status ChooseRoom(const ServerOptions& options, const ModelToLoad& model, bool has_text,
                   EngineOptions& engine) {
   uint64_t requests = kRequestBytes;
@@ -300,7 +299,7 @@ AccessRules AccessFor(const ServerOptions& options, bool has_keys) {
   return access;
 }
 
-// And says which it is, and what is wrong with it.
+// Makes the format and logs its description and its warnings.
 ChatFormat FormatFor(const std::string& chat_template, const Vocab& vocab) {
   ChatFormat format = MakeChatFormat(chat_template, vocab);
   LogInfo("{}", format.description());
@@ -316,13 +315,13 @@ ServerFacts FactsOf(Engine& engine) {
           .memory_bandwidth = engine.ProbeMemoryBandwidth().value_or(0.0)};
 }
 
-// As a browser takes it: an IPv6 address stands in brackets.
+// The address as a browser takes it: an IPv6 address stands in brackets.
 std::string AddressOf(const std::string& host, int port) {
   const bool is_v6 = host.contains(':');
   return Format("http://{}{}{}:{}", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);
 }
 
-// What a model's card says of its conversations.
+// Adds the chat format to the model's card.
 void AddFormat(const std::string& chat_template, const Vocab& vocab, const ChatFormat& format,
                ServedModel& card) {
   card.chat_template = chat_template;
@@ -330,8 +329,9 @@ void AddFormat(const std::string& chat_template, const Vocab& vocab, const ChatF
   card.warnings = format.warnings();
 }
 
-// Its processes fork, which a process of one thread can do well. A service manager signals all
-// processes of a service, and these are needed for the answers that still end.
+// Starts the checker's processes before other threads, since only a process of one thread forks
+// well. Signals are blocked in these processes: a service manager signals all processes of a
+// service, and the checker is needed for the answers that still end.
 Result<std::unique_ptr<GrammarChecker>> StartGrammars(const ServerOptions& options,
                                                       const Vocab& vocab, const ModelToLoad& file) {
   if (!vocab.has_text()) {

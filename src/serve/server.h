@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The server as a whole: listens, loads a model, answers until it is told to stop.
+// The server as a whole: listens, loads a model, answers until a signal ends it.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct ServerOptions {
   double request_seconds = 0.0;                 // most for one request; 0: no limit
   std::string key_file = {};                    // a key a line; empty: no keys
   std::vector<std::string> allowed_hosts = {};  // ParseHosts(): names of this server
-  std::vector<std::string> cors_origins = {};   // ParseOrigins(): pages of these may ask
+  std::vector<std::string> cors_origins = {};   // ParseOrigins(): allowed pages
   uint64_t cache_ram = 0;   // keys and values beyond one full context; 0: as much again
   uint64_t cache_disk = 0;  // bytes of prefixes on disk; 0: no prefix is written
   std::string cache_folder = {};
@@ -37,10 +37,10 @@ struct ServerOptions {
 };
 
 // The keys of the key file. kUsage: a server without a key would be reachable from other machines,
-// or every origin might ask it; the key file holds no key. kIo: the file cannot be read.
+// or open to pages of every origin; the key file holds no key. kIo: the file cannot be read.
 Result<std::vector<std::string>> ReadKeys(const ServerOptions& options);
 
-// Serves until SIGTERM, SIGINT or SIGHUP. `listens` is told the address once the server listens.
+// Serves until SIGTERM, SIGINT or SIGHUP. `listens` gets the address once the server listens.
 // Errors: those of ReadKeys(), HttpServer::Listen(), ModelFile::Open() and OpenEngine(); kUsage
 // when saved_texts_folder is no folder.
 //

@@ -36,7 +36,7 @@ std::optional<SocketName> SocketNameOf(std::string_view text) {
   return name;
 }
 
-// Nobody will ever listen there; others, such as a queue that is full, may pass.
+// True for errors after which no manager will ever listen; others, such as a full queue, may pass.
 bool IsLasting(int why) {
   return why == ENOENT || why == ECONNREFUSED || why == EAFNOSUPPORT || why == EACCES;
 }

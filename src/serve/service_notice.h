@@ -14,15 +14,15 @@ namespace moestro {
 
 class ServiceNotice {
  public:
-  // `address` is NOTIFY_SOCKET's value: a path, or a name behind '@' that is no file. Empty: there
-  // is no manager.
+  // `address` is NOTIFY_SOCKET's value: a path, or a name behind '@' that is no file. Empty: no
+  // manager.
   explicit ServiceNotice(std::string address) : address_(std::move(address)) {}
   static std::string AddressOfEnvironment();
 
-  // "READY=1\nSTATUS=..."; what is not our own in it must be Printable(), since each line is an
-  // order. Waits for a second at most. What cannot be sent is lost, which is said once in the log:
-  // a server works without being watched. Where nobody can be listening, nothing is sent from then
-  // on.
+  // Sends "READY=1\nSTATUS=..."; text from elsewhere in it must be Printable(), since each line is
+  // an order. Waits for a second at most. A notice that cannot be sent is lost, with one warning in
+  // the log: a server works without being watched. After an error that cannot pass, no further
+  // notice is sent.
   void Send(std::string_view text);
 
  private:

@@ -7,10 +7,10 @@
 namespace moestro {
 namespace {
 
-// Of older steps in what the next one is expected to cost.
+// The weight of older steps against the next one in the expected cost.
 constexpr double kFading = 0.9;
 constexpr uint32_t kFewestRows = 16;
-// Nothing is known yet: a few rows to learn from.
+// Rows of the first step, before any cost is known.
 constexpr uint32_t kFirstRows = 64;
 
 struct RowCost {
@@ -27,7 +27,7 @@ uint32_t StepPlanner::rows_beside_texts() const {
   const double mean_seconds = seconds_ / weight_;
   const double variance = rows_squared_ / weight_ - mean_rows * mean_rows;
   RowCost cost{.fixed = 0.0, .each = mean_seconds / mean_rows};
-  // Steps of about the same size say nothing about what a row costs on top.
+  // Steps of about the same size do not show the cost of one more row.
   if (variance > 0.01 * mean_rows * mean_rows) {
     const double slope = (rows_seconds_ / weight_ - mean_rows * mean_seconds) / variance;
     cost.each = std::clamp(slope, 0.0, cost.each);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-// The rows that a server's next step computes. A text that is being written wants one row, a prompt
-// wants as many rows as a chunk holds. Two aims pull apart. A text's next token must not wait long.
-// A prompt's rows are cheap only in large numbers, because a chunk reads most experts once.
+// The rows that a server's next step computes. A text that is being written needs one row, a prompt
+// can use as many rows as a chunk holds. Two aims pull apart. A text's next token must not wait
+// long. A prompt's rows are cheap only in large numbers, because a chunk reads most experts once.
 //
 // The rule. While prompts and texts wait, they take turns, each with as much time as the last turn
-// of the other took. A prompt's turn is one step with as many rows as fit `gap_seconds`, by what
-// steps have cost. The step never has so few rows that a row costs more than twice a row of a whole
-// chunk. Where such a step takes longer than `gap_seconds`, texts get a token between two layers.
-// Within a step the oldest prompt gets half the rows, the shortest prompts get the rest. So a long
-// prompt does not hold up short prompts, and many short prompts do not hold up a long one.
+// of the other took. A prompt's turn is one step with as many rows as fit `gap_seconds`, by the
+// cost of earlier steps. The step never has so few rows that a row costs more than twice a row of a
+// whole chunk. Where such a step takes longer than `gap_seconds`, texts get a token between two
+// layers. Within a step the oldest prompt gets half the rows, the shortest prompts get the rest. So
+// a long prompt does not hold up short prompts, and many short prompts do not hold up a long one.
 //
-// Pure: the caller says what steps took.
+// Pure: the caller passes the times of steps.
 #pragma once
 
 #include <cstdint>

@@ -51,7 +51,7 @@ void WarnOfLeftOut(const std::vector<std::string>& left_out, ApiRequest& request
   }
 }
 
-// What a template says of a conversation in bytes, at the least.
+// The fewest bytes of a conversation's prompt, whatever the template adds.
 size_t BytesOf(const ChatInput& chat) {
   size_t bytes = 0;
   for (const ChatTurn& turn : chat.turns) {
@@ -82,7 +82,7 @@ bool ReadsMarks(const AnswerStyle& style) {
   return style.calls.shape != CallShape::kNone || !style.reasoning_begin.empty();
 }
 
-// What a prompt is answered with, beside what the request says.
+// The values of a job that follow from a prompt and from the chat format.
 struct JobPlan {
   std::vector<Token> prompt;
   std::vector<uint32_t> checkpoints = {};
@@ -197,7 +197,7 @@ class Preparation {
       }
       if (echoes) work_.echoes.push_back(std::move(echo));
     }
-    // What the echo does not show is not scored either.
+    // Scores begin where the echo does: added tokens have none.
     if (echoes && work_.request.logprobs) plan.scored_from = added;
     return {};
   }
@@ -227,7 +227,7 @@ class Preparation {
                  .code = "no_room"});
   }
 
-  // Without the grammar, which the scheduler opens when the text begins.
+  // Makes the sampler without the grammar, which the scheduler opens when the text begins.
   ApiResult<Sampler> MakeSampler(SamplingOptions options, uint32_t answer) const {
     const auto& asked = work_.request.seed;
     options.seed = (asked ? *asked : static_cast<uint32_t>(RandomBits())) + answer;
@@ -291,7 +291,7 @@ void DropTexts(ApiRequest& request) {
   request.sampling.grammar = {};
   request.sampling.logit_bias = {};
   request.stops = {};
-  if (request.kind == ApiKind::kResponses) return;  // says its tools again
+  if (request.kind == ApiKind::kResponses) return;  // this API repeats its tools in replies
   for (Tool& tool : request.chat.tools)
     tool = {.name = std::move(tool.name), .description = {}, .parameters = {}};
 }
