@@ -302,8 +302,7 @@ Status HostedEngine::Parts::Compute(const Batch& batch, const LogitsSink& sink,
   return {};
 }
 
-// Runs other texts' step, which the prompt's counter leaves out. A stop is held back for the
-// prompt.
+// Runs other texts' step, which the prompt's counter leaves out; a stop waits for the prompt.
 Status HostedEngine::Parts::StepAside(const Interlude& interlude) {
   const Status ran = counter->Aside([&] {
     const StopSignal::Hold hold(stop);

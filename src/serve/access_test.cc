@@ -43,7 +43,7 @@ TEST(Access, TakesAddressesAndNamesOfThisServer) {
   }
 }
 
-// What a name of somebody else's may look like, and what merely looks like an address.
+// Names of other hosts, and names that merely resemble an address.
 TEST(Access, TakesNoOtherName) {
   for (const std::string& host : {"evil.example"s,
                                   "evil.example:8080"s,

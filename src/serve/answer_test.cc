@@ -14,7 +14,7 @@ bool Has(const HttpReply& reply, const std::string& name, const std::string& val
   return std::ranges::find(reply.headers, std::pair(name, value)) != reply.headers.end();
 }
 
-// OpenAI's clients ask again after any 5xx unless they are told not to.
+// OpenAI's clients repeat a request after any 5xx unless x-should-retry is false.
 TEST(ErrorReply, WhatWillNotGetBetterIsNotAskedAgain) {
   for (const int status : {500, 501, 504}) {
     const HttpReply reply = ErrorReply(ApiKind::kChat, {.status = status, .message = "m"}, {});

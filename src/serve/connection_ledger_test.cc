@@ -102,7 +102,7 @@ TEST(ConnectionLedger, AReplyThatIsReadTooSlowlyEnds) {
   const auto id = ArriveAt(ledger, 0.0);
   ledger.HeadEnds(id, false, 0.0);
   ledger.BodyEnds(id, 0.0);
-  // What is waited for is the client, not the server's own hours before.
+  // The deadline limits the client's time, not the server's own hours before.
   ledger.ReplyWaits(id, 7200.0);
   EXPECT_EQ(ledger.TakeLate(7229.0), Ids{});
   ledger.ReplyGoesOn(id, 1, 7229.0);

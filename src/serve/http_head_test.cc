@@ -11,7 +11,7 @@ namespace {
 
 const std::string kRequestLine = "GET / HTTP/1.1\r\n";
 
-// The same in one piece and byte by byte.
+// Pushes the bytes in one piece and byte by byte, and expects the same from both.
 std::string Passed(HttpHead& head, const std::string& bytes) {
   HttpHead slow;
   std::string slowly;
@@ -64,7 +64,7 @@ TEST(HttpHead, ALineThatIsNoHeaderIsSaidAndGoesToNobody) {
   EXPECT_FALSE(right.is_malformed());
 }
 
-// Whether all of it passes, byte by byte and at once.
+// Whether the whole body passes, byte by byte and at once.
 bool PassAsChunks(const std::string& body) {
   ChunkFrames whole;
   ChunkFrames bytewise;

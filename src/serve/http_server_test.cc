@@ -141,7 +141,7 @@ TEST_F(HttpServerTest, RequestsThatAreSentAheadAreAllAnswered) {
   }
 }
 
-// What is behind a request that is refused might be its body: nothing of it is taken for a request.
+// Bytes behind a refused request might be its body: no byte of them is taken for a request.
 TEST_F(HttpServerTest, AfterARefusalTheConnectionVisiblyEnds) {
   const std::string smuggled = KeptPost("/smuggled", "");
   const std::vector<std::string> beginnings = {
@@ -295,7 +295,7 @@ TEST_F(HttpServerTest, TakesALongHeaderWholeAndTheBodyAfterIt) {
   EXPECT_TRUE(reply.ends_with("[hello]" + value + "]")) << reply;
 }
 
-// A key of "a%41" was never one that the server knew.
+// The server has had no key "a%41".
 TEST_F(HttpServerTest, APercentSignInAHeaderStaysAsItIs) {
   const SocketClient client(server_->port());
   for (const std::string value : {"a%41", "%", "100%25", "%0d%0aX-Admin: 1"}) {
@@ -339,7 +339,7 @@ TEST_F(HttpServerTest, AsksBeforeItReadsTheBody) {
   EXPECT_EQ(answered_, 0);
 }
 
-// curl asks so before any body above 1 MB; the field's value is not case-sensitive.
+// curl sends this field before any body above 1 MB; the field's value is not case-sensitive.
 TEST_F(HttpServerTest, AClientThatAsksFirstIsToldToSend) {
   for (const std::string value : {"100-continue", "100-Continue"}) {
     const SocketClient client(server_->port());
@@ -364,7 +364,7 @@ TEST_F(HttpServerTest, AClientThatAsksFirstIsRefusedBeforeItSends) {
   EXPECT_EQ(answered_, 0);
 }
 
-// As `nc -N` does: it has sent all it will, and reads.
+// The client ends its side after the request and goes on reading, like `nc -N`.
 TEST_F(HttpServerTest, AClientThatHalfClosesGetsItsReply) {
   const SocketClient client(server_->port());
   ASSERT_TRUE(client.Send(Post("/turns", "hello")));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A server whose handlers say what they were asked, for tests.
+// A server whose handlers answer with the request that they got, for tests.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -61,7 +61,7 @@ TEST(LogLine, HasTheFiguresAndNoPath) {
 
 const RequestRecord kRecord{.id = "a", .route = "/health", .status = 200};
 
-// A reader that stands still: when it goes on, it is told what it missed.
+// A reader stands still; when it goes on, the next line counts the lost ones.
 TEST(RequestLines, AFullPipeHoldsUpNobody) {
   std::array<int, 2> ends{};
   ASSERT_EQ(pipe(ends.data()), 0);

@@ -10,7 +10,7 @@
 namespace moestro {
 namespace {
 
-// Asked of a server whose model is not there yet.
+// The reply of a server whose model is not loaded yet.
 HttpReply WhileLoading(const std::string& method, const std::string& path) {
   const Routes routes({});
   RequestRecord record{.id = "req_1", .path = path};

@@ -126,7 +126,8 @@ class BeamSearch {
     running_.clear();
   }
 
-  // What runs, if nothing more fits, is finished as it is.
+  // True when no running beam goes on; when no more tokens fit, running beams are finished as they
+  // are.
   bool IsDone() {
     if (running_.empty()) return true;
     const size_t length = running_.front().tokens.size();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Beam search: of all continuations, the B likeliest so far go on side by side.
 //
-// As the transformers library does it, with early_stopping="never": each step looks at the 2B best
-// of all continuations of the running beams, by the sum of their log-probabilities (ties: the lower
+// As the transformers library does it, with early_stopping="never": each step ranks the 2B best of
+// all continuations of the running beams by the sum of their log-probabilities (ties: the lower
 // beam, then the lower id). A continuation that ends the text is finished if it is among the first
 // B, and dropped otherwise. The first B others run on. The search stops if B beams are finished and
-// no running beam can still beat the worst of them. It also stops if no more tokens fit, or at an
-// interruption; the running beams are then finished as they are. score = log_prob / length^a;
-// tokens and length include the end token.
+// no running beam can still beat the worst finished one. The search also stops if no more tokens
+// fit, or at an interruption; the running beams are then finished as they are. score = log_prob /
+// length^a; tokens and length include the end token.
 //
 // No clock, no random number: equal logits give equal beams.
 #pragma once

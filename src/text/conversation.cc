@@ -50,7 +50,8 @@ Result<std::vector<Token>> Conversation::Ask(std::string message) {
   return tokens;
 }
 
-// What cannot be rendered gives no position.
+// Positions at which likely later conversations part from these tokens, for checkpoints. A
+// conversation that cannot be rendered gives none.
 std::vector<uint32_t> Conversation::SharedWithLater(const ChatInput& input,
                                                     const std::vector<Token>& tokens) const {
   std::vector<uint32_t> positions;

@@ -26,9 +26,9 @@ class Conversation {
 
   void Clear();  // back to the system message
 
-  // All messages, `message` of the user last, as tokens for the session to continue, which is told
-  // where later messages may part from them. After an error
-  // the conversation is as before. kInvalidRequest: the messages do not fit the context, or the
+  // Adds the user's `message` and returns all messages as tokens for the session to continue. Gives
+  // the session the positions where later messages may part from these tokens. After an error the
+  // conversation is as before. kInvalidRequest: the messages do not fit the context, or the
   // template refuses them. Other errors: those of ChatFormat::Render().
   Result<std::vector<Token>> Ask(std::string message);
   // Adds the model's answer to the conversation and to the text that the session saves.

@@ -10,10 +10,10 @@ namespace {
 constexpr uint32_t kRoundsThatPay = 24;  // between two blocks of plain steps
 constexpr uint32_t kRoundsThatTry = 2;
 constexpr double kLeastGain = 1.03;         // a smaller one is noise
-constexpr uint32_t kTrial = 2;              // tokens of a draft that is not known to pay
+constexpr uint32_t kTrial = 2;              // tokens of a draft that has not been shown to pay
 constexpr double kMostTrials = 16.0;        // tokens of such drafts, and
-constexpr double kTrialsMore = 1.0 / 64.0;  // more of them for each token made
-// What may be lost, in plain steps, at first and for each token made: 2 % of 512 tokens.
+constexpr double kTrialsMore = 1.0 / 64.0;  // more tokens of such drafts for each token made
+// Allowed loss, in plain steps, at first and for each token made: 2 % of 512 tokens.
 constexpr double kLossFirst = 5.0;
 constexpr double kLossMore = 0.006;
 constexpr double kWeight = 0.25;  // of the latest measurement in an average
@@ -52,7 +52,7 @@ uint32_t DraftControl::Next() const {
   if (plain_left_ > 0) return 0;
   const uint32_t best = Best();
   const uint32_t n = is_trial() ? std::min(kTrial, most_) : best;
-  // All of it may be wrong.
+  // The loss if every drafted token is wrong must still be allowed.
   if (LostSteps() + Price(n) - 1.0 > Allowed()) return 0;
   if (is_trial() && trials_ + n > kMostTrials + kTrialsMore * tokens_) return 0;
   return n;
@@ -75,7 +75,7 @@ void DraftControl::Round(const DraftRound& round) {
   const bool was_trial = is_trial();
   tokens_ += made;
   if (was_trial) trials_ += round.drafted;
-  // Where one was wrong, those behind it say nothing.
+  // Drafted tokens behind the first wrong one were not tried.
   tried_ = kKeep * tried_ + std::min(round.accepted + 1, round.drafted);
   right_ = kKeep * right_ + round.accepted;
   ++rounds_;

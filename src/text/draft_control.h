@@ -9,7 +9,7 @@
 
 namespace moestro {
 
-// A round: some drafted tokens, and one step of these tokens and of the token before them.
+// A round: some drafted tokens, and one step that computes these and the token before them.
 struct DraftRound {
   double draft_seconds = 0.0;
   double step_seconds = 0.0;
@@ -52,7 +52,7 @@ class DraftControl {
   double plain_seconds_ = 0.0;  // of a step, the mean over counted steps
   uint32_t counted_ = 0;
   uint32_t plain_left_ = kPlainFirst;  // plain steps left in the current block
-  // of these: steps that do not count, at the block's beginning
+  // steps left in that block that do not count
   uint32_t to_skip_ = kSkippedFirst;
   uint32_t rounds_ = 0;  // since the last block
   // The time of one more row in a step and of drafting one token, in plain steps; guesses until
@@ -65,7 +65,7 @@ class DraftControl {
   double tokens_ = 0.0;  // made so far
   double lost_ = 0.0;    // seconds, by rounds that cost more than their tokens
   double gained_ = 0.0;  // seconds, by the latest rounds
-  double trials_ = 0.0;  // tokens drafted before drafts were known to save time
+  double trials_ = 0.0;  // tokens drafted in trials
 };
 
 }  // namespace moestro

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A Stepper that computes ahead: it drafts tokens and evaluates them in one step with the requested
 // token. While the next tokens are the drafted ones, their logits are ready. The code that picks
-// tokens sees the same logits one after the other as without drafts (to rounding, see
+// tokens gets the same logits one after the other as without drafts (to rounding, see
 // docs/decisions/0004-bits-and-tolerances.md), so a sampler's state stays valid and the text is the
 // same.
 #pragma once
@@ -53,7 +53,7 @@ class DraftingStepper final : public Stepper {
   // The step of the last draft: its tokens, of which the first `taken_` are part of the text.
   std::vector<Token> tokens_;
   size_t taken_ = 0;
-  uint32_t first_ = 0;             // position of the first of these tokens
+  uint32_t first_ = 0;             // position of tokens_[0]
   std::span<const float> logits_;  // [tokens][n_vocab]
   DraftRound round_;
   std::vector<Token> text_;  // scratch

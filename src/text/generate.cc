@@ -10,7 +10,7 @@
 namespace moestro {
 namespace {
 
-// The way from pieces to what the user sees: whole characters, nothing of a stop string.
+// Turns tokens into the text for the user: whole characters, and no part of a stop string.
 class Writer {
  public:
   Writer(const TextParts& parts, const GenerateOptions& options, Generated& result)
@@ -64,7 +64,7 @@ Result<StopReason> Run(Stepper& stepper, const TextParts& parts, std::span<const
     writer.Add(token);
     if (writer.is_closed()) return StopReason::kOutputClosed;
     if (writer.found_stop()) return StopReason::kStopString;
-    // Asked before the step, whose logits would not be read.
+    // Checked before the step, whose logits would not be used.
     if (std::cmp_equal(tokens.size(), max_tokens)) return StopReason::kLimit;
     if (stepper.position() + 1 == stepper.n_ctx()) return StopReason::kContextFull;
     logits = stepper.Append(std::span(&tokens.back(), 1));

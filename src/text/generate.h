@@ -18,7 +18,7 @@ namespace moestro {
 
 struct GenerateOptions {
   int64_t max_tokens = -1;              // new tokens; negative: no limit
-  std::vector<std::string> stops = {};  // the text ends before the first of these
+  std::vector<std::string> stops = {};  // the text ends before the first stop string
 };
 
 // The functions that turn logits into tokens and tokens into text.
@@ -26,7 +26,7 @@ struct TextParts {
   std::function<Result<Token>(std::span<const float> logits)> pick;
   std::function<std::string(Token)> piece;  // bytes; may be part of a character
   std::function<bool(Token)> is_end;
-  // Called with text as soon as it is certain, in whole UTF-8 characters. False: the caller wants
+  // Called with text as soon as it is certain, in whole UTF-8 characters. False: the caller takes
   // no more text.
   std::function<bool(std::string_view)> emit;
 };

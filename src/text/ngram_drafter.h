@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Drafts the tokens that followed the same few tokens earlier in the text: names, quotations, code.
-// It needs no model.
+// Needs no model.
 #pragma once
 
 #include <cstdint>

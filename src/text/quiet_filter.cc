@@ -69,7 +69,8 @@ QuietFilter::QuietFilter(std::unique_ptr<TokenFilter> filter, QuietText marks, c
 
 Result<bool> QuietFilter::Take(Token token) {
   QuietWatch next = watch_;
-  // Told the token that ends a quiet part, too: what wakes it may begin there.
+  // The filter also gets the token that ends a quiet part: a text that starts the grammar may begin
+  // in that token.
   if (next.Push(vocab_.Spelling(token))) {
     TRY(const bool is_taken, filter_->Take(token));
     if (!is_taken) return false;
@@ -78,7 +79,7 @@ Result<bool> QuietFilter::Take(Token token) {
   return true;
 }
 
-// Asked only after a token was refused, which no quiet part does.
+// Called only after the filter has refused a token, which cannot happen in a quiet part.
 Result<std::vector<bool>> QuietFilter::Allowed(uint32_t n_tokens) {
   return filter_->Allowed(n_tokens);
 }

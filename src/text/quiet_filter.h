@@ -26,11 +26,11 @@ struct QuietText {
       false;  // `begin` counts everywhere; else only at the start of the text, after blanks
 };
 
-// Follows a text and knows whether the text is within a quiet part.
+// Follows a text and reports whether the text is within a quiet part.
 class QuietWatch {
  public:
   explicit QuietWatch(QuietText marks);
-  // Adds the next text. True: a part of it, at least its end, is not quiet.
+  // Adds text. True: a part of `text`, at least its end, is not quiet.
   bool Push(std::string_view text);
   void Restart();
 

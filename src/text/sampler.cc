@@ -41,8 +41,9 @@ Status CheckOptions(const SamplingOptions& o, uint32_t n_vocab) {
   return {};
 }
 
-// One for each token, in increasing order. libllama's own sampler looks for each bias among all
-// candidates once a grammar has taken some out: the product of both, for each token of a text.
+// The biases, one for each token, in increasing order. libllama's own sampler searches all
+// candidates for each bias once a grammar has taken some out: the product of both, for each token
+// of a text.
 std::vector<std::pair<Token, float>> Biases(const SamplingOptions& o, const llama_vocab* vocab) {
   std::vector<std::pair<Token, float>> biases = o.logit_bias;
   if (o.ignore_eos) {
@@ -135,7 +136,7 @@ Result<std::unique_ptr<TokenFilter>> TryAndMake(const Grammar& grammar, const Vo
 struct Sampler::Impl {
   SamplerPtr chain;
   std::unique_ptr<TokenFilter> grammar;
-  uint32_t n_named = 0;  // tokens the vocabulary knows; a model may pad its output beyond
+  uint32_t n_named = 0;  // tokens of the vocabulary; a model may pad its output beyond
   std::vector<std::pair<Token, float>> biases;
   std::vector<llama_token_data> candidates;
 
@@ -236,8 +237,8 @@ void Sampler::Observe(std::span<const Token> prompt) {
   for (const Token token : prompt) llama_sampler_accept(impl_->chain.get(), token);
 }
 
-// A grammar check of the whole vocabulary costs much more than one of a single token, and the
-// likeliest token mostly fits: pick first, and only ask about all of them if the pick is forbidden.
+// Picks first, and checks the whole vocabulary only if the grammar forbids the pick: a check of all
+// tokens costs much more than one of a single token, and the likeliest token mostly fits.
 Result<Token> Sampler::Pick(std::span<const float> logits, std::span<const Token> not_yet) {
   Impl& m = *impl_;
   TRY_STATUS(m.Fill(logits));

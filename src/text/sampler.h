@@ -51,8 +51,8 @@ struct SamplingOptions {
   bool ignore_eos = false;
   std::vector<std::pair<Token, float>> logit_bias = {};
   std::string grammar = {};  // GBNF text, start symbol "root"; empty: none
-  // The grammar takes effect at the first of these texts in the answer, which belongs to the
-  // grammar's text; none: at once.
+  // Texts that start the grammar: it takes effect at the first of them in the answer, which belongs
+  // to the grammar's text; none: at once.
   std::vector<std::string> grammar_triggers = {};
 };
 
@@ -64,7 +64,7 @@ class Sampler {
   // before the engine starts its threads.
   static Result<Sampler> Create(const SamplingOptions& options, const Vocab& vocab,
                                 uint32_t n_vocab, uint32_t n_ctx);
-  // The same at any time, with a grammar that is ready; null: no grammar. The grammar of the
+  // Like Create() at any time, with a grammar that is ready; null: no grammar. The grammar of the
   // options is not used.
   static Result<Sampler> CreateWith(std::unique_ptr<TokenFilter> grammar,
                                     const SamplingOptions& options, const Vocab& vocab,

@@ -58,7 +58,7 @@ Status Session::Start(Progress progress) {
 }
 
 Status Session::Resume(const std::string& path) {
-  // What Save() will need is found out before a text is written that could not be saved.
+  // Gets the origin that Save() needs now, before a text is written that could not be saved.
   TRY([[maybe_unused]] const KvOrigin origin, engine_->kv_origin());
   if (IsAbsent(path)) return {};
   TRY(SavedSequence saved, engine_->RestoreSequence(path));
@@ -136,7 +136,7 @@ Result<Generated> Session::Continue(std::span<const Token> tokens, const Generat
   prompts_.cached += reached;
   prompts_.recomputed += kept - reached;
   pending_.clear();
-  if (result) {  // the last token is not evaluated if no call asks what follows it
+  if (result) {  // the last token is not evaluated unless a call needs its logits
     std::vector<Token> all(tokens.begin(), tokens.end());
     all.insert(all.end(), result->tokens.begin(), result->tokens.end());
     const size_t evaluated = std::min<size_t>(sequence_->position(), all.size());

@@ -29,11 +29,12 @@
 
 namespace moestro {
 
-// What became of the prompts of a session, in tokens.
+// Tokens of a session's prompts, by how their state was reached.
 struct PromptCounts {
   uint64_t all = 0;
   uint64_t cached = 0;      // stood in the sequence and were not computed
-  uint64_t recomputed = 0;  // stood in the sequence, behind the position to which it went back
+  uint64_t recomputed = 0;  // stood in the sequence behind the position to which it went back, and
+                            // were computed again
 };
 
 class Session {

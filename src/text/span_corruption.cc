@@ -30,7 +30,7 @@ struct Division {
     const size_t most = std::min({cut, tokens - cut, sentinels});
     return {.cut = cut, .spans = std::clamp<size_t>(spans, 1, most)};
   }
-  // With the source's end; with the target's two ends.
+  // Tokens of a source with its end, and of a target with its two ends.
   size_t source(size_t tokens) const { return tokens - cut + spans + 1; }
   size_t target() const { return cut + spans + 2; }
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Texts as pairs of a source and a target, for models with an encoder: spans are cut out of a text,
-// a sentinel token stands in the place of each, and the target says what was there. The models
-// learned from such pairs. Source: T5 (Raffel et al., "Exploring the Limits of Transfer Learning
-// with a Unified Text-to-Text Transformer", 2020), section 3.1.4: 15 % of the tokens, spans of 3 on
+// a sentinel token stands in the place of each, and the target holds the spans. The models were
+// trained on such pairs. Source: T5 (Raffel et al., "Exploring the Limits of Transfer Learning with
+// a Unified Text-to-Text Transformer", 2020), section 3.1.4: 15 % of the tokens, spans of 3 on
 // average.
 //
 // Pure but for the vocabulary. Thread rule: none, calls share nothing.
@@ -30,7 +30,8 @@ struct SpanTokens {
   std::vector<Token> sentinels = {};  // one for each span, in this order
 };
 
-// Those of a vocabulary: <extra_id_0>, <extra_id_1>, .... kUnsupported: it has no such tokens.
+// The span tokens of a vocabulary: <extra_id_0>, <extra_id_1>, .... kUnsupported: the vocabulary
+// has none.
 Result<SpanTokens> FindSpanTokens(const Vocab& vocab, const EncoderSpec& encoder);
 
 struct SpanLimits {
@@ -43,8 +44,8 @@ struct SpanRules {
   SpanLimits limits = {};
 };
 
-// A sequence of a SpanText: tokens [begin, begin + length), of which the first n_source are the
-// source with its end. The target's first token follows, and what it ends with is the last one.
+// A sequence of a SpanText: tokens [begin, begin + length). The first n_source are the source with
+// its end, the others the target with its first token and its end.
 struct SpanWindow {
   size_t begin = 0;
   size_t n_source = 0;
@@ -58,14 +59,15 @@ struct SpanText {
 
 // The most tokens of a text that become one sequence; 0: none fit.
 size_t LongestSpanPiece(const SpanTokens& with, const SpanLimits& limits);
-// The longest source that models of this kind learned from.
+// The longest source on which models of this kind were trained.
 inline constexpr size_t kSourceTokens = 512;
-// Of an engine with these options and sequences of n_ctx tokens. Errors: those of FindSpanTokens().
+// Rules for an engine with these options and sequences of n_ctx tokens. Errors: those of
+// FindSpanTokens().
 Result<SpanRules> FindSpanRules(const Vocab& vocab, const EncoderSpec& encoder,
                                 const EngineOptions& options, uint32_t n_ctx);
-// Cuts a text into pieces as long as the limits allow and makes a sequence of each. The source's
-// end within the text is left out, and a last piece of a single token. The same text gives the
-// same sequences.
+// Cuts a text into pieces as long as the limits allow and makes a sequence of each. An end of a
+// source within the text is left out, and so is a last piece of a single token. The same text gives
+// the same sequences.
 SpanText CutSpans(std::span<const Token> text, const SpanTokens& with, const SpanLimits& limits);
 // The first `most` tokens of a text, or all if that is 0, as such sequences. Errors: those of
 // TokenizeText().

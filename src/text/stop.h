@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds stop strings in text that arrives in parts. It holds back text that may be the start of a
-// stop string. Its time is proportional to the length of the text and the number of stop strings.
+// Finds stop strings in text that arrives in parts. Holds back text that may be the start of a stop
+// string. Takes time in proportion to the length of the text and the number of stop strings.
 #pragma once
 
 #include <cstddef>

@@ -14,7 +14,7 @@ namespace {
 // For what else grows while a text is read: the tokens themselves, buffers of files.
 constexpr uint64_t kLeftAlone = 8 * kMiB;
 
-// What the budget leaves now.
+// Bytes that the budget leaves now.
 uint64_t RoomFor(const EngineOptions& options) {
   const uint64_t used = ResidentMemory();
   const uint64_t budget = options.ram_bytes > 0 ? options.ram_bytes : used + AvailableMemory() / 2;
@@ -59,7 +59,7 @@ Result<std::vector<Token>> TokenizeText(const Vocab& vocab, TextSource source,
   TokenStream stream(
       vocab, std::move(source),
       {.parse_special = parse_special, .longest_piece_bytes = LongestPiece(options)});
-  // A list that grows is there twice for a while, the second time with room to grow.
+  // A growing list exists twice for a while, the second time with room to grow.
   const uint64_t holds = RoomFor(options) / (3 * sizeof(Token));
   auto tokens = Collect(stream, most > 0 ? std::min(most, holds + 1) : holds + 1);
   if (tokens && tokens->size() > holds) {
