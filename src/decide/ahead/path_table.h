@@ -4,8 +4,9 @@
 //
 // For each layer from 1 on: how popular its experts are; which of them follow an expert `last` of
 // the layer before; and which follow `last` when `earlier` was among the experts of the layer
-// before that. A row lists the likeliest followers only; the others keep what the next weaker row
-// says (pair, then single, then popularity), scaled so that a row's probabilities sum to K.
+// before that. A row lists the likeliest followers only; the others keep the probabilities of the
+// next weaker row (pair, then single, then popularity), scaled so that a row's probabilities sum to
+// K.
 //
 // Values: a table never changes, so that several threads may share one.
 #pragma once
@@ -30,7 +31,7 @@ struct PathFollower {
   bool operator==(const PathFollower&) const = default;
 };
 
-// What precedes a follower. Ordered: the key of `last` alone comes before its pairs.
+// Experts that precede a follower. Ordered: the key of `last` alone comes before its pairs.
 struct PathKey {
   ExpertId last;         // chosen one layer before
   uint16_t earlier = 0;  // 0: whatever came earlier; else 1 + the expert chosen two layers before
@@ -47,7 +48,7 @@ struct PathLayer {
 
 class PathTable {
  public:
-  // Of one key.
+  // Most followers that a key lists.
   static constexpr size_t kMaxFollowers = 64;
 
   // kInvalidFile, naming layer and value, if something does not fit the shape or the promises
@@ -72,11 +73,11 @@ class PathTable {
   }
 
  private:
-  // What follows from a layer: logarithms, so that evidence is added up.
+  // Evidence of a layer, as logarithms, so that it is added up.
   struct Evidence {
     std::vector<float> popularity;  // [expert]
-    // [follower]: how much likelier its key makes it than the next weaker row does, compared with
-    // what the key does to the experts it does not list.
+    // [follower]: the factor by which its key raises the follower's probability over the next
+    // weaker row's, relative to the factor of the experts that the key does not list.
     std::vector<float> gains;
   };
 

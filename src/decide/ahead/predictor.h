@@ -16,7 +16,7 @@
 
 namespace moestro {
 
-// What a predictor predicts.
+// Shape of the predictions: the model's, and their reach.
 struct PredictorShape {
   MoeShape moe;
   uint32_t depth = 1;  // layers looked ahead at most
@@ -24,7 +24,7 @@ struct PredictorShape {
 
 class Predictor {
  public:
-  // What a layer's router has just chosen for the rows of a step.
+  // Choices that a layer's router has just made for the rows of a step.
   struct Seen {
     ExpertLayerId layer;
     uint32_t rows = 1;
@@ -35,7 +35,7 @@ class Predictor {
   };
 
   virtual ~Predictor() = default;
-  // Forgets what it has seen (not what a profile has taught it).
+  // Drops observed routing, but not a profile's table.
   virtual void Reset(const PredictorShape& shape) = 0;
   virtual void SequenceBegun() {}
   // Layers of a step in order; the first decode layer of the shape begins a step, whose rows are
@@ -67,7 +67,7 @@ std::vector<PredictorInfo> KnownPredictors();
 // kUsage for an unknown name; the message lists the known ones. REQUIRES: "paths" come with a
 // table.
 Result<std::unique_ptr<Predictor>> MakePredictor(const PredictorChoice& choice);
-// The same check without making one.
+// Checks a name as MakePredictor() does, without making a predictor.
 Status CheckPredictorName(std::string_view name);
 
 }  // namespace moestro

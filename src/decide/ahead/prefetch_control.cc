@@ -12,7 +12,7 @@ namespace {
 // simulation over disks of 0.2 to 7 GiB/s the best limit is between 0.2 and 0.4 where it matters.
 constexpr double kFloor = 0.3;
 
-// Of averages: steps of no length leave zeros, and a clock may say anything.
+// Checks averages: steps of no length leave zeros, and a clock may return anything.
 bool AreTimes(double some, double read) {
   return some >= 0.0 && read > 0.0 && read <= std::numeric_limits<double>::max();  // not for NaN
 }
@@ -60,7 +60,7 @@ void PrefetchControl::StepDone(const StepCost& cost, double right) {
   }
   if (cost.look_ahead_seconds <= 0.0) return;
   learn(cost_, cost.look_ahead_seconds);
-  // An expert that is there in time saves its reading, as far as that fits into idle time.
+  // An expert that has arrived in time saves its reading, as far as that fits into idle time.
   gained_ += kSmoothing * (right * std::min(read_, idle_) - gained_);
   pays_ = step_ < kTryEvery || gained_ > cost_;
 }

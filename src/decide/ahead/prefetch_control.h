@@ -14,11 +14,11 @@
 
 namespace moestro {
 
-// What a decode step cost. Seconds may be measured or simulated.
+// Costs of a decode step. Seconds may be measured or simulated.
 struct StepCost {
   double seconds = 0.0;
-  double demand_seconds = 0.0;      // a read that a layer waited for was under way
-  uint64_t demand_reads = 0;        // experts read in these
+  double demand_seconds = 0.0;      // while a read was under way that a layer waited for
+  uint64_t demand_reads = 0;        // experts read in demand_seconds
   double look_ahead_seconds = 0.0;  // of evaluating later layers' routers; 0: not done
   double dense_seconds = 0.0;       // of the dense parts, in which no read is handed out
 };

@@ -55,7 +55,7 @@ void PrefetchPlanner::Observe(const Predictor::Seen& seen, const CopyChoice& cop
   } else {
     Score(seen);
   }
-  // Stage: the predictor learns.
+  // Stage: the predictor observes the choices.
   predictor_->Observe(seen);
   layer_ = seen.layer.value;
   // Stage: slots of the layer's prefetched experts no longer count as held.

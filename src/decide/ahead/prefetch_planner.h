@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Which experts to read before their router chooses them. Pure; LayerProtocol drives it.
+// Chooses experts to read before their router chooses them. Pure; LayerProtocol drives it.
 //
-// It keeps score: of every prediction of an absent expert it learns whether the router chose that
-// expert, by distance and by rank (the first choice is right more often than the eighth), whether
-// or not the expert was fetched. Only predictions that are right often enough are fetched; how
-// often that is depends on the disk (PrefetchControl). Source: HOBBIT's adaptive prefetch (walk on
-// while everything predicted is there).
+// The planner keeps score: for every prediction of an absent expert it counts whether the router
+// chose that expert, by distance and by rank (the first choice is right more often than the
+// eighth), whether or not the expert was fetched. Only predictions of ranks that are right often
+// enough are fetched; the threshold depends on the disk (PrefetchControl). Source: HOBBIT's
+// adaptive prefetch (walk on while every predicted expert is present).
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ namespace moestro {
 
 struct PrefetchRequest {
   ExpertKey key;
-  bool is_present = false;  // or on its way: it only has to be kept
+  bool is_present = false;  // in memory or on its way: the request only pins it
 };
 
 // How good the predictions of one distance were. An absent expert is one that was not in memory
@@ -37,7 +37,7 @@ struct PrefetchRequest {
 struct PredictionScore {
   uint64_t asked = 0;      // experts that routers chose
   uint64_t predicted = 0;  // experts that were predicted for them
-  uint64_t right = 0;      // of these, chosen
+  uint64_t right = 0;      // predicted experts that the router chose
   uint64_t absent = 0;     // predicted and absent
   uint64_t absent_right = 0;
 
@@ -63,7 +63,7 @@ struct PrefetchLimits {
   // By pool of slots: slots that prefetched experts share with the layers' own.
   std::vector<uint64_t> slots = {0};
   std::function<uint32_t(ExpertKey)> pool_of = [](ExpertKey) { return 0U; };
-  // Prefetches on their way at a time, until the disk's speed says how many (PrefetchControl).
+  // Prefetches on their way at a time, until PrefetchControl has a number from the disk's speed.
   size_t most_unfinished = 2;
   size_t most_foreseen = 4;      // at least so many in a step that was foreseen
   unsigned reads_at_device = 4;  // of a matrix each, for prefetches: these cannot be called back
@@ -82,32 +82,34 @@ class PrefetchPlanner {
                   PrefetchLimits limits, ExpertPresence is_present);
 
   void BeginSequence() { predictor_->SequenceBegun(); }
-  // For how many layers ahead routers should be evaluated in the decode step that begins.
+  // Number of layers ahead whose routers the caller should evaluate in the decode step that begins.
   uint32_t look_ahead() const {
     const bool is_wanted = predictor_->wants_ahead() && control_.is_on() && !is_foreseen();
     return is_wanted ? shape_.depth : 0;
   }
-  // Whether it goes by what routers evaluated ahead say.
+  // Whether the predictor uses the choices of routers that are evaluated ahead.
   bool wants_ahead() const { return predictor_->wants_ahead(); }
-  // What every layer of the next step will probably ask for: [layer][row][K], in router order. In
-  // that step it takes the place of the predictor, whose reach is `depth` layers. Requests() may
-  // be called at once.
+  // Takes the experts that every layer of the next step will probably need: [layer][row][K], in
+  // router order. In that step they replace the predictor, whose reach is `depth` layers.
+  // Requests() may be called at once.
   void Foresee(std::span<const std::vector<ExpertId>> by_layer, uint32_t rows,
                const CopyChoice& copy_of);
-  // Before a layer's dense part, in which nobody hands out reads: so many bytes are read meanwhile,
-  // and may be at the disk. What is handed out so is done when the layer's own reads come.
+  // Bytes that may be handed to the disk before a layer's dense part, in which no read is handed
+  // out: as many as are read meanwhile, so that they are done when the layer's own reads come.
   uint64_t bytes_beside_dense() const {
     return static_cast<uint64_t>(control_.beside_dense() * limits_.expert_bytes);
   }
   // After a decode step's last layer.
   void StepDone(const StepCost& cost);
-  // A layer's router has chosen. Scores what was predicted of it and predicts later layers. All
-  // prefetches for the layer end. `step_rows`: of the step, those of prompts included; 0: as seen.
+  // A layer's router has chosen. Scores the predictions for it and predicts later layers. All
+  // prefetches for the layer end. `step_rows`: rows of the step, those of prompts included; 0:
+  // `seen.rows`.
   void Observe(const Predictor::Seen& seen, const CopyChoice& copy_of = OwnCopy,
                uint64_t step_rows = 0);
   // Whether an expert beside all prefetches may keep a slot of its pool.
   bool may_upgrade(ExpertKey key) const { return RoomIn(limits_.pool_of(key)).may_upgrade(); }
-  // After Observe(): visit(layer, experts) for what it predicted of each layer within `depth`.
+  // After Observe(): calls visit(layer, experts) with the predicted experts of each layer within
+  // `depth`.
   template <class Visit>
   void ForEachPrediction(Visit visit) {
     for (uint32_t d = 1; d <= shape_.depth && layer_ + d < shape_.moe.n_layer; ++d) {
@@ -118,27 +120,27 @@ class PrefetchPlanner {
       if (!predicted_.empty()) visit(ExpertLayerId{static_cast<uint16_t>(layer_ + d)}, predicted_);
     }
   }
-  // After Observe(): what the next layers will need and was not requested before, the nearest layer
-  // first, ending with the first of which something is to be fetched; in a step that was foreseen,
-  // as many layers as there is room for. `unfinished`: earlier prefetches that are not complete.
-  // The span lives until the next call.
+  // After Observe(): experts that the next layers will need and that were not requested before, the
+  // nearest layer first, ending with the first layer that has an expert to fetch; in a step that
+  // was foreseen, as many layers as have room. `unfinished`: earlier prefetches that are not
+  // complete. The span lives until the next call.
   std::span<const PrefetchRequest> Requests(size_t unfinished);
   // Ends all prefetches: the step ended early.
   void Clear();
-  // Requests() says nothing, until it is told otherwise: for measurements of what is missing.
+  // While paused, Requests() returns nothing: for measurements without prefetch.
   void Pause(bool is_paused) { is_paused_ = is_paused; }
 
   // By distance: [0] is the next layer.
   std::span<const PredictionScore> scores() const { return scores_; }
-  // Of what was foreseen.
+  // Score of the foreseen experts.
   const PredictionScore& foreseen_score() const { return foreseen_score_; }
 
  private:
   struct Prediction {
     ExpertKey key;
-    bool is_left_out = false;  // if it comes true, no layer will ask for a copy
+    bool is_left_out = false;  // the layer would not ask for a copy if the prediction were right
     bool is_present = false;
-    bool is_settled = false;  // of what was foreseen: requested, or not worth it
+    bool is_settled = false;  // a foreseen expert that was requested, or is not worth a request
   };
   static std::optional<CopyId> OwnCopy(ExpertLayerId, ExpertId, uint32_t) { return CopyId{0}; }
   bool is_foreseen() const { return !foreseen_.empty(); }
@@ -153,7 +155,8 @@ class PrefetchPlanner {
   std::vector<Prediction>& predictions(size_t layer, uint32_t distance) {
     return predictions_[layer * shape_.depth + distance - 1];
   }
-  // Of the i-th prediction; several rows have that many first choices, second choices, and so on.
+  // Rank of the i-th prediction; several rows have that many first choices, second choices, and so
+  // on.
   size_t rank_of(size_t i) const { return std::min<size_t>(i / rows_, shape_.moe.n_used - 1); }
   Cell& cell(uint32_t distance, size_t i) {
     return cells_[(distance - 1) * shape_.moe.n_used + rank_of(i)];
@@ -181,10 +184,10 @@ class PrefetchPlanner {
   std::vector<std::vector<Prediction>> predictions_;  // [layer][distance - 1], best first
   std::vector<Cell> cells_;                           // [distance - 1][rank]
   std::vector<PredictionScore> scores_;               // [distance - 1]
-  // Of a step that was foreseen; else empty.
+  // Predictions of a step that was foreseen; else empty.
   std::vector<std::vector<Prediction>> foreseen_;  // [layer], best first
-  size_t next_layer_ = 0;                          // of them, the first that has not been observed
-  std::vector<Cell> foreseen_cells_;               // [rank]
+  size_t next_layer_ = 0;             // the first layer of foreseen_ that has not been observed
+  std::vector<Cell> foreseen_cells_;  // [rank]
   PredictionScore foreseen_score_;
   ExpertUnion union_;                         // scratch
   std::vector<std::vector<ExpertKey>> held_;  // [layer]: requested
@@ -193,8 +196,8 @@ class PrefetchPlanner {
   std::vector<ExpertId> predicted_;  // scratch
   std::vector<bool> is_counted_;     // scratch
   size_t layer_ = 0;                 // the last observed
-  uint32_t rows_ = 1;                // of the step, that decode
-  uint64_t step_rows_ = 1;           // all of them
+  uint32_t rows_ = 1;                // rows of the step that decode
+  uint64_t step_rows_ = 1;           // rows of the step, those of prompts included
   bool is_paused_ = false;
   uint64_t right_ = 0;  // of this step's predictions of absent experts that were good enough
 };

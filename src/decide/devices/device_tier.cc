@@ -35,9 +35,8 @@ std::vector<ExpertKey> KeysOf(const LayerPlan& plan) {
   return keys;
 }
 
-// Of the uses to come of an expert that leaves the device, those that memory would keep it for.
-// With half or all of them so many move to and fro that OLMoE on an RTX 4090 loses 3 % (make
-// lanes).
+// Share of the later uses of an expert that leaves the device, for which memory would keep it. With
+// half or all of them so many move to and fro that OLMoE on an RTX 4090 loses 3 % (make lanes).
 constexpr double kShareInMemory = 0.25;
 
 }  // namespace
@@ -102,7 +101,8 @@ bool DeviceTier::is_in_memory(ExpertKey key) const {
   return parts_.memory ? parts_.memory->contains(key) : parts_.in_memory(key);
 }
 
-// What neither runs from a device's slots nor is read past memory's is asked for in memory.
+// Requests in the model of memory the experts that neither run from a device's slots nor are read
+// past memory's slots.
 void DeviceTier::RunInMemory(const LayerPlan& plan) {
   if (!parts_.memory) return;
   LayerPlan asked{.layer = plan.layer, .n_used = plan.n_used, .learned = plan.learned};
@@ -167,8 +167,9 @@ std::vector<std::vector<uint32_t>> DeviceTier::RoomFor(const LayerPlan& plan) co
   return room;
 }
 
-// What memory really holds has decided the order so far. As PlanLayer() would have it with the
-// model: what is there first, and in each part the order of the routing.
+// Sorts the experts as PlanLayer() would with the model of memory: present ones first, and in each
+// part the order of the routing. The plan's order so far came from memory's real contents, which
+// depend on timing.
 void DeviceTier::SortByModel(LayerPlan& plan) const {
   std::vector<size_t> choice_of(plan.row_of.size());  // [pair]
   for (size_t i = 0; i < plan.pair_of.size(); ++i) {
@@ -201,7 +202,7 @@ LaneTimes DeviceTier::Assign(LayerPlan& plan) {
     missing_ += (missing - missing_) / static_cast<double>(std::min(++asked_, kMissWindow));
   }
   const std::vector<ExpertKey> own = KeysOf(plan);
-  // What a device has is pinned before copies look for victims.
+  // Experts that a device has are pinned before copies look for victims.
   for (const Place place : {Place::kDevice, Place::kCopied}) {
     for (PlannedExpert& expert : plan.experts) {
       if (expert.place != place) continue;
@@ -254,7 +255,7 @@ void DeviceTier::Done(const LayerPlan& plan) {
   }
 }
 
-// It is there now.
+// The device has the expert, so the copy in memory may leave (exclusive tiers only).
 void DeviceTier::LeaveMemory(ExpertKey key) {
   if (parts_.tiers == Tiers::kInclusive) return;
   if (parts_.memory) parts_.memory->Drop(key);
@@ -338,14 +339,15 @@ std::vector<DeviceTier::Promotion> DeviceTier::FillWithin(std::span<const Expert
     SlotTable& its = *table(*DeviceOf(key), key);
     pinned.emplace_back(&its, its.Request(key, Use::kPrefetch)->slot);
   }
-  // As if prefetched: the policy does not know them yet, and the oldest of them leaves first.
+  // Filled experts take slots as prefetched ones: the policy has no rank for them yet, and the
+  // oldest of them leaves first.
   std::ranges::reverse(filled);
   for (Promotion& one : filled) {
     const std::optional<Placement> placed =
         table(one.device, one.key)->Request(one.key, Use::kPrefetch);
     CHECK(placed.has_value());
     one.slot = placed->slot;
-    // As if it had been used like others so far.
+    // A filled expert counts as used like the average expert so far.
     uses_[one.key] = {.count = parts_.usual_share / (1.0 - std::exp2(-1.0 / kHalfLife)),
                       .step = step_};
     ++work_[one.device].filled;
@@ -356,7 +358,7 @@ std::vector<DeviceTier::Promotion> DeviceTier::FillWithin(std::span<const Expert
   return filled;
 }
 
-// Of reading it for a use on the CPU, on average: memory may have it then.
+// Average seconds of reading the expert for a use on the CPU; 0 as often as memory has it.
 double DeviceTier::DiskSeconds(ExpertKey key) const {
   return missing_ * model_.disk.Seconds(parts_.bytes_of(key));
 }
@@ -381,8 +383,9 @@ double DeviceTier::SlotPrice(const PlannedExpert& expert, uint32_t device,
   return std::max(0.0, UsesOf(*room->evicts) * DiskSeconds(*room->evicts) - own);
 }
 
-// Whether who leaves the device goes to memory: if the reads that this saves cost more than the
-// copy and the reads of the expert that leaves memory for it. Memory has it then.
+// Whether an expert that leaves the device moves to memory: if the reads that the move saves cost
+// more than the copy and the reads of the expert that leaves memory for it. Afterwards memory has
+// the expert.
 bool DeviceTier::MovesBack(ExpertKey key, uint32_t device, std::span<const ExpertKey> keeps) {
   if (parts_.tiers == Tiers::kInclusive || is_in_memory(key)) return false;
   if (!parts_.memory && !parts_.memory_room) return false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The device tier decides which experts are in the slots of the devices, and which experts of a
 // layer the devices compute. An expert is on at most one device. The tier is pure: the caller
-// copies and launches, and then tells the tier the result.
+// copies and launches, and then reports the result to the tier.
 //
 //   tier.Assign(plan)       before a layer: CPU or a device for each expert, slots for copies
 //   ... copies and launches ...
@@ -61,7 +61,7 @@ struct DeviceTierParts {
   std::optional<ResidentModel> memory = {};
   Tiers tiers = Tiers::kInclusive;
   std::function<void(ExpertKey)> drop = {};  // memory gives up an expert, if it can
-  // The expert that leaves memory for an expert that memory lacks, as SlotTable::RoomFor() says.
+  // The expert that would leave memory for an expert that memory lacks; see SlotTable::RoomFor().
   // The tier does not call this if it has `memory`.
   std::function<std::optional<SlotTable::Room>(ExpertKey, std::span<const ExpertKey> keeps)>
       memory_room = {};
@@ -120,8 +120,8 @@ class DeviceTier {
   bool is_in_memory(ExpertKey key) const;
 
   // Gives every expert its place, and experts of the devices their slots. These slots are pinned
-  // until Done() or Failed(). Orders the experts as LayerPlan says, and lists the experts that move
-  // back first. If all devices are off, the CPU computes all experts.
+  // until Done() or Failed(). Orders the experts as LayerPlan::experts requires, and lists the
+  // experts that move back first. If all devices are off, the CPU computes all experts.
   LaneTimes Assign(LayerPlan& plan);
   // The copies have landed and the launches have ended.
   void Done(const LayerPlan& plan);
@@ -229,7 +229,7 @@ class DeviceTier {
   uint64_t step_ = 0;
   std::unordered_map<ExpertKey, uint64_t> prompt_rows_;  // kept until is_filled_
   bool is_filled_ = false;
-  // Of the experts that do not run from device slots, the share that memory lacked.
+  // Share of the experts without device slots that memory lacked.
   double missing_ = 0.0;
   std::vector<uint64_t> under_way_;  // [pool of memory]: copies for later
 };

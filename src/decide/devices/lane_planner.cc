@@ -35,7 +35,7 @@ class Room {
   bool has(const LaneJob& job, uint32_t device) const {
     return job.pool < left_[device].size() && left_[device][job.pool] > 0;
   }
-  // Of the slot that a copied job takes; others take none.
+  // Takes a slot for a copied job; other jobs take none.
   void Take(const LaneJob& job, Site site) {
     if (site.place != Place::kCopied) return;
     CHECK(has(job, site.device));
@@ -49,7 +49,8 @@ class Room {
   std::vector<std::vector<uint32_t>> left_;
 };
 
-// Where else than on the CPU a job may run: where it is, or wherever a copy finds room.
+// Sites of a job beside the CPU: the device that has it, or every device whose slots have room for
+// a copy.
 std::vector<Site> SitesOnDevices(const LaneJob& job, const Room& left) {
   if (job.on_device) return {{.place = Place::kDevice, .device = *job.on_device}};
   std::vector<Site> sites;
@@ -169,8 +170,8 @@ void Improve(std::span<const LaneJob> jobs, const LatencyModel& model,
   }
 }
 
-// What a device has, then what is copied there: first what is in memory, then what the disk brings;
-// the device waits for the last of it.
+// Prices the experts that a device has, then those that are copied to it: first those in memory,
+// then those that the disk brings. The device waits for the last copy.
 LaneTimes::Device PriceDevice(std::span<const LaneJob> jobs, std::span<const Site> sites,
                               uint32_t device, const LatencyModel& model, double& disk) {
   const DeviceCosts& costs = model.devices[device];
@@ -249,7 +250,7 @@ LanePlan PlanLanes(std::span<const LaneJob> jobs, const LatencyModel& model, Pla
     return LanePlan{.sites = std::move(sites), .times = times, .price = price};
   };
   if (mode != PlaceMode::kAuto) return priced(FixedSites(jobs, model, mode, room));
-  // Those that copy nothing come first: a later one must be better.
+  // Plans without copies come first, because a later plan must be better to win.
   LanePlan best = priced(FixedSites(jobs, model, PlaceMode::kCooperative, room));
   const auto consider = [&](std::vector<Site> sites) {
     LanePlan other = priced(std::move(sites));

@@ -19,15 +19,15 @@ namespace {
 constexpr size_t kParts = 3;  // base, per_byte, per_row
 using Row = std::array<double, kParts>;
 
-// What a sample says of each part, in shares of its seconds.
+// Coefficients of the parts in a sample, as shares of its seconds.
 Row Terms(const CostSample& sample) {
   const auto bytes = static_cast<double>(sample.bytes);
   return {1.0 / sample.seconds, bytes / sample.seconds,
           bytes * (sample.rows - 1.0) / sample.seconds};
 }
 
-// Least squares of the parts in `used` by Gauss elimination; nullopt if the samples do not tell
-// them apart.
+// Least squares of the parts in `used` by Gauss elimination; nullopt if the samples do not separate
+// the parts.
 std::optional<Row> Solve(std::span<const Row> terms, unsigned used) {
   std::vector<size_t> parts;
   for (size_t p = 0; p < kParts; ++p) {

@@ -18,8 +18,8 @@ namespace moestro {
 // True for an expert that is in memory or on its way there.
 using ExpertPresence = std::function<bool(ExpertKey)>;
 
-// What the rows of a step need of their experts, and what becomes of the weights when one is left
-// out. Empty: each its own copy.
+// Copies that the rows of a step need of their experts, and the treatment of weights when one is
+// left out. Empty: each expert's own copy.
 struct RowNeeds {
   std::vector<Need> needs;  // [row][K]
   bool has_low = false;     // every expert has a low copy
@@ -58,7 +58,7 @@ class LayerPlanner {
   std::vector<uint32_t> next_;      // [planned expert]: its next pair
 };
 
-// The same once.
+// Plans one layer with a planner of its own.
 LayerPlan PlanLayer(ExpertLayerId layer, const Routing& routing, std::span<const RowKind> kinds,
                     const ExpertPresence& is_present, const RowNeeds& needs = {});
 

@@ -39,8 +39,8 @@ void LayerProtocol::AfterRouting(const Routed& routed, LayerPlan& plan) {
   if (decodes_) holder_.BeginLayer(routed.layer);
   MakePlan(routed, plan);
   if (!plan.learned.empty()) holder_.LearnPrompt(plan);
-  // What was prefetched for this layer and is not needed frees its slot before the layer's own
-  // requests come.
+  // Withdraws prefetched experts that the router did not choose, so that their slots are free
+  // before the layer's own requests.
   std::erase_if(held_[layer_], [&](ExpertKey key) {
     if (std::ranges::contains(plan.experts, key, &PlannedExpert::key)) return false;
     holder_.Withdraw(key);
@@ -127,7 +127,8 @@ void LayerProtocol::Learn(const Routed& routed) {
   });
 }
 
-// Of several rows the strongest need counts, as in plans.
+// Notes the copies that this step's rows will need of later layers' experts. The strongest need of
+// several rows counts, as in plans.
 void LayerProtocol::Expect(const Routed& routed) {
   expected_.clear();
   const bool is_known = routed.predicted_weights.size() == routed.predicted.size();
@@ -156,8 +157,8 @@ CopyChoice LayerProtocol::UsualCopies() const {
   };
 }
 
-// As ChooseCopy() in layer_planner.cc, by what this step's rows are expected to need of the expert
-// or else rows usually need of their rank-th one.
+// Chooses a copy as ChooseCopy() in layer_planner.cc does, by the need that this step's rows are
+// expected to have of the expert, or else by the usual need of a row's rank-th expert.
 std::optional<CopyId> LayerProtocol::UsualCopy(ExpertKey own, uint32_t rank) const {
   const auto expected = expected_.find(own);
   const Need need =
@@ -178,11 +179,13 @@ void LayerProtocol::Prefetch() {
   held_[layer_].clear();
   if (!decodes_) return;
   RequestPredicted();
-  // Behind all of these; not in the last layer, whose end is not seen.
+  // The upgrade is read behind all prefetches; not in the last layer, after which no code would
+  // release it.
   const std::optional<ExpertKey> upgrade = std::exchange(upgrade_, std::nullopt);
   if (!upgrade || layer_ + 1 == held_.size()) return;
   if (planner_.may_upgrade(*upgrade) && holder_.Prefetch(*upgrade)) upgrading_ = upgrade;
-  // Whether there was room for it just now depends on timing, what is chosen later must not.
+  // The model fetches the upgrade even if the holder had no room for it just now: room depends on
+  // timing, and later choices must not.
   if (lossy_.choices != nullptr) lossy_.choices->Fetch(*upgrade);
   ++losses_.upgrades;
 }

@@ -6,7 +6,7 @@
 //   ... the caller asks for the experts of the plan, in its order ...
 //   protocol.Prefetch()                 requests for later layers, behind the layer's own
 //
-// Pure but for what the holder does. Thread rule: the holder's.
+// Pure except for the holder's calls. Thread rule: the holder's.
 #pragma once
 
 #include <cstddef>
@@ -29,20 +29,20 @@
 
 namespace moestro {
 
-// What keeps experts in slots.
+// Keeps experts in slots.
 class ExpertHolder {
  public:
   virtual ~ExpertHolder() = default;
   // In memory or on its way there.
   virtual bool contains(ExpertKey key) const = 0;
-  // The decode's clock and what is predicted, for the replacement policies.
+  // The decode's clock and predicted experts, for the replacement policies.
   virtual void BeginLayer(ExpertLayerId layer) = 0;
   virtual void Predict(ExpertLayerId layer, std::span<const ExpertId> experts) = 0;
-  // What the plan says of a prompt's rows, for the policies (see prompt_rows.h).
+  // Passes a prompt's rows (LayerPlan::learned) to the policies; see prompt_rows.h.
   virtual void LearnPrompt(const LayerPlan& plan) = 0;
   // Pins an expert for a later layer, and starts reading it if it is absent. False: no room.
   virtual bool Prefetch(ExpertKey key) = 0;
-  // Ends a prefetch: what has not been read of it yet is not read.
+  // Ends a prefetch; parts that the disk has not begun to read are not read.
   virtual void Withdraw(ExpertKey key) = 0;
   // Ends a prefetch that the layer's own request has taken over.
   virtual void Release(ExpertKey key) = 0;
@@ -50,24 +50,25 @@ class ExpertHolder {
   virtual bool is_complete(ExpertKey key) const = 0;
 };
 
-// What makes plans lossy; without a chooser none is. `choices`: choices are taken against this
-// model and not against what the holder has at the moment, which depends on timing.
+// Parts that make plans lossy; without a chooser every plan is exact. `choices`: the model of
+// memory that choices are made by, instead of the holder's contents of the moment, which depend on
+// timing.
 struct LossyParts {
   LossyChooser* chooser = nullptr;
   ResidentModel* choices = nullptr;  // only with a chooser
-  Upgrades* upgrades = nullptr;      // null: none are made
+  Upgrades* upgrades = nullptr;      // null: no upgrades
 };
 
 class LayerProtocol {
  public:
-  // What one layer's routers have said about a step. What gives way to resident experts changes the
-  // routing.
+  // Choices of one layer's router for a step, and of the routers evaluated ahead. Experts that give
+  // way to resident ones change `routing`.
   struct Routed {
     ExpertLayerId layer;
     Routing& routing;
     std::span<const RowKind> kinds;       // [rows]
     std::span<const ExpertId> predicted;  // [distance - 1][row][K or K']; empty: not evaluated
-    std::span<const float> predicted_weights = {};  // of these; empty: not known
+    std::span<const float> predicted_weights = {};  // weights of `predicted`; empty: not known
   };
 
   // All must outlive this.
@@ -96,7 +97,7 @@ class LayerProtocol {
   // Ends all prefetches: the step ended early.
   void Clear();
 
-  // Of decode, since creation.
+  // Losses of decode rows since creation.
   const LossCounts& losses() const { return losses_; }
 
  private:
@@ -122,8 +123,8 @@ class LayerProtocol {
   size_t layer_ = 0;
   bool decodes_ = false;          // the layer has decode rows
   bool is_first_prompt_ = false;  // a sequence has begun alone, and nothing has been decoded since
-  // What decode rows will need of later layers' experts, by this token's own scores as the layer's
-  // input shows them. Source: HOBBIT. What is not here is needed as usual.
+  // Needs of decode rows for later layers' experts, by this token's own scores as the layer's input
+  // predicts them. Source: HOBBIT. An expert that is absent has its rank's usual need.
   std::unordered_map<ExpertKey, Need> expected_;
   // Scratch: the routing of the decode rows.
   std::vector<ExpertId> chosen_;

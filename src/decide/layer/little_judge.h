@@ -16,7 +16,7 @@ class LittleJudge {
  public:
   explicit LittleJudge(const LittleOptions& options) : options_(options) {}
 
-  // Of the next row.
+  // Whether the next row's token stays.
   bool Keeps(double confidence);
 
  private:

@@ -20,7 +20,7 @@ struct LittleOptions {
   // A token stays if its largest probability is above this. 0: all stay; 1: none does, and the
   // first pass is left out.
   double gamma = 0.7;
-  // Of what only the first pass asks for.
+  // Treatment of missing experts that only the first pass needs.
   Misses misses = Misses::kRead;
   // Instead of gamma: this share of the tokens is decoded again, those with the smallest largest
   // probability of the run so far. For measurements.
@@ -30,8 +30,8 @@ struct LittleOptions {
   bool operator==(const LittleOptions&) const = default;
 };
 
-// kUsage, naming the value: K' is not from 1 to K - 1, low copies are wanted and there are none.
-// Gives K'. REQUIRES: gamma is from 0 to 1.
+// kUsage, naming the value: K' is not from 1 to K - 1, low copies are requested and the model has
+// none. Gives K'. REQUIRES: gamma is from 0 to 1.
 Result<uint32_t> CheckLittle(const LittleOptions& options, uint32_t n_used, bool has_low);
 
 // K' as text: a number, "half", or "off"; kUsage otherwise.

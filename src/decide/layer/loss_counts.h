@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What was not exact in a run, for reports.
+// Counts of inexact choices in a run, for reports.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace moestro {
 
-// What lossy plans did, in experts of a layer and step.
+// Effects of lossy plans, in experts of a layer and step.
 struct LossCounts {
   uint64_t missing = 0;   // the model's own copy was not in memory
-  uint64_t low = 0;       // of these, a low copy ran
+  uint64_t low = 0;       // of the missing ones, a low copy ran
   uint64_t skipped = 0;   // left out as unimportant
-  uint64_t dropped = 0;   // left out because it weighed so little
+  uint64_t dropped = 0;   // left out because its weight was small
   uint64_t replaced = 0;  // choices of rows that gave way to resident experts
   uint64_t upgrades = 0;  // own copies read after low ones ran
 

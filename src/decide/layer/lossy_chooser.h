@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the rows of a step may do without: LossyOptions, and what a little step adds to them,
-// applied to a layer's routing. Rows of a prompt need everything. Pure.
+// Experts that the rows of a step may do without: LossyOptions, and the misses of a little step,
+// applied to a layer's routing. Rows of a prompt need every expert. Pure.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,12 @@ namespace moestro {
 class LossyChooser {
  public:
   // `router` must outlive this. `has_low`: every expert has a low copy.
-  // REQUIRES: CheckLossy(options, has_low); norms as MakeImportance() wants them.
+  // REQUIRES: CheckLossy(options, has_low); norms as MakeImportance() requires them.
   LossyChooser(const LossyOptions& options, const RouterSpec& router, bool has_low,
                std::shared_ptr<const ExpertNorms> norms);
 
-  // Before every step; not on: none is a little one. REQUIRES: kLow only with low copies.
+  // Call before every step. `little` not on: the step is not a little one. REQUIRES: kLow only with
+  // low copies.
   void BeginStep(const LittleStep& little) { little_ = little; }
 
   // In this step nothing may be left out, coarsened or replaced.
@@ -34,7 +35,8 @@ class LossyChooser {
            !little_.prefers_resident;
   }
   bool has_low() const { return has_low_; }
-  // How many candidates of each row of the step Prefer() looks at; 0: it changes nothing.
+  // Number of candidates of each row that Prefer() considers in this step; 0: Prefer() changes
+  // nothing.
   uint32_t candidates() const;
 
   // Lets absent experts of decode rows give way to present ones (cache-aware routing): the router's
@@ -45,11 +47,11 @@ class LossyChooser {
 
   RowNeeds NeedsOf(ExpertLayerId layer, const Routing& routing, std::span<const RowKind> kinds);
 
-  // Of a row that decodes, by the weights that a later layer's router would give on what is known
-  // so far: [K], or [K'] of a little step. For prefetches.
+  // Needs of a decode row by the weights that a later layer's router would give on this layer's
+  // input: [K], or [K'] of a little step. For prefetches.
   std::vector<Need> NeedsOfPredicted(ExpertLayerId layer, std::span<const ExpertId> experts,
                                      std::span<const float> weights);
-  // What a row needs of its k-th expert on average: for prefetches where no weights are known.
+  // Average need of a row for its k-th expert: for prefetches where no weights are known.
   Need UsualNeed(ExpertLayerId layer, uint32_t k) const;
 
  private:

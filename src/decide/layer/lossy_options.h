@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a user may give up for speed. Values only. The defaults give up nothing.
+// Choices of a user that trade exactness for speed. Values only. The defaults give up nothing.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 namespace moestro {
 
 struct LossyOptions {
-  // Of missing experts, by their unimportance s (0 for the most important one of a row, below 1 for
-  // the others): s <= t1 reads the model's own copy, s <= t2 the low one, else the expert is
-  // skipped. Source: HOBBIT.
-  // nullopt: 0.6 and 0.9 where there are low copies, else 1.
+  // Thresholds for missing experts, by their unimportance s (0 for the most important one of a row,
+  // below 1 for the others): s <= t1 reads the model's own copy, s <= t2 the low one, else the
+  // expert is skipped. Source: HOBBIT.
+  // nullopt: 0.6 and 0.9 with low copies, else 1.
   std::optional<double> t1 = {};
   std::optional<double> t2 = {};
   std::string importance = "score";  // see KnownImportances()
@@ -24,9 +24,9 @@ struct LossyOptions {
   // of the row's range of scores lower. 0: off. Source: cache-aware routing.
   double prefer_resident = 0.0;
   uint32_t keep = 1;  // the best experts of a row, which never give way
-  // Weights of what is left after a skip grow to the row's sum. Otherwise they stay.
+  // Weights of the remaining experts grow to the row's sum after a skip. Otherwise they stay.
   bool rescales = false;
-  // After low uses, the own copy of an expert is read when nothing else wants the disk.
+  // After low uses, the own copy of an expert is read when the disk has no other reads.
   bool upgrades = false;
   // Choices depend on tokens and numbers of slots alone, never on timing.
   bool is_reproducible = true;

@@ -15,7 +15,7 @@
 namespace moestro {
 namespace {
 
-// The smallest sum that F16 tells from zero: renormalising never divides by less.
+// The smallest sum that F16 distinguishes from zero: renormalising never divides by less.
 constexpr float kSmallestSum = 6.103515625e-5F;
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
@@ -51,7 +51,8 @@ void TakeLargest(const std::vector<float>& values, std::vector<uint16_t>& order,
 
 }  // namespace
 
-// Probabilities are the weights; selection, which a bias may shift, decides who is chosen.
+// Probabilities are the weights; selection, which a bias may shift, orders the experts for the
+// choice.
 void Router::Judge(const RouterSpec& spec, std::span<const float> logits,
                    std::span<const float> bias) {
   probabilities_.resize(spec.n_expert);
@@ -105,7 +106,7 @@ void Router::AddCandidates(std::span<const float> scores, RoutingCandidates& can
     candidates.scores.push_back(scores[e]);
     candidates.raw.push_back(probabilities_[e]);
   }
-  // Of the experts that the groups allow.
+  // The range covers the experts that the groups allow.
   const float high = std::ranges::max(scores);
   float low = high;
   for (const float score : scores) low = score > kNever ? std::min(low, score) : low;
@@ -134,7 +135,7 @@ void Router::Route(const RouterSpec& spec, std::span<const float> logits,
     }
     WeighChosen(spec, std::span(routing.weights).subspan(first, spec.n_used));
     if (candidates == 0) continue;
-    // A logit tells experts apart that have the same probability in F32.
+    // Logits still separate experts whose probabilities are equal in F32.
     const bool by_logit = selection_bias.empty() && spec.n_group == 1;
     AddCandidates(by_logit ? row : std::span<const float>(selection_), routing.candidates);
   }

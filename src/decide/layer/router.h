@@ -22,8 +22,8 @@ namespace moestro {
 Routing Route(const RouterSpec& spec, std::span<const float> logits,
               std::span<const float> selection_bias = {}, uint32_t candidates = 0);
 
-// The same for layer after layer: a router keeps its room, and a routing that is given again keeps
-// the memory of its vectors. Calls of one shape allocate once.
+// Routes layer after layer: a router keeps its room, and a routing that is given again keeps the
+// memory of its vectors. Calls of one shape allocate once.
 class Router {
  public:
   void Route(const RouterSpec& spec, std::span<const float> logits,
@@ -36,7 +36,7 @@ class Router {
   void KeepBestGroups(const RouterSpec& spec);
   void AddCandidates(std::span<const float> scores, RoutingCandidates& candidates) const;
 
-  // Of a row.
+  // Scratch of one row.
   std::vector<float> probabilities_;  // [expert]
   std::vector<float> selection_;      // [expert]
   std::vector<float> group_scores_;   // [group]

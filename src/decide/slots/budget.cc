@@ -38,7 +38,7 @@ std::vector<uint64_t> LargestThatFits(std::span<const SlotClass> classes, uint64
     (BytesOf(classes, Share(classes, middle)) <= bytes ? low : high) = middle;
   }
   std::vector<uint64_t> slots = Share(classes, low);
-  // What rounding left over goes to whole slots of the first classes that can take one.
+  // The bytes that rounding left over go to whole slots of the first classes that can take one.
   uint64_t rest = bytes - BytesOf(classes, slots);
   for (size_t i = 0; i < classes.size(); ++i) {
     const uint64_t more = std::min(rest / classes[i].slot_bytes, classes[i].experts - slots[i]);

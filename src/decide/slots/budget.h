@@ -26,8 +26,8 @@ struct BudgetRequest {
   uint64_t work = 0;
   uint64_t staging = 0;  // while weights are read; then it is given back to work and slots
   uint64_t process = 0;
-  // What any command's process takes. The smallest budget has room for it, so that all commands
-  // name the same one, and what a process needs beyond its start is there.
+  // Memory of any command's process. The smallest budget has room for it, so that all commands name
+  // the same one and the process has room beyond its size at the start.
   uint64_t usual_process = 0;
   double low_share = 0.0;             // of the bytes for slots, for low copies
   uint64_t bytes_per_table_byte = 0;  // page tables: one byte for so many of the budget; 0: none
@@ -37,9 +37,9 @@ struct BudgetRequest {
 struct BudgetSplit {
   std::vector<uint64_t> slots;  // per class
   uint64_t slot_bytes = 0;      // of all slots
-  uint64_t room = 0;            // bytes that they were given; as fixed_cache they are as many again
-  uint64_t table_bytes = 0;     // page tables
-  uint64_t smallest = 0;        // SmallestBudget()
+  uint64_t room = 0;  // bytes given to the slots; as fixed_cache they give the same slots again
+  uint64_t table_bytes = 0;  // page tables
+  uint64_t smallest = 0;     // SmallestBudget()
 };
 
 // Page tables take 8 bytes of 4 KiB at worst.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What was asked of places for experts, and what it cost. A slot table counts the requests, its
-// owner what was read for them; a run's report has them all.
+// Counts of requests for experts and of their costs. A slot table counts the requests, its owner
+// the reads; a run's report has both.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct ExpertCounts {
   uint64_t requests = 0;  // (layer, expert), once for all rows of a step
   uint64_t hits = 0;      // ready when asked
   uint64_t misses = 0;    // not ready when asked: absent, or still under way
-  uint64_t late = 0;      // of these, under way
+  uint64_t late = 0;      // of the misses, under way
   uint64_t evictions = 0;
   uint64_t row_requests = 0;        // (row, layer, expert)
   uint64_t row_hits = 0;            // of these, ready when asked

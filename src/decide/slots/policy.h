@@ -27,7 +27,7 @@ class PinView {
   ~PinView() = default;
 };
 
-// What a policy decides about. Keys stay below these counts.
+// Sizes of the slots and experts that a policy ranks. Keys stay below these counts.
 struct PolicyShape {
   size_t slots = 0;
   uint32_t layers = 1;
@@ -78,7 +78,7 @@ struct PolicyChoice {
 
 // "hobbit", or "hobbit:w_lru=0.4,w_fld=0.2". kUsage for what MakePolicy() would refuse.
 Result<PolicyChoice> ParsePolicyChoice(std::string_view text);
-// The same way round: what ParsePolicyChoice() reads.
+// Writes a choice as the text that ParsePolicyChoice() reads.
 std::string ToText(const PolicyChoice& choice);
 
 struct PolicyParameter {
@@ -88,7 +88,7 @@ struct PolicyParameter {
   double max = 1.0;
   // Only its share of the sum over all of the policy's shares counts.
   bool is_share = false;
-  // Changes nothing that another one does not while all experts have one precision.
+  // Redundant beside another parameter while all experts have one precision.
   bool is_idle = false;
 };
 

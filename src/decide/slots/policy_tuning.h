@@ -26,8 +26,8 @@ struct PolicyTuning {
   std::vector<TunedSize> sizes = {};
 };
 
-// What was tuned for the number of slots that is nearest to `slots` by ratio. REQUIRES: the tuning
-// has a size, `slots` and all tuned slots are above 0.
+// The choice that was tuned for the number of slots nearest to `slots` by ratio. REQUIRES: the
+// tuning has a size, `slots` and all tuned slots are above 0.
 const PolicyChoice& ChoiceFor(const PolicyTuning& tuning, uint64_t slots);
 
 }  // namespace moestro

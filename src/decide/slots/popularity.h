@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Orders of a model's experts, for who gets a slot when there is nothing to go by yet. Pure.
+// Orders of a model's experts, by which slots are filled before any use is counted. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace moestro {
 
 // Layer by layer, the model's own copies.
 std::vector<ExpertKey> AllExperts(const MoeShape& shape);
-// Those with the highest counts first; of equals the earlier layer. counts: [layer][expert].
+// The experts with the highest counts first; of equals the earlier layer. counts: [layer][expert].
 std::vector<ExpertKey> MostFirst(const MoeShape& shape, std::span<const uint64_t> counts);
-// The most asked for first, by what was learned; nothing is known of the first layer's, which count
-// as K of E.
+// The most popular experts of the path table first. The table has no popularity for the first
+// layer, whose experts count as K of E.
 std::vector<ExpertKey> ByPopularity(const PathTable& paths);
 
 }  // namespace moestro

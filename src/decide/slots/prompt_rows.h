@@ -12,9 +12,9 @@
 
 namespace moestro {
 
-// Each table hears of its own pool's experts alone. Pools of low copies hear nothing: a prompt says
-// how often a model's own experts are used. `pool_of(key)` says where an
-// expert goes, `table_of(pool)` is that SlotTable.
+// Passes a prompt's choices to the slot tables, to each table those of its own pool. Pools of low
+// copies get none: a prompt counts uses of a model's own experts. `pool_of(key)` is the pool of an
+// expert, `table_of(pool)` that pool's SlotTable.
 template <class PoolOf, class TableOf>
 void LearnPrompt(const LayerPlan& plan, PoolOf pool_of, TableOf table_of) {
   const auto pool_of_expert = [&](ExpertId e) {

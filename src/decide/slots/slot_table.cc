@@ -123,7 +123,7 @@ class SlotTable::Keeping final : public PinView {
   bool is_pinned(SlotId slot) const override {
     return table_.is_pinned(slot) || std::ranges::contains(keys_, table_.entries_[slot.value].key);
   }
-  // Of the experts, those that only this view pins.
+  // Number of the resident experts that only this view pins.
   size_t n_kept() const {
     return static_cast<size_t>(std::ranges::count_if(keys_, [this](ExpertKey key) {
       const std::optional<SlotId> slot = table_.FindSlot(key);

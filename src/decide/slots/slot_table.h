@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Which expert is in which slot, and who has to leave: the state behind every hit and miss. Pure
-// (see policy.h); the engine and the simulator drive the same table, so their decisions agree.
+// Maps experts to slots and chooses victims: the state behind every hit and miss. Pure (see
+// policy.h); the engine and the simulator drive the same table, so their decisions agree.
 //
-// A slot is free, loading or ready. Leases pin it; a pinned or loading slot never leaves.
-// Experts that no decode step has used yet are transient: those of a prompt and those prefetched.
-// The policy has no rank for them, and they leave before anything that decode has used, newest
-// first while a prefill goes on: one long prompt neither washes out decode's history nor flushes
-// its own first layers (a cyclic sweep through an LRU of a third of the size hits nothing), and a
-// wrong prefetch is the first to leave. Prefetching a resident expert only pins it; no prefetch
-// counts as a request, a hit or a miss.
+// A slot is free, loading or ready. Leases pin it; a pinned or loading slot never leaves. Experts
+// that no decode step has used yet are transient: those of a prompt and those prefetched. The
+// policy has no rank for them, and they leave before anything that decode has used, newest first
+// while a prefill goes on: one long prompt neither washes out decode's history nor flushes its own
+// first layers (a cyclic sweep through an LRU of a third of the size hits nothing), and a wrong
+// prefetch is the first to leave. Prefetching a resident expert only pins it; no prefetch counts as
+// a request, a hit or a miss.
 #pragma once
 
 #include <cstddef>
@@ -52,7 +52,7 @@ class SlotTable final : private PinView {
   void Predict(ExpertLayerId layer, std::span<const ExpertId> experts) {
     policy_->Predicted(layer, experts);
   }
-  // What a row of a prompt chose among this table's experts (see policy.h).
+  // Passes a prompt row's choices among this table's experts to the policy (see policy.h).
   void LearnPrompt(ExpertLayerId layer, std::span<const ExpertId> experts) {
     policy_->Prompted(layer, experts);
   }
@@ -61,23 +61,25 @@ class SlotTable final : private PinView {
   // caller fills it and calls Landed() or Failed(). nullopt: every slot is pinned or loading.
   // `rows` of the step use it.
   std::optional<Placement> Request(ExpertKey key, Use use, uint32_t rows = 1);
-  // What an absent expert's request would do; it takes a free slot if `evicts` is empty.
-  // nullopt: it would find no room. `keeps` stay, as if they were pinned; each once.
+  // The effect of a request for an absent expert: it takes a free slot if `evicts` is empty.
+  // nullopt: it would find no room. Experts in `keeps`, each once, stay as if they were pinned.
   struct Room {
     std::optional<ExpertKey> evicts;
   };
   std::optional<Room> RoomFor(Use use, std::span<const ExpertKey> keeps = {}) const;
-  // A device gives up an expert that is not here: it takes a slot, loading and pinned, as if
-  // decode had just used it, and counts as no request. As RoomFor() says.
+  // Adopts an expert that a device gives up and that this table lacks: it takes a slot, loading and
+  // pinned, as if decode had just used it, and counts as no request. The victim is that of
+  // RoomFor(); nullopt: no room.
   std::optional<Placement> Adopt(ExpertKey key, std::span<const ExpertKey> keeps);
   // An expert that an earlier run used `uses` times takes a free slot, loading and pinned, as if
-  // decode had just used it, and counts as no request. nullopt: it is here, or no slot is free.
+  // decode had just used it, and counts as no request. nullopt: the table has the expert, or no
+  // slot is free.
   std::optional<Placement> Recall(ExpertKey key, uint32_t uses);
   void Unpin(SlotId slot);
   void Landed(SlotId slot);
   // The bytes did not come: the slot is free again once no lease pins it.
   void Failed(SlotId slot);
-  // A device has the expert now: it leaves if it is ready and no lease pins it, else it stays.
+  // Removes an expert that a device has now, if it is ready and no lease pins it; else it stays.
   void Drop(ExpertKey key);
 
   bool contains(ExpertKey key) const { return FindSlot(key).has_value(); }
@@ -90,7 +92,7 @@ class SlotTable final : private PinView {
   };
   std::vector<Used> used() const;
   size_t slots() const { return entries_.size(); }
-  // That absent experts' requests could take.
+  // Slots that requests for absent experts could take.
   size_t room() const { return idle_ + free_.size(); }
   // Requests and prefetches; seconds and bytes stay 0.
   const ExpertCounts& stats() const { return stats_; }

@@ -15,8 +15,8 @@ class ExpertUnion {
  public:
   void Reset(uint32_t experts) { is_in_.assign(experts, false); }
 
-  // Of [row][used], best first in each row: all rows' first choices, then all second ones, and so
-  // on. The span lives until the next call.
+  // The distinct experts of `rows`, [row][used], best first in each row: all rows' first choices,
+  // then all second ones, and so on. The span lives until the next call.
   std::span<const ExpertId> ByRank(std::span<const ExpertId> rows, uint32_t used) {
     experts_.clear();
     for (size_t rank = 0; rank < used; ++rank) {

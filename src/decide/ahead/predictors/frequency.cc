@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The baseline: a layer asks for the experts that it has asked for most, lately.
+// The baseline: predicts for a layer the experts that it has lately used most.
 #include <algorithm>
 #include <memory>
 #include <numeric>

@@ -38,7 +38,7 @@ class Paths final : public Predictor {
   }
 
  private:
-  // What follows the last layers of known_: [row][K].
+  // Experts that most likely follow the last layers of known_: [row][K].
   std::vector<ExpertId> NextLayer() {
     const size_t used = table_->shape().n_used;
     const std::span<const ExpertId> last = known_.back();

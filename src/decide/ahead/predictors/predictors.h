@@ -11,8 +11,8 @@ namespace moestro {
 
 std::unique_ptr<Predictor> MakeNextRouter();
 std::unique_ptr<Predictor> MakeFrequency();
-// What followed the experts of the two layers before, in routing that `table` was learned from.
-// REQUIRES: Reset() gets the table's shape.
+// Predicts the experts that followed those of the two layers before, in routing that `table` was
+// learned from. REQUIRES: Reset() gets the table's shape.
 std::unique_ptr<Predictor> MakePaths(std::shared_ptr<const PathTable> table);
 
 }  // namespace moestro

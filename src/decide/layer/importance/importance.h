@@ -26,7 +26,7 @@ struct ExpertNorms {
 class Importance {
  public:
   virtual ~Importance() = default;
-  // What each expert of a row contributes: any measure above 0. All spans are [K].
+  // Contribution of each expert of a row: any measure above 0. All spans are [K].
   virtual void Contributions(ExpertLayerId layer, std::span<const ExpertId> experts,
                              std::span<const float> weights, std::span<float> out) const = 0;
 };

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Our own: estimates when each resident expert will be needed again, and evicts what gives the
-// fewest hits for the time it takes up its slot.
+// Our own: estimates when each resident expert will be needed again, and evicts the expert with the
+// fewest expected hits for the time that it takes up its slot.
 //
 // An expert may be used once in every pass of its layer. The chance of that is learned while
 // running, in a table by how long ago the expert was used, how long before that, and how often
 // relative to its layer's mean; cells without experience fall back on the frequency. The score is
 // that chance over the layers until the pass. (To evict the latest expected use instead, as
-// Belady's rule does with what it knows, hits less: a mean is far away for whatever comes back
-// irregularly. docs/policies-results.md has the figures.)
+// Belady's rule does with the true next use, hits less: the mean is far away for experts that come
+// back irregularly. docs/policies-results.md has the figures.)
 //
 // Experience changes with every pass, and with it the ranks of a layer's experts, two or three
-// times per token. Hardly any of these ranks is ever looked at, none where everybody has a slot: it
-// is noted by which experience a layer ranks, and that is done when a victim is asked for.
+// times per token. Hardly any of these ranks is ever read, none where every expert has a slot. So a
+// layer notes the experience that it will rank by, and ranks when a victim is requested.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -60,7 +60,7 @@ class NextUsePolicy final : public RankedPolicy {
     for (const ExpertId e : experts) predicted.is_predicted[distance - 1][e.value] = true;
     Defer(layer, {.by = By::kPrediction, .distance = distance, .trust = trust_[distance - 1]});
   }
-  // As if the row had been decoded: a pass of its own.
+  // Counts the row as if it had been decoded: a pass of its own.
   void Prompted(ExpertLayerId layer, std::span<const ExpertId> experts) override {
     if (has_begun_) EndPass(now());
     for (const ExpertId e : experts) Used({.layer = layer, .expert = e}, 1);
@@ -86,9 +86,9 @@ class NextUsePolicy final : public RankedPolicy {
     uint32_t rows_now = 0;  // that use it in this pass
     bool is_used_now() const { return rows_now > 0; }
   };
-  // What was said of a layer's next pass, by distance.
+  // Predictions for a layer's next pass, by distance.
   struct Prediction {
-    uint32_t distance = 0;  // of the latest word; 0: none
+    uint32_t distance = 0;  // distance of the latest prediction; 0: none
     std::array<std::vector<bool>, kMaxDistance> is_predicted;
   };
   // How far to trust predictions of one distance: experts used and not used, and how many of each
@@ -146,12 +146,12 @@ class NextUsePolicy final : public RankedPolicy {
   }
   double Used(ExpertKey key, uint32_t rows) override {
     history_[key].rows_now = rows;
-    return 1.0;  // until the end of this pass tells more
+    return 1.0;  // until the pass ends and its rank is computed
   }
 
   // Learns from the pass of `layer` that has just ended and ranks its experts anew.
   void EndPass(ExpertLayerId layer) {
-    // A table sees only the layers of its pool being used.
+    // Layers of other pools show no uses in this table.
     if (!std::ranges::any_of(history_.of(layer), &History::is_used_now)) return;
     KeepExperience();
     LearnTrust(layer);
@@ -243,7 +243,7 @@ class NextUsePolicy final : public RankedPolicy {
     return sum / static_cast<double>(history_.of(layer).size());
   }
 
-  // That the next pass uses the expert.
+  // Probability that the next pass uses the expert.
   double Chance(const Cell& cell, const History& h, double passes) const {
     const double frequency = std::min(h.weight / std::max(passes, 1.0), 1.0);
     return std::clamp((cell.uses + prior_ * frequency) / (cell.passes + prior_), 1e-4, 1.0);
