@@ -160,7 +160,7 @@ TEST(MessagesRequest, CountingNeedsNoTokenLimit) {
   EXPECT_EQ(ParsedAs(ApiKind::kMessages, body, ApiPurpose::kInput).chat.turns.size(), 1U);
 }
 
-// What Codex and Claude Code send beside functions.
+// Tools that Codex and Claude Code send beside functions.
 TEST(AgentRequest, ToolsThatAreNoFunctionsAreLeftOutWithAWarning) {
   const ApiRequest codex = ParsedAs(ApiKind::kResponses, R"({"input":"x","tools":[
     {"type":"function","name":"shell","parameters":{}},{"type":"local_shell"},
@@ -279,7 +279,7 @@ TEST(AgentRequest, ItemsThatAreNotKnownArePassedOver) {
     {"type":"compaction_summary","encrypted_content":"x"},{"type":"of_tomorrow"}]})");
   EXPECT_EQ(Lines(request.chat), Strings{"user: a"});
   EXPECT_EQ(request.warnings.size(), 6U);
-  // What somebody says is never dropped.
+  // A message is never dropped, even with a misspelt type.
   EXPECT_FALSE(ParseApiRequest(ApiKind::kResponses,
                                R"({"input":[{"role":"user","content":"a"},
                                   {"type":"mesage","role":"user","content":"b"}]})",
@@ -320,7 +320,7 @@ TEST(AgentRequest, AToolsAnswerIsReadAsFarAsItIsText) {
                      "[Something of type \"of_tomorrow\" was left out here: it is no text.] <t >",
                      "user: e"}));
   EXPECT_EQ(request.warnings.size(), 2U);
-  // Somebody who shows a document shall know that it cannot be read.
+  // A document that cannot be read is refused, so that the user learns of it.
   EXPECT_FALSE(ParseApiRequest(ApiKind::kMessages, R"({"max_tokens":9,"messages":[{"role":"user",
     "content":[{"type":"document","source":{"type":"url","url":"x"}}]}]})",
                                1000));
@@ -356,8 +356,8 @@ TEST(AgentRequest, WarningsAreFewAndPrintable) {
   for (const std::string& warning : request.warnings) EXPECT_FALSE(warning.contains('\n'));
 }
 
-// A last message of the assistant is gone on with: always with Anthropic's clients, with OpenAI's
-// unless they say that a new turn begins.
+// A last message of the assistant is gone on with: always with Anthropic's clients; with OpenAI's
+// unless add_generation_prompt begins a new turn.
 TEST(AgentRequest, ALastMessageOfTheAssistantIsGoneOnWith) {
   const std::string turns =
       R"("messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}])";

@@ -31,7 +31,7 @@ std::string LlamaOverflowMessage(const ContextOverflow& overflow) {
       TokensOf(overflow), overflow.most, kRemedy);
 }
 
-// Anthropic's words, which count what is asked for beside the prompt with it.
+// Anthropic's wording, in which the prompt's tokens include the ones requested for the answer.
 std::string MessagesOverflowMessage(const ContextOverflow& overflow) {
   return Format(
       "prompt is too long: {} tokens > {} maximum{}; {}", TokensOf(overflow), overflow.most,

@@ -50,9 +50,10 @@ ApiError NotOffered(std::string what);
 // {"error": {"message", "type", "param", "code"}}, as OpenAI's clients read it. An overflow has
 // llama-server's numbers beside these.
 std::string ErrorBody(const ApiError& error);
-// The same of an overflow in llama-server's words and with its type, for paths that it alone has.
+// The error body of an overflow in llama-server's words and with its type, for paths that only
+// llama-server has.
 std::string LlamaOverflowBody(const ContextOverflow& overflow);
-// What Ollama's clients are told of an error.
+// The message of an error for Ollama's clients.
 std::string OllamaErrorMessage(const ApiError& error);
 // {"type": "error", "error": {"type", "message"}, "request_id"}, as Anthropic's do. The type
 // follows the status.

@@ -63,7 +63,7 @@ TEST(ApiError, AnExceededContextNamesAllNumbers) {
     EXPECT_NE(error.message.find(number), std::string::npos) << error.message;
 }
 
-// What the overflow is called where each client looks for it, and how a client finds it there.
+// The messages of an overflow in each client's format, and the searches that clients do in them.
 class OverflowWords {
  public:
   explicit OverflowWords(const ContextOverflow& overflow) : error_(ContextExceeded(overflow)) {
@@ -95,8 +95,8 @@ bool Finds(const std::string& text, const char* pattern) {
   return std::regex_search(text, std::regex(pattern, std::regex::icase));
 }
 
-// Clients shorten their conversation when an error's message has a phrase that they know. Phrases
-// and places, as each looks for them:
+// Clients shorten their conversation when an error's message has a phrase of their list. Phrases
+// and places, by client:
 // - pi (packages/ai/src/utils/overflow.ts, OVERFLOW_PATTERNS): any pattern, in any message;
 // - Roo Code (src/core/context/context-management/context-error-handling.ts): for OpenAI's form
 //   context with length or window, for Anthropic's the prompt's length or "maximum ... tokens";
@@ -119,7 +119,7 @@ TEST(ApiError, AnExceededContextHasTheWordsThatClientsLookFor) {
     EXPECT_TRUE(words.openai().contains("context length")) << "Cline";
     EXPECT_TRUE(words.ollama().contains("prompt too long")) << "openclaw";
     for (const std::string& text : words.all()) {
-      // What pi takes for a limit of another kind.
+      // pi takes these words for a limit of another kind.
       EXPECT_FALSE(Finds(text, "rate limit|too many requests|throttling")) << text;
     }
   }

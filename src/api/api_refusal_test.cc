@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Bodies that cannot be served: each is a 400 that names the field and says what came.
+// Bodies that cannot be served: each is a 400 that names the field and the value.
 #include <gtest/gtest.h>
 
 #include <array>

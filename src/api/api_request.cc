@@ -42,7 +42,7 @@ void AskForSilentFields(BodyFields& body) {
   }
 }
 
-// What no single field can be blamed for.
+// Checks fields against each other, where no single field is at fault.
 ApiStatus CheckTogether(const ApiRequest& request) {
   TRY_STATUS(CheckTools(request.chat));
   const bool has_grammar = request.form.kind != OutputForm::Kind::kText ||

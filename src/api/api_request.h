@@ -33,9 +33,9 @@ enum class ApiKind : uint8_t {
 // Text, or tokens as they are.
 using ApiPrompt = std::variant<std::string, std::vector<Token>>;
 
-// Functions that a client keeps in namespaces, as Codex does for each MCP server: by namespace and
-// name there, the name that the model is told. That is the same name, or one with the namespace
-// before it where tools have a name in common.
+// Functions that a client keeps in namespaces, as Codex does for each MCP server: maps namespace
+// and name to the name in the model's prompt: the same name, or one with the namespace before it
+// where tools have a name in common.
 using NamespacedTools = std::map<std::pair<std::string, std::string>, std::string>;
 
 struct ApiRequest {
@@ -47,7 +47,7 @@ struct ApiRequest {
   uint32_t n = 1;  // answers to a prompt; with a seed, the next ones' are seed + 1, ...
   OutputForm form;
   // The defaults are those of llama.cpp's programs, as everywhere in Moestro; not OpenAI's
-  // temperature of 1. The grammar is empty: `form` says what the answer must be.
+  // temperature of 1. The grammar is empty: `form` determines the answer's form.
   SamplingOptions sampling;
   std::optional<uint32_t> seed;  // not given, or -1: a random one is taken
   int64_t max_tokens = -1;       // negative: until something else ends the text
@@ -63,18 +63,18 @@ struct ApiRequest {
   bool logprobs = false;
   uint32_t top_logprobs = 0;  // candidates for each token
   bool cache_prompt = true;
-  uint64_t needed_context = 0;       // tokens that the client wants room for; 0: not said
-  bool is_load = false;              // Ollama's: no prompt, the model shall only be there
-  std::vector<std::string> ignored;  // fields that are not known here, for the log; printable
-  // What was asked for and is left out, as sentences for the client; printable.
+  uint64_t needed_context = 0;  // tokens for which the client needs room; 0: not sent
+  bool is_load = false;         // Ollama's: a request without a prompt, which only loads the model
+  std::vector<std::string> ignored;  // unused fields, for the log; printable
+  // Requested features that are left out, as sentences for the client; printable.
   std::vector<std::string> warnings;
 };
 
 // A text goes on, without turns and marks.
 inline bool GoesOn(const ApiRequest& request) { return !request.prompts.empty(); }
 
-// What a body is for. The endpoints input_tokens, count_tokens and apply-template take the body of
-// a request, of which only the input counts.
+// The purpose of a body. The endpoints input_tokens, count_tokens and apply-template take the body
+// of a request, of which only the input counts.
 enum class ApiPurpose : uint8_t { kAnswer, kInput };
 
 // Reads a request's JSON. 400, with `param` where a field is at fault: the body is not UTF-8 or not
@@ -86,7 +86,7 @@ enum class ApiPurpose : uint8_t { kAnswer, kInput };
 // JSON object become {"input": the text}. Tools that are no functions and items that need a
 // server's memory are left out with a warning; 400 only where the request demands such a tool. A
 // schema is printed anew without blanks, with the keys in their order, and so is a call's input
-// that is no string. As ParseBody() once the limit says so.
+// that is no string. An error of the limit as in ParseBody().
 ApiResult<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body, uint32_t n_vocab,
                                       ApiPurpose purpose = ApiPurpose::kAnswer,
                                       const WorkLimit& limit = {});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a body of each wire format becomes. What is refused: api_refusal_test.cc.
+// Requests that result from a body of each wire format. Refused bodies: api_refusal_test.cc.
 #include "api/api_request.h"
 
 #include <gtest/gtest.h>

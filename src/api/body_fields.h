@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The fields of an object in a client's body, which is not trusted. null is the same as absent. A
-// field of a wrong kind or range is a 400 that names the field, the wanted value and what came.
+// field of a wrong kind or range is a 400 that names the field, the expected value and the value
+// that came.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,7 @@ struct IntegerRange {
 // A value as a message shows it: short, one line, printable.
 std::string ShownValue(JsonView value);
 
-// The 400 for the field `where`: its value must be `wanted`, and is not.
+// The 400 for the field `where`, whose value is not as `wanted` describes.
 [[nodiscard]] std::unexpected<ApiError> WrongValue(std::string where, std::string_view wanted,
                                                    JsonView value);
 
@@ -65,7 +66,7 @@ class BodyFields {
   std::string Name(std::string_view key) const;
   std::string Name(std::string_view key, size_t index) const;
   const std::string& where() const { return where_; }
-  // The object's keys that no method was asked for, printable; some tens at most.
+  // The object's keys that no method has read, printable; some tens at most.
   std::vector<std::string> Unasked() const;
 
  private:

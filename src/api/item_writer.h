@@ -21,7 +21,7 @@ class ItemWriter : public ReplyWriter {
   ItemWriter(bool is_stream, bool has_logprobs)
       : is_stream_(is_stream), has_logprobs_(has_logprobs) {}
 
-  // Events of the last item. Asked for only if the answer is streamed.
+  // Events of the last item. Called only if the answer is streamed.
   virtual std::string Opened() = 0;
   virtual std::string Grown(const std::string& text, std::span<const TokenLogprob> logprobs) = 0;
   // is_whole: no limit cut the item off.

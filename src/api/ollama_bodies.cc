@@ -83,7 +83,7 @@ std::string OllamaTagsBody(const ServedModel& model) { return ListBody(ListedMod
 
 std::string OllamaRunningBody(const ServedModel& model) {
   Json json = ListedModelJson(model);
-  // It stays: a time that no client waits for.
+  // Never: the model stays loaded.
   json.Set("expires_at", "2318-01-01T00:00:00Z")
       .Set("size_vram", 0)
       .Set("context_length", model.n_ctx);

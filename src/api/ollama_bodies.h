@@ -25,7 +25,7 @@ std::string OllamaRunningBody(const ServedModel& model);
 ApiStatus CheckOllamaShow(std::string_view body, const WorkLimit& limit);
 // The context in this body is the tokens that one request may have.
 std::string OllamaShowBody(const ServedModel& model);
-// The answer to a request without a prompt, which asks to load the model.
+// The answer to a request without a prompt, which only loads the model.
 std::string OllamaLoadedBody(const ApiRequest& request, const ReplyHead& head);
 
 }  // namespace moestro

@@ -87,8 +87,8 @@ ApiStatus ReadStreamOptions(BodyFields& body, ApiRequest& request) {
   return {};
 }
 
-// Whether the answer goes on with the last message. If the request does not say, it does if that is
-// the assistant's, as with llama-server.
+// Whether the answer goes on with the last message. If the request has neither field, the answer
+// does so after a text of the assistant, as with llama-server.
 ApiStatus ReadContinuation(BodyFields& body, ChatInput& chat) {
   TRY(const auto add_assistant, body.Boolean("add_generation_prompt"));
   TRY(const auto continues, body.Boolean("continue_final_message"));

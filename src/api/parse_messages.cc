@@ -41,8 +41,8 @@ class BlockReader {
     if (type == "tool_use" && is_assistant) return ReadUse(block);
     if (type == "thinking" && is_assistant) return ReadThinking(block);
     if (type == "redacted_thinking" && is_assistant) return {};  // only its author can read it
-    // What a server's own tools did, or what servers say from tomorrow on: refused, one such block
-    // would end a conversation for good.
+    // Skips results of a server's own tools and types that servers add later: if one such block
+    // were refused, the conversation could never go on.
     if (is_assistant && type != "image" && type != "tool_result") {
       Warn(request_, block.where(), type, "what servers do on their own is not read");
       return {};
@@ -201,7 +201,7 @@ ApiStatus ReadMessagesBody(BodyFields& body, ApiPurpose purpose, ApiRequest& req
     TRY(BodyFields message, BodyFields::Of(*messages.At(i), body.Name("messages", i)));
     TRY_STATUS(ReadOneMessage(message, tool_names, request));
   }
-  // What the assistant is said to have begun, it goes on with.
+  // A last message of the assistant is a beginning, and the answer goes on with it.
   request.chat.continues_last = EndsInText(request.chat);
   TRY_STATUS(ReadMessageTools(body, request));
   TRY_STATUS(ReadMessageToolChoice(body, request.chat));

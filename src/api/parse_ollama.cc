@@ -92,7 +92,7 @@ ApiStatus ReadOllamaFormat(BodyFields& body, OutputForm& form) {
   return SetForm(OutputForm::Kind::kJsonObject, "", "format", form);
 }
 
-// What says how the model is run, which the server's flags have decided.
+// Skips fields about how the model is run, which the server's flags have decided.
 void AskForRunnersFields(BodyFields& options) {
   for (const char* key :
        {"num_keep", "num_batch", "num_gpu", "main_gpu", "low_vram", "f16_kv", "vocab_only",
@@ -116,7 +116,7 @@ ApiStatus ReadOptions(BodyFields& body, uint32_t n_vocab, ApiRequest& request) {
   return {};
 }
 
-// What both endpoints have.
+// Reads the fields of both endpoints.
 ApiStatus ReadOllamaFields(BodyFields& body, uint32_t n_vocab, ApiRequest& request) {
   TRY_STATUS(ReadOptions(body, n_vocab, request));
   TRY(std::optional<std::string> model, body.Text("model"));
@@ -129,7 +129,7 @@ ApiStatus ReadOllamaFields(BodyFields& body, uint32_t n_vocab, ApiRequest& reque
   return {};
 }
 
-// Of generate, where it asks for what a conversation has no place for.
+// Refuses fields of generate for which a conversation has no place.
 ApiStatus RefuseOldFields(BodyFields& body) {
   TRY(const std::optional<std::string> suffix, body.Text("suffix"));
   if (suffix && !suffix->empty()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Readers of the fields that several wire formats share, and a reader for each format. A reader
-// changes what its fields say and leaves the rest of the request as it is. Inside src/api only.
+// changes the parts of the request that belong to its fields and leaves the rest as it is. Inside
+// src/api only.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,8 @@ ApiStatus ReadStops(BodyFields& body, std::string_view key, ApiRequest& request)
 // "n", answers to each of `prompts` prompts.
 ApiStatus ReadAnswers(BodyFields& body, size_t prompts, ApiRequest& request);
 
-// parse_form.cc: what the answer's text must be, and what the template is told.
-// "grammar" and "json_schema", as llama-server knows them.
+// parse_form.cc: the form of the answer's text, and the arguments of the template.
+// "grammar" and "json_schema", as in llama-server.
 ApiStatus ReadBareForms(BodyFields& body, OutputForm& form);
 // {"type": "text" | "json_object" | "json_schema", ...}. The schema is in the format itself if it
 // is flat (responses, messages), else in its "json_schema".
@@ -46,16 +47,16 @@ ApiStatus AddTool(BodyFields& function, std::string_view schema_key, ChatInput& 
 // "function"} with the name in "function" or in the object itself. REQUIRES: the tools were read.
 ApiStatus ReadToolChoice(BodyFields& body, ApiRequest& request);
 // Chat's {"type": "function", "function": {...}} or the flat form of responses, where {"type":
-// "namespace", "tools": [...]} holds more of them. Tools of other types are left out with a
+// "namespace", "tools": [...]} holds more functions. Tools of other types are left out with a
 // warning.
 ApiStatus ReadTools(BodyFields& body, bool is_flat, ApiRequest& request);
-// A tool's "name", and "namespace" if it has one, as the model is told of it.
+// The model's name for the tool with "name" and, if present, "namespace".
 ApiResult<std::string> ReadToolName(BodyFields& fields, const ApiRequest& request);
 // Adds the warning that the field `where` is left out: the field's type, and what is offered
 // instead. A request has some tens of warnings at most.
 void Warn(ApiRequest& request, const std::string& where, std::string_view type,
           std::string_view offered);
-// 400 unless the tools' names differ and the tool that was asked for is among them.
+// 400 unless the tools' names differ and the requested tool is among them.
 ApiStatus CheckTools(const ChatInput& chat);
 // A call's arguments, a string or the object itself, as JSON text of an object.
 ApiResult<std::string> ReadArguments(BodyFields& call, std::string_view key);
@@ -69,13 +70,13 @@ bool EndsInText(const ChatInput& chat);
 // A string, or text parts joined by line ends. 400 if a part is no text.
 ApiResult<std::string> ReadContent(BodyFields& turn, std::string_view key);
 
-// The same for what a tool has answered, where other parts come from programs, not from somebody
-// who shall know that they cannot be read: documents count as their text, and a sentence stands for
-// any other part. 400 for pictures.
+// The text of a tool's result. Unlike a user's parts, parts that cannot be read come from programs
+// and are no error: documents count as their text, and a sentence stands for any other part. 400
+// for pictures.
 ApiResult<std::string> ReadToolResult(BodyFields& turn, std::string_view key, ApiRequest& request);
 // Anthropic's blocks "document" and "search_result".
 bool IsDocument(std::string_view type);
-// Its title and text; nullopt: it is no text.
+// The block's title and text; nullopt: the block holds no text.
 ApiResult<std::optional<std::string>> ReadDocument(BodyFields& block);
 
 // The readers of the formats, a file each.

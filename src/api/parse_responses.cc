@@ -9,7 +9,7 @@
 namespace moestro {
 namespace {
 
-// What a model says in one turn comes as several items: reasoning, a message, calls.
+// Reads items into turns: one turn of a model comes as several items: reasoning, a message, calls.
 class ItemReader {
  public:
   explicit ItemReader(ApiRequest& request) : request_(request), chat_(request.chat) {}
@@ -32,8 +32,8 @@ class ItemReader {
                                "message",
                                Printable(type, 40)));
     }
-    // What a server keeps or has done, or what clients send from tomorrow on: refused, one such
-    // item would end a conversation for good.
+    // Skips items that a server keeps or that report a server's work, and types that clients send
+    // later: if one such item were refused, the conversation could never go on.
     Warn(request_, item.where(), type, "send what it says as messages and function calls");
     return {};
   }
@@ -66,7 +66,8 @@ class ItemReader {
     return {};
   }
 
-  // As it was written, else its summary; what only its author can read is left out.
+  // Takes the content, else the summary; encrypted content, which only its author can read, is left
+  // out.
   ApiStatus ReadReasoning(BodyFields& item) {
     TRY(std::string reasoning, ReadContent(item, "content"));
     TRY(std::string summary, ReadContent(item, "summary"));
@@ -140,7 +141,7 @@ ApiStatus ReadInput(BodyFields& body, ApiRequest& request) {
   return {};
 }
 
-// Nothing of an answer is kept here once it has been sent.
+// Refuses fields that need an earlier answer: none is kept here once it has been sent.
 ApiStatus CheckNeedsNoState(BodyFields& body) {
   for (const char* key : {"previous_response_id", "conversation", "prompt"}) {
     if (!body.Find(key)) continue;

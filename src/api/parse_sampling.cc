@@ -24,7 +24,7 @@ struct IntegerField {
 constexpr FieldRange kShare{.least = 0.0, .most = 1.0};
 constexpr FieldRange kPenalty{.least = -2.0, .most = 2.0};
 constexpr FieldRange kHundred{.least = 0.0, .most = 100.0};
-// A sampler keeps as many tokens as it looks back on.
+// A sampler keeps as many tokens as its penalties reach back.
 constexpr IntegerRange kLookBack{.least = -1, .most = 1 << 20};
 
 constexpr NumberField kNumbers[] = {

@@ -56,7 +56,7 @@ std::optional<ToolUse> ToolUseOf(std::string_view word) {
   return std::nullopt;
 }
 
-// As other programs spell a function of a namespace in one word.
+// A function of a namespace in one word, as other programs spell it.
 std::string JoinedName(const std::string& space, const std::string& name) {
   return space + (space.ends_with("__") ? "" : "__") + name;
 }

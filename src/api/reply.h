@@ -23,8 +23,8 @@ struct TokenLogprob {
   std::vector<Candidate> top;  // likeliest first
 };
 
-// What has become certain since the last part. A call's fragments come after its kCallBegin and
-// before any other delta.
+// The part of a reply that has become certain since the last part. A call's fragments come after
+// its kCallBegin and before any other delta.
 struct ReplyPart {
   std::vector<ChatDelta> deltas;  // text of a completion is content; with `echo`, the prompt, too
   std::vector<TokenLogprob> logprobs;
@@ -35,7 +35,7 @@ enum class FinishReason : uint8_t { kStop, kLength, kToolCalls };
 struct ReplyUsage {
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;  // of the prompt, not computed again
-  // Of the prompt, computed again: a kept text has them, and no state at their end.
+  // of the prompt, computed again: a kept text has the tokens, and no state at their end
   uint32_t recomputed_tokens = 0;
   uint32_t completion_tokens = 0;
   uint32_t reasoning_tokens = 0;  // of the completion
@@ -46,7 +46,7 @@ struct ReplyUsage {
 // How far a prompt has been computed.
 struct PromptProgress {
   uint32_t total = 0;      // tokens
-  uint32_t cached = 0;     // of them, not computed again
+  uint32_t cached = 0;     // of `total`, not computed again
   uint32_t processed = 0;  // computed or cached
   double seconds = 0.0;    // since the prompt's first step
 };

@@ -38,7 +38,7 @@ Json TextsJson(std::span<const std::string> texts) {
   return array;
 }
 
-// A piece that is part of a character is told as its bytes.
+// Writes a piece that is part of a character as its bytes.
 Json PieceJson(const std::string& piece) {
   if (FindInvalidUtf8(piece) == piece.size()) return piece;
   Json bytes = Json::Array();

@@ -31,7 +31,7 @@ struct ServedModel {
   std::string path = {};
   std::string chat_template = {};
   std::vector<std::string> capabilities = {};  // "completion", "tools", "thinking"
-  std::vector<std::string> warnings = {};      // what a user of the model must know
+  std::vector<std::string> warnings = {};      // for users of the model
 };
 
 // llama-server's /props: the defaults of a request, and facts of the model.
@@ -47,9 +47,9 @@ std::string PropertiesBody(const ServedModel& model, const ServerProperties& pro
 std::string ModelBody(const ServedModel& model);
 std::string ModelListBody(std::span<const ServedModel> models);
 
-// `warnings`: what the server has to say of its model, if anything.
+// `warnings`: the server's warnings about its model.
 std::string HealthBody(std::span<const std::string> warnings);
-// The body of a 503 while the server lacks something; `missing`: what, a sentence each.
+// The body of a 503 while the server lacks something; `missing`: a sentence for each lacking part.
 std::string MissingBody(std::span<const std::string> missing);
 // The body of a 503 until the model is loaded.
 std::string LoadingBody();

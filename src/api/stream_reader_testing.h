@@ -27,7 +27,7 @@ struct ReadEvent {
   }
 };
 
-// Comments are dropped. What is not ended by an empty line is not read, as clients do it.
+// Reads the events. Drops comments and, like clients, an event without an empty line at its end.
 inline std::vector<ReadEvent> ReadStream(std::string_view stream) {
   std::vector<ReadEvent> events;
   ReadEvent event;

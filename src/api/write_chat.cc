@@ -85,7 +85,7 @@ class ChatWriter final : public ReplyWriter {
   struct Answer {
     std::vector<TokenLogprob> logprobs = {};  // not sent yet
     FinishReason reason = FinishReason::kStop;
-    // Of an answer that is not streamed.
+    // The whole answer, if it is not streamed.
     std::string content = {};
     std::string reasoning = {};
     std::vector<ToolCall> calls = {};
@@ -118,7 +118,7 @@ class ChatWriter final : public ReplyWriter {
     return StreamEvent(chunk.Dump());
   }
 
-  // Of a chunk: null if none are asked for or none have come.
+  // A chunk's logprobs: null if none were requested or none have come.
   static Json TakeLogprobs(Answer& answer) {
     return answer.logprobs.empty() ? Json() : AllLogprobs(answer);
   }

@@ -245,7 +245,7 @@ TEST(ChatBody, LogprobsAreTogether) {
   EXPECT_EQ(At(*body, "choices.0.logprobs.content.2"), "");
 }
 
-// Clients look into what they asked for without a look whether it is there.
+// Clients use the list of logprobs that they requested without checking that it exists.
 TEST(ChatBody, LogprobsOfAnEmptyAnswerAreAnEmptyList) {
   const auto writer = ChatWriterFor(R"("logprobs":true)");
   writer->EndChoice(Ended(FinishReason::kStop), 0);

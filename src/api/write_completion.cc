@@ -102,7 +102,7 @@ class CompletionWriter final : public ReplyWriter {
 
   Json Choice(uint32_t index, const std::string& text, Json finish_reason) {
     Json choice = Json::Object();
-    // Of a chunk: null if none have come. A whole answer has those that were asked for.
+    // A chunk without logprobs has null; a whole answer has a list if logprobs were requested.
     const bool has_some = is_stream_ ? !choices_[index].logprobs.empty() : has_logprobs_;
     choice.Set("text", text)
         .Set("index", index)

@@ -18,7 +18,7 @@ struct ToolHome {
   std::string name;
 };
 
-// By the name that the model knows.
+// Finds the client's namespace and name by the model's name for a tool.
 class ToolHomes {
  public:
   explicit ToolHomes(const NamespacedTools& tools) {
@@ -98,7 +98,7 @@ Json TextFormatJson(const OutputForm& form) {
   return format;
 }
 
-// What was asked for, as the answer repeats it.
+// The request's fields, as the answer repeats them.
 Json AskedJson(const ApiRequest& request, const ToolHomes& homes) {
   Json json = Json::Object();
   json.Set("instructions", {})

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The search against one that looks at everything at once, over logits made up from the tokens.
+// Compares the search with one that ranks all texts at once, over logits made up from the tokens.
 #include "text/beam_search.h"
 
 #include <gtest/gtest.h>

@@ -84,7 +84,7 @@ TEST(DraftControl, UselessDraftsCostThreePercentAtMost) {
   }
 }
 
-// As an engine begins: nothing is in memory yet, and a wrong draft's experts crowd out others.
+// An engine's beginning: no expert is in memory yet, and a wrong draft's experts crowd out others.
 TEST(DraftControl, AColdStartDoesNotMakeDraftsLookCheap) {
   for (const double p : {0.0, 0.3, 0.6}) {
     const Outcome outcome =
@@ -104,7 +104,7 @@ TEST(DraftControl, WhatHardlyPaysCostsNoMoreEither) {
 
 TEST(DraftControl, LongDraftsWhereTheyAreCheapAndRight) {
   const Outcome outcome = Play({.row = 0.2, .draft = 0.05, .p = 0.9}, 8, 512);
-  // With eight drafts a round makes 6.1 tokens for 3 steps' time.
+  // With drafts of eight a round makes 6.1 tokens in the time of 3 steps.
   EXPECT_LT(outcome.seconds, 0.6 * outcome.plain_seconds);
 }
 

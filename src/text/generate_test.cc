@@ -10,7 +10,7 @@
 namespace moestro {
 namespace {
 
-// Counts what it is given; the only logit says how many tokens the sequence holds.
+// Counts the calls; the only logit is the number of tokens that the sequence holds.
 class FakeStepper final : public Stepper {
  public:
   explicit FakeStepper(uint32_t n_ctx) : n_ctx_(n_ctx) {}

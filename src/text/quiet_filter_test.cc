@@ -14,7 +14,7 @@
 namespace moestro {
 namespace {
 
-// Each letter in (), where the watch says that it is quiet.
+// The text with each letter that the watch reports as quiet in ().
 std::string Watch(const QuietText& marks, std::string_view text) {
   QuietWatch watch(marks);
   std::string said;
@@ -55,7 +55,7 @@ TEST(QuietWatch, OneTokenMayHoldSeveralMarks) {
 
 TEST(QuietWatch, WithoutMarksNothingIsQuiet) { EXPECT_EQ(Watch({}, "a[b]"), "a[b]"); }
 
-// What the filter makes of a text: whether all tokens of it are taken.
+// True if the filter takes all tokens of the text.
 bool TakesAll(TokenFilter& filter, std::string_view text) {
   filter.Restart();
   for (const Token token : *DemoVocab().Tokenize(text, false, false)) {

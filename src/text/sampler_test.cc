@@ -100,7 +100,8 @@ TEST_F(SamplerTest, BiasesOfOneTokenAddUpInAnyOrder) {
   EXPECT_EQ(tokens({{17, 600.0F}, {9, 1000.0F}, {17, -600.0F}}), std::vector<Token>{9});
 }
 
-// What a grammar leaves is biased like all: among few candidates a token is not at its own place.
+// Tokens that a grammar leaves are biased like all, although a token's index among the candidates
+// is then not its id.
 TEST_F(SamplerTest, BiasesHoldBesideAGrammar) {
   for (const std::string letter : {"a", "b", "c"}) {
     const auto token = DemoVocab().Tokenize(letter, false, false);

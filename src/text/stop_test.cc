@@ -74,7 +74,7 @@ TEST(StopMatcher, TakesStepsInProportionToTheText) {
   EXPECT_LE(matcher.steps(), 2 * pushed * stops.size());
 }
 
-// Against a search that looks at everything anew.
+// Compares with a search that begins anew at every part.
 TEST(StopMatcher, FindsWhatAPlainSearchFinds) {
   std::minstd_rand random(1);
   for (int round = 0; round < 2000; ++round) {

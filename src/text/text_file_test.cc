@@ -23,7 +23,7 @@ class TextFileTest : public testing::Test {
   ~TextFileTest() override { std::filesystem::remove(path_); }
   void Write(std::string_view bytes) { std::ofstream(path_, std::ios::binary) << bytes; }
 
-  // All parts, none of which may be longer than asked for.
+  // All parts; expects that none is longer than `most`.
   static std::string ReadAll(const std::filesystem::path& path, size_t most = 1000) {
     auto source = OpenText(path);
     EXPECT_TRUE(source);
