@@ -35,8 +35,8 @@ bool IsIn(const UserFacts& user, uint32_t group) {
   return std::ranges::contains(user.groups, group);
 }
 
-// Those of all groups that fit are added up, though the kernel looks for one that has all: what is
-// asked for here is a single bit, or two that come together.
+// Adds up the bits of all groups that fit, though the kernel looks for one group that has all:
+// callers ask for a single bit, or for two that come together.
 uint8_t GroupBits(const UserFacts& user, const PathStep& step, bool& fits) {
   const AccessList& list = *step.list;
   uint8_t bits = 0;

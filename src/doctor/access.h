@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Who may read a file, by the bits and lists of everything on the way to it. Pure.
+// Rights of a user to read a file, by the bits and access lists of every folder on the way to it.
+// Pure.
 #pragma once
 
 #include <optional>
@@ -11,7 +12,7 @@
 
 namespace moestro {
 
-// What the kernel keeps as "system.posix_acl_access". nullopt: it is none.
+// Parses the value of the attribute "system.posix_acl_access". nullopt: it is not an access list.
 std::optional<AccessList> ParseAccessList(std::string_view bytes);
 
 // 4 read, 2 write, 1 search: what `user` may do with the file or folder, as the kernel decides it.
@@ -20,14 +21,14 @@ uint8_t BitsFor(const UserFacts& user, const PathStep& step);
 struct AccessGap {
   std::string path;
   bool is_foreign = false;
-  std::string bits;  // that are missing: "x", "r", "rx"
+  std::string bits;  // missing rights: "x", "r", "rx"
 };
 
 // Where `user` is stopped on the way. A folder need only be passed: models in it are named.
 std::vector<AccessGap> FindGaps(const UserFacts& user, const std::vector<PathStep>& steps);
 
-// As a word of a shell's command line, in printable ASCII: other bytes are written $'\303\251', as
-// all shells but the oldest read it.
+// `text` as a word of a shell's command line, in printable ASCII: other bytes are written
+// $'\303\251', as all shells but the oldest read it.
 std::string ShellWord(std::string_view text);
 
 }  // namespace moestro

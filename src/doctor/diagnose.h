@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What is slow or wrong on a machine, and the remedy. Pure: it looks at facts alone.
+// Finds faults and causes of slowness of a machine, with remedies. Pure: a function of the facts
+// alone.
 #pragma once
 
 #include "doctor/finding.h"
@@ -7,11 +8,10 @@
 
 namespace moestro {
 
-// In the order of docs/doctor.md. One finding or more of each check that the facts tell something
-// about.
+// Findings in the order of docs/doctor.md: one or more of each check for which the facts suffice.
 Findings Diagnose(const SystemFacts& facts);
 
-// The worst of them; kOk of none.
+// The worst verdict of the findings; kOk if the list is empty.
 Verdict WorstOf(const Findings& findings);
 
 }  // namespace moestro

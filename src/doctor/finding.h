@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a look at the machine found: one sentence, and what to do about it.
+// Finding about a machine: one sentence, and what to do about it.
 #pragma once
 
 #include <cstdint>

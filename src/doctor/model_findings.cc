@@ -114,8 +114,9 @@ void AddDirectReads(const ModelFacts& model, Findings& findings) {
   }
 }
 
-// A service whose user exists only while it runs cannot be named in a list. Nothing is opened that
-// systemd closes on purpose, nor what only a link in somebody's folder names.
+// Advice for a gap. A service whose user exists only while it runs cannot be named in a list, so it
+// gets chmod. No advice opens folders that systemd closes on purpose, nor a file that only a link
+// in some user's folder names.
 std::string Remedy(const UserFacts& user, const AccessGap& gap) {
   if (IsPrivateRoot(gap.path)) {
     return "keep the model outside of services' own folders, which systemd keeps closed";

@@ -36,7 +36,8 @@ void AddProcessors(const SystemFacts& facts, Findings& findings) {
   }
 }
 
-// These two drivers call the governor that follows the load "powersave"; what they prefer counts.
+// Whether the governor follows the load. Two drivers, intel_pstate and amd-pstate, call such a
+// governor "powersave"; their energy preference decides.
 bool FollowsLoad(const ProcessorFacts& processor) {
   const bool is_own = processor.governor_driver == "intel_pstate" ||
                       processor.governor_driver.starts_with("amd-pstate");
@@ -97,7 +98,8 @@ std::string ValueOf(const Environment& environment, const std::string& name) {
   return found == environment.end() ? "" : found->second;
 }
 
-// The program sets this itself where nobody has, and then starts itself once more (cli/main.cc).
+// The program sets GOMP_SPINCOUNT itself where it is not set, and then starts itself once more
+// (cli/main.cc).
 bool HasOddSpinCount(const Environment& environment) {
   constexpr uint64_t kMost = 100'000;  // a millisecond or so
   const std::string count = ValueOf(environment, "GOMP_SPINCOUNT");

@@ -31,7 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
-// Of a folder of the system's; one that has more is not a system's.
+// Most entries that are read of one of the system's folders; a folder with more is not a system's.
 constexpr size_t kMostEntries = 4096;
 
 std::vector<std::string> NamesIn(const std::string& folder) {
@@ -81,7 +81,7 @@ ProcessorFacts ReadProcessors(const std::string& root, const std::string& allowe
   return facts;
 }
 
-// Of "always [madvise] never" what is in brackets.
+// The word in brackets of a line such as "always [madvise] never".
 std::string Chosen(std::string_view line) {
   const size_t begin = line.find('[');
   const size_t end = line.find(']');

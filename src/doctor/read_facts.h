@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Gathers what /proc, /sys, /dev and the environment tell. Missing, huge and senseless files leave
+// Gathers facts from /proc, /sys, /dev and the environment. Missing, huge and senseless files leave
 // facts empty; nothing here fails.
 //
-// Thread rule: one thread, which asks for the environment.
+// Thread rule: one thread, because the environment is read.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 namespace moestro {
 
 // `root` stands before /proc, /sys, /dev, /run, /etc and /usr: a folder of files made up, for
-// tests. Facts that libraries know (`ring`, `ggml`, devices in `graphics`) are left as they are.
+// tests. Facts that need libraries (`ring`, `ggml`, devices in `graphics`) are left as they are.
 void ReadSystemFacts(const std::string& root, SystemFacts& facts);
 
 // Folders that grow while models are used, and what is left on their disks. `models`: where those

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What only a try tells: whether the kernel gives an io_uring, which of ggml's plug-ins this CPU
+// Facts that need a trial: whether the kernel gives an io_uring, which of ggml's plug-ins this CPU
 // runs, which devices their drivers find. Loads ggml's plug-ins.
 //
 // Thread rule: one thread, no engine in the same process.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Looks at a model's place: its disk, and who may read what is on the way to it.
+// Looks at a model's place: its disk, and the access rights of the folders and files on the way to
+// it.
 //
 // Thread rule: any; calls share nothing but the file system.
 #pragma once
@@ -19,7 +20,7 @@ std::vector<PathStep> WalkPath(const std::string& path);
 // The whole disk behind a mount. `root` stands before /sys.
 DiskFacts ReadDisk(const std::string& root, const Mount& mount);
 
-// `name`: a user's name or number; empty: whose process this is. One that nobody has is judged as a
+// `name`: a user's name or number; empty: the user of this process. An unknown name is judged as a
 // stranger (a service's user may exist only while it runs).
 UserFacts FindUser(const std::string& name);
 

@@ -9,10 +9,10 @@
 namespace moestro {
 namespace {
 
-// Of packaging/systemd/moestro.service.in.
+// User of the unit packaging/systemd/moestro.service.in.
 constexpr std::string_view kUnitUser = "moestro";
 
-// Of which systemd takes the users that it makes up.
+// Range of numbers from which systemd takes users that exist only while a service runs.
 constexpr uint32_t kFirstDynamic = 61184;
 constexpr uint32_t kLastDynamic = 65519;
 
@@ -36,7 +36,8 @@ bool IsAtOrBelow(std::string_view path, std::string_view folder) {
   return path == folder || LiesIn(path, folder);
 }
 
-// "/var/lib/private/moestro" of what is there or below; empty: it lies elsewhere.
+// The service's folder that holds `path`, such as "/var/lib/private/moestro"; empty: `path` lies
+// elsewhere.
 std::string_view PrivateFolderOf(std::string_view path) {
   for (const std::string_view root : kPrivateRoots) {
     if (LiesIn(path, root)) return path.substr(0, path.find('/', root.size() + 1));
@@ -75,7 +76,7 @@ ServiceView ViewOf(const UserFacts& user, const std::vector<PathStep>& steps) {
   std::optional<uint32_t> owner;  // of the service's own folder
   for (const PathStep& step : steps) {
     if (const std::string_view setting = HiddenBy(user, step.path); !setting.empty()) {
-      // The folder that is hidden is there, but empty.
+      // A hidden folder itself exists for the service, but is empty.
       const bool is_in_it =
           step.is_target || !std::ranges::contains(kHidden, step.path, &HiddenFolder::path);
       if (view.hidden.empty() && is_in_it) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a unit of systemd shows and hides to its process, whatever the bits of files say: its own
-// state lies in folders that are closed to all others, and homes are hidden. Pure.
+// View of the file system that a unit of systemd gives its process, whatever the bits of files are:
+// the unit's own state lies in folders that are closed to all others, and homes are hidden. Pure.
 #pragma once
 
 #include <string>
@@ -11,19 +11,20 @@
 
 namespace moestro {
 
-// Is it the user of our unit, or one that systemd makes up while a service runs?
+// Whether `user` is that of our unit, or one that systemd makes up while a service runs.
 bool IsService(const UserFacts& user);
 
 // A folder that holds the state of services whose users come and go; it is closed on purpose.
 bool IsPrivateRoot(std::string_view path);
 
 struct ServiceView {
-  std::vector<PathStep> steps = {};  // that bits decide on
+  std::vector<PathStep> steps = {};  // steps whose bits decide
   std::string hidden = {};           // the first path that the unit hides; empty: none
-  std::string setting = {};          // which does that: "ProtectHome"
+  std::string setting = {};          // the unit's setting that hides the path: "ProtectHome"
 };
 
-// How the way to a model looks to `user`. Everybody but a service sees all of it.
+// The steps to a model that exist for `user`: for a service's user those that the unit shows, for
+// any other user all.
 ServiceView ViewOf(const UserFacts& user, const std::vector<PathStep>& steps);
 
 }  // namespace moestro

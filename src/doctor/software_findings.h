@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Libraries and drivers: which are there, and which are chosen. Pure.
+// Findings about libraries and drivers: which are installed, and which are chosen. Pure.
 #pragma once
 
 #include "doctor/finding.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What is known of a machine, of this process's limits and of a model's place: plain values that
-// Diagnose() judges. What could not be read is empty, and nothing is said about it.
+// Facts about a machine, this process's limits and a model's place: plain values that Diagnose()
+// judges. Facts that could not be read are empty and lead to no finding.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ struct MemoryFacts {
   uint64_t until_slowed = std::numeric_limits<uint64_t>::max();
   uint64_t swap_total = 0;
   uint64_t swap_free = 0;
-  uint64_t reserved_free = 0;             // bytes of reserved huge pages that nobody uses
+  uint64_t reserved_free = 0;             // bytes of reserved huge pages that are not in use
   std::string transparent_pages = {};     // "always", "madvise", "never"
   std::optional<uint64_t> lockable = {};  // bytes; largest value: no limit
 };
@@ -87,12 +87,12 @@ struct GraphicsFacts {
   bool has_vulkan_plug_in = false;
 };
 
-// Who asks for files.
+// User whose access to files is judged.
 struct UserFacts {
   std::string name = {};
   uint32_t id = 0;
   std::vector<uint32_t> groups = {};
-  bool is_known = true;  // false: judged as somebody without groups
+  bool is_known = true;  // false: judged as a user without groups
 };
 
 struct AccessEntry {
@@ -130,11 +130,12 @@ struct DiskFacts {
 
 struct ModelFacts {
   std::string path = {};
-  std::string error = {};  // it cannot be opened; empty: it can, or nobody tried
+  std::string error = {};  // why the model cannot be opened; empty: it can be, or was not tried
   DirectReads direct = DirectReads::kUnknown;
-  std::optional<size_t> models = {};  // in it; nothing: it is a file, or its list is closed
-  std::string file_system = {};       // "ext4"; empty: not known
-  std::string mount = {};             // where it is mounted
+  std::optional<size_t> models =
+      {};  // models in the folder; nullopt: `path` is a file, or its list is closed
+  std::string file_system = {};  // "ext4"; empty: not known
+  std::string mount = {};        // where it is mounted
   std::string mount_options = {};
   DiskFacts disk = {};
   std::vector<PathStep> steps = {};  // from "/" on, then the files

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What an address says of its server. Pure.
+// Properties of a server's address. Pure.
 #pragma once
 
 #include <optional>

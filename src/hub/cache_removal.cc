@@ -49,8 +49,8 @@ Result<FileLock> LockBlob(const HubCache& cache, const std::string& repo, const 
   return Fail(Errc::kIo, "a process fetches a file of {} at this moment; stop it first", repo);
 }
 
-// The folder that a file to be removed lies in, and really in: where a folder of the cache is a
-// link, files elsewhere would go, which may be somebody's own.
+// Opens the folder of a file to be removed, without following links: where a folder of the cache is
+// a link, the removal would delete files elsewhere, perhaps another user's.
 Result<SharedFolder> FolderToClear(const HubCache& cache, const std::string& path) {
   return SharedFolder::Open(cache.layout().cache(), FolderOf(path), SharedFolder::Way::kNoLinks);
 }
@@ -62,7 +62,7 @@ Status Unlink(const HubCache& cache, const std::string& path) {
   return Fail(Errc::kIo, "cannot remove {}: {}", Printable(path, 400), std::strerror(errno));
 }
 
-// Some snapshot of the repository has a link to the content.
+// Whether a snapshot of the repository has a link to the content.
 bool IsLinked(const HubCache& cache, const std::string& repo, const std::string& blob) {
   const HubLayout& layout = cache.layout();
   for (const std::string& commit : cache.SnapshotsOf(repo)) {
@@ -82,7 +82,8 @@ void RemoveEmptyAbove(const fs::path& path, const fs::path& top) {
   }
 }
 
-// What names nothing any more: branches of a snapshot that is gone, a repository without files.
+// Removes names without content: branches of a snapshot that is gone, the folders of a repository
+// without files.
 void Tidy(const HubCache& cache, const std::string& repo, const std::string& commit) {
   const HubLayout& layout = cache.layout();
   std::error_code error;

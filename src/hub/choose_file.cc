@@ -105,7 +105,8 @@ std::string QuantisationOf(std::string_view stem) {
   }
 }
 
-// What lies beside models: encoders of images, importances of weights.
+// Whether a file belongs to a model without being one: an encoder of images, importances of
+// weights.
 bool IsBesideModels(std::string_view stem) {
   const std::string base = UpperCase(BaseOf(stem));
   return base.contains("MMPROJ") ||

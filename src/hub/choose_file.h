@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which files of a repository are the model that somebody means. Pure.
+// Chooses the files of a repository that a name means. Pure.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,11 @@ struct HubModel {
   std::string quantisation;  // by the file's name, in upper case: "Q4_K_M", "UD-IQ2_XXS"; may be ""
   std::string name;          // the path without ".gguf" and without the part's number
   std::vector<HubFile> files;
-  size_t n_parts = 1;  // that its file names promise
+  size_t n_parts = 1;  // parts, by its file names
 
   bool is_complete() const;  // each part once
   uint64_t bytes() const;
-  // What a person types behind the repository's name; the name if there is no quantisation.
+  // Text to type behind the repository's name: the quantisation, or the name if it has none.
   const std::string& label() const { return quantisation.empty() ? name : quantisation; }
 };
 
@@ -39,15 +39,15 @@ struct HubModel {
 std::vector<HubModel> ModelsIn(std::span<const HubFile> files);
 
 // The model that `name` means: the file it names, or any part of it; else its quantisation, in any
-// case; without one Q4_K_M, or the only one there is. REQUIRES: name.kind is kHub.
-// kInvalidRequest: there is no GGUF; the file or quantisation is not there (names the nearest); two
-// files match (names both); nothing says which of several (lists them, the best first); a part of a
-// split model is missing.
+// case; without one Q4_K_M, or the only model. REQUIRES: name.kind is kHub. kInvalidRequest: the
+// repository has no GGUF; it lacks the file or quantisation (names the nearest); two files match
+// (names both); the name leaves several models open (lists them, the best first); a part of a split
+// model is missing.
 Result<HubModel> ChooseModel(std::span<const HubFile> files, const ModelName& name);
 
-// The models that `name` means among `models`, without a word on what is missing of them.
+// The models that `name` means among `models`; missing parts are not reported.
 std::vector<HubModel> MatchingModels(std::span<const HubModel> models, const ModelName& name);
-// That several of them are what `name` means. REQUIRES: found is not empty.
+// Error for a name that means several models. REQUIRES: found is not empty.
 Error SeveralMatch(std::span<const HubModel> found, const ModelName& name);
 
 // "Q8_0 (32.4 GiB), Q4_K_M (18.6 GiB)".

@@ -48,7 +48,7 @@ HeadVerdict FetchPlan::OnHead(uint64_t number, const WebHead& head) {
     if (!range || range->range.begin != asked.range.begin || range->range.end > asked.range.end) {
       return HeadVerdict::kTryAgain;
     }
-    // A server that does not know If-Range.
+    // This server has ignored If-Range.
     if (!content_etag_.empty() && !etag.empty() && etag != content_etag_) return StartAgain();
     if (content_etag_.empty()) content_etag_ = etag;
     is_proven_ = true;

@@ -17,13 +17,13 @@
 namespace moestro {
 
 enum class HeadVerdict : uint8_t {
-  kTake,          // the bytes that were asked for follow
+  kTake,          // the requested bytes follow
   kTakeWhole,     // the whole file follows from its beginning: this server gives no parts
-  kStartAgain,    // what is there belongs to another content: it counts for nothing
+  kStartAgain,    // the bytes on disk belong to another content and are discarded
   kResolveAgain,  // the address is no longer good
   kTryAgain,      // the server has no time
-  kOtherSize,     // the file is not as large as the hub says
-  kRefused,       // it will not be otherwise
+  kOtherSize,     // the file's size differs from the hub's
+  kRefused,       // the server refuses, and would again
 };
 
 class FetchPlan {
@@ -45,9 +45,9 @@ class FetchPlan {
   };
   std::optional<Request> Next();
 
-  // The head of the reply to a request that is under way. After kTake and kTakeWhole the bytes go
-  // to position() on. After kStartAgain nothing is there or under way any more: its caller cancels
-  // all requests. The other verdicts leave the request to Ended().
+  // Judges the head of the reply to a request that is under way. After kTake and kTakeWhole the
+  // bytes go to position() on. kStartAgain discards all bytes and requests of the plan: its caller
+  // cancels the transfers. The other verdicts leave the request to Ended().
   HeadVerdict OnHead(uint64_t number, const WebHead& head);
   // Where the next byte of a request belongs.
   uint64_t position(uint64_t number) const { return asked_.at(number).at; }
@@ -55,7 +55,7 @@ class FetchPlan {
   uint64_t room(uint64_t number) const;
   // Bytes of a request have been written. REQUIRES: bytes <= room(number).
   void Arrived(uint64_t number, uint64_t bytes);
-  // The request is over, whatever came of it; what is missing of it is asked for again.
+  // Ends a request, complete or not; its missing bytes are requested again.
   void Ended(uint64_t number);
 
   bool is_complete() const { return done_.bytes() == size_; }

@@ -65,7 +65,7 @@ Result<FetchState> ParseState(std::string_view text) {
     return bad("names that are none");
   }
   state.size = *size;
-  // It goes into a header.
+  // The ETag goes into a header of a request, so only a strong one may stay.
   if (StrongEtag({.headers = {{"etag", state.content_etag}}}).empty()) state.content_etag.clear();
   const auto done = json->Find("done");
   if (!done || done->kind() != JsonKind::kArray) return bad("no ranges");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What is known of a file that is not whole yet, as the text of its state file (docs/pull.md).
-// Pure.
+// State of an incomplete file, as the text of its state file (docs/pull.md). Pure.
 #pragma once
 
 #include <cstdint>

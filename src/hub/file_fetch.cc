@@ -14,9 +14,9 @@
 namespace moestro {
 namespace {
 
-constexpr double kTurnSeconds = 0.05;           // at most, so that a stop is seen
-constexpr uint64_t kHashPiece = 4 * kMiB;       // between two looks at the connections
-constexpr uint64_t kProgressBytes = 64 * kKiB;  // after which failures are counted anew
+constexpr double kTurnSeconds = 0.05;      // at most, so that a stop is seen
+constexpr uint64_t kHashPiece = 4 * kMiB;  // bytes hashed between two checks of the connections
+constexpr uint64_t kProgressBytes = 64 * kKiB;  // bytes after which failures are counted anew
 
 bool IsTaken(const std::optional<HeadVerdict>& verdict) {
   return verdict == HeadVerdict::kTake || verdict == HeadVerdict::kTakeWhole;
@@ -48,8 +48,8 @@ Status FileFetch::Run() {
   }
   for (const auto& [id, running] : running_) transfers_->Cancel(id);
   if (status) return Finish();
-  // What came is of use next time. A disk that is full may not have room for these words, either:
-  // then those before them count.
+  // Saves the progress for the next run. If the disk is full this fails too, and the state saved
+  // before stays valid.
   const Status saved = Save();
   if (!saved && status.error().code == Errc::kInterrupted) return saved;
   return status;
@@ -68,8 +68,8 @@ Status FileFetch::Begin() {
 
 Status FileFetch::Turn() {
   TRY_STATUS(AskForMore());
-  // Behind with the hash nobody waits for the network; without a request there is nothing to wait
-  // for but time.
+  // Does not wait for the network while hashing lags behind. Without an open request the call only
+  // sleeps.
   const std::vector<WebEnd> ends = transfers_->Wait(is_behind() ? 0.0 : kTurnSeconds);
   if (!fault_) return std::move(fault_);
   if (must_start_again_) {

@@ -42,9 +42,9 @@ class FileFetch {
   FileFetch(HubClient& client, const HubLayout& layout, FetchState wanted, FetchOptions options,
             Watcher watcher);
 
-  // Afterwards the blob is there, or a part of it and its state. kInterrupted: asked to stop.
-  // kInvalidFile: what came is not what the hub names; it is deleted. kIo, kInvalidRequest: as
-  // HubClient, a full disk, a file of another size.
+  // Afterwards the cache has the blob, or a part of it and its state. kInterrupted: a stop was
+  // requested. kInvalidFile: the content's hash is not the hub's; the content is deleted. kIo,
+  // kInvalidRequest: as HubClient, a full disk, a file of another size.
   Status Run();
 
  private:
@@ -52,11 +52,11 @@ class FileFetch {
   struct Running {
     uint64_t number = 0;  // the plan's
     std::optional<HeadVerdict> verdict = {};
-    uint64_t bytes = 0;  // that came
+    uint64_t bytes = 0;  // bytes received
   };
 
   Status Begin();
-  Status Turn();     // once around: ask, receive, check, save
+  Status Turn();     // one round: request, receive, hash, save
   Status Resolve();  // finds the address anew
   Status AskForMore();
   Status OnEnd(const WebEnd& end);

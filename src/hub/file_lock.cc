@@ -17,19 +17,20 @@
 namespace moestro {
 namespace {
 
-// What file systems without locks answer: NFS without its daemon, Lustre, FUSE, shares.
+// Errors of file systems without locks: NFS without its daemon, Lustre, FUSE, shares.
 bool IsWithoutLocks(int error) {
   return error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL;
 }
 
-// A socket with a name that one process of the machine can have at a time, and that is nobody's
-// once the process has ended. None: errno says why; EADDRINUSE: another has it.
+// Takes a socket name that one process of the machine can hold at a time, and that becomes free
+// when the process ends. On failure the result is empty and errno set; EADDRINUSE: another process
+// holds the name.
 UniqueFd TakeName(const struct stat& file) {
   UniqueFd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (fd.get() < 0) return fd;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  // A name that begins with a zero is in no folder.
+  // A name that begins with a zero byte lies in no folder.
   const std::string name = Format("moestro-lock-{:x}-{:x}", file.st_dev, file.st_ino);
   std::ranges::copy(name, std::begin(address.sun_path) + 1);
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());

@@ -239,8 +239,8 @@ Status HubCache::Place(const std::string& repo, const std::string& commit, const
   TRY(const SharedFolder blobs,
       SharedFolder::Open(layout_.cache(), layout_.BlobFolder(repo), SharedFolder::Way::kMake));
   if (IsPlaced(repo, commit, file, etag)) return {};
-  // Aside and renamed: a reader sees what was there before or this. Others may do the same, and one
-  // of them may have been killed.
+  // The link is made aside and renamed, so that a reader sees the old entry or the new one. Other
+  // processes may do the same, and one that was killed may have left a name.
   constexpr int kMostNames = 1000;
   std::string aside;
   bool is_link = false;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The cache of models that tools of the hub share: what is there, and making it known to the
-// others. Asks no server.
+// The cache of models that tools of the hub share: lists its contents and adds to them, so that
+// other tools find them. Calls no server.
 //
-// Other programs change the cache meanwhile; what vanishes between two looks is as if never there.
+// Other programs change the cache meanwhile; an entry that vanishes between two reads counts as
+// absent.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@
 
 namespace moestro {
 
-// A model of which all files are there.
+// A model whose files are all in the cache.
 struct CachedModel {
   std::string repo;
   std::string commit;
@@ -25,18 +26,18 @@ struct CachedModel {
   HubModel model;
   std::string path;  // of its first file
 
-  // As it can be typed: "owner/repo:Q4_K_M".
+  // The model's name as a user types it: "owner/repo:Q4_K_M".
   std::string name() const;
 };
 
-// A file of which a part is there.
+// A file that is partly in the cache.
 struct CachedPart {
   std::string repo;
   std::string file = {};
   std::string etag = {};
   uint64_t size = 0;        // bytes of the whole
-  uint64_t there = 0;       // bytes that have come
-  uint64_t disk_bytes = 0;  // that it takes
+  uint64_t there = 0;       // bytes received so far
+  uint64_t disk_bytes = 0;  // bytes that the part takes on disk
 };
 
 class HubCache {
@@ -46,32 +47,32 @@ class HubCache {
 
   const HubLayout& layout() const { return layout_; }
 
-  // A model that `name` means; nullopt: none is there as a whole. The newest snapshot stands in
-  // where the branch's has none of it. REQUIRES: name.kind is kHub.
-  // kInvalidRequest: several are.
+  // The model that `name` means; nullopt: no such model is complete. The newest snapshot stands in
+  // where the branch's snapshot has no file of it. REQUIRES: name.kind is kHub. kInvalidRequest:
+  // several models match.
   Result<std::optional<CachedModel>> Find(const ModelName& name) const;
   // All models and parts, by name.
   std::vector<CachedModel> Models() const;
   std::vector<CachedPart> Parts() const;
   std::vector<CachedPart> PartsOf(const std::string& repo) const;
 
-  // A content that is there with so many bytes.
+  // Whether the cache holds the content with so many bytes.
   bool HasBlob(const std::string& repo, const std::string& etag, uint64_t size) const;
   // The folders of a repository and of its locks. kIo: names the folder and what to do.
   Status MakeFolders(const std::string& repo) const;
-  // A file of a snapshot is a link to a content that is there or, where the disk has no links, a
-  // file of so many bytes.
+  // Whether a file of a snapshot is a link to an existing content or, where the disk has no links,
+  // a file of so many bytes.
   bool IsPlaced(const std::string& repo, const std::string& commit, const HubFile& file,
                 const std::string& etag) const;
   // Makes a file of a snapshot a link to a content. Where the disk has no links the content itself
   // goes there, or a copy of it if `others_need_it`. kIo.
   Status Place(const std::string& repo, const std::string& commit, const HubFile& file,
                const std::string& etag, bool others_need_it) const;
-  // Says which commit a branch or tag names. A commit needs no such words. kIo.
+  // Records the commit that a branch or tag names. A commit needs no record. kIo.
   Status WriteRef(const std::string& repo, const std::string& revision,
                   const std::string& commit) const;
 
-  // Files of a snapshot whose content is there; their links' names as hashes.
+  // Files of a snapshot whose content exists; their links' names as hashes.
   std::vector<HubFile> FilesOf(const std::string& repo, const std::string& commit) const;
   // The commits of all snapshots, the newest first.
   std::vector<std::string> SnapshotsOf(const std::string& repo) const;

@@ -19,11 +19,11 @@ namespace moestro {
 namespace {
 
 constexpr int kMostRedirects = 8;
-constexpr double kLookSeconds = 0.1;  // at most between two looks at the stop signal
+constexpr double kLookSeconds = 0.1;  // at most, between two checks of the stop signal
 constexpr size_t kMostErrorBytes = 4096;
 constexpr size_t kMostReadBytes = 64 * kMiB;
 
-// As RFC 3986 has it; '/' stays if `keeps_slash`.
+// Percent-encodes by RFC 3986; '/' stays if `keeps_slash`.
 std::string PercentEncoded(std::string_view text, bool keeps_slash) {
   std::string out;
   for (const char c : text) {
@@ -45,7 +45,7 @@ bool IsRedirect(int status) {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
-// The hub says so of repositories that one may not see, too.
+// Whether the reply is that for an unknown repository, which the hub also gives for private ones.
 bool IsUnknown(const WebHead& head) {
   const std::string* const code = head.Find("x-error-code");
   return code != nullptr ? *code == "RepoNotFound" : head.status == 404;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Asks a hub: what a repository holds, where a file's bytes lie, and for some of them. Each call is
-// tried again where that helps, waits no longer than it says, and ends early when asked to stop.
+// Client of a hub: lists a repository, finds the address of a file's bytes, and reads some of them.
+// Each call retries where that helps, waits no longer than its limit, and ends early when a stop is
+// requested.
 //
 // Addresses are followed by this code and not by libcurl: the token goes to the endpoint alone, and
 // no redirect leads from https to http.
 //
-// One thread uses it.
+// Thread rule: one thread uses a client.
 #pragma once
 
 #include <cstddef>
@@ -98,10 +99,10 @@ class HubClient {
   StopSignal* stop_;
   WebOptions web_options_;
   RetryPolicy retry_;
-  bool is_unknown_ = false;   // the last refusal was of a repository that nobody knows
-  bool has_reached_ = false;  // some server has answered: there is a network
+  bool is_unknown_ = false;   // the last refusal was for an unknown repository
+  bool has_reached_ = false;  // some server has answered, so the network works
   std::unique_ptr<WebTransfers> transfers_;
-  std::string read_address_;  // what Read() was asked for last, and where that led to
+  std::string read_address_;  // the last address given to Read(), and the place it led to
   std::string read_place_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Where things are in the cache that tools of the hub share. Pure.
+// Paths in the cache that tools of the hub share. Pure.
 //
 //   models--owner--repo/refs/main                    the commit that the branch named last
 //   models--owner--repo/blobs/<etag>                 contents
@@ -41,9 +41,9 @@ class HubLayout {
   }
   static std::string LockName(std::string_view etag) { return std::string(etag).append(".lock"); }
 
-  // "owner/repo" of the name of a folder; nullopt: it is of no such repository.
+  // "owner/repo" of the name of a folder; nullopt: the folder is not a repository's.
   static std::optional<std::string> RepoOf(std::string_view folder_name);
-  // What a link at <path> of a snapshot holds: "../../blobs/<etag>", deeper for folders.
+  // Target of a link at <path> of a snapshot: "../../blobs/<etag>", deeper for folders.
   static std::string LinkTarget(std::string_view path, std::string_view etag);
 
  private:

@@ -38,7 +38,7 @@ std::optional<HubFile> FileOf(const JsonView& entry) {
   if (!IsSafePath(file.path) || !bytes || *bytes < 0) return std::nullopt;
   file.size = static_cast<uint64_t>(*bytes);
   if (!IsHex(file.sha256, 64)) file.sha256.clear();
-  // Of a large file git's name is its pointer's: no hash of what comes.
+  // The git id of a large file is its pointer's, not a hash of the content.
   if (is_large || !IsHex(file.git_id, 40)) file.git_id.clear();
   return file;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a hub's replies say. Pure; nothing that a server sends is believed unseen.
+// Parses a hub's replies. Pure; every value that a server sends is checked.
 #pragma once
 
 #include <cstddef>

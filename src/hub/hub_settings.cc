@@ -15,12 +15,12 @@ namespace {
 constexpr std::string_view kPublicEndpoint = "https://huggingface.co";
 constexpr size_t kMostTokenBytes = 4096;
 
-// The value of a variable that says something.
+// The value of a variable; empty if it is not set.
 std::string Value(const Environment& environment, const std::string& name) {
   return environment(name).value_or("");
 }
 
-// As shells do for a word; the hub's own client does it for values of variables.
+// Expands "~" as shells do in a word; the hub's own client expands it in values of variables.
 std::string WithHome(const std::string& path, const Environment& environment) {
   if (path != "~" && !path.starts_with("~/")) return path;
   return Value(environment, "HOME") + path.substr(1);

@@ -33,8 +33,8 @@ Result<HubSettings> ReadHubSettings(const Environment& environment,
 // By this process's environment and files.
 Result<HubSettings> ReadHubSettings();
 
-// The token may go with a request for `address`: it is the endpoint's, and nobody on the way can
-// read it (https, or this machine).
+// Whether the token may go with a request for `address`: the address is the endpoint's, and the way
+// is https or within this machine, so that no other reads the token.
 bool MayHaveToken(const HubSettings& settings, std::string_view address);
 
 }  // namespace moestro

@@ -102,8 +102,8 @@ std::optional<std::string> PercentDecoded(std::string_view text) {
   return out;
 }
 
-// What a browser shows for a repository or one of its files, or a name. `path` is what follows the
-// host.
+// Parses the address of a repository's page or of one of its files, as a browser shows it, or a
+// name. `path`: the text behind the host.
 std::optional<ModelName> NameOfPage(std::string_view path) {
   const std::vector<std::string_view> parts = Split(path, '/');
   if (parts.size() < 2) return std::nullopt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What people type for a model, as a value. Pure: whether a path exists is asked of the caller.
+// Name that a user types for a model, as a value. Pure: the caller answers whether a path exists.
 #pragma once
 
 #include <cstdint>
@@ -43,14 +43,15 @@ using PathExists = std::function<bool(const std::string& path)>;
 Result<ModelName> ParseModelName(const std::string& text, const std::string& endpoint,
                                  const PathExists& exists);
 
-// As it can be typed: "owner/repo:Q4_K_M", "hf:owner/repo/file.gguf@v2", a path, an address.
+// The name as a user types it: "owner/repo:Q4_K_M", "hf:owner/repo/file.gguf@v2", a path, an
+// address.
 std::string TextOf(const ModelName& name);
 
 // "owner/repo", as the hub allows it: letters, digits, '.', '_' and '-' with none of "--", "..",
 // nor at an end '.' or '-'. So no two names share a folder of the cache.
 bool IsRepoName(std::string_view repo);
-// A relative path that stays below where it begins and has no control characters: what a server
-// says becomes a file's name.
+// A relative path that stays below where it begins and has no control characters: a server's text
+// becomes a file's name.
 bool IsSafePath(std::string_view path);
 // A branch, tag or commit that is a safe path, as refs/<revision> in the cache.
 bool IsRevision(std::string_view revision);

@@ -18,7 +18,7 @@
 namespace moestro {
 namespace {
 
-// Of the state file; nothing believable: nothing is there.
+// Ranges by the state file; empty if it is missing, damaged or of another content.
 RangeSet DoneOf(const std::string& path, const FetchState& wanted, std::string& content_etag) {
   const auto state = ParseState(ReadSmallFile(path, kMostStateBytes + 1).value_or(""));
   if (!state || !MayGoOn(*state, wanted)) return {};

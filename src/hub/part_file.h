@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The bytes of a file that is not whole yet and the state file beside them. The state never says
-// more than is on the disk. Move-only; whoever has one holds the content's lock.
+// The bytes of a file that is not whole yet and the state file beside them. The state never lists
+// bytes that are not on the disk. Move-only; its owner holds the content's lock.
 #pragma once
 
 #include <cstddef>
@@ -18,19 +18,19 @@ namespace moestro {
 
 class PartFile {
  public:
-  // Goes on with what is there if it is of the same content, else begins. kIo: the disk or the
-  // folder does not let it, or a limit of the process on the size of files is lower.
+  // Opens the existing part if it is of the same content, else begins a new one. kIo: the disk or
+  // the folder does not allow it, or the process's limit on the size of files is lower.
   static Result<PartFile> Open(const HubLayout& layout, FetchState wanted);
 
-  // What was there when it was opened.
+  // State of the part when it was opened.
   const FetchState& state() const { return state_; }
 
   // kIo: the disk is full or failed.
   Status Write(std::span<const std::byte> bytes, uint64_t at);
   Status Read(std::span<std::byte> bytes, uint64_t at) const;
-  // Says what is there. Puts the bytes on the disk first. kIo.
+  // Writes the state file, after the bytes have reached the disk. kIo.
   Status Save(const RangeSet& done, const std::string& content_etag);
-  // Forgets all bytes. kIo.
+  // Discards all bytes. kIo.
   Status Clear();
   // Gives the whole file its name and removes the state. kIo.
   Status Publish();

@@ -41,14 +41,14 @@ Result<FileLock> Lock(HubClient& client, const HubCache& cache, const std::strin
   }
 }
 
-// A file's content is there, known or not.
+// Whether the cache holds a file's content, with or without a link to it.
 bool IsThere(const HubCache& cache, const std::string& repo, const std::string& commit,
              const HubFile& file) {
   const std::string& blob = BlobNameOf(file);
   return cache.HasBlob(repo, blob, file.size) || cache.IsPlaced(repo, commit, file, blob);
 }
 
-// All of the model is there, and found by its name.
+// Whether the cache holds all of the model under its name.
 bool IsKnown(const HubCache& cache, const PullPlan& plan) {
   const std::string& repo = plan.name.repo;
   if (!IsCommit(plan.name.revision) && cache.CommitOf(repo, plan.name.revision) != plan.commit) {

@@ -18,18 +18,18 @@
 
 namespace moestro {
 
-// What a name means today, and what of it is missing here.
+// The model that a name means now, and the bytes that the cache lacks.
 struct PullPlan {
   ModelName name;
   std::string commit;
   HubModel model = {};
   uint64_t missing_bytes = 0;
   uint64_t free_bytes = 0;  // on the cache's disk
-  std::string path = {};    // of the model's first file, once it is there
+  std::string path = {};    // path of the model's first file, once it is in the cache
 };
 
 struct PullProgress {
-  std::string file;      // that comes at the moment
+  std::string file;      // the file that is being fetched
   uint64_t there = 0;    // bytes of the whole model
   uint64_t checked = 0;  // of the file, by the hash
   uint64_t total = 0;    // bytes of the whole model
@@ -42,8 +42,8 @@ struct PullWatcher {
   std::function<void(std::string_view)> say = {};  // a sentence: why nothing happens
 };
 
-// Asks the hub. REQUIRES: name.kind is kHub. Errors of HubClient::Files() and ChooseModel(); kIo:
-// no variable names a cache, a file without a hash.
+// Resolves a name by the hub. REQUIRES: name.kind is kHub. Errors of HubClient::Files() and
+// ChooseModel(); kIo: no variable names a cache, a file without a hash.
 Result<PullPlan> PlanPull(HubClient& client, const HubCache& cache, const ModelName& name);
 
 // kNoMemory: the disk has not as many bytes free as are missing.

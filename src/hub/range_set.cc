@@ -7,7 +7,7 @@ namespace moestro {
 
 void RangeSet::Add(ByteRange range) {
   if (range.begin >= range.end) return;
-  // Those that touch the new one.
+  // [first, last) are the ranges that touch the new one.
   const auto first = std::ranges::lower_bound(ranges_, range.begin, {}, &ByteRange::end);
   const auto last =
       std::ranges::upper_bound(first, ranges_.end(), range.end, {}, &ByteRange::begin);

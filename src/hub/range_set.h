@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which bytes of a file are there. Pure.
+// The bytes of a file that are present, as ranges. Pure.
 #pragma once
 
 #include <cstdint>

@@ -44,7 +44,8 @@ int FollowOwnLink(int parent, const char* name) {
   return n > 0 ? openat(parent, target.data(), kFolder) : -1;
 }
 
-// -1: errno says why; ELOOP or ENOTDIR for a link that is not followed.
+// Opens a folder in `parent`, or makes it. -1: errno has the reason; ELOOP or ENOTDIR for a link
+// that is not followed.
 int Enter(int parent, const std::string& name, SharedFolder::Way way) {
   int fd = openat(parent, name.c_str(), kFolder | O_NOFOLLOW);
   if (fd >= 0 || way == SharedFolder::Way::kNoLinks) return fd;

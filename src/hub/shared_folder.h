@@ -22,7 +22,7 @@ class SharedFolder {
  public:
   enum class Way : uint8_t {
     kMake,     // makes folders that are missing; follows links of this user and of root
-    kNoLinks,  // follows none and makes nothing: what is removed there lies there
+    kNoLinks,  // follows no links and makes nothing, so that a removal stays below `path`
   };
   // `path`: below `cache`, which itself may be a link. kIo: names the folder, or the link that is
   // not followed, and what to do.
@@ -38,12 +38,12 @@ class SharedFolder {
   // Open for reading and writing, made where it is missing. kIo: it is a link, has a second name
   // elsewhere, or cannot be made.
   Result<UniqueFd> OpenFile(const std::string& name, mode_t mode) const;
-  // `name` still is the open file.
+  // Whether `name` still is the open file.
   bool Names(const std::string& name, int file) const;
-  // False: errno says why.
+  // False: errno has the reason.
   bool Rename(const std::string& from, const std::string& to) const;
   bool MakeLink(const std::string& name, const std::string& target) const;
-  // True also if there is none.
+  // True also if `name` does not exist.
   bool Remove(const std::string& name) const;
 
  private:

@@ -29,7 +29,7 @@ struct WebOptions {
 
 struct WebRequest {
   std::string address;
-  bool is_head = false;  // asks for headers alone
+  bool is_head = false;  // requests the headers alone
   std::optional<ByteRange> range = {};
   std::string if_range = {};  // an ETag as a server wrote it; empty: none
   std::string token = {};     // empty: none
@@ -37,10 +37,10 @@ struct WebRequest {
 
 enum class WebFault : uint8_t {
   kNone,
-  kStopped,    // a receiver did not want more
+  kStopped,    // a receiver ended the transfer
   kNoServer,   // no such host, no connection, no route: perhaps no network at all
-  kNotSecure,  // a certificate that cannot be believed
-  kCut,        // the connection broke, went silent or said what is no HTTP
+  kNotSecure,  // a certificate that cannot be verified
+  kCut,        // the connection broke, went silent or sent bytes that are not HTTP
 };
 
 struct WebEnd {
@@ -53,7 +53,7 @@ struct WebEnd {
 
 class WebTransfers {
  public:
-  // What becomes of a reply. Each is called while Wait() runs and returns whether to go on.
+  // Receives a reply. Each function is called while Wait() runs and returns whether to go on.
   struct Receiver {
     std::function<bool(const WebHead& head)> on_head;  // once, before the body; may be empty
     std::function<bool(std::span<const std::byte> bytes)> on_body;
@@ -65,7 +65,7 @@ class WebTransfers {
   WebTransfers(const WebTransfers&) = delete;
   WebTransfers& operator=(const WebTransfers&) = delete;
 
-  // Begins a request and gives its number. kIo: an address that is none.
+  // Begins a request and gives its number. kIo: not an address.
   Result<uint64_t> Start(const WebRequest& request, Receiver receiver);
   // Moves bytes for up to so many seconds, or until something has happened; the transfers that have
   // ended, each once.

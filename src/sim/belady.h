@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Belady's rule: evict the expert that is needed again last. The policy knows the trace, so it is
-// the limit for other policies. It exists in the simulator only. Source: L. A. Belady, "A study of
-// replacement algorithms for a virtual-storage computer", 1966.
+// Belady's rule: evict the expert that is needed again last. The policy reads the trace ahead, so
+// its hit rate is the limit for other policies. Only the simulator has it. Source: L. A. Belady, "A
+// study of replacement algorithms for a virtual-storage computer", 1966.
 #pragma once
 
 #include <cstddef>

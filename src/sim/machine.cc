@@ -105,7 +105,7 @@ bool Machine::HandOutFrom(std::deque<Ticket>& lane) {
   if (lane.empty()) return false;
   const Ticket ticket = lane.front();
   Unfinished& read = reads_.at(ticket);
-  // What rounding leaves over is no part.
+  // A rest that rounding left over goes with the last part.
   const double bytes = read.left < 1.5 * read.part ? read.left : read.part;
   const double latency = at_disk_.empty() ? costs_.read_latency : 0.0;
   const double setup = std::exchange(read.setup, 0.0);

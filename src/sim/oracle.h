@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A predictor that is always right: the predictor knows the trace, so it is the limit for other
-// predictors. It exists in the simulator only.
+// A predictor that is always right, since it reads the trace ahead: the limit for other predictors.
+// Only the simulator has it.
 #pragma once
 
 #include <cstddef>

@@ -15,7 +15,7 @@
 namespace moestro {
 namespace {
 
-// Of computing with an expert's bytes, where none is missing.
+// Seconds of computing with a byte of an expert, with all experts in memory.
 double SecondsPerByte(const MachineCosts& costs, const MoeShape& shape, double mean_bytes) {
   const double token = mean_bytes * shape.decode_layers().size() * shape.n_used;
   return token > 0.0 ? costs.compute * costs.expert_share / token : 0.0;
@@ -27,7 +27,7 @@ MachineCosts ClockOf(const ReplayOptions& options) {
   if (!options.lanes) return costs;
   const Cost& disk = options.lanes->model.disk;
   costs.bandwidth = disk.per_byte > 0.0 ? 1.0 / disk.per_byte : 0.0;
-  costs.read_latency = 0.0;  // it is in what each expert's reads take
+  costs.read_latency = 0.0;  // the seconds of each expert's reads include it
   return costs;
 }
 
@@ -83,7 +83,7 @@ ReplayResult Player::Play(std::unique_ptr<Predictor> predictor) {
   result_.foreseen = planner_->foreseen_score() - uncounted_foreseen_;
   if (devices_) {
     result_.lanes = devices_->result();
-    // Steps wait for what moves to devices, too.
+    // Steps wait for copies to devices, too.
     result_.seconds = result_.lanes.decode.seconds;
     result_.bytes = result_.lanes.decode.disk_bytes;
   }
@@ -119,7 +119,7 @@ LayerPlan Player::Plan(const Pass& pass, uint32_t layer) {
                   .weights = {}};
   std::vector<RowKind> kinds;
   std::vector<ExpertId> predicted;
-  std::vector<float> weights;  // of these
+  std::vector<float> weights;  // weights of `predicted`
   for (const size_t t : pass.tokens) {
     if (pass.is_little) {
       routing.experts.append_range(trace_.little_experts(t, layer).first(routing.n_used));
@@ -209,7 +209,7 @@ double Player::Count(const ExpertCounts& before, const ExpertCounts& now) {
   return static_cast<double>(did.absent() + did.used_prefetches);
 }
 
-// As Forward::RunExperts() and LayerRun do.
+// Runs a layer's stages in the order of Forward::RunExperts() and LayerRun.
 void Player::RunLayer(const Pass& pass, uint32_t layer, StepCost& cost) {
   ComputeDense(pass, layer, cost);
   LayerPlan plan = Plan(pass, layer);
@@ -234,7 +234,7 @@ void Player::RunLayer(const Pass& pass, uint32_t layer, StepCost& cost) {
   if (devices_ && options_.plan_observer) options_.plan_observer(plan);
 }
 
-// What a prompt's rows let read ahead.
+// Experts of the next layer that a prompt's rows let the engine read ahead.
 std::vector<ExpertKey> Player::NextLayers(const Pass& pass, ExpertLayerId layer) const {
   if (!info_.reads_prompts_ahead) return {};
   const auto is_prompt = [this](size_t t) { return trace_.phase(t) == Phase::kPrefill; };
@@ -299,7 +299,8 @@ void Player::LetGoOfDone(const Pass& pass, Layer& at) {
   }
 }
 
-// What the layer asked for, too, it waits for; the rest goes on being read.
+// Releases the experts that were read ahead for this layer. The layer holds and waits for those
+// that it requested, too; the rest goes on being read.
 void Player::FinishReadAhead() {
   for (const Asked& one : read_ahead_) memory_.Finish(one);
   read_ahead_.clear();

@@ -63,7 +63,8 @@ class Player {
   // Runs all layers. Returns the seconds of computation.
   double DecodePass(const Pass& pass);
   bool is_for_little(const Pass& step) const;
-  // As the native engine's LittleFirst::Compute(). Returns the seconds of computation.
+  // Runs a step with fewer experts first, as the native engine's LittleFirst::Compute(). Returns
+  // the seconds of computation.
   double DecodeLittleFirst(const Pass& step);
   double DecodeAgain(const Pass& again);
   // The seconds of one token with all experts resident.
@@ -74,7 +75,7 @@ class Player {
   // A layer under way.
   struct Layer {
     const LayerPlan& plan;
-    size_t next_expert = 0;            // of the plan, to be asked for
+    size_t next_expert = 0;            // index of the plan's next expert to request
     std::vector<Asked> held = {};      // in the plan's order; those released included
     size_t n_let_go = 0;               // of these
     uint64_t missing = 0;              // experts that had not landed when they were asked for

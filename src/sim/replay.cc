@@ -80,7 +80,7 @@ std::vector<std::vector<ExpertKey>> SettledOf(const MoeShape& shape, const LaneM
   return settled;
 }
 
-// Who is in memory at the start: those that the devices lack come first.
+// Experts in memory at the start, first those that the devices lack.
 std::vector<ExpertKey> MemoryFirst(const MoeShape& shape, const LaneMachine& lanes,
                                    const std::vector<std::vector<ExpertKey>>& settled) {
   uint64_t on_devices = 0;
@@ -146,7 +146,7 @@ Status CheckLanes(const Trace& trace, const ReplayOptions& options) {
   return {};
 }
 
-// Nothing that a layer of a pass asks for is coarsened or left out.
+// Whether every expert of a pass runs in its own copy.
 bool is_exact(const ReplayOptions& options) {
   const bool reads_all = !options.has_little_pass() || options.little.misses == Misses::kRead;
   return options.lossy.is_exact(options.low_bytes > 0) && reads_all;

@@ -69,11 +69,12 @@ struct ReplayOptions {
   // its first pass is kept.
   LittleOptions little = {};
   size_t count_from = 0;              // tokens before this one warm up and are not counted
-  SlotTable::Observer observer = {};  // sees every request for memory's slots
+  SlotTable::Observer observer = {};  // called after each request for memory's slots
   // With lanes: called with every layer's plan after the layer has run.
   std::function<void(const LayerPlan&)> plan_observer = {};
 
-  // Also false if no result of the first pass would be kept; the pass is then left out.
+  // Whether a step has a first pass with fewer experts. False also if no result of the first pass
+  // would be kept; the pass is then left out.
   bool has_little_pass() const {
     return little.is_on() && (little.fallback_share || little.gamma < 1.0);
   }

@@ -13,12 +13,12 @@ namespace {
 
 constexpr uint32_t kNoRequest = ~0U;
 
-// Who is in memory, and by which request each is needed next.
+// Experts in memory, and the request that needs each of them next.
 class NeededLast {
  public:
   NeededLast(uint64_t slots, size_t experts) : slots_(slots), next_(experts), is_here_(experts) {}
 
-  // Whether it was there; it is now.
+  // Puts the expert into memory. Returns whether it was there before.
   bool Use(uint32_t expert, uint32_t next) {
     const bool was_here = is_here_[expert];
     if (was_here) needs_.erase({next_[expert], expert});

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Logs a run's requests for experts of one kind of slots, and computes the fewest reads for them:
-// by Belady's rule (see belady.h), which knows later requests, from the experts in the slots when
-// the log began. In this count a read expert need not take a slot, and a layer may request experts
-// in any order. So no policy and no prefetch needs fewer reads.
+// by Belady's rule (see belady.h) on the whole log, from the experts in the slots when the log
+// began. In this count a read expert need not take a slot, and a layer may request experts in any
+// order. So no policy and no prefetch needs fewer reads.
 #pragma once
 
 #include <cstddef>

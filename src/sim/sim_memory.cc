@@ -146,7 +146,7 @@ void SimMemory::Withdraw(ExpertKey key) {
   prefetched_.erase(p);
 }
 
-// What no layer took over goes on being read.
+// Releases a prefetched expert. Reads that no layer took over go on.
 void SimMemory::Release(ExpertKey key) {
   const auto p = Find(key);
   if (!p->is_ready) Land(key, p->slot);
@@ -158,7 +158,7 @@ bool SimMemory::is_complete(ExpertKey key) const {
   return has_all(std::ranges::find(prefetched_, key, &Prefetched::key)->reads);
 }
 
-// What has to be read of an expert that has just been asked for.
+// Reads that an expert needs that has just been requested.
 std::vector<Machine::Ticket> SimMemory::ReadsOf(ExpertKey key, const Placement& placed,
                                                 bool is_urgent) {
   if (placed.was == Placement::Was::kReady) return {};

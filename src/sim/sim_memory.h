@@ -45,7 +45,8 @@ class SimMemory final : public ExpertHolder {
   enum class Reading : uint8_t { kFree, kUrgent, kAhead };
   // Requests a plan's expert. nullopt: every slot of the pool is taken.
   std::optional<Asked> Ask(const PlannedExpert& expert, Reading reading);
-  // The same, but an expert that memory lacks is read past memory's slots.
+  // Requests a plan's expert as Ask() does, but an expert that memory lacks is read past memory's
+  // slots.
   std::optional<Asked> Stage(const PlannedExpert& expert);
   // Call after the expert's use: memory may then give it up.
   void Finish(const Asked& asked);

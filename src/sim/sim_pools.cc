@@ -12,7 +12,8 @@ namespace {
 // Slots are planned for blocks of this size (engine/plan/memory_plan.h).
 constexpr uint64_t kBlock = 4096;
 
-// As the replay has them: one for all where the trace does not tell, or sizes are given.
+// Pools of the own copies in the replay: one for all where the trace has no pools, or a size is
+// given.
 ExpertPools OwnPools(const TraceInfo& info, const ReplayOptions& options) {
   if (info.pools.is_known() && options.expert_bytes == 0) return info.pools;
   return {.pools = {{}}};

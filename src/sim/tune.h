@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Finds a policy's parameters on the first tokens of a trace and measures them on the rest, which
-// the search never sees. The search minimises the miss penalty (sim/replay.h). Without low copies
+// the search does not use. The search minimises the miss penalty (sim/replay.h). Without low copies
 // the penalty is the number of misses. The first half of the training tokens only warms up, because
 // a cache is full for most of a run and an empty cache needs other parameters. Pure: the same trace
 // gives the same answer everywhere.
@@ -46,7 +46,7 @@ struct TunedPolicy {
   ReplayResult held_out_standard;
 };
 
-// The tokens that the search sees. REQUIRES: percent is above 0 and below 100.
+// Number of tokens that the search uses. REQUIRES: percent is above 0 and below 100.
 size_t TrainingTokens(const Trace& trace, double percent);
 
 // kUsage: what Replay() refuses, a percentage out of range. kInvalidRequest: a part of the trace

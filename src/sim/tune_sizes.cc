@@ -34,7 +34,7 @@ Result<TunedAtSize> TuneSize(
                                         .progress = [&](size_t tried) { progress(what, tried); }}));
     size.tuned.push_back(std::move(tuned));
   }
-  // Of equals the one that is listed first stays first.
+  // The sort is stable, so that of equals the first listed stays first.
   std::ranges::stable_sort(size.tuned, {},
                            [](const TunedPolicy& tuned) { return tuned.training.penalty; });
   for (const char* name : kPlain) {
@@ -42,7 +42,7 @@ Result<TunedAtSize> TuneSize(
     replay.slots = slots;
     replay.policy = {.name = name};
     replay.count_from = TrainingTokens(trace, request.train_percent);
-    // It knows neither copies nor devices.
+    // Belady's rule has neither copies nor devices.
     const bool has_limit = replay.lossy.is_exact(replay.low_bytes > 0) && !replay.lanes;
     if (replay.policy.name == "belady" && !has_limit) continue;
     TRY(const ReplayResult result, Replay(trace, replay));
