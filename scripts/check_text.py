@@ -47,9 +47,9 @@ HABITS = {
                                    r"|(?:is|are|was|be|been) told)\b"),
 }
 CEILINGS = {
-    "begin with What, Of or Who": 301,
-    "is there, are there for 'exists'": 35,
-    "code as a person": 218,
+    "begin with What, Of or Who": 279,
+    "is there, are there for 'exists'": 34,
+    "code as a person": 196,
 }
 
 WIDTH = 100  # of Markdown, tables and measured results excepted; clang-format keeps to it in C++

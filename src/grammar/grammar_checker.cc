@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kSlack{10'000};   // beyond a trial's limit, for a machine that is busy
-constexpr milliseconds kLookEvery{100};  // whether a trial is still wanted
+constexpr milliseconds kLookEvery{100};  // between two checks of ends_now()
 constexpr uint32_t kTrialsAtOnce = 2;
 constexpr int kShortShare = 8;  // of a trial's times
 constexpr size_t kMostKnown = 64;
@@ -155,7 +155,7 @@ Result<Trial> GrammarChecker::Try(char what, const std::string& request, const I
   TRY(MessageSocket answers, starter_->AwaitAndBegin(what + request));
   const auto end = steady_clock::now() + trial_ + kSlack;
   std::optional<std::string> reply;
-  do {  // the first says that it begins
+  do {  // the first message is that the child begins
     while (!answers.Await(kLookEvery)) {
       if (ends_now()) return Fail(Errc::kInterrupted, "the grammar's trial was ended");
       if (steady_clock::now() > end) return Trial{};

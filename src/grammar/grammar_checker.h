@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Tries grammars out while the engine runs, and begins them for texts, each in a process of its
-// own (sandbox/child_starter.h): libllama may abort on a hostile grammar, or never return.
+// Tries grammars out while the engine runs, and begins them for texts, each in a process of its own
+// (sandbox/child_starter.h): libllama may abort on a hostile grammar, or never return.
 //
-// There are at most `most_texts` processes of texts at a time (those of a helper that has died are
-// not counted) and two trials, each with at most kGrammarMemory beyond its parent's.
+// At most `most_texts` processes serve texts at a time (processes of a helper that has died are not
+// counted), and two run trials, each with at most kGrammarMemory beyond its parent's.
 //
 // Thread rule: any thread. Two trials run at a time: a short one for each grammar, then a long one
 // for those that need more time; so an expensive grammar holds up others for an eighth of the time
-// that it may take. No text waits for trials. What Open() gives is one thread's.
+// that it may take. No text waits for trials. The result of Open() is one thread's.
 #pragma once
 
 #include <chrono>
@@ -41,13 +41,13 @@ class GrammarChecker {
   static Result<std::unique_ptr<GrammarChecker>> Start(const Vocab& vocab, Limits limits);
 
   // kInvalidRequest: the grammar is malformed, too deep, allows nothing, or needs too much time or
-  // memory. kInterrupted: `is_over` has become true. kIo: helper and spawner are gone. What was
-  // tried lately is answered from memory.
+  // memory. kInterrupted: `is_over` has become true. kIo: helper and spawner are gone. Verdicts on
+  // the latest grammars are kept and returned at once.
   Status Check(const Grammar& grammar, const std::function<bool()>& is_over = {});
-  // The grammar for one text, at once: its process begins meanwhile, and what it cannot do is said
-  // when it is asked (grammar_process.h). When there are most_texts already it does not begin until
-  // one of them has ended. kIo: helper and spawner are gone. REQUIRES: Check() has passed it. This
-  // must outlive what it gives.
+  // The grammar for one text, at once: its process begins meanwhile, and errors appear in the
+  // filter's methods (grammar_process.h). While most_texts processes run, the new one waits until
+  // one of them has ended. kIo: helper and spawner are gone. REQUIRES: Check() has passed the
+  // grammar; this outlives the result.
   Result<std::unique_ptr<TokenFilter>> Open(const Grammar& grammar);
   ChildStarter& starter() { return *starter_; }
   int spawner_id() const { return starter_->spawner_id(); }  // for reports and tests
@@ -71,8 +71,8 @@ class GrammarChecker {
 
   const Vocab& vocab_;
   const std::chrono::milliseconds trial_;
-  std::mutex short_trial_;  // held during one
-  std::mutex long_trial_;   // likewise
+  std::mutex short_trial_;  // held during a short trial
+  std::mutex long_trial_;   // held during a long trial
   std::mutex known_mutex_;
   std::list<Known> known_;  // the latest first; under known_mutex_
   const std::unique_ptr<ChildStarter> starter_;

@@ -67,7 +67,7 @@ TEST_F(GrammarCheckerTest, PassesGoodGrammarsAndSaysWhatIsWrongWithOthers) {
 // Each costs the trial its life, not the process that runs the trials.
 TEST_F(GrammarCheckerTest, SurvivesHostileGrammars) {
   const auto checker = Start();
-  // A sanitizer says in the library's place that its stack is at its end.
+  // A sanitizer reports the end of the stack before the library does.
   ExpectRefused(*checker, {"root ::= " + std::string(250'000, '('), {}},
                 kIsSanitized ? "Sanitizer" : "does not survive");
   ExpectRefused(*checker, {"root ::= \"a\"{1000000}", {}}, "repetitions");

@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// A question is one of these and a number; an answer begins with one of the marks.
+// A question is a verb (t, a, r) and a number; an answer begins with a mark (+, -).
 constexpr char kTake = 't';     // token
 constexpr char kAllowed = 'a';  // number of tokens
 constexpr char kRestart = 'r';
@@ -72,7 +72,7 @@ void AnswerAll(MessageSocket& socket, const Grammar& grammar, const Vocab& vocab
     token.Pause();
     const std::string message = answer ? kFine + *answer : kError + answer.error().message;
     if (!socket.Write(message, std::nullopt)) return;
-    // A token may be asked about, refused, and another taken in its place.
+    // The limit is for a text's token: tokens that the grammar refuses before count with it.
     if (question->front() == kTake && answer && *answer == "1") token.Renew();
   }
 }
@@ -90,7 +90,7 @@ void ServeGrammar(MessageSocket socket, const Grammar& grammar, const Vocab& voc
   _exit(EXIT_SUCCESS);
 }
 
-// In slices: if the whole machine stands still, that is one of them.
+// Waits in slices, so that a moment in which the whole machine stands still costs one slice alone.
 bool GrammarProcess::Await(std::chrono::milliseconds time) const {
   constexpr int kSlices = 10;
   for (int i = 0; i < kSlices; ++i) {
@@ -149,7 +149,7 @@ Result<std::vector<bool>> GrammarProcess::Allowed(uint32_t n_tokens) {
   return FromBits(bits, n_tokens);
 }
 
-// A process that is gone says so when it is asked next.
+// Ignores the answer: after the end of the process the next question gives the error.
 void GrammarProcess::Restart() { [[maybe_unused]] const auto answer = Ask(kRestart, 0); }
 
 }  // namespace moestro

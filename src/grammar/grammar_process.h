@@ -26,7 +26,8 @@ inline constexpr uint64_t kGrammarMemory = uint64_t{16} << 20U;
 // On a machine so busy that the process does not get its processor time.
 inline constexpr std::chrono::milliseconds kLongestStall{2'000};
 
-// The owner's side. What the process cannot answer in time is kInvalidRequest, then and ever after.
+// The owner's side. A question without an answer in time gives kInvalidRequest, then and ever
+// after.
 class GrammarProcess final : public TokenFilter {
  public:
   using Opener = std::function<Result<MessageSocket>()>;
@@ -52,8 +53,8 @@ class GrammarProcess final : public TokenFilter {
   bool is_ready_ = false;
 };
 
-// The other side, in the child, which has been told (an empty message) that it begins: answers
-// until the owner closes its end.
+// The child's side, after the empty message that it may begin: answers until the owner closes its
+// end.
 [[noreturn]] void ServeGrammar(MessageSocket socket, const Grammar& grammar, const Vocab& vocab,
                                GrammarLimits limits);
 

@@ -49,7 +49,7 @@ class GrammarProcessTest : public testing::Test {
     ADD_FAILURE() << "no token '" << letter << "'";
     return 0;
   }
-  // What ends a text that begins with these letters; "" if nothing does.
+  // The end of a text that begins with these letters; "" if no token can follow.
   static std::string Spell(TokenFilter& grammar, const std::string& letters) {
     std::map<char, Token> tokens;
     for (const char letter : letters) {
@@ -65,7 +65,7 @@ class GrammarProcessTest : public testing::Test {
   std::unique_ptr<GrammarChecker> checker_;
 };
 
-// Each of these calls would take seconds to years.
+// Each of these grammars would take seconds to years.
 TEST_F(GrammarProcessTest, AGrammarThatTakesTooLongEndsItsText) {
   const std::string many(600, 'a');
   const std::vector<std::pair<std::string, std::string>> hostile{
@@ -85,7 +85,7 @@ TEST_F(GrammarProcessTest, AGrammarThatTakesTooLongEndsItsText) {
   }
 }
 
-// A caller that opens one without a trial is told when it is asked.
+// A caller that opens a grammar without a trial gets the error at the first token.
 TEST_F(GrammarProcessTest, AGrammarThatCannotBeginSaysSoWhenItIsAsked) {
   for (const char* text : {"root ::= (\"a\"?){1,1000}", "root"}) {
     const auto opened = checker_->Open({text, {}});
@@ -121,7 +121,7 @@ TEST_F(GrammarProcessTest, OneThatIsTooManyBeginsWhenAnotherHasEnded) {
 }
 
 TEST_F(GrammarProcessTest, ATextDoesNotWaitForATrial) {
-  // It takes two seconds of the processor.
+  // The trial takes two seconds of processor time.
   const std::jthread trial(
       [this] { EXPECT_FALSE(checker_->Check({"root ::= (\"a\"?){1,1000}", {}})); });
   for (int i = 0; i < 3000 && Children().empty(); ++i) std::this_thread::sleep_for(1ms);
@@ -154,7 +154,7 @@ TEST_F(GrammarProcessTest, WithoutHelperAndSpawnerThereAreNoNewOnes) {
   siginfo_t end{};
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(checker_->spawner_id()), &end, WEXITED | WNOWAIT), 0);
   kill(checker_->helper_id(), SIGKILL);
-  // One that is told of a text before it is dead never begins it.
+  // A helper that gets a text before it is dead never begins the text.
   const auto second = checker_->Open(grammar);
   EXPECT_TRUE(!second || !(*second)->Take(TokenOf('a')));
   EXPECT_FALSE(checker_->Open(grammar));

@@ -99,8 +99,9 @@ bool GrammarState::EndsTrigger(std::string_view text) const {
                              [text](const std::string& trigger) { return text.contains(trigger); });
 }
 
-// libllama looks for triggers in all that it has been told, with a regular expression that recurses
-// over it. So it is told only the tokens in which the trigger lies.
+// The sampler from the trigger on. libllama searches all accepted tokens for triggers, with a
+// regular expression that recurses over them. So the sampler accepts only the tokens in which the
+// trigger lies.
 GrammarState::SamplerPtr GrammarState::Begun(Token last) const {
   SamplerPtr begun(llama_sampler_clone(fresh_.get()));
   try {
@@ -126,7 +127,7 @@ std::vector<bool> GrammarState::AllowedOf(uint32_t n_tokens) const {
     for (uint32_t i = 0; i < n_tokens; ++i) allowed[i] = Allows(static_cast<Token>(i));
     return allowed;
   }
-  // libllama spells out all that it is asked about at once, which takes 500 bytes a token.
+  // libllama spells out all candidates of a call at once, which takes 500 bytes a token.
   constexpr uint32_t kAtOnce = 1024;
   std::vector<llama_token_data> candidates;
   for (uint32_t begin = 0; begin < n_tokens; begin += kAtOnce) {

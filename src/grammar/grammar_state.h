@@ -24,14 +24,14 @@ struct llama_sampler;  // NOLINT(readability-identifier-naming)
 
 namespace moestro {
 
-// GBNF text with the start symbol "root". It takes effect at the first of the triggers, which
-// belongs to its text; without triggers, at once.
+// GBNF text with the start symbol "root". The grammar takes effect at the first trigger in the
+// text, which belongs to the grammar's text; without triggers, at once.
 struct Grammar {
   std::string text;
   std::vector<std::string> triggers;
 };
 
-// What strangers' grammars may take of the processor, in a process of their own.
+// Processor time for grammars of clients that are not trusted, in a process of their own.
 struct GrammarLimits {
   std::chrono::milliseconds opening{2'000};
   std::chrono::milliseconds token{200};
@@ -69,7 +69,7 @@ class GrammarState final : public TokenFilter {
   };
 
   GrammarState(SamplerPtr sampler, const Grammar& grammar, const Vocab& vocab);
-  // These may throw std::exception, as libllama does.
+  // The methods below may throw std::exception, as libllama does.
   bool Allows(Token token) const;
   std::vector<bool> AllowedOf(uint32_t n_tokens) const;
   void Accept(Token token);  // REQUIRES: it is allowed
@@ -88,14 +88,14 @@ class GrammarState final : public TokenFilter {
   std::string tail_text_;
 };
 
-// What can be said without libllama: kInvalidRequest for a grammar or trigger that is too long or
+// Checks a grammar without libllama: kInvalidRequest for a grammar or trigger that is too long or
 // not UTF-8, and for a model without a tokenizer.
 Status CheckGrammarText(const Grammar& grammar, const Vocab& vocab);
-// To be run in a child process: the grammar can be parsed and allows one of the first n_tokens
-// tokens at its start, within the limits. Else says why on stderr.
+// To be run in a child process: true if the grammar can be parsed and allows one of the first
+// n_tokens tokens at its start, within the limits. Else prints the reason on stderr.
 bool TryGrammar(const Grammar& grammar, const Vocab& vocab, uint32_t n_tokens,
                 std::optional<GrammarLimits> limits = std::nullopt);
-// What such a trial means.
+// The outcome of such a trial as a Status.
 Status GrammarVerdict(const Trial& trial);
 
 }  // namespace moestro

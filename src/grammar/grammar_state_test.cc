@@ -12,7 +12,7 @@
 namespace moestro {
 namespace {
 
-// The vocabulary is asked about in parts (grammar_state.cc); a single token is not.
+// AllowedOf() checks the vocabulary in parts (grammar_state.cc), Take() a single token.
 TEST(GrammarState, OfAllTokensThoseAreAllowedThatCanBeTaken) {
   const uint32_t n_tokens = DemoVocab().size();
   for (const Grammar& grammar :

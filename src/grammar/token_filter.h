@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which tokens a text may go on with. One side of it is in this process (grammar_state.h), the
-// other in one of its own (grammar_process.h).
+// The set of tokens with which a text may go on. grammar_state.h implements it in this process,
+// grammar_process.h by a process of its own.
 //
 // Thread rule: one thread.
 #pragma once
@@ -20,10 +20,10 @@ class TokenFilter {
   TokenFilter& operator=(const TokenFilter&) = delete;
   virtual ~TokenFilter() = default;
 
-  // The text goes on with the token if that is allowed; false: it is not. After an error of any of
-  // these the text is over. kInvalidRequest with the reason.
+  // Appends the token to the text if the token is allowed; false: it is not. An error of any method
+  // ends the text. kInvalidRequest with the reason.
   virtual Result<bool> Take(Token token) = 0;
-  // Of the first n_tokens tokens.
+  // Whether each of the first n_tokens tokens is allowed.
   virtual Result<std::vector<bool>> Allowed(uint32_t n_tokens) = 0;
   // The next token is the first of a new text.
   virtual void Restart() = 0;

@@ -30,7 +30,7 @@ std::unique_ptr<ChildStarter> StartWork(ChildStarter::Work work) {
   return starter ? *std::move(starter) : nullptr;
 }
 
-// What the child answers; nullopt: it has not begun.
+// The child's answer; nullopt: the child has not begun.
 std::optional<std::string> AnswerTo(ChildStarter& starter, const std::string& request) {
   auto answers = starter.Begin(request);
   EXPECT_TRUE(answers) << answers.error().message;
@@ -79,7 +79,7 @@ TEST(ChildStarter, WhatKillsAHelperWhileItPreparesIsSeen) {
   }
 }
 
-// Both are killed, and have been reaped by whoever reaps.
+// Kills both and waits until another process has reaped them.
 void KillAllOf(const ChildStarter& starter) {
   kill(starter.spawner_id(), SIGKILL);
   kill(starter.helper_id(), SIGKILL);

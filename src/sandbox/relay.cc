@@ -17,7 +17,7 @@
 namespace moestro {
 namespace {
 
-constexpr std::chrono::milliseconds kLookEvery{100};  // whether the owner is there
+constexpr std::chrono::milliseconds kLookEvery{100};  // between two checks that the owner lives
 
 [[noreturn]] void RunWork(const std::function<void(MessageSocket)>& work, MessageSocket socket,
                           pid_t parent) {
@@ -31,7 +31,7 @@ constexpr std::chrono::milliseconds kLookEvery{100};  // whether the owner is th
   _exit(EXIT_SUCCESS);
 }
 
-// Until the child closes its end; false: the owner has gone before.
+// Passes messages on until the child closes its end; false: the owner has gone before.
 bool PassOn(MessageSocket& child, MessageSocket& owner) {
   while (true) {
     while (!child.Await(kLookEvery)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Work in a child, watched by its parent, which passes on what the child says and knows how it
-// ended. For a process that ChildStarter has begun.
+// Work in a child, watched by its parent, which passes on the child's messages and reports the
+// child's end. For a process that ChildStarter has begun.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,8 @@ struct RelayEnd {
   double processor_seconds = 0.0;  // that the child has used
 };
 
-// `work` in a child, which writes whole messages; they go on to `owner`. The child is ended when
-// the owner has gone. Its limits are its own to set.
+// Runs `work` in a child, which writes whole messages; these go on to `owner`. The child is ended
+// when the owner has gone. `work` sets the child's limits.
 RelayEnd RelayChild(MessageSocket& owner, const std::function<void(MessageSocket)>& work);
 
 }  // namespace moestro

@@ -53,7 +53,7 @@ TEST(RelayChild, KnowsHowItEnded) {
   EXPECT_GT(slow.processor_seconds, 0.01);
 }
 
-// It dies within a message: the half of it is not passed on.
+// The child dies within a message, whose half is not passed on.
 TEST(RelayChild, PassesOnWholeMessagesOnly) {
   auto [owner, mine] = Ends();
   RelayChild(mine, [](MessageSocket socket) {
@@ -66,7 +66,7 @@ TEST(RelayChild, PassesOnWholeMessagesOnly) {
   EXPECT_EQ(owner.Read(std::nullopt), std::nullopt);
 }
 
-// It would go on for ever.
+// The child would run for ever.
 TEST(RelayChild, EndsWithItsOwner) {
   auto [owner, mine] = Ends();
   owner.Close();

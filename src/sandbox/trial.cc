@@ -75,10 +75,10 @@ void LimitChild(uint64_t more_bytes) {
   setenv("GGML_NO_BACKTRACE", "1", 1);
   const rlimit stack = {kStack, kStack};
   setrlimit(RLIMIT_STACK, &stack);
-  // What the parent has freed can be taken without the system's leave.
+  // The child can take memory that the parent has freed without a system call, so that counts.
   const rlim_t more = more_bytes - std::min<rlim_t>(more_bytes, mallinfo2().fordblks);
-  // Of what can be written, not of addresses: the C library has reserved some for the blocks of
-  // each of the parent's threads, and the child could take those.
+  // Limits writable memory, not addresses: the C library has reserved addresses for the blocks of
+  // each of the parent's threads, and the child could use those.
   const rlim_t now = WritableBytes();
   if (now == 0) return;
   const rlim_t most = now + more;

@@ -36,8 +36,7 @@ Trial TryInChild(const std::function<bool()>& work, TrialLimits limits);
 // work for good. A limit is never raised. When it aborts there is no core and no debugger.
 void LimitChild(uint64_t more_bytes);
 
-// What this process has of memory that can be written, as LimitChild() counts it; 0 where /proc is
-// missing.
+// Bytes of this process's writable memory, as LimitChild() counts them; 0 where /proc is missing.
 uint64_t WritableBytes();
 
 // For a child: ends the process by SIGPROF when it has used that much processor time between

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What a schema asks of a value, all keywords together and without references: the form in which
-// schemas are combined. A schema with anyOf or oneOf is a list of these, of which one must hold.
+// The conditions of a schema for a value, all keywords together and without references: the form in
+// which schemas are combined. A schema with anyOf or oneOf is a list of constraints, of which one
+// must hold.
 //
 // Thread rule: plain values.
 #pragma once
@@ -40,12 +41,12 @@ constexpr KindSet KindBit(JsonKind kind) {
 
 struct Constraint {
   KindSet kinds = kAllKinds;
-  std::optional<std::vector<JsonView>> values;  // one of these
+  std::optional<std::vector<JsonView>> values;  // the value equals one of these
 
   NumberRange number;
 
   Times length;  // of a string, in characters
-  // All of them hold. What each was said by, with its place: "#: \"pattern\"".
+  // Patterns that must all hold, each with its keyword and place: "#: \"pattern\"".
   std::map<std::string, std::string> patterns;
 
   Times items;
@@ -57,9 +58,11 @@ struct Constraint {
   std::set<std::string, std::less<>> required;
   PlaceSet other_properties;
 
-  // For each kind what no grammar can say, with its place; empty: all can be said.
+  // For each kind a keyword that no grammar can express, with its place; empty: all can be
+  // expressed.
   std::array<std::string, kJsonKinds> unsupported;
-  // For each kind what is left out because no grammar can say it, with its place: some of it.
+  // For each kind some of the keywords left out because no grammar can express them, with their
+  // places.
   std::array<std::set<std::string>, kJsonKinds> left_out;
 
   bool Has(JsonKind kind) const { return (kinds & KindBit(kind)) != 0; }
@@ -71,11 +74,12 @@ struct Constraint {
   size_t weight() const;  // how much work it is to copy this
 };
 
-// Both hold. The result's kinds are empty if they contradict each other at first sight.
+// A constraint for values that hold both. The result's kinds are empty if they contradict each
+// other at first sight.
 Constraint Merge(const Constraint& a, const Constraint& b);
-// As JSON Schema compares: 1 is 1.0, the order of keys is nothing.
+// Compares as JSON Schema does: 1 is 1.0, the order of keys does not count.
 bool IsEqual(JsonView a, JsonView b);
-// The value itself, its kind, bounds and lengths; not what it contains.
+// Whether the value's own kind, bounds and lengths hold, without the values in it.
 bool HoldsItself(const Constraint& constraint, JsonView value);
 size_t CountCharacters(std::string_view text);  // REQUIRES: UTF-8
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Members of an object in any order, as rules. Each order of some keys needs a state for each set
-// of keys that are left, so few keys are counted exactly. Of more, optional ones may come again, or
-// keep their order.
+// of keys that are left, so few keys are counted exactly. If an object has more, optional ones may
+// come again, or keep their order.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct MemberList {
   RuleBody separator;            // stands between two; may be empty
 };
 
-// What becomes of optional members that are too many to be counted.
+// The rule for optional members that are too many to be counted.
 enum class ManyMembers : uint8_t {
   kRepeat,  // any order, and each may come again
   kInOrder,

@@ -22,8 +22,8 @@ std::string JsonText(std::string_view text) { return Json(text).Dump(); }
 // known name could come twice. So only what must be escaped is.
 std::string NameCharacters() { return CharSet::All().InJsonString(); }
 
-// A tree of names by their characters, to say all other names. Nodes name each other by number: a
-// name of many characters would make an end of the tree by as many calls in each other.
+// A tree of names by their characters, for the rule of all other names. Nodes refer to each other
+// by number: with pointers, destroying the tree would recurse as deep as the longest name.
 struct NameNode {
   std::map<uint32_t, size_t> next;
   bool ends_name = false;
@@ -118,8 +118,8 @@ RuleId SchemaWriter::OtherMember(const Constraint& constraint) {
                         .Rule(RuleFor(constraint.other_properties)));
 }
 
-// One rule for each beginning of a known name: the name may end here unless it is known, go on as a
-// known one does, or turn away from all of them.
+// One rule for each beginning of a known name: the name may end here unless it is known, go on like
+// a known name, or differ from all known names.
 RuleId SchemaWriter::OtherName(const Constraint& constraint) {
   std::vector<NameNode> nodes(1);
   for (const auto& [name, places] : constraint.properties) {

@@ -41,7 +41,7 @@ bool MayFit(Times length, Times wanted) {
          (!length.most || *length.most >= wanted.least);
 }
 
-// Of a sequence: with one part that repeats single characters, and all others of one length.
+// Limits a sequence that has at most one part of varying length, a repetition of single characters.
 Result<bool> LimitSequence(PatternNode& sequence, Times wanted) {
   const Times all = PatternLength(sequence);
   if (Fits(all, wanted)) return true;

@@ -41,7 +41,7 @@ class Pattern {
 };
 
 // The expression for a "format" of the JSON Schema standard; it allows only texts of that format,
-// and for some of them (email, uri, hostname) not all. nullopt: none here.
+// and for email, uri, hostname not all. nullopt: no expression here.
 std::optional<std::string> PatternOfFormat(std::string_view format);
 // The standard has a format of this name; others are annotations.
 bool IsStandardFormat(std::string_view format);

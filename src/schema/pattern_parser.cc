@@ -15,7 +15,7 @@ using Kind = PatternNode::Kind;
 CharSet One(uint32_t c) { return CharSet({{c, c}}); }
 CharSet DigitSet() { return CharSet({{'0', '9'}}); }
 CharSet WordSet() { return CharSet({{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}); }
-// What ECMA-262 calls white space and line ends.
+// White space and line ends of ECMA-262.
 CharSet BlankSet() {
   return CharSet({{'\t', '\r'},
                   {' ', ' '},

@@ -86,7 +86,7 @@ RuleId RuleSet::Repeated(RuleId unit, Times times) {
   const RuleId rule = Add();
   repeated_.emplace(key, rule);
   const auto [least, most] = times;
-  // None is possible even if the unit is not.
+  // Zero times are possible even if the unit is not.
   if (most == 0U) {
     AddAlternative(rule, RuleBody().Gbnf("\"\""));
   } else if (most.value_or(least) <= kLargestPlainCount) {
@@ -106,7 +106,7 @@ RuleId RuleSet::Repeated(RuleId unit, Times times) {
     }
     AddAlternative(rule, std::move(body));
   } else {
-    // Fewer blocks than fit and any tail, or all of them and what is left: each count in one way.
+    // Fewer blocks than fit and any tail, or all blocks and the rest: each count in one way.
     const auto block_size = static_cast<uint64_t>(std::sqrt(static_cast<double>(*most)));
     const uint64_t blocks = *most / block_size;
     const RuleId block = Add(RuleBody().Rule(unit).Gbnf(Braces(block_size, block_size)));
@@ -123,8 +123,8 @@ RuleId RuleSet::Repeated(RuleId unit, Times times) {
   return rule;
 }
 
-// A rule is productive if one of its alternatives names only productive ones. Each round looks at
-// the users of what was found in the round before.
+// A rule is productive if one of its alternatives names only productive rules. Each round visits
+// the users of rules found in the round before.
 std::vector<bool> RuleSet::Productive() const {
   struct Use {
     RuleId rule;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Rules of one schema while they are being made. A rule may turn out to allow no text, which GBNF
-// cannot say; so rules are lists of alternatives here, and those that can never end are left out
-// when all is known.
+// cannot express; so rules are lists of alternatives here, and alternatives that can never end are
+// left out at the end.
 //
 // Thread rule: any one thread at a time.
 #pragma once
@@ -55,7 +55,7 @@ class RuleSet {
   RuleId Add();  // allows nothing as yet
   RuleId Add(RuleBody body);
   void AddAlternative(RuleId rule, RuleBody body);
-  // The same GBNF text gives the same rule.
+  // Equal GBNF texts give the same rule.
   RuleId Shared(const std::string& gbnf);
   // kMostTimes stands for a larger `most`. REQUIRES: least <= kMostTimes, and <= most.
   RuleId Repeated(RuleId unit, Times times);

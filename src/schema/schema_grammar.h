@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
 // GBNF grammars for libllama's grammar sampler, made of JSON schemas: a text that a grammar allows
 // is JSON that its schema accepts. All that a schema accepts is allowed, compact or with the blanks
-// of json_rules.h, but: names of described properties and what a pattern covers are written without
-// needless escapes, numbers have at most 19 digits before the point and 24 after it, those with a
-// bound no exponent. Of an object with more properties than orders can be counted
-// (member_order.h), or of many objects with some, described properties keep the schema's order.
+// of json_rules.h, but: names of described properties and the text of a pattern are written without
+// needless escapes, numbers have at most 19 digits before the point and 24 after it, and numbers
+// with a bound no exponent. In an object with more properties than orders can be counted
+// (member_order.h), and in many objects with some, described properties keep the schema's order.
 //
-// Where keywords that a grammar cannot say may be left out, it allows more than the schema: what is
-// missing is in left_out(). Properties that are too many to be counted have any order there, but
-// an optional one may come again.
+// Where keywords that a grammar cannot express may be left out, the grammar allows more than the
+// schema: left_out() names the missing keywords. Properties that are too many to be counted then
+// have any order, but an optional one may come again.
 //
-// Drafts 4 to 2020-12. Keywords that only describe are ignored, so are unknown ones and formats
-// that the standard does not know.
+// Drafts 4 to 2020-12. Keywords that only describe are ignored, and so are unknown ones and formats
+// outside the standard.
 //
 // Thread rule: any one thread at a time.
 #pragma once
@@ -45,36 +45,37 @@ class GrammarRules {
   static constexpr size_t kLongestSchema = size_t{256} << 10;
   static constexpr size_t kLongestText = size_t{256} << 10;  // the sampler takes no more
 
-  // What becomes of a keyword that restricts and cannot be said.
+  // The treatment of a keyword that restricts and that a grammar cannot express.
   enum class Unsaid : uint8_t { kRefused, kLeftOut };
 
   explicit GrammarRules(WorkLimit limit = {}, Unsaid unsaid = Unsaid::kRefused)
       : limit_(std::move(limit)), unsaid_(unsaid) {}
 
-  // Adds rules for the JSON texts that a schema accepts, and gives the first one's name, which
-  // begins with `name`. kInvalidRequest: no schema, or one that accepts nothing; kUnsupported for a
-  // keyword that restricts and cannot be said in a grammar, and for a schema that needs too large a
-  // grammar. Both name the place in the schema. And what the limit says. Adds nothing when it
-  // fails.
+  // Adds rules for the JSON texts that a schema accepts, and returns the first one's name, which
+  // begins with `name`. kInvalidRequest: no schema, or a schema that accepts nothing; kUnsupported
+  // for a keyword that restricts and cannot be expressed in a grammar, and for a schema that needs
+  // too large a grammar. Both name the place in the schema. Errors of the limit. Adds nothing on
+  // failure.
   Result<std::string> AddSchema(std::string_view schema, std::string_view name);
-  // The same of its objects alone.
+  // Like AddSchema(), for objects that the schema accepts.
   Result<std::string> AddObjectSchema(std::string_view schema, std::string_view name);
-  // The same of one property of a schema, whose references are to the whole of it.
+  // Like AddSchema(), for one property of a schema. The property's references are to the whole
+  // schema.
   Result<std::string> AddProperty(const SchemaProperty& property, std::string_view name);
-  // Adds a rule for one or more of the members in any order, and gives its name. Which of them may
-  // come again is in left_out(). REQUIRES: there is one.
+  // Adds a rule for one or more of the members in any order, and returns its name. left_out() names
+  // members that may come again. REQUIRES: `members` is not empty.
   std::string AddMembers(const GrammarMembers& members, std::string_view name);
-  // Of any JSON object. Gives the rule's name.
+  // Adds a rule for any JSON object. Returns the rule's name.
   std::string AddAnyObject();
-  // Adds `name ::= body`; the name is changed if another rule has it, if GBNF does not know its
-  // characters, or if it begins with "json-". Gives the name.
+  // Adds `name ::= body`; the name is changed if another rule has it, if its characters are not
+  // allowed in GBNF, or if it begins with "json-". Returns the name.
   std::string AddRule(std::string_view name, std::string_view body);
-  // Keywords of all schemas that are not held to, with their places, the first of them.
+  // The first keywords of all schemas that the grammar does not enforce, with their places.
   const std::vector<std::string>& left_out() const { return left_out_; }
   void NoteLeftOut(std::string_view what);
-  // Whose schemas are added from now on: stands before what of them is left out.
+  // Sets the owner of schemas added from now on, whose name precedes their entries in left_out().
   void SetOwner(std::string_view owner) { owner_ = owner; }
-  // What becomes of keywords that cannot be said, from now on.
+  // Sets the treatment of keywords that cannot be expressed, from now on.
   void SetUnsaid(Unsaid unsaid) { unsaid_ = unsaid; }
   // A text as GBNF writes it, quoted.
   static std::string Literal(std::string_view text);
@@ -84,11 +85,11 @@ class GrammarRules {
   std::string Text() const;
 
  private:
-  // With `is_family` no rule's name goes on from it with a dash either.
+  // A name that no rule has. With `is_family` no rule's name may begin with it and a dash, either.
   std::string FreeName(std::string_view name, bool is_family);
   void Add(std::string name, std::string body);
   void AddJsonRules();
-  // Of the schema at a place that `reader` knows.
+  // Adds rules for a place of the reader's schema.
   Result<std::string> AddPlace(SchemaReader& reader, PlaceId place, KindSet kinds,
                                std::string_view name);
   Result<std::string> AddKinds(std::string_view schema, KindSet kinds, std::string_view name);
@@ -97,7 +98,7 @@ class GrammarRules {
   WorkLimit limit_;
   Unsaid unsaid_;
   std::string owner_;
-  // Of all orders of members: half of kLongestText at the most (33 bytes a step that is written).
+  // Steps left for orders of members: half of kLongestText at most (33 bytes for a written step).
   size_t order_steps_ = 4096;
   std::vector<std::string> left_out_;
   std::map<std::string, std::string, std::less<>> rules_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What texts a grammar allows is asked of libllama in tests/serve/grammar_test.cc.
+// Tests the rules' text; tests/serve/grammar_test.cc checks with libllama which texts a grammar
+// allows.
 #include "schema/schema_grammar.h"
 
 #include <gtest/gtest.h>
@@ -77,7 +78,7 @@ TEST(GrammarRules, WhatCannotBeSaidIsLeftOutAndNamedIfItMay) {
   GrammarRules rules({}, GrammarRules::Unsaid::kLeftOut);
   EXPECT_TRUE(rules.AddSchema(R"({"type":"string","uniqueItems":true,"multipleOf":2})", "a"));
   EXPECT_TRUE(rules.left_out().empty()) << "of another kind";
-  // Without these it would be another schema.
+  // Without these keywords the rest would be another schema.
   for (const char* keyword : {R"("$dynamicRef":"#a")", R"("$id":"b")", R"("$ref":"https://a/b")",
                               R"("patternProperties":{"^a":{}})", R"x("pattern":"(")x"}) {
     EXPECT_FALSE(rules.AddSchema(R"({"properties":{"a":{)" + std::string(keyword) + "}}}", "x"))
@@ -112,14 +113,14 @@ TEST(GrammarRules, WhatIsLeftOutIsNamedRightly) {
             R"(#: "pattern" beside enum or const)");
   EXPECT_EQ(left_out(R"({"minLength":1000000})"), R"(#: "minLength" above 100000)");
   EXPECT_EQ(left_out(R"({"type":"array","minItems":1000000})"), R"(#: "minItems" above 100000)");
-  // Looking whether two branches exclude each other says nothing of the grammar.
+  // The check whether two branches exclude each other leaves nothing out of the grammar.
   EXPECT_EQ(left_out(R"({"oneOf":[{"type":"object","required":["a"],"properties":{
       "a":{"const":1,"multipleOf":1}}},{"type":"object","required":["a"],"properties":{
       "a":{"const":2}}}]})"),
             R"(#/oneOf/0/properties/a: "multipleOf")");
 }
 
-// Thousands of them that are merged, each with its own place.
+// Thousands of keywords are merged, each with its own place.
 TEST(GrammarRules, WhatIsLeftOutOfAHugeSchemaIsFew) {
   std::string all = R"({"multipleOf":2})";
   for (int i = 1; i < 1000; ++i) all += R"(,{"multipleOf":2})";
@@ -177,7 +178,7 @@ TEST(GrammarRules, AOneOfOfWhichTwoMayHoldIsRefused) {
                 Errc::kUnsupported, "branches 0 and 1");
 }
 
-// Each must be told in a moment, not computed for ever or until memory ends.
+// Each must be refused in a moment, not computed for ever or until memory ends.
 TEST(GrammarRules, HostileSchemasAreRefused) {
   std::string doubling = R"({"$ref":"#/$defs/a0","$defs":{)";
   std::string chain = R"({"$ref":"#/$defs/a0","$defs":{)";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The keywords that say something of one kind of value.
+// The keywords that restrict values of one kind.
 #include <algorithm>
 #include <array>
 
@@ -19,8 +19,8 @@ KindSet KindsOfType(std::string_view name) {
   return 0;
 }
 
-// Keywords that restrict values of one kind in a way that no grammar of ours says. Some stand for
-// another schema: without them it would be no schema of the client's.
+// Keywords that restrict values of one kind in a way that our grammars cannot express. Some stand
+// for another schema: without them the rest would not be the client's schema.
 struct Unsayable {
   std::string_view name;
   KindSet kinds;
@@ -48,7 +48,7 @@ std::string Unsaid(const std::string& place, std::string_view keyword) {
 void Raise(uint64_t& least, uint64_t n) { least = std::max(least, n); }
 void Lower(std::optional<uint64_t>& most, uint64_t n) { most = std::min(most.value_or(n), n); }
 
-// The value with which a keyword of the above says nothing.
+// Whether the keyword's value restricts nothing.
 bool SaysNothing(std::string_view keyword, JsonView value) {
   if (keyword == "dependencies" || keyword.starts_with("dependent")) return value.size() == 0;
   if (keyword == "propertyNames" || keyword.starts_with("unevaluated")) {
@@ -81,7 +81,7 @@ Result<Constraint> SchemaReader::ReadKeywords(PlaceId place) {
   if (is_nullable && schema.Find("type") && constraint.kinds != 0) {
     constraint.kinds |= KindBit(JsonKind::kNull);
   }
-  // Merging looks for contradictions and takes only the values that fit.
+  // Merge() finds contradictions and keeps only the values that fit.
   return Merge(constraint, Constraint());
 }
 
@@ -204,7 +204,7 @@ Status SchemaReader::ReadArray(const Keyword& keyword, Constraint& constraint) {
   } else if (keyword.name == "items" || keyword.name == "prefixItems") {
     return ReadItems(keyword, constraint);
   } else if (keyword.name == "additionalItems") {
-    // Of draft 7, where the list is "items".
+    // in draft 7, where "items" is the list
     const auto items = schema.Find("items");
     const bool has_list = items && items->kind() == JsonKind::kArray;
     if (has_list) constraint.other_items = {Below(keyword)};

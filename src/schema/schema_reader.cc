@@ -70,7 +70,7 @@ SchemaReader::SchemaReader(JsonView schema, WorkLimit limit, bool leaves_out)
 }
 
 void SchemaReader::NoteLeftOut(std::string what) {
-  constexpr size_t kMost = 16;  // a client is told them
+  constexpr size_t kMost = 16;  // a client gets all of them
   if (is_probing_) return;
   if (left_out_.size() < kMost) left_out_.insert(std::move(what));
 }
@@ -261,7 +261,7 @@ Result<SchemaReader::Cases> SchemaReader::And(const Cases& a, const Cases& b) {
               kMostCases);
 }
 
-// As anyOf, where no value can be of two branches.
+// Reads oneOf like anyOf, if no value can be of two branches.
 Result<SchemaReader::Cases> SchemaReader::ExactlyOne(const Cases& base, const Keyword& keyword) {
   if (keyword.value.kind() != JsonKind::kArray || keyword.value.size() == 0) {
     return Wrong(keyword, "a list of schemas");

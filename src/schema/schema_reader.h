@@ -30,25 +30,26 @@ struct SchemaProperty {
 
 class SchemaReader {
  public:
-  using Cases = std::vector<Constraint>;  // one of them holds; empty: no value does
+  using Cases =
+      std::vector<Constraint>;  // one of the constraints holds; empty: no value is accepted
 
-  // `schema` must live as long as this and all that it gives. `leaves_out`: keywords that no
-  // grammar can say go to Constraint::left_out, and a oneOf is an anyOf.
+  // `schema` must live as long as this reader and its results. `leaves_out`: keywords that no
+  // grammar can express go to Constraint::left_out, and a oneOf is read as an anyOf.
   explicit SchemaReader(JsonView schema, WorkLimit limit = {}, bool leaves_out = false);
 
   PlaceId root() const { return 0; }
   PlaceId PlaceOf(const SchemaProperty& property);  // of the same schema
   // kInvalidRequest for a keyword with a wrong value or a reference that leads nowhere or only to
-  // itself; kUnsupported for a reference elsewhere, and for schemas that need too much work. What
-  // merely cannot be said is in Constraint::unsupported.
+  // itself; kUnsupported for a reference elsewhere, and for schemas that need too much work.
+  // Keywords that merely cannot be expressed are in Constraint::unsupported.
   Result<Cases> Read(const PlaceSet& places);
-  // The value is one that all of them accept. kUnsupported if that cannot be told.
+  // Whether all places accept the value. kUnsupported if that cannot be decided.
   Result<bool> Accepts(const PlaceSet& places, JsonView value);
   Result<bool> Accepts(const Constraint& constraint, JsonView value);
-  // The same for a value of constraint.values.
+  // Like Accepts(), for a value of constraint.values.
   Result<bool> AcceptsOwn(const Constraint& constraint, JsonView value);
   bool leaves_out() const { return leaves_out_; }
-  // What the schema's grammar does not say, "#/$defs/name: \"multipleOf\"": the first of it.
+  // The first keywords that the schema's grammar does not express: "#/$defs/name: \"multipleOf\"".
   const std::set<std::string>& left_out() const { return left_out_; }
   void NoteLeftOut(const Constraint& constraint, JsonKind kind);
   void NoteLeftOut(std::string what);

@@ -115,7 +115,7 @@ Status SchemaWriter::WriteNumber(const Constraint& constraint, RuleId rule) {
   return {};
 }
 
-// The pattern with as much of the length as can be said beside it. nullopt: no text has that
+// The pattern, restricted to the length as far as that can be expressed. nullopt: no text has that
 // length.
 Result<std::optional<Pattern>> SchemaWriter::Limited(const std::string& text, const Times& length) {
   const std::array<Times, 4> wishes = {length, Times{.least = 0, .most = length.most},
@@ -137,7 +137,7 @@ Result<std::optional<Pattern>> SchemaWriter::Limited(const std::string& text, co
   return std::nullopt;
 }
 
-// Writes the first pattern that can be said. False: there is none.
+// Writes the first pattern that can be expressed. False: none can.
 Result<bool> SchemaWriter::WritePatterns(const Constraint& constraint, RuleId rule) {
   bool is_said = false;
   for (const auto& [text, keyword] : constraint.patterns) {
@@ -165,7 +165,7 @@ Result<bool> SchemaWriter::WritePatterns(const Constraint& constraint, RuleId ru
   return is_said;
 }
 
-// The times, or as many of them as a grammar can count.
+// The times, reduced to numbers that a grammar can count.
 Result<Times> SchemaWriter::Countable(Times times, std::string_view keyword) {
   if (times.least <= RuleSet::kMostTimes) return times;
   const std::string above = Format("\"{}\" above {}", keyword, RuleSet::kMostTimes);

@@ -24,7 +24,8 @@ class SchemaWriter {
   SchemaWriter(SchemaReader& reader, RuleSet& rules, size_t& order_steps)
       : reader_(reader), rules_(rules), order_steps_(order_steps) {}
 
-  // All rules of the schema at a place, of values of these kinds; gives the first one's id.
+  // Adds all rules for the schema at a place, for values of these kinds; returns the first one's
+  // id.
   Result<RuleId> Write(PlaceId place, KindSet kinds);
 
  private:
@@ -45,12 +46,12 @@ class SchemaWriter {
   Status CheckSize() const;
   Status CheckNames(const Constraint& constraint);
   RuleBody ValueBody(JsonView value) const;
-  // Of a rule at least a name of ten bytes and one mention of it are in the grammar, which has
-  // 256 KiB; some rules do not get there.
+  // A rule takes at least a name of ten bytes and one mention of the name in the grammar, which has
+  // 256 KiB; some rules are left out of the grammar.
   static constexpr size_t kMostRules = 16'384;
 
   std::unexpected<Error> Unsupported(const std::string& what) const;
-  // True: it may be left out, and has been noted.
+  // True: the restriction may be left out, and has been noted.
   bool LeavesOut(const std::string& what);
 
   SchemaReader& reader_;

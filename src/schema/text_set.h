@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sets of characters, and how GBNF writes one of them inside a JSON string.
+// Sets of characters, and their form in GBNF inside a JSON string.
 #pragma once
 
 #include <cstdint>

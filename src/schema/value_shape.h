@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a property's schema says of its values, for calls that write them in other ways than JSON.
+// The shape of a property's values by its schema, for calls that write values in other ways than
+// JSON.
 #pragma once
 
 #include <optional>
@@ -17,9 +18,9 @@ namespace moestro {
 
 struct ValueShape {
   KindSet kinds = kAllKinds;
-  // It is one of these; they live as long as the schema.
+  // the value equals one of these, which live as long as the schema
   std::optional<std::vector<JsonView>> values = std::nullopt;
-  // What its texts are held to beside that, as left_out() names it: "#: \"pattern\"".
+  // Further conditions for texts, as left_out() names them: "#: \"pattern\"".
   std::set<std::string> text_limits = {};
 
   bool Has(JsonKind kind) const { return (kinds & KindBit(kind)) != 0; }
