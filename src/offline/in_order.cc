@@ -29,7 +29,7 @@ class PieceLine {
   ~PieceLine();
 
   Status Start(uint32_t threads);
-  // The next piece, when it is there. REQUIRES: not all have been taken.
+  // Waits for the next piece and returns it. REQUIRES: not all have been taken.
   Result<std::vector<std::byte>> Take();
 
  private:

@@ -9,8 +9,8 @@
 namespace moestro {
 namespace {
 
-// What llama-quantize takes instead of a type of large blocks when a row is no whole number of
-// them.
+// Type that llama-quantize takes instead of a type of large blocks when a row is not a whole number
+// of blocks.
 ggml_type SmallerBlocks(ggml_type type) {
   switch (type) {
     case GGML_TYPE_Q2_K:

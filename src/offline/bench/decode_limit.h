@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Notes what a decode asks of its experts, to say in the end how fast it could have been with
-// perfect kernels and a policy that knows the future (Limit).
+// Logs a decode's requests for experts, and computes from them the speed with perfect kernels and a
+// policy that reads the log ahead (Limit).
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace moestro {
 
-// What will be decoded, at most.
+// The most that will be decoded.
 struct DecodeShape {
   uint64_t steps = 0;
   uint64_t passes = 1;  // of a step over the layers
@@ -29,9 +29,9 @@ struct DecodeShape {
 
 class DecodeLimit {
  public:
-  // More requests for experts are not noted, and there is no limit then.
+  // More requests for experts are not logged, and then Find() fails.
   static constexpr uint64_t kMostRequests = 2U << 20;
-  // Of memory beside the engine's; for EngineOptions::caller_bytes.
+  // Bytes of memory beside the engine's; for EngineOptions::caller_bytes.
   static uint64_t BytesFor(const MoeShape& moe, const DecodeShape& shape);
 
   // Begins with the slots as they are now; takes the engine's plan observer until Stop() or the
@@ -41,13 +41,13 @@ class DecodeLimit {
   DecodeLimit(const DecodeLimit&) = delete;
   DecodeLimit& operator=(const DecodeLimit&) = delete;
 
-  // Measures memory: before the decode, between its steps and after it. What
-  // Engine::ProbeMemoryBandwidth() says.
+  // Measures memory: before the decode, between its steps and after it. Errors: those of
+  // Engine::ProbeMemoryBandwidth().
   Status Probe();
   void Stop();
-  // Of the decode that `report` tells of. No figure exceeds 100 %: what the decode itself read in
-  // its time counts as a probe. kUnsupported: a device computes, too. kInvalidRequest: too many
-  // requests.
+  // Limit of the decode that `report` describes. No figure exceeds 100 %, because the bytes that
+  // the decode itself read in its time count as a probe. kUnsupported: a device computes, too.
+  // kInvalidRequest: too many requests.
   Result<Limit> Find(const RunReport& report) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What `bench` decodes: sequences of random tokens, one row of each in a step; or one sequence with
+// Decodes for `bench`: sequences of random tokens, one row of each in a step; or one sequence with
 // drafts.
 #pragma once
 

@@ -78,7 +78,7 @@ Result<std::vector<std::byte>> ConvertedHeader(const ConvertJob& job,
   return HeaderBytes(gguf.get());
 }
 
-// What is read beside the weights.
+// Files that are read beside the weights.
 std::vector<std::string> DescribingFiles(const std::string& folder) {
   std::vector<std::string> files;
   for (const char* name : {"config.json", "model.safetensors.index.json", "spiece.model",

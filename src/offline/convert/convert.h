@@ -20,7 +20,7 @@ struct ConvertOptions {
   ggml_type type = GGML_TYPE_Q8_0;  // of the matrices
   uint32_t threads = 1;             // from 1 on; at most 16 are used
   bool overwrite = false;           // replace an existing file
-  // Of the file's tensor bytes, from the calling thread; may be empty.
+  // Called with the written bytes of the file's tensors, from the calling thread; may be empty.
   std::function<void(uint64_t done_bytes, uint64_t all_bytes)> progress = {};
 };
 
@@ -38,9 +38,9 @@ struct ConvertReport {
 // F32, F16, BF16, Q8_0 or Q4_0, in any case. kUsage for others.
 Result<ggml_type> FindConvertType(const std::string& name);
 
-// The file is there under its name when this returns, or no file is. Errors: those of
+// The file has its name when this returns, or no file exists. Errors: those of
 // FolderWeights::Open(), ReadSwitchConfig(), PlanSwitchTensors() and ReadSwitchTokenizer();
-// kInvalidFile for weights that are no numbers, and for copies of the embedding that differ; kIo:
+// kInvalidFile for weights that are not numbers, and for copies of the embedding that differ; kIo:
 // the output is in the way, does not fit the disk, or the disk fails. REQUIRES: threads > 0.
 Result<ConvertReport> ConvertFolder(const ConvertOptions& options);
 

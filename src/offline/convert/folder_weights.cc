@@ -26,7 +26,7 @@ bool IsThere(const std::string& folder, std::string_view name) {
   return std::filesystem::exists(std::filesystem::path(folder) / name, error);
 }
 
-// Neither safetensors file is there.
+// Error for a folder without a safetensors file.
 std::unexpected<Error> NoWeights(const std::string& folder) {
   if (!IsThere(folder, "pytorch_model.bin") && !IsThere(folder, "pytorch_model.bin.index.json")) {
     return Fail(Errc::kIo, "{} has neither {} nor {}; give a folder as Hugging Face has it", folder,

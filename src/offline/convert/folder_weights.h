@@ -49,7 +49,8 @@ class FolderWeights {
 Result<std::optional<std::string>> ReadFolderText(const std::string& folder, const char* name,
                                                   size_t most);
 
-// The same for a JSON object of at most `most_values`. kInvalidFile: it is none.
+// Reads a JSON object of at most `most_values` values. Errors: those of ReadFolderText();
+// kInvalidFile: the file is not such an object.
 Result<std::optional<Json>> ReadFolderJson(const std::string& folder, const char* name, size_t most,
                                            size_t most_values);
 

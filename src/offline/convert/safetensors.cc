@@ -74,7 +74,8 @@ class HeaderReader {
     return shape;
   }
 
-  // Its bytes lie in the file and are as many as shape and type say.
+  // Places a tensor: checks that its bytes lie in the file and that their number follows from shape
+  // and type.
   Status PlaceIt(JsonView entry, SafeTensor& tensor) const {
     const auto offsets = entry.Find("data_offsets");
     if (!offsets || offsets->kind() != JsonKind::kArray || offsets->size() != 2) {

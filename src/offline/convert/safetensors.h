@@ -34,9 +34,9 @@ Result<uint64_t> SafetensorsHeaderBytes(std::string_view first, uint64_t file_by
                                         const std::string& file);
 
 // The tensors of the JSON `header`, in the order of their bytes. They fill the rest of the file
-// exactly. kInvalidFile: they do not, or the JSON is not what it should be; kUnsupported: a type
-// that is not read.
-// REQUIRES: the header's length is as SafetensorsHeaderBytes() says.
+// exactly. kInvalidFile: they do not, or the JSON is malformed; kUnsupported: a type that is not
+// read.
+// REQUIRES: the header has the length that SafetensorsHeaderBytes() returned.
 Result<std::vector<SafeTensor>> ParseSafetensors(std::string_view header, uint64_t file_bytes,
                                                  const std::string& file);
 

@@ -11,7 +11,7 @@
 namespace moestro {
 namespace {
 
-// Of a field in protobuf's encoding.
+// Wire types of fields in protobuf's encoding.
 enum class Wire : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 struct Field {

@@ -14,7 +14,8 @@
 namespace moestro {
 namespace {
 
-// Of T5's decoder, older folders have it; cross attention has no bias.
+// A tensor of T5's decoder that older folders have and the model does not use: cross attention has
+// no bias.
 constexpr std::string_view kUnusedBias =
     "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
 constexpr std::string_view kOutput = "lm_head.weight";

@@ -27,10 +27,10 @@ struct ConvertedTensor {
   std::string name;
   ggml_type type = GGML_TYPE_F32;
   std::vector<int64_t> ne;           // a row first
-  std::vector<NamedTensor> sources;  // one; of a layer's experts as many as there are, by rising id
+  std::vector<NamedTensor> sources;  // one; for a layer's experts one each, by rising id
 
   int64_t width() const { return ne[0]; }
-  // Of each source.
+  // Rows of each source.
   uint64_t rows() const { return ne.size() < 2 ? 1 : static_cast<uint64_t>(ne[1]); }
   uint64_t source_bytes() const { return ggml_row_size(type, width()) * rows(); }
   uint64_t bytes() const { return source_bytes() * sources.size(); }
@@ -43,8 +43,8 @@ struct SwitchTensors {
 };
 
 // type: of the matrices. kInvalidFile: a tensor is missing, has another shape than the
-// configuration says, or has no place in the file; kInvalidRequest: rows are no whole number of the
-// type's blocks.
+// configuration requires, or has no place in the file; kInvalidRequest: rows are no whole number of
+// the type's blocks.
 Result<SwitchTensors> PlanSwitchTensors(const SwitchConfig& config, const FolderWeights& weights,
                                         ggml_type type);
 

@@ -38,9 +38,9 @@ inline constexpr size_t kMostPieces = size_t{1} << 20U;
 // A piece of text such as "<0x41>" stands for a byte.
 bool IsBytePiece(const std::string& text);
 
-// kInvalidFile: no piece is the unknown one, or several are; a text is empty, not UTF-8, or there
-// twice; a score is no number; the table of normalisation does not hold what it says. `file` names
-// it in messages.
+// kInvalidFile: no piece is the unknown one, or several are; a text is empty, not UTF-8, or occurs
+// twice; a score is not a number; the table of normalisation is malformed. `file` names it in
+// messages.
 Status CheckUnigram(const UnigramVocab& vocab, const std::string& file);
 
 }  // namespace moestro

@@ -24,7 +24,7 @@
 namespace moestro {
 namespace {
 
-// What is done with the logits of an evaluated position, and the token that follows it.
+// Takes the logits of an evaluated position, and the token that follows.
 struct Evaluator {
   std::function<void()> begin_window;
   std::function<Status(std::span<const float> logits, Token next)> evaluate;

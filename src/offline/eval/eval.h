@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs a model over texts as a user's run would, token by token, and says how well it predicts them
-// and how far it is from the exact run of the same engine.
+// Runs a model over texts as a user's run would, token by token, and measures how well it predicts
+// them and how far its log-probabilities are from those of the exact run of the same engine.
 //
 // The exact run comes first and leaves its log-probabilities in a file; then its engine goes, and
 // the run to be judged has all the memory. Two engines never live at once.
@@ -32,9 +32,10 @@ struct EvalRequest {
   EngineOptions engine;
   TextRequest text;
   bool against_exact = false;
-  std::string exact_model = {};     // runs exactly, in place of the model: what a fitted one is of
-  std::string scratch = {};         // folder for the exact run's rows; empty: see ScratchFolder()
-  OutputPath reference = {};        // a file that keeps them: used if it is there, else written
+  std::string exact_model =
+      {};  // model of the exact run, in place of `model`: the source of a fitted one
+  std::string scratch = {};   // folder for the exact run's rows; empty: see ScratchFolder()
+  OutputPath reference = {};  // a file that keeps the exact rows: read if it exists, else written
   std::optional<Shard> shard = {};  // evaluates its windows alone
   Progress progress = {};           // may be empty
 };
@@ -52,15 +53,13 @@ struct EvalResult {
 // One text, one exact run, any number of runs to be judged.
 class Evaluation {
  public:
-  // Checks the request, tokenizes, and makes the exact run if the request wants one and there are
-  // windows for it. Errors: those
-  // of ModelToLoad::Open(), ScratchFolder(), ReadEvalText(), the engine and the reference's file;
-  // kInvalidRequest if the two models read the text as other tokens.
+  // Checks the request, tokenizes, and makes the exact run if the request has one and the shard has
+  // windows. Errors: those of ModelToLoad::Open(), ScratchFolder(), ReadEvalText(), the engine and
+  // the reference's file; kInvalidRequest if the two models read the text as other tokens.
   static Result<Evaluation> Prepare(EvalRequest request);
   // Opens an engine with these options and runs it over the text. Errors: the engine's; kIo.
   Result<EvalResult> Run(EngineOptions options);
-  // The same, and leaves what the windows add to the figures in a file, for MergeEval().
-  // REQUIRES: the request has a shard.
+  // Runs the text as Run() does, and writes the sums of the windows to a file, for MergeEval().
   Result<ShardInfo> RunShard(const EngineOptions& options, const OutputPath& path);
   const ModelId& model() const { return model_; }
 

@@ -2,8 +2,8 @@
 // The exact run's log-probabilities in a file: too many for memory (a vocabulary for each token),
 // in F32 as they were computed.
 //
-// The file: header (magic, version, what ReferenceInfo says), a row [n_vocab] F32 for each
-// evaluated token, checksum. See base/binary_file.h.
+// The file: header (magic, version, ReferenceInfo), a row [n_vocab] F32 for each evaluated token,
+// checksum. See base/binary_file.h.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@
 
 namespace moestro {
 
-// What a reference is of. Another one's is refused.
+// Identity of a reference: its model and its text. A file of another identity is refused.
 struct ReferenceInfo {
   uint64_t fingerprint = 0;  // of the model's header
   uint64_t weights = 0;      // model/weights_id.h

@@ -42,7 +42,7 @@ Result<EvalSums> DecodeSums(ShardPayload& payload, uint64_t windows) {
   }
   sums.kls.resize(kls);
   TRY_STATUS(payload.TakeNumbers(std::span(sums.kls)));
-  // They are sorted, which needs numbers.
+  // Sorting the divergences needs numbers.
   const bool has_numbers = std::ranges::all_of(sums.kls, [](float kl) { return kl >= 0.0F; });
   if (!has_numbers || !(sums.kl_max >= 0.0)) return payload.Damaged("a divergence is none");
   return sums;

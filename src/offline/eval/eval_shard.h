@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What `eval --shard` leaves, and what all shards together say. docs/shards.md describes the bytes.
+// Files of `eval --shard`, and the figures of all shards together. docs/shards.md describes the
+// bytes.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What rows of log-probabilities say: how well a run predicts a text, and how far it is from the
-// exact run. Pure: no engine, no file.
+// Statistics over rows of log-probabilities: how well a run predicts a text, and how far it is from
+// the exact run. Pure: no engine, no file.
 //
 // Neighbouring tokens are alike (a hard sentence, a cold cache), so standard errors are those of
 // blocks of kBlockTokens neighbours, never of single tokens, which would look too certain. A block
@@ -72,8 +72,8 @@ struct EvalBlock {
   bool operator==(const EvalBlock&) const = default;
 };
 
-// What some windows add to all figures. Blocks are added in the order of the text, whether they
-// come token by token or from elsewhere: figures are the same to the bit.
+// Sums of some windows. Blocks are added in the order of the text, whether they come token by token
+// or from other shards, so that figures are the same to the bit.
 struct EvalSums {
   std::vector<EvalBlock> blocks = {};
   std::vector<float> kls = {};  // of each token; empty without an exact run
@@ -93,12 +93,13 @@ class EvalStats {
   void Add(std::span<const float> log_probs, Token next);
   void Add(std::span<const float> log_probs, std::span<const float> exact, Token next);
 
-  // What was added; REQUIRES: before Figures(). And what comes after that, of whole windows.
-  // REQUIRES: either all sums have a KL for each token, or none has.
+  // Sums(): the sums of all rows added so far. REQUIRES: Figures() has not been called. Append():
+  // adds the sums of the whole windows that follow in the text. REQUIRES: either all sums have a KL
+  // for each token, or none has.
   EvalSums Sums() const;
   void Append(const EvalSums& sums);
 
-  EvalFigures Figures();  // sorts what it keeps
+  EvalFigures Figures();  // sorts the kept divergences
 
  private:
   // A token's KL, for quantiles. F32 as the rows are.

@@ -30,12 +30,13 @@ struct EvalPoint {
 };
 EvalPoint ToPoint(KnobSettings settings, const EvalResult& result);
 
-// Of a run with `settings` over `base`, for a file: every knob with which another run does the
-// same, files by their whole paths.
+// The measured setting of a run with `settings` over `base`, for a file: every knob that another
+// run needs to do the same, files by their whole paths.
 MeasuredSetting ToMeasured(const EngineOptions& base, const KnobSettings& settings,
                            const EvalResult& result);
 
-// For each point: no other is at least as fast with at most its mean KL, and better in one of them.
+// For each point: true if no other point is at least as fast with at most its mean KL, and better
+// in one of the two.
 std::vector<bool> ParetoFront(const std::vector<EvalPoint>& points);
 
 }  // namespace moestro

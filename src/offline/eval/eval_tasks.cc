@@ -142,7 +142,8 @@ Result<Selection> Select(const TaskRequest& request, const Questions& questions,
 // as a prompt, but for its last token, after which the first answer's log-probability is known.
 Result<std::vector<double>> LogProbsOf(Engine& engine, Sequence& sequence,
                                        const AskedTokens& asked) {
-  std::vector<size_t> begins;  // of the answers; nothing says how likely a text's first token is
+  std::vector<size_t>
+      begins;  // begins of the answers; at least 1, because a text's first token has no probability
   for (const std::vector<Token>& tokens : asked.choices) {
     begins.push_back(std::max<size_t>(CommonPrefix(asked.prompt, tokens), 1));
   }
@@ -169,7 +170,8 @@ Result<std::vector<double>> LogProbsOf(Engine& engine, Sequence& sequence,
   return sums;
 }
 
-// What the model writes if it always takes the likeliest token, until it begins a new question.
+// Text that the model writes if it always takes the likeliest token, until it begins a new
+// question.
 Result<std::string> Written(Engine& engine, Sequence& sequence, const Vocab& vocab,
                             std::span<const Token> prompt, uint32_t most) {
   EngineStepper stepper(engine, sequence);

@@ -50,10 +50,10 @@ struct EvalText {
   }
   uint64_t n_evaluated() const;
   uint64_t n_blocks(size_t block_tokens) const;  // of evaluated tokens, none in two windows
-  uint64_t Hash() const;                         // of all windows' tokens and what is evaluated
+  uint64_t Hash() const;                         // of all windows' tokens and evaluated positions
 };
 
-// Of the model that reads a text.
+// Facts of the model that reads a text.
 struct TextModel {
   const GgufFile& gguf;
   uint32_t n_ctx_train = 0;

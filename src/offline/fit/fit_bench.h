@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What a model loses when some of its experts go to a lower width: one engine that holds both
-// widths of every expert, as own and as low copies, evaluated again and again over windows of a
-// text with other experts chosen. Nothing is loaded anew between two choices.
+// Measures the loss of a model when some of its experts go to a lower width: one engine that holds
+// both widths of every expert, as own and as low copies, evaluated again and again over windows of
+// a text with other experts chosen. No file is loaded anew between two choices.
 #pragma once
 
 #include <cstdint>
@@ -30,21 +30,22 @@ struct FitText {
   uint64_t tokens_of(std::span<const uint32_t> windows) const;
   uint64_t first_row(uint32_t window) const;  // of the reference
 };
-// kInvalidRequest for a text of fewer than four windows; what ReadEvalText() says.
+// kInvalidRequest for a text of fewer than four windows; errors of ReadEvalText().
 Result<FitText> ReadFitText(const ModelFile& model, const TextRequest& request,
                             const EngineOptions& options);
 
-// Of a block of neighbouring tokens, against the exact run.
+// Loss over a block of neighbouring tokens, against the exact run.
 struct BlockLoss {
   double tokens = 0.0;
   double kl = 0.0;   // sums
   double nll = 0.0;  // of the next token, less the exact run's
 };
 
-// What the experts did while the calibration windows ran with none of them lower. [layer][expert]
+// Uses of the experts while the calibration windows ran with no expert at the lower width.
+// [layer][expert]
 struct ExpertUse {
   std::vector<uint64_t> tokens;
-  // Popularity x norm: the router's weights times the lengths of what the down matrix multiplied.
+  // Popularity x norm: the router's weights times the lengths of the down matrix's inputs.
   std::vector<double> popularity_norm;
   std::vector<std::vector<bool>> in_window;  // [calibration window][expert]
 };
@@ -70,7 +71,8 @@ class FitBench {
   Result<std::vector<BlockLoss>> Measure(std::span<const uint32_t> windows,
                                          const std::vector<bool>& is_low,
                                          ReferenceReader& reference);
-  // The same with none lower, over the calibration windows.
+  // Measures with no expert at the lower width, over the calibration windows, and counts the
+  // experts' uses.
   Result<std::vector<BlockLoss>> Observe(ReferenceReader& reference, ExpertUse& use);
 
   size_t n_experts() const { return n_experts_; }  // of all layers

@@ -10,9 +10,9 @@
 
 namespace moestro {
 
-// Of the scatter of the measured values, how much their errors alone would make: the mean squared
-// error over the variance. From about 1 on the values say nothing about the order; infinite when
-// they do not differ at all, or when an error is not known.
+// Share of the measured values' scatter that their errors alone would make: the mean squared error
+// over the variance. From about 1 on the values do not determine the order; infinite when they do
+// not differ at all, or when an error is not known.
 double NoiseShare(std::span<const Estimate> measured);
 
 // At more than this NoiseShare() differences count as within the error.
@@ -29,9 +29,10 @@ std::vector<uint32_t> SpreadOver(uint32_t layers, uint32_t experts);
 // value. REQUIRES: equal sizes.
 double RankCorrelation(std::span<const double> a, std::span<const double> b);
 
-// An estimate is believed if its RankCorrelation() with what was measured of so many experts is at
-// least this. It puts two of three pairs in the measured order then; one that says nothing gets
-// there by chance in one of 28,000 samples of this size (four standard errors of 1/sqrt(63)).
+// An estimate is used if its RankCorrelation() with the measured values of so many experts is at
+// least kLeastCorrelation. Then it puts two of three pairs in the measured order; an estimate
+// without information gets there by chance in one of 28,000 samples of this size (four standard
+// errors of 1/sqrt(63)).
 inline constexpr size_t kFitSample = 64;
 inline constexpr double kLeastCorrelation = 0.5;
 

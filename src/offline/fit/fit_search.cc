@@ -45,7 +45,7 @@ class FitSearch {
 
   Result<FitBench*> BenchOf(const SizedWidth& high, const SizedWidth& low);
   void CloseBench();
-  Status OpenReference();  // the exact run's rows, from an earlier search if they are there
+  Status OpenReference();  // the exact run's rows, from an earlier search if it left them
   void NoteTime(double tokens_per_second);
   void Note(const std::string& text) const {
     if (request_.note) request_.note(text);
@@ -241,7 +241,7 @@ Status FitSearch::MeasureImportances(std::span<const uint32_t> experts, double m
   return {};
 }
 
-// What was not measured stays at the higher width longest.
+// Experts without a measurement stay at the higher width longest.
 void FitSearch::OrderByMeasured() {
   std::vector<Estimate> measured;
   std::vector<double> values;

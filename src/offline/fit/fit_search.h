@@ -67,16 +67,17 @@ struct FitReport {
   std::vector<std::optional<Estimate>> importance;  // KL, [layer][expert]; empty: not measured
   std::vector<double> popularity_norm;              // [layer][expert]
   double noise_share = 0.0;                         // see NoiseShare()
-  // Of the estimate with what was measured of a sample; empty: nothing was estimated.
+  // Correlation of the estimate with the measured values of a sample; empty: nothing was estimated.
   std::optional<double> rank_correlation;
   uint64_t n_measured() const {
     return static_cast<uint64_t>(
         std::ranges::count_if(importance, [](const auto& each) { return each.has_value(); }));
   }
-  uint64_t moved = 0;               // experts at the lower width
-  std::string widths;               // as FitHeader::widths
-  Estimate loss;                    // of the result, on what was held out to choose `moved` by
-  std::optional<Estimate> checked;  // of the result, on what chose nothing; empty: too short a text
+  uint64_t moved = 0;  // experts at the lower width
+  std::string widths;  // as FitHeader::widths
+  Estimate loss;       // loss of the result on the windows that were held out to choose `moved` by
+  std::optional<Estimate>
+      checked;  // loss of the result on windows that no choice used; empty: the text is too short
   uint64_t calibration_tokens = 0;
   uint64_t held_out_tokens = 0;
   uint64_t checked_tokens = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a search has measured so far, in a file, so that one that was stopped goes on where it was.
+// Measurements of a search so far, in a file, so that a search that was stopped goes on.
 #pragma once
 
 #include <map>
@@ -14,12 +14,12 @@ namespace moestro {
 
 class FitState {
  public:
-  // Reads `path` if it is there. `key` says what is measured: a file of something else counts as
-  // none, and is replaced. kIo.
+  // Reads `path` if it exists. `key` identifies what is measured: a file with another key counts as
+  // absent, and is replaced. kIo.
   static Result<FitState> Open(const std::string& path, const std::string& key);
 
   std::optional<Estimate> Find(const std::string& name) const;
-  // Remembers it, on the disk when this returns. kIo.
+  // Keeps a measurement, which is on the disk when this returns. kIo.
   Status Add(const std::string& name, const Estimate& measured);
 
  private:

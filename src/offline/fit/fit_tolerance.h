@@ -10,11 +10,11 @@
 
 namespace moestro {
 
-// What the experts' widths may cost against the model as it is.
+// Loss that the experts' widths may cost against the unchanged model.
 struct FitTolerance {
   enum class Kind : uint8_t { kKl, kPerplexity };
   Kind kind = Kind::kKl;
-  double most = 0.0;  // nats per token; or how much higher perplexity may be, as a share of it
+  double most = 0.0;  // nats per token; or the rise of perplexity, as a share
 
   std::string Text(double loss) const;  // "KL=0.01", "ppl=1%"
 };

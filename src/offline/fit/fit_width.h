@@ -25,8 +25,8 @@ struct SizedWidth {
 Result<std::vector<SizedWidth>> PlanWidths(const ModelFile& model,
                                            std::span<const ggml_type> types);
 
-// Of each expert ([layer][expert]): the length of the difference of its weights in two files, as a
-// share of their length. Reads all of both. Errors: those of reading.
+// For each expert ([layer][expert]): the length of the difference between its weights in two files,
+// as a share of their length. Reads both files whole. Errors: those of reading.
 Result<std::vector<double>> WidthErrors(const std::string& high, const std::string& low);
 
 }  // namespace moestro

@@ -90,8 +90,8 @@ FittedTensor CopyOf(const TensorInfo& info) {
   return tensor;
 }
 
-// Of all experts of a layer: [expert][n_in]. A source may have gate and up in one tensor, or a
-// tensor for each expert.
+// Importances of all experts of a layer: [expert][n_in]. A source may have gate and up in one
+// tensor, or a tensor for each expert.
 Result<std::vector<float>> ImportancesOf(const FittedJob& job, const FittedMatrix& of) {
   TRY(const auto tensors,
       FindExpertTensors(job.model.gguf, job.model.spec, of.layer, "convert the model again"));
@@ -117,14 +117,14 @@ Status AddMatrixAt(const FittedJob& job, uint32_t layer, Matrix m, const Width& 
   if (width) TRY_STATUS(CheckFits(tensor.type, matrix.n_in, tensor.name, has_imatrix));
   if (width && has_imatrix) {
     tensor.judged = {.layer = layer, .matrix = m};
-    // Read once now, so that the user does not wait for an hour before a bad one is told.
+    // The importances are read once now, so that a bad one is reported before an hour of work.
     TRY([[maybe_unused]] const std::vector<float> readable, ImportancesOf(job, *tensor.judged));
   }
   for (const uint32_t e : ids) {
     const WeightRows all{.where = matrix.slices[e],
                          .type = matrix.types[e],
                          .width = matrix.n_in,
-                         .tensor = {},  // tensors move until all are there
+                         .tensor = {},  // set later: tensors move while the list grows
                          .expert = e};
     const uint64_t step = kFittedPieceWeights / matrix.n_in * ggml_row_size(all.type, all.width);
     AddParts(all, !width.has_value(), step, tensor);

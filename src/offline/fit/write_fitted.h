@@ -31,13 +31,13 @@ struct FittedOptions {
   uint32_t threads = 1;      // that quantise; from 1 on
   bool overwrite = false;    // replace an existing file
   std::string weights_folder = {};  // see FindWeightsId(), whose number the file names
-  // Of the file's bytes, from the calling thread; may be empty.
+  // Called with the written bytes of the file, from the calling thread; may be empty.
   std::function<void(uint64_t done_bytes, uint64_t all_bytes)> progress = {};
 };
 
-// The file's bytes. The file is there under its name when this returns, or no file is. Errors:
+// Returns the file's bytes. The file has its name when this returns, or no file exists. Errors:
 // those of ModelFile::Open(), of CheckFits() and of ImatrixFile; kInvalidRequest for a source that
-// is a fitted model; kInvalidFile for weights that are no numbers; kIo: the output is the model,
+// is a fitted model; kInvalidFile for weights that are not numbers; kIo: the output is the model,
 // exists, does not fit the disk, or the disk fails. REQUIRES: threads > 0; a width for each expert.
 Result<uint64_t> WriteFitted(const FittedOptions& options);
 

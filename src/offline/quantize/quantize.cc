@@ -142,13 +142,14 @@ Result<Importances> ImportancesOf(const ImatrixFile& imatrix, const LowTensor& t
                       tensor.source.n_experts);
 }
 
-// Reads all of them once, so that the user does not wait for an hour before a bad one is told.
+// Reads all importances once, so that a bad one is reported before an hour of work.
 Status CheckImportances(LowJob& job) {
   if (!job.imatrix) return {};
   job.report.unvisited.resize(job.report.layers);
   for (const LowTensor& tensor : job.tensors) {
     TRY(const Importances importances, ImportancesOf(*job.imatrix, tensor));
-    if (tensor.source.matrix != Matrix::kDown) continue;  // who is visited, is so in all three
+    if (tensor.source.matrix != Matrix::kDown)
+      continue;  // an expert is visited in all three matrices or in none: counted once
     job.report.unvisited[tensor.layer] += importances.unvisited;
   }
   return {};
@@ -224,7 +225,7 @@ Result<std::vector<std::byte>> QuantizePiece(const LowTensor& tensor, const LowP
   return Requantize(reader, rows, tensor.type, columns);
 }
 
-// Writes the tensors of a job and says how far it is.
+// Writes the tensors of a job and reports progress.
 class LowWriter {
  public:
   LowWriter(const LowJob& job, const QuantizeOptions& options, const ExtentReader& reader,

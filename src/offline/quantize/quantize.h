@@ -26,7 +26,8 @@ struct QuantizeOptions {
   uint32_t threads = 1;      // that quantise; from 1 on
   bool overwrite = false;    // replace an existing file
   std::string weights_folder = {};  // see FindWeightsId(), whose number the file names
-  // Of the source's expert bytes, from the calling thread; may be empty.
+  // Called with the bytes of the source's experts done so far, from the calling thread; may be
+  // empty.
   std::function<void(uint64_t done_bytes, uint64_t all_bytes)> progress = {};
 };
 
@@ -37,17 +38,17 @@ struct QuantizeReport {
   uint32_t experts = 0;       // of a layer
   uint64_t slices = 0;
   uint64_t aligned_slices = 0;  // start at a multiple of 4 KiB
-  // [layer with experts]: experts that the importances know nothing about, see ImatrixFile::Read();
-  // empty without importances.
+  // [layer with experts]: experts without importances, see ImatrixFile::Read(); empty without
+  // importances.
   std::vector<uint32_t> unvisited;
 };
 
-// The file is there under its name when this returns, or no file is. Errors: those of
-// ModelFile::Open(); kUsage without a path; kInvalidRequest for types that cannot be: rows are no
-// whole number of blocks (names a type that fits), importances are needed, gate and up lie in one
-// tensor but get two types, nothing becomes smaller; those of ImatrixFile; kInvalidFile for weights
-// that are no numbers; kIo: the output is the model, exists, does not fit the disk, or the disk
-// fails. REQUIRES: threads > 0.
+// The file has its name when this returns, or no file exists. Errors: those of ModelFile::Open();
+// kUsage without a path; kInvalidRequest for types that cannot be: rows are no whole number of
+// blocks (names a type that fits), importances are needed, gate and up lie in one tensor but get
+// two types, nothing becomes smaller; those of ImatrixFile; kInvalidFile for weights that are not
+// numbers; kIo: the output is the model, exists, does not fit the disk, or the disk fails.
+// REQUIRES: threads > 0.
 Result<QuantizeReport> WriteLowCopies(const QuantizeOptions& options);
 
 }  // namespace moestro

@@ -12,7 +12,8 @@
 namespace moestro {
 namespace {
 
-// What F16 holds. Larger weights are damage, and ggml's searches for a scale would overflow.
+// The largest value of F16. Larger weights are damage, and ggml's searches for a scale would
+// overflow.
 constexpr float kLargestWeight = 65504.0F;
 
 Status CheckWeights(const WeightRows& rows, std::span<const float> values) {

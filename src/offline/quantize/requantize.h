@@ -22,11 +22,11 @@ struct WeightRows {
   Extent where;
   ggml_type type = GGML_TYPE_F32;
   int64_t width = 0;        // values of a row
-  std::string_view tensor;  // for messages, as is the expert
+  std::string_view tensor;  // for messages
   std::optional<uint64_t> expert = {};
 };
 
-// Dequantised. kInvalidFile for what is no weight; kIo.
+// Dequantised rows. kInvalidFile for values that are not weights; kIo.
 Result<std::vector<float>> ReadWeightRows(const ExtentReader& reader, const WeightRows& rows);
 
 // columns: importances of the columns, [width]; null: all alike. Any thread; ggml_quantize_init()

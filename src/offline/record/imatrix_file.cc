@@ -21,7 +21,8 @@ namespace {
 constexpr const char* kImatrixType = "imatrix";  // of general.type
 constexpr std::string_view kSumsSuffix = ".in_sum2";
 constexpr std::string_view kCountsSuffix = ".counts";
-// So that a column of zeros, whose weights cannot be judged, is not quantised to anything at all.
+// The least share of a column, so that a column of zeros, whose weights cannot be judged, is still
+// quantised to something near them.
 constexpr float kLeastShare = 1e-6F;
 
 std::string SumsName(const std::string& tensor) { return Format("{}{}", tensor, kSumsSuffix); }
@@ -40,7 +41,7 @@ void Normalise(std::span<float> row) {
   for (float& value : row) value = std::max(std::ldexp(value, exponent), least);
 }
 
-// A part at a time: the sums of a model take as much memory as is there.
+// Writes values as F32, a part at a time: the sums of a model may already take most of the memory.
 template <class T>
 Status WriteAsFloats(OutputFile& file, std::span<const T> values) {
   constexpr size_t kAtOnce = 64 * kKiB;

@@ -16,7 +16,7 @@
 
 namespace moestro {
 
-// What was seen of the inputs of one weight tensor. Views; the values have another owner.
+// Sums over the inputs of one weight tensor. Views; the values have another owner.
 struct ImatrixEntry {
   std::string name;                  // the weight tensor's
   uint32_t n_in = 0;                 // values of an input
@@ -34,13 +34,13 @@ struct ImatrixInfo {
 Status WriteImatrix(const OutputPath& path, const ImatrixInfo& info,
                     std::span<const ImatrixEntry> entries);
 
-// What a file says about the tensor of some experts.
+// Importances of a file for the tensor of some experts.
 struct Importances {
   std::vector<float> columns;  // [expert][n_in], each above 0
   uint32_t unvisited = 0;      // experts that no input came to
 };
 
-// Any thread may read from it.
+// Importances of weights in a file. Thread rule: any thread may read.
 class ImatrixFile {
  public:
   // Errors: those of GgufFile::Open(); kInvalidFile for a GGUF that is something else.
@@ -51,11 +51,12 @@ class ImatrixFile {
   // For ggml_quantize_chunk: the mean of an expert's squared inputs, times a power of four that
   // makes an expert's mean about one, which changes no quantised bit. Columns that were nearly
   // always zero count a millionth of the mean. An expert that was never visited has the mean of all
-  // inputs of the tensor, or ones where there are none. kInvalidFile: the tensor is not there, has
-  // other sizes (both are in the message: it is another model's) or holds what is no sum; kIo.
+  // inputs of the tensor, or ones where there are none. kInvalidFile: the file lacks the tensor,
+  // has other sizes (both are in the message: the file is another model's) or holds values that are
+  // not sums; kIo.
   Result<Importances> Read(const std::string& tensor, uint32_t n_in, uint32_t n_experts) const;
 
-  // Of all it says about any tensor. kIo.
+  // Hash of all tensors' names and values. kIo.
   Result<uint64_t> Hash() const;
 
  private:

@@ -151,7 +151,7 @@ Status AddCounts(ShardPayload& payload, uint64_t tokens, std::span<uint64_t> cou
   return {};
 }
 
-// What stands before the sums: texts' names, the description and the number of tokens.
+// Part before the sums: texts' names, the description and the number of tokens.
 struct ShardHead {
   std::vector<std::string> datasets = {};
   std::string description = {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What `imatrix --shard` leaves, and the sums of all shards. docs/shards.md describes the bytes.
+// Files of `imatrix --shard`, and the sums of all shards. docs/shards.md describes the bytes.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,7 @@ class ImatrixSums {
   void Add(const SeenExperts& seen);
 
   const ImatrixShape& shape() const { return shape_; }
-  // Of a layer with experts.
+  // Sums of a layer with experts.
   struct Layer {
     std::vector<double> inputs;    // [expert][n_embd]
     std::vector<double> products;  // [expert][n_ff]
@@ -58,7 +58,7 @@ struct ImatrixPlace {
   uint32_t first_expert = 0;
   uint32_t n_experts = 1;
 };
-// kInvalidFile: the file has other tensors than the spec says.
+// kInvalidFile: the file has other tensors than the spec requires.
 Result<std::vector<ImatrixPlace>> PlacesOf(const GgufFile& file, const ModelSpec& spec);
 // Views of the sums. Gate and up have the same inputs.
 std::vector<ImatrixEntry> EntriesOf(std::span<const ImatrixPlace> places, const ImatrixSums& sums);

@@ -26,11 +26,12 @@ class OutputNorms {
   // An expert that no row visited has its layer's mean; 1 where no expert of a layer was visited.
   ExpertNorms Mean() const;
 
-  // Of each window that ended, [layer][expert]: the sums of lengths. Of all of them together the
-  // rows that came to each expert.
+  // windows(): for each window that ended, [layer][expert], the sums of lengths. counts(): the rows
+  // of all windows together that came to each expert.
   std::span<const std::vector<double>> windows() const { return windows_; }
   std::span<const uint64_t> counts() const { return counts_; }
-  // What another run had of these. REQUIRES: no window is begun; as many as experts of all layers.
+  // Add another run's windows and counts. REQUIRES: no window is begun; as many values as experts
+  // of all layers.
   void AddWindow(std::span<const double> sums);
   void AddCounts(std::span<const uint64_t> counts);
 
@@ -39,7 +40,7 @@ class OutputNorms {
   uint32_t n_embd_;
   bool keeps_windows_;
   std::vector<double> sums_;    // [layer][expert], of windows that ended
-  std::vector<double> window_;  // of the one that is read
+  std::vector<double> window_;  // sums of the window that is read
   std::vector<std::vector<double>> windows_;
   std::vector<uint64_t> counts_;  // [layer][expert]
 };

@@ -30,7 +30,8 @@ struct ProfileNumbers {
   }
 };
 
-// Sizes are checked against the payload's, so that nobody asks for more memory than it has bytes.
+// Checks sizes against the payload's, so that a forged size never asks for more memory than the
+// file has bytes.
 Result<ProfileNumbers> TakeProfileNumbers(ShardPayload& payload, uint64_t windows) {
   TRY(const std::string bytes, payload.Take(std::min(kNumbersBytes, payload.left())));
   if (bytes.size() < kNumbersBytes) return payload.Damaged("its payload ends too early");
@@ -55,7 +56,7 @@ Result<ProfileNumbers> TakeProfileNumbers(ShardPayload& payload, uint64_t window
   return payload.Damaged("its numbers of layers, experts and tokens do not fill it");
 }
 
-// What PathCounter::Add() requires.
+// Whether `experts` fulfils the requirements of PathCounter::Add().
 bool IsRouting(std::span<const ExpertId> experts, const MoeShape& shape, uint8_t source) {
   if (source > (shape.n_encoder > 0 ? 1 : 0)) return false;
   std::vector<bool> seen(shape.n_expert);

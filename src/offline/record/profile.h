@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What `moestro profile` makes of routing: learned paths, and how long experts' outputs are. Of a
-// shard the routing itself is kept, and the paths, of which few are left, are learned from that of
-// all shards. docs/shards.md describes the bytes.
+// Results of `moestro profile` from routing: learned paths, and the lengths of experts' outputs. A
+// shard keeps the routing itself; the paths, of which only the most frequent are kept, are learned
+// from the routing of all shards. docs/shards.md describes the bytes.
 #pragma once
 
 #include <cstddef>

@@ -18,7 +18,8 @@
 namespace moestro {
 namespace {
 
-// Of a model with an encoder: a token and the source's end, the target's begin and a token.
+// Fewest random tokens for a model with an encoder: a token and the source's end, the target's
+// begin and a token.
 constexpr uint32_t kShortestRandom = 4;
 
 struct RecordedParts {
@@ -34,7 +35,7 @@ NamedTokens RandomText(uint32_t n, const ModelToLoad& model, uint32_t seed) {
   return text;
 }
 
-// What of a trace is asked for, beside what every command has.
+// Settings of a trace beside those that every command has.
 std::string RecordSettings(const RecordOptions& options) {
   std::string text = Format("prefill {}\n", options.prefill);
   if (options.details) text += Format("prefetch {}\n", options.engine.prefetch);

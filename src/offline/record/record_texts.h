@@ -23,28 +23,28 @@ struct RecordOptions {
   uint32_t random = 0;             // random tokens, before the texts; at most a context of them
   uint32_t seed = 1;               // of these
   uint32_t tokens = 0;             // of each text; 0: all
-  bool details = false;     // weights, and what the next engine.prefetch layers' routers would say
-  bool candidates = false;  // who else could run
+  bool details = false;     // weights, and the choices of the next engine.prefetch layers' routers
+  bool candidates = false;  // the next best experts of each layer
   uint32_t prefill = 0;     // at the start of each sequence, evaluated at once
   std::optional<ShardRequest> shard = {};  // evaluates its windows alone
   // Memory that the taker of the tokens keeps for each expert of a token; part of the plan.
   uint64_t bytes_per_expert = 0;
   uint64_t bytes_per_window = 0;  // and for each expert of the model in each window
-  // Made once the engine is open, for what experts are given and give; may be empty. The hosted
-  // engine cannot show it, and calls nothing.
+  // Made once the engine is open, to observe experts' inputs and outputs; may be empty. The hosted
+  // engine has no such observer and never calls it.
   std::function<ExpertObserver(const ModelSpec& spec, const ModelId& id)> watch_experts = {};
   // Called at the end of each sequence; may be empty.
   std::function<void()> end_window = {};
   Progress progress = {};  // may be empty
 };
 
-// What will be evaluated.
+// The texts that will be evaluated.
 struct TextsToRecord {
   const TraceInfo& info;
   uint64_t tokens = 0;
   const std::optional<ShardInfo>& shard;  // with RecordOptions::shard
 };
-// Called once, before the first token: where the tokens go.
+// Called once, before the first token; returns the sink for the tokens.
 using OpenSink = std::function<Result<TraceSink>(const TextsToRecord& texts)>;
 
 // Tokenizes all texts, then opens the engine in what memory that leaves, and passes each token on

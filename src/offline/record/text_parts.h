@@ -54,12 +54,12 @@ void PutFirst(NamedTokens text, CutTexts& all);
 
 // Parts of at most n_ctx tokens, in order; all of them hold all tokens.
 std::vector<TextSlice> CutIntoParts(std::span<const NamedTokens> texts, size_t n_ctx);
-// Of the parts' tokens and where parts begin.
+// Hash of the parts' tokens and of the positions where parts begin.
 uint64_t HashOf(std::span<const NamedTokens> texts, std::span<const TextSlice> parts);
 uint64_t TokensOf(std::span<const TextSlice> parts);
 
-// Leaves the parts of a shard and says what all were: the text's side of a ShardInfo.
-// kInvalidRequest: there is no part at all.
+// Reduces `parts` to those of a shard and returns the text's side of a ShardInfo, which describes
+// all parts. kInvalidRequest: the texts have no part.
 Result<ShardInfo> TakeShard(const ShardRequest& request, std::span<const NamedTokens> texts,
                             std::vector<TextSlice>& parts);
 

@@ -117,7 +117,7 @@ void TraceRouting::ApplyRow(size_t t, size_t row, size_t layer, Routing& routing
   std::ranges::copy(recorded_weights, weights.begin());
   RoutingCandidates& candidates = routing.candidates;
   const auto at = static_cast<ptrdiff_t>(row * candidates.per_row);
-  if (is_little) {  // of its candidates only who they are was recorded, and of the best K
+  if (is_little) {  // a little pass records only the ids of its K best candidates
     std::ranges::copy(experts, candidates.experts.begin() + at);
     return;
   }

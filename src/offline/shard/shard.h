@@ -36,7 +36,7 @@ WindowRange WindowsOf(const Shard& shard, uint64_t windows);
 // which another shard has.
 Status CheckShardable(const EngineOptions& options);
 
-// What decides what is computed, a line each: "ctx 512". Where and how fast it is computed is left
+// Settings that decide the results, a line each: "ctx 512". Settings of place and speed are left
 // out. Commands add lines of their own.
 struct WindowSettings {
   bool is_native = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a shard leaves for `moestro merge`: which part of which run it is, then what its command
-// keeps of it. docs/shards.md describes every byte.
+// A shard's file for `moestro merge`: the shard's place in its run, then the command's payload.
+// docs/shards.md describes every byte.
 //
 // Thread rule: none, calls share nothing but the file system.
 #pragma once
@@ -45,7 +45,7 @@ struct ShardInfo {
 // windows has no payload. Errors: those of BinaryWriter::Create().
 Result<BinaryWriter> BeginShard(const OutputPath& path, const ShardInfo& info,
                                 uint64_t payload_bytes);
-// The same with all of it. Errors: kIo.
+// Writes a shard's file with its whole payload. Errors: kIo.
 Status WriteShard(const OutputPath& path, const ShardInfo& info, std::string_view payload);
 
 struct FoundShard {
@@ -55,21 +55,21 @@ struct FoundShard {
   uint64_t payload_bytes = 0;
 };
 
-// All shards of one run, the first one first. Nothing in the files is trusted, and each is checked
-// to its last byte. kInvalidRequest, naming the files: one is there twice or missing, or is of
-// another command, model, text, number of shards or of other settings than the first of `paths`.
+// All shards of one run, the first one first. Trusts nothing in the files and checks each to its
+// last byte. kInvalidRequest, naming the files: a shard is given twice or missing, or is of another
+// command, model, text, number of shards or of other settings than the first of `paths`.
 // kInvalidFile: no shard, cut short or damaged; kUnsupported; kIo. REQUIRES: paths is not empty.
 Result<std::vector<FoundShard>> FindShards(std::span<const std::string> paths);
 
 // Reads a payload front to back.
 class ShardPayload {
  public:
-  // kIo; kInvalidFile: it is not the file that was found.
+  // kIo; kInvalidFile: the file is not the found one.
   static Result<ShardPayload> Open(const FoundShard& found);
 
   const std::string& path() const { return file_.path(); }
   uint64_t left() const { return end_ - at_; }
-  // The next bytes. kInvalidFile: there are not so many.
+  // The next bytes. kInvalidFile: fewer are left.
   Result<std::string> Take(uint64_t bytes);
   template <class T>
   Result<T> TakeNumber() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a token asks of a machine, by the model's directory alone.
+// A token's needs of a machine, by the model's directory alone.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,7 @@ struct ModelNeeds {
 ModelNeeds NeedsOf(const ModelFile& model);
 // Whether a tensor of that name holds matrices of experts.
 bool IsExpertsName(std::string_view name);
-// Of a model that only libllama knows, by the names of tensors.
-// REQUIRES: 0 < n_used <= n_expert.
+// Needs of a model that only libllama supports, by the names of tensors.
 ModelNeeds NeedsByName(const GgufFile& file, const std::string& family, const MoeShape& shape);
 
 }  // namespace moestro

@@ -24,19 +24,20 @@ constexpr double kFirstUse = 0.6;
 constexpr double kSecondUse = 0.8;
 constexpr double kComputeBeside = 1.05;
 constexpr double kReadBeside = 1.3;
-// Of what a disk gives that is kept busy, what the few reads of a layer get. The same runs.
+// Share of the sustained disk bandwidth that the short bursts of one layer reach. Measured in the
+// runs named above.
 constexpr double kBurst = 0.8;
-// How much faster a replay of a run is than the run, with the run's own routing and costs: 0.92 to
-// 1.42, the median of 12 runs.
+// Factor by which a replay of a run is faster than the run, with the run's own routing and costs:
+// 0.92 to 1.42, the median of 12 runs.
 constexpr double kReplayGain = 1.16;
 
 constexpr uint32_t kTokens = 224;
-constexpr uint32_t kUncounted = 112;      // that fill the slots
+constexpr uint32_t kUncounted = 112;      // first tokens, which fill the slots
 constexpr uint64_t kMostChoices = 16384;  // of a token
 constexpr uint32_t kMostUsed = 256;       // in a layer
 constexpr uint64_t kSeed = 1;
 constexpr double kPromptRows = 512.0;
-// What a prediction is off by where routing plays no part.
+// Error of a prediction, as a factor, where routing has no influence.
 constexpr double kMargin = 1.15;
 
 // `rate` of a KernelRate, `use` of a WeightUse.
@@ -97,7 +98,7 @@ class FileSpeed {
     return SpeedRange{.low = low, .high = std::min(most * std::sqrt(kMargin), low * kWidest)};
   }
 
-  // As hosts are priced beside this machine.
+  // Hosts to price beside this machine.
   HostsToPrice Hosts(const std::vector<uint64_t>& bytes, const Network& network) const {
     return {.bytes = bytes,
             .network = network,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How fast a model will run on a machine, before it is there: the simulator's replay of routing as
-// models are known to do it, on a machine of measured speeds. Pure.
+// Predicts the speed of a model on a machine before the model is fetched: the simulator replays
+// routing with the habits of known models, on a machine of measured speeds. Pure.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +34,10 @@ struct BudgetSpeed {
   SpeedRange prompt = {};  // of 512 tokens
 };
 
-// The ends of a range differ by no more.
+// Largest factor between the ends of a range.
 inline constexpr double kWidest = 2.0;
-// Of a model that has run, of a family of which routing has been recorded, and where all experts
-// are in memory.
+// Largest factor for a model that has run, for a family whose routing has been recorded, and where
+// all experts are in memory.
 inline constexpr double kWidestOfKnown = 1.5;
 
 // Seconds of a decoded token with all experts in memory. kInvalidRequest, naming it: a type of
@@ -47,18 +47,18 @@ Result<double> ResidentSeconds(const ModelNeeds& needs, const MachineRates& rate
 // Predicts for one machine and all files of one model.
 class SpeedPredictor {
  public:
-  // `seen`: what a run of the model has shown; nullopt: none is known. `rates` outlives it.
-  // kInvalidRequest: the disk was not measured; kInvalidRequest and kUnsupported: a shape that no
-  // model has.
+  // `seen`: the misses of an earlier run of the model; nullopt: no run is known. `rates` outlives
+  // it. kInvalidRequest: the disk was not measured; kInvalidRequest and kUnsupported: a shape that
+  // no model has.
   static Result<SpeedPredictor> Create(const MoeShape& shape, std::string_view family,
                                        const std::optional<SeenCaching>& seen,
                                        const MachineRates& rates);
 
-  // One for each fit. As ResidentSeconds(). REQUIRES: needs of that shape.
+  // The speed for each fit. Errors: those of ResidentSeconds(). REQUIRES: needs of that shape.
   Result<std::vector<BudgetSpeed>> Predict(const ModelNeeds& needs,
                                            std::span<const Fit> fits) const;
-  // What hosts of so many bytes are worth in a fit. Where routing is not known, as with recorded
-  // routing. As ResidentSeconds(). REQUIRES: needs.row_bytes.
+  // Gain by hosts of so many bytes in a fit. Unknown routing counts as recorded routing. Errors:
+  // those of ResidentSeconds(). REQUIRES: needs.row_bytes.
   Result<RemotePrice> PriceHosts(const ModelNeeds& needs, const Fit& fit,
                                  const std::vector<uint64_t>& host_bytes,
                                  const Network& network) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What remote hosts will be worth to a model on a machine, before the model or the hosts are there.
-// Pure.
+// Predicts the gain of remote hosts for a model on a machine, before the model is fetched or the
+// hosts run. Pure.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct HostsToPrice {
   MachineRates rates = {};  // of this machine; hosts multiply as fast
   double disk = 0.0;        // bytes per second that the few reads of a layer get
   double resident = 0.0;    // seconds of a token with all experts in memory
-  double experts = 0.0;     // of these: the experts
+  double experts = 0.0;     // seconds of `resident` that the experts take
   uint32_t count_from = 0;  // tokens of the trace before this one are not counted
 };
 

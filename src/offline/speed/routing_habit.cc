@@ -79,7 +79,7 @@ class HabitRouter {
   std::vector<bool> is_chosen_;    // scratch
 };
 
-// Of the experts that tokens ask for, those that memory lacks, prefetch apart.
+// Share of the experts that tokens use and that memory lacks, without prefetch.
 Result<double> MissingWith(const MoeShape& shape, const RoutingHabit& habit, uint64_t slots) {
   constexpr uint32_t kCounted = 112;
   // A prompt before a decode fills slots; the more slots, the more tokens that takes.

@@ -21,7 +21,7 @@ namespace moestro {
 // Models of up to this many weights are random throughout; larger ones repeat a random block.
 inline constexpr uint64_t kRandomThroughout = uint64_t{64} << 20;
 
-// A file whose routed experts are holes says so: no speed of reading them means anything.
+// Key that marks a file whose routed experts are holes: the speed of reading them means nothing.
 inline constexpr const char* kSparseKey = "moestro.synthetic.sparse";
 
 struct SynthOptions {
@@ -50,12 +50,12 @@ struct SynthReport {
   uint32_t vocab = 0;
 };
 
-// What WriteSynthetic would write, without writing. Fails as it does on bad options.
+// The report of WriteSynthetic(), without writing. Fails as WriteSynthetic() does on bad options.
 Result<SynthReport> PlanSynthetic(const SynthOptions& options);
 
-// Either all files are there under their names when this returns, or none is. Fails with kUsage or
-// kInvalidRequest on options that cannot work, kInvalidFile on a bad vocabulary, kIo when a file is
-// there already, the disk is too small or fails.
+// Either all files have their names when this returns, or none exists. Fails with kUsage or
+// kInvalidRequest on options that cannot work, kInvalidFile on a bad vocabulary, kIo when a file
+// exists already, or the disk is too small or fails.
 Result<SynthReport> WriteSynthetic(const SynthOptions& options);
 
 }  // namespace moestro

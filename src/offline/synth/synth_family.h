@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a synthetic model of a family has, as the family's own description says (model/families).
+// Parts of a synthetic model of a family, by the family's own description (model/families).
 #pragma once
 
 #include <string_view>
@@ -10,7 +10,7 @@
 
 namespace moestro {
 
-// Of relative positions, where a model has them: those of T5.
+// Sizes of relative positions, where a model has them: those of T5.
 inline constexpr uint32_t kSynthBuckets = 32;
 inline constexpr uint32_t kSynthDistance = 128;
 

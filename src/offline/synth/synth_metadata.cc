@@ -121,13 +121,14 @@ void SetWindowKeys(ArchKeys& keys, const SynthShape& shape) {
   keys.Set("attention.value_length_swa", shape.window_head_dim);
   keys.Set("rope.dimension_count_swa", shape.window_head_dim);
   keys.Set("rope.freq_base_swa", 1e4F);
-  // Of smaller models without experts.
+  // Features of smaller models without experts are off.
   keys.Set("embedding_length_per_layer_input", 0U);
   keys.Set("attention.shared_kv_layers", 0U);
   keys.Set("final_logit_softcapping", 3.0F);  // 30 would not be felt
 }
 
-// Lengths of a key and a value as attention sees them, and as they were before.
+// Sets the keys of latent attention. Lengths of a key and a value are those in the latent, with
+// those of a head beside them, or those of a head alone in joined files.
 void SetLatentKeys(ArchKeys& keys, const SynthShape& shape) {
   keys.Set("attention.kv_lora_rank", shape.kv_latent);
   if (shape.query_latent > 0) keys.Set("attention.q_lora_rank", shape.query_latent);

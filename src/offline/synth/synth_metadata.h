@@ -13,8 +13,8 @@
 
 namespace moestro {
 
-// Sets general.*, the architecture's keys and `moestro.synthetic`, which says that nothing trained
-// these weights. The vocabulary is left to the two below.
+// Sets general.*, the architecture's keys and `moestro.synthetic`, which marks weights that were
+// never trained. The vocabulary is left to the two below.
 void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightScheme& scheme,
                   uint64_t seed);
 

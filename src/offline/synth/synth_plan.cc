@@ -15,15 +15,15 @@
 namespace moestro {
 namespace {
 
-// Deviations of what is not a matrix: large enough that a reader who drops such a tensor gets
-// visibly different logits.
+// Deviations of tensors that are not matrices: large enough that a reader who drops such a tensor
+// gets visibly different logits.
 constexpr float kNormDeviation = 0.1F;
 constexpr float kBiasDeviation = 0.1F;
 // A sink of a few units takes a good share of a softmax over tens of positions.
 constexpr float kSinkDeviation = 2.0F;
 constexpr float kRelativeDeviation = 1.0F;
-// Of what shifts a router's probabilities, as a share of their mean: enough to change some choices
-// of every token, too little to make favourites.
+// Deviation of the bias that shifts a router's probabilities, as a share of their mean: enough to
+// change some choices of every token, too little to make favourites.
 constexpr float kSelectionDeviation = 0.1F;
 
 // How many bits a mix gives a matrix depends on its place.
@@ -97,7 +97,7 @@ class Planner {
     return HasPart(*layer, role.part);
   }
 
-  // What stands in some layers of a model with an encoder.
+  // Whether the role is one that only some layers of a model with an encoder have.
   bool IsOfEncoder(const TensorRole& role, const LayerSpec* layer) const {
     if (!spec_.encoder || layer == nullptr) return false;
     const std::optional<RelativeBias>& relative = layer->attention()->relative;
@@ -105,7 +105,7 @@ class Planner {
     return role.name == "ffn_norm.weight" && layer->feed_forward.is_there();
   }
 
-  // What a router gives an expert on average; a sigmoid does not share one among them.
+  // Average probability of an expert; a sigmoid does not share one among the experts.
   float MeanProbability() const {
     if (family_.router.gating == Gating::kSigmoid || shape_.has_sigmoid) return 0.5F;
     return 1.0F / static_cast<float>(shape_.experts);
@@ -137,7 +137,7 @@ class Planner {
                      .deviation = deviation});
   }
 
-  // Of what is F32: vectors and routers.
+  // Filling of F32 tensors: vectors and routers.
   std::pair<Fill, float> VectorFill(std::string_view name, int64_t width) const {
     if (name == "ssm_a") return {Fill::kDecay, 0.0F};
     if (name == "rope_factors_long.weight") return {Fill::kRopeLong, 0.0F};

@@ -27,9 +27,9 @@ struct SynthShape {
   uint32_t kv_heads = 0;
   uint32_t head_dim = 0;
   uint32_t rotated = 0;  // dimensions of a head; 0: all
-  uint32_t window = 0;   // positions that some layers see, as the family has it; 0: all
+  uint32_t window = 0;   // positions that some layers attend to, as the family has it; 0: all
   // Where layers with a window have heads of their own.
-  uint32_t window_every = 0;  // the last of so many layers sees all positions
+  uint32_t window_every = 0;  // the last of so many layers attends to all positions
   uint32_t window_kv_heads = 0;
   uint32_t window_head_dim = 0;
   // Latent attention: heads share a key of kv_latent and `rotated` values, and `rotated` of a
@@ -37,9 +37,9 @@ struct SynthShape {
   uint32_t kv_latent = 0;     // 0: another attention
   uint32_t query_latent = 0;  // queries are projected by way of so many values; 0: at once
   uint32_t value_dim = 0;     // of a head
-  bool is_joined = false;     // as older files: one matrix for keys and values of the latent
+  bool is_joined = false;     // one matrix for keys and values of the latent, as in older files
   // Where positions are chosen.
-  uint32_t indexer_heads = 0;  // 0: they are not
+  uint32_t indexer_heads = 0;  // 0: all positions are attended to
   uint32_t indexer_dim = 0;
   uint32_t top_k = 0;
   uint32_t indexer_every = 0;  // layers of so many share one indexer; 0: each has its own
@@ -62,13 +62,13 @@ struct SynthShape {
   uint32_t state_key_heads = 0;  // shared by the others; of Mamba-2 the groups
   uint32_t state_size = 0;       // values of a key, of Mamba-2
   uint32_t state_dim = 0;        // of a head
-  uint32_t taps = 0;             // positions that the convolution sees
+  uint32_t taps = 0;             // inputs of the convolution: this position's and those before it
   bool has_qk_norm = false;      // where files of the family may lack these norms
   bool is_tied = false;          // token_embd serves as output matrix, too
   uint32_t vocab = 0;
   uint32_t context = 0;       // trained context
   uint32_t orig_context = 0;  // context before rope scaling; 0 where it is not scaled
-  float yarn_factor = 0;      // of that scaling; 0: another kind
+  float yarn_factor = 0;      // factor of YaRN scaling; 0: another kind
   float rope_base = 0;
   float rms_eps = 0;
   double billions = 0;  // published number of weights, in 10^9; 0: a shape of the user's own

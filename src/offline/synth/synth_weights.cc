@@ -80,7 +80,7 @@ void FillRows(const PlannedTensor& tensor, SynthRng& rng, std::span<const float>
 }  // namespace
 
 SynthRng::SynthRng(uint64_t seed, std::string_view stream) {
-  Fnv1a hash;  // tells the streams apart
+  Fnv1a hash;  // separates the streams
   hash.Add(stream);
   state_ = hash.value() ^ (seed * 0x9e3779b97f4a7c15);
   Next();
