@@ -29,7 +29,7 @@ std::span<const Tool> Allowed(const ChatInput& input) {
                        named == input.tools.end() ? 0 : 1);
 }
 
-// What a grammar is made of, without the tools that may not be called.
+// The input's parts that a grammar needs, with the allowed tools alone.
 ChatInput WithAllowedAlone(const ChatInput& input) {
   ChatInput fewer;
   fewer.tool_use = input.tool_use;
@@ -111,7 +111,7 @@ class GrammarMaker {
     // First, so that nothing takes their names.
     const std::string thoughts = is_lazy ? "" : Thoughts();
     std::string body;
-    // Who names a tool wants it called exactly once.
+    // A named tool is called exactly once.
     const bool may_repeat = input_.parallel_calls && input_.tool_use != ToolUse::kNamed;
     if (has_calls) {
       body = calls_.Add(tools, may_repeat);
@@ -138,7 +138,8 @@ class GrammarMaker {
   }
 
  private:
-  // What a tool's schema cannot say is any object, but not what there was no time or room for.
+  // Refuses tools whose grammar took too much time or room. A schema that no grammar can express is
+  // no error: any object is allowed then.
   Status CheckCalls() const {
     TRY_STATUS(limit_.status());
     if (!rules_.is_full()) return {};
@@ -161,7 +162,7 @@ class GrammarMaker {
             .is_open = style_.begins_in_reasoning};
   }
 
-  // What an answer may begin with, as the beginning of a rule's body.
+  // The thoughts with which an answer may begin, as the beginning of a rule's body.
   std::string Thoughts() {
     if (!may_think_) return {};
     if (has_channels()) {

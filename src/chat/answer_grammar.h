@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The grammar that holds an answer to what a request demands of it.
+// The grammar that holds an answer to the form and the calls that a request demands.
 #pragma once
 
 #include <string>
@@ -22,25 +22,25 @@ struct ThoughtMarks {
 
 struct AnswerGrammar {
   std::string text;  // GBNF; empty: any answer will do
-  // It begins at the first of these texts; empty: with the answer.
+  // The grammar begins at the first of these texts; empty: with the answer.
   std::vector<std::string> triggers;
-  ThoughtMarks sleeps_in;  // in which triggers mean nothing
-  bool has_calls = false;  // calls are held by it
-  // Keywords of schemas that it does not hold the answer to (schema_grammar.h).
+  ThoughtMarks sleeps_in;  // thoughts, in which triggers do not count
+  bool has_calls = false;  // the grammar holds calls
+  // Keywords of schemas that the grammar does not enforce (schema_grammar.h).
   std::vector<std::string> left_out;
 };
 
 // `style` with `tools` filled in. `may_think`: the answer may begin with thoughts, which the
-// grammar leaves free. A tool whose schema no grammar can say gets any JSON object, unless it is
-// strict: kUnsupported, as for a strict form.
+// grammar leaves free. A tool whose schema no grammar can express gets any JSON object, unless the
+// tool is strict: kUnsupported, as for a strict form.
 //
-// kInvalidRequest: a call is required and there is no such tool; a grammar of the client's beside
-// tools; a schema that accepts nothing; tools whose grammar is too long. And what the limit says.
+// kInvalidRequest: a call is required and the tool does not exist; a grammar of the client's beside
+// tools; a schema that accepts nothing; tools whose grammar is too long. Errors of the limit.
 Result<AnswerGrammar> MakeAnswerGrammar(const AnswerStyle& style, const ChatInput& input,
                                         const OutputForm& form, bool may_think,
                                         const WorkLimit& limit = {});
 
-// What reading a call of a tool needs to know of its schema.
+// The parts of a tool's schema that are needed to read a call.
 ToolShape ShapeOfTool(const Tool& tool, const WorkLimit& limit = {});
 
 }  // namespace moestro

@@ -15,14 +15,14 @@
 
 namespace moestro {
 
-// What ended an answer.
+// The cause of an answer's end.
 enum class AnswerEnd : uint8_t {
-  kWhole,    // the model: what it wrote is all there is
-  kStopped,  // a text that the client named: a call that was begun is none
-  kCut,      // a limit: what may be the beginning of a mark or of a call is neither that nor text
+  kWhole,    // the model: the text is complete
+  kStopped,  // a stop text of the client: a call that has begun is dropped
+  kCut,      // a limit: the possible beginning of a mark or of a call is dropped
 };
 
-// How one family of styles is read. Sides: TaggedReader, ChannelReader.
+// Reads the answers of one family of styles. Sides: TaggedReader, ChannelReader.
 class AnswerReader {
  public:
   virtual ~AnswerReader() = default;
@@ -40,11 +40,11 @@ class AnswerReader {
 
  protected:
   bool has_ended() const { return end_.has_value(); }  // no more is to come
-  // A call that is not whole is not said: its words are no answer.
+  // A call that is not whole is dropped: its words are no answer.
   bool is_cut() const { return end_ == AnswerEnd::kCut; }
   bool drops_calls() const { return has_ended() && end_ != AnswerEnd::kWhole; }
-  // A call that is being read is looked at again when enough has come: a long one, which takes time
-  // with each look, when it has grown by one in 64.
+  // Whether a call in reading is scanned again: a long one, for which a scan takes time, only when
+  // it has grown by one in 64.
   bool IsWorthALook() {
     constexpr size_t kShort = 4096;
     const size_t size = held_.size();
@@ -70,11 +70,11 @@ class AnswerReader {
 std::unique_ptr<AnswerReader> MakeTaggedReader(const AnswerStyle& style);
 std::unique_ptr<AnswerReader> MakeChannelReader(const AnswerStyle& style);
 
-// Holds back text that may be the beginning of a mark. A call is passed on when all of it is there,
-// or piece by piece if the style says that calls are certain: then one that the answer's end cuts
-// off has arguments that end early. Text that begins like a call and is none comes out as content,
-// unless the answer was cut within it: then nothing of it is said.
-// However the text was cut, the deltas join to the same.
+// Holds back text that may be the beginning of a mark. A whole call is passed on, or one piece by
+// piece if the style makes calls certain: if the answer's end then cuts a call off, its arguments
+// end early. Text that begins like a call and is none comes out as content, unless the answer was
+// cut within it: then the text is dropped. However the text was cut into parts, the deltas join to
+// the same.
 //
 // Thread rule: one thread.
 class AnswerParser {
@@ -85,7 +85,7 @@ class AnswerParser {
   std::vector<ChatDelta> Push(std::string_view text);
   // No more is to come.
   std::vector<ChatDelta> Finish(AnswerEnd end = AnswerEnd::kWhole);
-  // What comes next belongs to thoughts, as far as it is known.
+  // The text to come belongs to thoughts, as far as can be decided now.
   bool is_thinking() const { return reader_->is_thinking(); }
   bool has_calls() const { return sink_.has_calls(); }
   // The last call's arguments are not whole; after Finish() they never will be.

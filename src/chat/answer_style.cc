@@ -8,7 +8,7 @@
 namespace moestro {
 namespace {
 
-// Which marks stand around content where a template speaks of these texts.
+// Marks around content, by texts that occur in a template.
 struct ContentRow {
   std::array<std::string_view, 2> texts;
   std::string_view begin;

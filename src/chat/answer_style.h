@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The marks by which a model's answer tells thoughts, content and calls of tools apart.
+// The marks in a model's answer that separate thoughts, content and calls of tools.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@
 
 namespace moestro {
 
-// What reading a call needs to know of a tool.
+// The parts of a tool that are needed to read its calls.
 struct ToolShape {
   std::string name;
-  std::vector<std::string> text_parameters;  // their values are text, even where it looks like JSON
-  // Parameters that take values of these kinds, not of all. Where text is one of them, what is of
-  // no other is text.
+  std::vector<std::string> text_parameters;  // values are text even if they could be JSON
+  // Parameters that take values of these kinds, not of all. If kText is among the kinds, a value of
+  // no other kind is text.
   struct Described {
     std::string name;
     std::vector<JsonKind> kinds;

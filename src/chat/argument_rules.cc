@@ -15,7 +15,7 @@
 namespace moestro {
 namespace {
 
-// Of an object with marked strings, in GBNF. IsMarkedKey() takes all of them.
+// A key in an object with marked strings, in GBNF. IsMarkedKey() accepts every such key.
 constexpr std::string_view kMarkedKey = R"([^:{}\[\],<>" \t\r\n] [^:{}\[\],<>"\t\r\n]{0,100} ":")";
 constexpr std::string_view kTagName = R"([^<>/" \t\r\n\[\]] [^<>"\t\r\n\[\]]{0,100})";
 constexpr std::string_view kPythonName = "[a-zA-Z_] [a-zA-Z0-9_]{0,100}";
@@ -142,7 +142,7 @@ std::vector<CallRules::Parameter> CallRules::ParametersOf(JsonView schema) {
   return parameters;
 }
 
-// Of a schema without properties: any of them.
+// Arguments for a schema without properties: any names and values.
 std::string CallRules::AnyArguments() {
   const CallStyle& style = style_.calls;
   if (!style.string_mark.empty()) {
@@ -277,7 +277,7 @@ std::string CallRules::MarkedValue() {
   return std::string(kName);
 }
 
-// What lies in objects and arrays is not held to a schema.
+// A parameter with marked strings. The schema is not enforced within objects and arrays.
 std::string CallRules::Marked(const Parameter& parameter) {
   const std::string head = InQuotes(Format("{}:", parameter.property.key));
   const ValueShape& shape = parameter.shape;

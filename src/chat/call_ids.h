@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Ids of calls: those that answers give, and those that some templates want.
+// Ids of calls: the ones in answers, and the ones that some templates need.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@ bool IsShortId(std::string_view id);
 // one, and an answer without one belongs to the first call before it that has none.
 void ShortenIds(std::vector<ChatTurn>& turns);
 
-// Gives every call an id that says its tool, BEGIN NAME:NUMBER, for templates that show nothing
-// else of its name, and every tool's answer that of its call. Numbers count all calls; ids that are
-// of this form stay as they are. A turn more changes no id before it. Without an id an answer
-// belongs to the first call before it that has none.
+// Gives every call an id that contains its tool's name, BEGIN NAME:NUMBER, for templates that write
+// the id alone, and gives every tool's answer its call's id. Numbers count all calls; ids of this
+// form stay as they are. A turn more changes no id before it. Without an id an answer belongs to
+// the first call before it that has none.
 void NumberIds(std::vector<ChatTurn>& turns, std::string_view begin);
 
 }  // namespace moestro

@@ -36,7 +36,7 @@ size_t NextState(std::span<const std::string_view> mark, size_t matched, std::st
   return 0;
 }
 
-// As a class of GBNF has it.
+// A character for a class of GBNF.
 std::string CharacterCode(std::string_view character) {
   if (character.size() > 1) return std::string(character);
   return Format("\\x{:02X}", static_cast<unsigned char>(character.front()));
@@ -88,7 +88,7 @@ std::vector<std::string> CallRules::Triggers(std::span<const Tool> tools) const 
   return triggers;
 }
 
-// What stands before a call's arguments, `begin` left out.
+// The text before a call's arguments, without `begin`.
 std::string CallRules::Head(std::string_view name) const {
   const CallStyle& style = style_.calls;
   if (style.shape == CallShape::kEnvelope && !style.id_key.empty()) {

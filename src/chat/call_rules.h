@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Grammar rules for the calls of tools, as a style writes them. What of a tool's schema they do not
-// hold is in GrammarRules::left_out(), behind the tool's name.
+// Grammar rules for the calls of tools, as a style writes them. GrammarRules::left_out() has the
+// keywords of a tool's schema that the rules do not enforce, behind the tool's name.
 #pragma once
 
 #include <map>
@@ -21,15 +21,15 @@ namespace moestro {
 
 class CallRules {
  public:
-  // All of them outlive this.
+  // All references must outlive this.
   CallRules(const AnswerStyle& style, GrammarRules& rules, const WorkLimit& limit)
       : style_(style), rules_(rules), limit_(limit) {}
 
   // A rule for one call of one of the tools, or, with `many`, for calls in a row.
   // REQUIRES: there are tools, and style.calls is not kNone.
   std::string Add(std::span<const Tool> tools, bool many);
-  // kUnsupported: a strict tool's schema is one that no grammar can say. What a style alone does
-  // not hold (call_style.h) is left out of a strict one, too.
+  // kUnsupported: no grammar can express a strict tool's schema. Restrictions lost by the style
+  // alone (call_style.h) are left out for strict tools, too.
   const Status& refusal() const { return refusal_; }
   // Where such calls begin.
   std::vector<std::string> Triggers(std::span<const Tool> tools) const;
@@ -51,7 +51,7 @@ class CallRules {
   std::string WrittenArguments(const Tool& tool);
   std::string AnyArguments();
   std::string Separator() const;
-  // What stands around all of them.
+  // The arguments within the marks that enclose all of them.
   std::string Enclosed(const std::string& arguments) const;
   std::vector<Parameter> ParametersOf(JsonView schema);
   std::string Written(const Parameter& parameter);
@@ -61,9 +61,9 @@ class CallRules {
   std::string Python(const Parameter& parameter);
   std::string Nested(const Parameter& parameter);
   std::string Key(std::string_view key) const;
-  // Of a value that is written as JSON; nullopt: no grammar can say it, which is noted.
+  // A rule for a value that is written as JSON; nullopt: no grammar can express it, which is noted.
   std::optional<std::string> JsonValue(const Parameter& parameter);
-  // All that an enum leaves, as `text_of` writes its texts and `words` its other words.
+  // The values that an enum allows, as `text_of` writes its texts and `words` its other words.
   template <class Write>
   std::optional<std::string> Choices(const Parameter& parameter, const Write& write) const;
   void NoteFreeText(const Parameter& parameter);

@@ -17,8 +17,7 @@ constexpr size_t kMaxNameBytes = 256;
 // Names of more tools are not looked for where a call may begin with one.
 constexpr size_t kMostNamesLookedFor = 64;
 
-// Whether a call of a known tool can be told from words by what it begins with, where its mark is
-// missing.
+// Whether a call of a known tool can be recognised without its mark by its beginning.
 bool HasOwnBegin(const CallStyle& style) { return !style.call_begin.empty(); }
 
 // How calls of the tool begin without their mark, for styles in which a name begins them.
@@ -35,7 +34,7 @@ std::vector<std::string> NamedBegins(const CallStyle& style, std::string_view to
   }
 }
 
-// The same of JSON, whose closing mark must follow.
+// Beginnings of JSON calls without their mark; the closing mark must follow.
 std::vector<std::string> EnvelopeBegins(const CallStyle& style) {
   if (style.is_bare() || style.end.empty()) return {};
   std::vector<std::string> begins;
@@ -65,7 +64,7 @@ bool TakeName(CallCursor& in, std::string_view mark, std::string& out) {
 }
 
 CallScan CallScanner::Result(bool is_whole) {
-  // Only its closing mark tells JSON from an answer.
+  // Without an opening mark only the closing mark separates a JSON call from an answer in JSON.
   if (!is_whole && NeedsEnd()) {
     scan_.calls.clear();
     scan_.whole_end = 0;
@@ -108,7 +107,7 @@ bool CallScanner::ReadBegin() {
     return calls_.other_begin.empty() ? in_.Take(calls_.begin)
                                       : in_.TakeOne({calls_.begin, calls_.other_begin}) >= 0;
   }
-  // A grammar holds a bare call where a name's field begins it as Triggers() says.
+  // A grammar holds a bare call if the call begins with the name's field, as a trigger does.
   scan_.is_held =
       calls_.is_bare() && std::ranges::any_of(style_.tools, [&rest](const ToolShape& tool) {
         return rest.starts_with(BareBegin(tool.name));
@@ -219,7 +218,7 @@ bool CallScanner::ReadField() {
   const bool is_name = key == "\"name\"" || key == Json(calls_.name_key).Dump();
   if (is_name) return ReadNameField();
   if (key == "\"arguments\"" || key == "\"parameters\"") return ReadArgumentsField();
-  // A bare object is a call only if it looks like one from its beginning on.
+  // A bare object with an unknown key before the name is no call.
   const bool is_known = key == "\"type\"" || key == "\"id\"";
   if (calls_.is_bare() && !is_known) return in_.Fail();
   std::string_view ignored;
@@ -270,7 +269,7 @@ bool CallScanner::ReadRow() {
   }
 }
 
-// What stands before a name, the name, and what ends it.
+// Reads a name with the parts before and behind it.
 bool CallScanner::ReadMarkedName() {
   std::string name;
   std::string_view id;

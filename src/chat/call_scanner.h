@@ -13,8 +13,8 @@
 
 namespace moestro {
 
-// A place in the text. What returns a bool gives false when the text is not what was asked for;
-// state() then says whether that is certain (kBroken) or more text may mend it (kOpen).
+// A place in the text. Methods that return a bool give false when the expected text does not
+// follow; state() is then kBroken if that is certain, or kOpen if more text may complete it.
 class CallCursor {
  public:
   explicit CallCursor(std::string_view text) : text_(text) {}
@@ -28,7 +28,7 @@ class CallCursor {
     state_ = Scan::kBroken;
     return false;
   }
-  // Takes one of these texts: its index, or -1.
+  // Takes the first of `texts` that follows: its index, or -1.
   int TakeOne(std::initializer_list<std::string_view> texts) {
     int index = 0;
     bool may_come = false;
@@ -64,7 +64,7 @@ class CallCursor {
     at_ += found + mark.size();
     return true;
   }
-  // What a scan of another spelling has found, and its JSON.
+  // Takes the JSON that a scan of another spelling has found.
   template <class Found>
   bool TakeFound(Found found, std::string& out) {
     out = std::move(found.json);
@@ -72,7 +72,7 @@ class CallCursor {
     state_ = found.state;
     return found.state == Scan::kWhole;
   }
-  // A JSON value. What there is of one that is not whole is in `out`, too.
+  // Takes a JSON value. `out` also gets the part of a value that is not whole.
   bool TakeJson(std::string_view& out) {
     SkipBlanks();
     const JsonScan found = ScanJson(rest());
@@ -89,7 +89,7 @@ class CallCursor {
 };
 
 std::string_view WithoutBlanksAround(std::string_view text);
-// What TakeUntil() does for a name, which fails as soon as it is too long for one.
+// Like TakeUntil(), for a name: fails as soon as the text is too long for one.
 bool TakeName(CallCursor& in, std::string_view mark, std::string& out);
 
 class CallScanner {
@@ -126,7 +126,7 @@ class CallScanner {
   bool ReadPython();
   bool TakeValue(std::string_view key, std::string_view& value);
   void AddArgument(std::string_view key, const std::string& json);
-  // As JSON: what is not declared to be text and reads as JSON is JSON.
+  // The value as JSON: a value not declared as text that reads as JSON is JSON.
   std::string ValueText(std::string_view key, std::string_view value) const;
   bool IsText(std::string_view key) const;
   const ToolShape::Described* KindsOf(std::string_view key) const;

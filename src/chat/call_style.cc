@@ -265,7 +265,7 @@ constexpr CallStyle kPythonCalls{.shape = CallShape::kPython,
 
 constexpr CallStyle kChannelCalls{.shape = CallShape::kChannels, .title = "channels"};
 
-// Which style a template has that speaks of these texts. The first counts.
+// Maps texts that occur in a template to a style. The first match counts.
 struct StyleRow {
   std::array<std::string_view, 2> texts;
   CallStyle style;

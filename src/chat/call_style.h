@@ -53,8 +53,8 @@ struct CallStyle {
   std::string_view call_end = {};
   std::string_view before_end = {};  // kObject: NAME BEFORE_END anything NAME_END is read, too
   std::string_view id_end = {};      // kObject: CALL_BEGIN ID ID_END NAME is written
-  // kObject: CALL_BEGIN NUMBERED_BEGIN NAME:NUMBER NAME_END is written. What a template reads as a
-  // call's id is this, so that it must not be another (call_ids.h).
+  // kObject: CALL_BEGIN NUMBERED_BEGIN NAME:NUMBER NAME_END is written. A template that writes a
+  // call's id writes it here, so the id must have this form (call_ids.h).
   std::string_view numbered_begin = {};
   // kObject: strings of the arguments stand between these marks, and keys have no quotes
   // (marked_object.h). Without NAME_END a name ends where the arguments begin.
@@ -71,8 +71,8 @@ struct CallStyle {
   std::string_view key_end = {};
   std::string_view value_begin = {};
   std::string_view value_end = {};
-  // kTags, with TAG_END: behind NAME_END and KEY_END a tag has attributes up to it. Those of a
-  // value say whether it is text or JSON. `name_attribute` and `json_attribute` are GBNF.
+  // kTags, with TAG_END: behind NAME_END and KEY_END a tag has attributes up to TAG_END. A value's
+  // attributes decide between text and JSON. `name_attribute` and `json_attribute` are GBNF.
   std::string_view tag_end = {};
   std::string_view name_attribute = {};
   std::string_view text_attribute = {};
@@ -88,7 +88,7 @@ struct CallStyle {
   bool is_bare() const { return shape == CallShape::kEnvelope && may_lack_begin; }
 };
 
-// What is written before and behind a call's arguments, `begin` and `end` left out.
+// The text before and behind a call's arguments, without `begin` and `end`.
 struct AroundArguments {
   std::string before;
   std::string behind;
@@ -96,11 +96,11 @@ struct AroundArguments {
 // REQUIRES: the shape is neither kNone nor kChannels.
 AroundArguments TextAround(const CallStyle& style, std::string_view name);
 
-// The style that the text of a chat template speaks of. nullopt: of none that is known.
+// The style whose marks occur in a chat template's text. nullopt: no known style.
 std::optional<CallStyle> FindCallStyle(std::string_view template_text);
-// Tagged JSON: what a model is told to write that knows no calls.
+// Tagged JSON: the style described to a model whose template has no calls.
 CallStyle PlainCallStyle();
-// Of a text of two characters or more: it belongs to a mark of the calls.
+// True if `text`, of two characters or more, belongs to a mark of the calls.
 bool IsOfMark(const CallStyle& style, std::string_view text);
 // The titles of all styles, each once, for documents and their tests.
 std::vector<std::string_view> CallStyleTitles();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Calls as a model would have written them, for templates that do not say them.
+// Calls as a model would have written them, for templates that leave calls out.
 #pragma once
 
 #include <span>

@@ -7,9 +7,9 @@
 
 namespace moestro {
 
-// A template's arguments with an effort that models of channels know: low, medium or high. They
-// always think, so no thoughts are few. Other values stay as they are. `arguments`: JSON text of an
-// object; empty: none.
+// A template's arguments with an effort that models of channels have: low, medium or high. Such
+// models always think, so no thoughts become few. Other values stay as they are. `arguments`: JSON
+// text of an object; empty: none.
 std::string WithChannelEffort(std::string_view arguments);
 
 }  // namespace moestro

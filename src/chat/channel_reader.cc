@@ -126,7 +126,8 @@ class ChannelReader : public AnswerReader {
     return true;
   }
 
-  // Without the mark that should end a header its last words are the message.
+  // Begins the message after a header. A header without its closing mark ends before its last
+  // words, which are the message.
   void BeginMessage(std::string_view header, bool has_mark) {
     const bool is_thought = header.contains("analysis");
     const size_t to = header.rfind(kTo);
@@ -138,7 +139,7 @@ class ChannelReader : public AnswerReader {
       held_.insert(0, last);
       header.remove_suffix(last.size());
     }
-    // What is said to somebody unknown is shown, in whatever channel.
+    // A message to an unknown recipient is shown, in whatever channel.
     mode_ = is_thought && !has_recipient ? Mode::kReasoning : Mode::kContent;
     if (!has_recipient || style_.tools.empty()) return;
     std::string_view recipient = header.substr(to + kTo.size());
@@ -211,7 +212,7 @@ class ChannelReader : public AnswerReader {
 
   AnswerStyle style_;
   std::string name_;      // of the tool that is being called
-  bool is_held_ = false;  // by a grammar, if there is one: call_rules.h says where it begins
+  bool is_held_ = false;  // by a grammar, if any: the call began as in call_rules.h
   CallProgress progress_;
   Mode mode_ = Mode::kBetween;
   bool is_start_;  // nothing was read yet

@@ -24,7 +24,7 @@ std::string OneLine(std::string text) {
   return text;
 }
 
-// Marks that end a turn, of which a vocabulary may know nothing.
+// Marks that end a turn and may be missing in a vocabulary.
 std::vector<std::string> StopsOf(std::string_view template_text) {
   std::vector<std::string> stops;
   for (const std::string_view mark :
@@ -70,14 +70,15 @@ struct ChatFormat::Impl {
     constexpr std::string_view kChannelMarks[] = {kChannelMark, kStartMark, kMessageMark,
                                                   kEndMark,     kCallMark,  kConstrainMark};
     if (has_channels()) return std::ranges::contains(kChannelMarks, text);
-    // Of a mark in two parts the first is a token of its own.
+    // The first part of a mark in two parts is a token of its own.
     const bool begins_thoughts = text.size() > 1 && style.reasoning_begin.starts_with(text);
     return begins_thoughts || text == style.reasoning_end || text == style.content_begin ||
            text == style.content_end || text == style.calls.begin || text == style.calls.end ||
            IsOfMark(style.calls, text);
   }
 
-  // What an assistant said may have its marks: clients send them back, and templates look for them.
+  // Marks control texts, but leaves an assistant's own marks: clients send them back, and templates
+  // search for them.
   void Mark(ChatInput& input) const {
     for (ChatTurn& turn : input.turns) {
       const ControlTexts& marked = turn.role == "assistant" ? not_own_marks : controls;
@@ -136,7 +137,8 @@ struct ChatFormat::Impl {
   void TakeTemplate(ChatTemplate parsed, TemplateTraits found, std::string_view text) {
     traits = std::move(found);
     style = FindStyle(text);
-    // Told in words of ours, a model answers in the way they say: its own if they can say it.
+    // The tools are then described in our words, with calls in the template's own style if an
+    // example can be written in it.
     const bool has_example = traits.knows_calls && HasExample(style.calls);
     if (!traits.knows_tools && !has_example && !has_channels()) {
       traits.knows_calls = false;
@@ -148,7 +150,8 @@ struct ChatFormat::Impl {
     if (!style.turn_end.empty()) stops.push_back(style.turn_end);
     description = Format("the model's template; calls of tools as {}{}", style.calls.title,
                          traits.knows_tools ? "" : ", described in the system message");
-    // Told by its template, the model writes calls as its template has them.
+    // Otherwise the template describes the tools, and the model writes calls in the template's
+    // style.
     if (traits.knows_tools && style.is_guess) {
       warnings.emplace_back(
           "the model's chat template has tools in a form that is not known here: calls of tools "
@@ -239,12 +242,12 @@ struct ChatFormat::Impl {
     prompt->resize(end);
     if (is_stripped) prompt->resize(TrimEnd(*prompt).size());
     if (!TrimEnd(*prompt).ends_with(Trim(content))) return std::nullopt;
-    // Thoughts of the answer that goes on are part of what the model knows.
+    // The prompt must hold the thoughts of the answer that goes on.
     if (!prompt->contains(Trim(input.turns.back().reasoning))) return std::nullopt;
     return *std::move(prompt);
   }
 
-  // What the assistant has said of its turn goes behind the prompt, and the answer begins there.
+  // Appends the assistant's turn to the prompt; the answer begins there.
   void Continue(const ChatTurn& turn, std::string& prompt, AnswerStyle& answer) const {
     const bool can_think = has_channels() || !answer.reasoning_end.empty();
     const bool is_thinking = can_think && turn.content.empty();

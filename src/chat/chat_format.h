@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How a model takes a conversation: its chat template, rendered with all that templates know
-// (tools, thinking), and what holds and reads the answer (answer_style.h, answer_parser.h).
+// A model's way to take a conversation: its chat template, rendered with everything that templates
+// use (tools, thinking), and the style and parser of its answers (answer_style.h, answer_parser.h).
 //
 // Immutable after Make(); any thread may read it.
 #pragma once
@@ -22,7 +22,7 @@ namespace moestro {
 
 class ChildStarter;
 
-// What is known of the model.
+// Parts of the model that the format depends on.
 struct ChatModel {
   std::string template_text;  // its chat template (Jinja); empty: none
   std::string bos;            // text of the token that begins a text; empty: none
@@ -34,20 +34,21 @@ struct ChatModel {
 // A conversation ready for the model.
 struct RenderedChat {
   std::string prompt;           // control tokens are spelled
-  std::vector<TextPart> plain;  // of the prompt: there they are words of the client's
+  std::vector<TextPart> plain;  // parts of the prompt in which control texts are the client's words
   std::string grammar;          // GBNF of the answer; empty: any text
-  // The grammar begins at the first of these texts, with it; empty: at once.
+  // The grammar begins with the first of these texts; empty: at once.
   std::vector<std::string> grammar_triggers;
-  ThoughtMarks grammar_sleeps_in;     // thoughts may speak of those texts without meaning it
-  std::vector<std::string> left_out;  // keywords of schemas that the grammar does not say
+  ThoughtMarks grammar_sleeps_in;     // thoughts, which may mention those texts
+  std::vector<std::string> left_out;  // keywords of schemas that the grammar does not enforce
   std::vector<std::string> stops;     // texts that end this model's turn beside its end tokens
   AnswerStyle style;
 };
 
 class ChatFormat {
  public:
-  // Takes what the model has, else ChatML if the vocabulary has its marks, else "role: text" lines;
-  // description() says which. A template that cannot be parsed is like none, and said there, too.
+  // Takes the model's template, else ChatML if the vocabulary has its marks, else "role: text"
+  // lines; description() names the choice. A template that cannot be parsed counts as none, and
+  // description() names the reason.
   static ChatFormat Make(const ChatModel& model);
   ChatFormat(ChatFormat&&) noexcept;
   ChatFormat& operator=(ChatFormat&&) noexcept;
@@ -56,18 +57,18 @@ class ChatFormat {
   // Tools stay in the prompt when none may be called, so that it keeps its beginning.
   //
   // kInvalidRequest: the template refuses the conversation (its own words), a form that contradicts
-  // tool_use, a schema that cannot be (schema_grammar.h). kUnsupported: the template fails, a
-  // schema that no grammar can say. And what the limit says.
+  // tool_use, a schema that accepts nothing (schema_grammar.h). kUnsupported: the template fails,
+  // or no grammar can express a schema. Errors of the limit.
   Result<RenderedChat> Render(const ChatInput& input, const OutputForm& form,
                               const WorkLimit& limit = {}) const;
   // One line for the log.
   std::string_view description() const;
-  // What a user of the model must know of it, a line each: a template that cannot be used, calls of
-  // tools in a form that is not known.
+  // Warnings for a user of the model, a line each: a template that cannot be used, calls of tools
+  // in an unknown form.
   const std::vector<std::string>& warnings() const;
-  // Its answers may begin with thoughts.
+  // Answers may begin with thoughts.
   bool has_thoughts() const;
-  // Of the template's processes; null: there is no template.
+  // Starts the template's processes; null: no template.
   ChildStarter* starter() const;
 
  private:

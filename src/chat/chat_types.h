@@ -28,7 +28,7 @@ struct Tool {
   std::string name;
   std::string description;
   std::string parameters;  // JSON text of a schema, as it was sent; empty: none
-  bool is_strict = false;  // a schema that no grammar can say is refused
+  bool is_strict = false;  // a schema that no grammar can express is refused
 };
 
 enum class ToolUse : uint8_t {
@@ -50,13 +50,13 @@ struct ChatInput {
   bool continues_last = false;     // it ends within the last turn, an assistant's without calls
 };
 
-// What an answer's text must be, calls of tools aside.
+// The form of an answer's text, calls of tools aside.
 struct OutputForm {
   enum class Kind : uint8_t { kText, kJsonObject, kJsonSchema, kGrammar };
   Kind kind = Kind::kText;
   std::string definition;  // the schema's JSON text, or the GBNF text
-  std::string field = {};  // of the request that says so, for messages
-  bool is_strict = false;  // a schema that no grammar can say is refused
+  std::string field = {};  // the request's field with the form, for messages
+  bool is_strict = false;  // a schema that no grammar can express is refused
 };
 
 // A piece of an answer that is being written.

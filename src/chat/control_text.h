@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Texts of control tokens ("<|im_end|>") in what a client wrote. There they are words, and must not
+// Texts of control tokens ("<|im_end|>") in a client's words. There they are words, and must not
 // become the tokens that a template's own spelling of them becomes. So each gets a mark inside
-// before the template sees it; afterwards the marks are taken out, and the text around them is
-// known to have no control token.
+// before the template is rendered; afterwards the marks are taken out, and the text around each
+// mark certainly has no control token.
 //
 // Immutable; any thread may read it.
 #pragma once
@@ -19,11 +19,11 @@ namespace moestro {
 class ControlTexts {
  public:
   ControlTexts() = default;
-  // Those of a single character are left out: no mark can be inside.
+  // Texts of a single character are left out: no mark fits inside.
   explicit ControlTexts(const std::vector<std::string>& texts);
 
   bool empty() const { return nodes_.empty(); }
-  // Bytes of the longest that `text` begins with; 0: none.
+  // Bytes of the longest control text at the beginning of `text`; 0: none.
   size_t MatchAt(std::string_view text) const;
 
  private:

@@ -22,10 +22,10 @@ class DeltaSink {
   void Content(std::string_view text) { Add(ChatDelta::Kind::kContent, text); }
   void Reasoning(std::string_view text) { Add(ChatDelta::Kind::kReasoning, text); }
   void BeginCall(std::string_view name);
-  // Of the last call.
+  // Arguments of the last call.
   void Arguments(std::string_view text) { Add(ChatDelta::Kind::kCallArguments, text); }
 
-  // The last call's are all there.
+  // The last call's arguments are complete.
   void EndCall() { is_in_call_ = false; }
 
   bool has_calls() const { return calls_ > 0; }
@@ -42,10 +42,10 @@ class DeltaSink {
   std::vector<ChatDelta> deltas_;
 };
 
-// What of one scan's calls has been passed on.
+// The part of one scan's calls that has been passed on.
 class CallProgress {
  public:
-  // `certain`: also what there is of a call that is not whole.
+  // `certain`: also passes on the beginning of a call that is not whole.
   void Show(const CallScan& scan, bool certain, DeltaSink& sink);
   // A call was begun whose end has not come.
   bool is_inside() const { return begun_ > done_; }

@@ -57,7 +57,7 @@ bool IsNumber(std::string_view text) {
   return i == text.size();
 }
 
-// Nothing of a number or a word counts until all of it is known to be one.
+// No byte of a number or a word counts until the whole is certain to be one.
 JsonScan ScanNumber(std::string_view text) {
   const size_t end = text.find_first_not_of("+-.0123456789eE");
   if (end == std::string_view::npos) return {Scan::kOpen, 0};

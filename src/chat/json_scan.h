@@ -16,8 +16,8 @@ enum class Scan : uint8_t {
 
 struct JsonScan {
   Scan state = Scan::kOpen;
-  // Of the value if it is whole, else of what is certain to be part of it: never less for more
-  // text.
+  // The value's length if it is whole, else the length of the part that certainly belongs to the
+  // value: never less for more text.
   size_t length = 0;
 };
 

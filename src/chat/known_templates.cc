@@ -13,8 +13,8 @@ struct Known {
   std::string_view text;
 };
 
-// None of them knows tools: those are described in the system's words (plain_turns.h). A mark that
-// several kinds have stands behind those that one has.
+// No template here writes tools: those are described in the system's words (plain_turns.h). A mark
+// that several kinds have comes after marks that one has.
 constexpr std::array kTemplates = {
     Known{"cohere", "<|START_OF_TURN_TOKEN|>", R"({{- bos_token }}
 {%- set names = {'user': '<|USER_TOKEN|>', 'assistant': '<|CHATBOT_TOKEN|>'} %}

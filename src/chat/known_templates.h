@@ -8,10 +8,10 @@
 
 namespace moestro {
 
-// Jinja text; none: there is no such name.
+// Jinja text; none: no template has that name.
 std::optional<std::string_view> KnownTemplate(std::string_view name);
-// The known template that writes the marks of turns which `template_text` speaks of, for a model
-// whose own template fails. none: no marks that are known.
+// The known template for the marks of turns that occur in `template_text`, for a model whose own
+// template fails. none: no known marks.
 struct NamedTemplate {
   std::string_view name;
   std::string_view text;

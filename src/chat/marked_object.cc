@@ -79,7 +79,7 @@ class MarkedScanner {
     return Scan::kWhole;
   }
 
-  // As a JSON string.
+  // Appends a JSON string.
   void AppendText(std::string_view text) {
     const auto is_plain = [](char c) { return c >= ' ' && c != '"' && c != '\\' && c < 0x7F; };
     if (!std::ranges::all_of(text, is_plain)) {

@@ -13,7 +13,7 @@ namespace moestro {
 struct MarkedScan {
   Scan state = Scan::kOpen;
   size_t length = 0;  // of the object if it is whole, else of what has been read
-  // The same as JSON, as far as it is certain; more text never changes what is there already.
+  // The object as JSON, as far as it is certain; more text never changes this beginning.
   std::string json;
 };
 

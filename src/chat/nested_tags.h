@@ -13,14 +13,15 @@
 
 namespace moestro {
 
-// What a tag holds that has no tags in it, as JSON. `path`: the tag's keys from the call's
+// Turns the text of a tag without inner tags into JSON. `path`: the tag's keys from the call's
 // parameter on, one a line.
 using NestedText = std::function<std::string(std::string_view path, std::string_view text)>;
 
 struct NestedScan {
   Scan state = Scan::kOpen;
   size_t length = 0;  // up to and with CALL_END if it is whole, else of what has been read
-  // As a JSON object, as far as whole parameters go; more text never changes what is there.
+  // The arguments as a JSON object, as far as whole parameters go; more text never changes this
+  // beginning.
   std::string json;
 };
 

@@ -16,7 +16,7 @@
 namespace moestro {
 namespace {
 
-// How a call looks, for the model to imitate.
+// A call as an example for the model to imitate.
 std::string CallExample(const CallStyle& style) {
   const AroundArguments around = TextAround(style, "the tool's name");
   const std::string call = around.before + "{}" + around.behind;
@@ -81,8 +81,8 @@ void Join(std::string& text, std::string_view more) {
   text += more;
 }
 
-// The system's turns from `first` on come before the next user's words, for templates that do not
-// say them there.
+// Moves the system's turns from `first` on before the next user's words, for templates that would
+// leave them out.
 void MergeSystem(std::vector<ChatTurn>& turns, size_t first) {
   std::vector<ChatTurn> merged;
   std::string pending;
@@ -141,7 +141,7 @@ class CallResults {
   size_t first_ = 0;  // before it all are taken
 };
 
-// Each call is a turn with its results behind it, for templates that say one call of a turn.
+// Makes a turn of each call with its results, for templates that write one call of a turn.
 std::vector<ChatTurn> WithCallsApart(const std::vector<ChatTurn>& turns) {
   std::vector<ChatTurn> apart;
   for (size_t i = 0; i < turns.size(); ++i) {
@@ -183,7 +183,7 @@ void JoinRows(std::vector<ChatTurn>& turns, std::string_view role) {
   turns = std::move(joined);
 }
 
-// A template sees the turns as they were sent, but for those it has no place for.
+// Leaves the turns as they were sent, but for those that the template has no place for.
 void FitRows(std::vector<ChatTurn>& turns, const TemplateTraits& traits) {
   if (!traits.knows_system) {
     MergeSystem(turns, 0);
@@ -219,7 +219,8 @@ std::vector<ChatTurn> PlainTurns(const ChatInput& input, const TemplateTraits& t
       turns.push_back(Turn(turn.role));
       turns.back().content = std::exchange(turn.content, {});
     }
-    // Such templates take an assistant's words before a call as its thoughts, and refuse both.
+    // Templates with this key take an assistant's words before a call as its thoughts, and refuse
+    // both.
     if (traits.forms.thoughts_key == ThoughtsKey::kThinking && !turn.calls.empty() &&
         !turn.reasoning.empty()) {
       if (!turn.content.empty()) turn.reasoning += "\n\n" + std::exchange(turn.content, {});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Says a conversation in the terms that a template knows: what it has no words for becomes text.
+// Puts a conversation into the terms of a template: everything that the template cannot write
+// becomes text.
 #pragma once
 
 #include <string>
@@ -11,15 +12,15 @@
 
 namespace moestro {
 
-// Turns for a template of these traits. Tools that it cannot describe are described in the system's
-// turn.
+// Turns for a template of these traits. Tools that the template cannot describe are described in
+// the system's turn.
 std::vector<ChatTurn> PlainTurns(const ChatInput& input, const TemplateTraits& traits,
                                  const AnswerStyle& style);
 
-// Calls that the model's template writes like this can be asked for in words.
+// Whether calls in this style can be described to a model by an example.
 bool HasExample(const CallStyle& style);
 
-// Without a template: ChatML, or lines of "role: text".
+// Renderings without a template: ChatML, or lines of "role: text".
 std::string RenderChatMl(const std::vector<ChatTurn>& turns, bool add_assistant);
 std::string RenderLines(const std::vector<ChatTurn>& turns, bool add_assistant);
 

@@ -41,7 +41,7 @@ std::optional<uint32_t> HexOf(std::string_view digits, size_t count) {
   return error == std::errc() && stopped == end ? std::optional(value) : std::nullopt;
 }
 
-// What escapes in a string stand for, of Python and of JSON. nullopt: no text.
+// Replaces the escapes of Python and of JSON in a string. nullopt: no text.
 std::optional<std::string> Unescape(std::string_view inner) {
   constexpr std::string_view kLetters = "ntrbf0av";
   constexpr std::string_view kMeanings("\n\t\r\b\f\0\a\v", 8);
@@ -200,7 +200,7 @@ class PythonScanner {
     while (end < rest().size() && !rest().substr(end).starts_with(mark)) {
       end += rest()[end] == '\\' ? 2 : 1;
     }
-    // Of three quotes some may be there.
+    // one or two of three closing quotes may have come
     if (end + n_quotes > rest().size()) return Scan::kOpen;
     const auto text = Unescape(rest().substr(n_quotes, end - n_quotes));
     if (!text || FindInvalidUtf8(*text) < text->size()) return Scan::kBroken;

@@ -15,7 +15,8 @@ namespace moestro {
 struct PythonScan {
   Scan state = Scan::kOpen;
   size_t length = 0;  // up to and with the parenthesis if it is whole, else of what has been read
-  // The same as a JSON object, as far as it is certain; more text never changes what is there.
+  // The arguments as a JSON object, as far as they are certain; more text never changes this
+  // beginning.
   std::string json;
 };
 

@@ -159,8 +159,8 @@ class TaggedReader : public AnswerReader {
     }
   }
 
-  // Of a call that an answer was cut off behind: words that follow it may be thoughts that would
-  // have ended.
+  // Whether a whole call ends the text, in an answer that was cut off. Words behind a call may be
+  // thoughts that would have ended.
   bool EndsWithCall() const {
     const size_t end = ScanCalls(style_, held_).whole_end;
     const std::string_view behind = std::string_view(held_).substr(end);
@@ -289,7 +289,7 @@ class TaggedReader : public AnswerReader {
     return true;
   }
 
-  // No call after all: what was read of it is content.
+  // No call after all: the scanned text is content.
   void GiveUp(const CallScan& scan, DeltaSink& sink) {
     const size_t end = scan.state == Scan::kOpen ? held_.size() : std::max<size_t>(scan.end, 1);
     sink.Content(std::exchange(blanks_, {}));

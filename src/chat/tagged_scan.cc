@@ -10,7 +10,7 @@
 
 namespace moestro {
 
-// Without NAME_END a name ends with the first character of what follows.
+// Reads a call with tags. Without NAME_END a name ends with the first character of the next tag.
 bool CallScanner::ReadTags() {
   const bool has_name_end = !calls_.name_end.empty();
   const std::string_view name_end = has_name_end ? calls_.name_end : calls_.key_begin.substr(0, 1);
@@ -61,7 +61,7 @@ bool CallScanner::ReadTag() {
     if (value.ends_with(calls_.before_value_end)) {
       value.remove_suffix(calls_.before_value_end.size());
     }
-    // What the schema leaves open the tag may say.
+    // The tag's attribute decides only where the schema leaves the kind open.
     const bool is_said_text = !attributes.empty() && attributes.contains(calls_.text_attribute);
     const bool is_open = !IsText(key) && KindsOf(key) == nullptr;
     AddArgument(key, is_said_text && is_open ? Json(value).Dump() : ValueText(key, value));
@@ -76,8 +76,8 @@ bool CallScanner::ReadTag() {
   return true;
 }
 
-// A value up to its mark. A string within JSON may hold this mark, so JSON ends where it ends by
-// itself, if the mark follows there. What only begins like JSON ends at the first mark.
+// Takes a value up to its mark. A string within JSON may hold this mark, so JSON ends at its own
+// end, if the mark follows there. A value that only begins like JSON ends at the first mark.
 bool CallScanner::TakeValue(std::string_view key, std::string_view& value) {
   const std::string_view rest = in_.rest();
   const size_t blanks = CountBlanks(rest);
@@ -97,7 +97,7 @@ bool CallScanner::TakeValue(std::string_view key, std::string_view& value) {
   return in_.TakeUntil(calls_.value_end, value);
 }
 
-// Tags named as the keys are; what the schema says is known of the outermost alone.
+// Reads tags that are named like keys; only the outermost ones have a schema.
 bool CallScanner::ReadNested() {
   if (lacks_begin_ && !MayBeTool()) return in_.Fail();
   if (!TakeName(in_, calls_.name_end, call().name)) return false;

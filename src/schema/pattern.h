@@ -24,14 +24,15 @@ struct PatternNode;
 
 class Pattern {
  public:
-  // kInvalidRequest for what is no expression, kUnsupported for one that is not known here.
+  // kInvalidRequest for a text that is no expression, kUnsupported for an expression that is not
+  // supported here.
   static Result<Pattern> Parse(std::string_view text);
   Pattern(Pattern&&) noexcept;
   Pattern& operator=(Pattern&&) noexcept;
   ~Pattern();
 
-  // Keeps the texts of so many characters. kUnsupported if that takes more than to count one
-  // repetition otherwise. False: none is left.
+  // Restricts the pattern to texts of `length` characters. kUnsupported if more than the count of
+  // one repetition would have to change. False: no text is left.
   Result<bool> Limit(Times length);
   RuleId Write(RuleSet& rules) const;
 
