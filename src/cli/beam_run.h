@@ -36,9 +36,9 @@ struct BeamRequest {
   PlanObserver plans = {};      // of --explain; may be empty
 };
 
-// Makes room, starts the session, searches, prints. If one beam is printed, its text is printed as
-// soon as all beams agree. Errors: those of the engine; kInvalidRequest for a prompt that does not
-// fit, and for beams that do not fit in memory (the message says how many fit).
+// Runs a beam search: makes room, starts the session, searches, prints. If one beam is printed, its
+// text is printed as soon as all beams agree. Errors: those of the engine; kInvalidRequest for a
+// prompt that does not fit, and for beams that do not fit in memory (names the number that fits).
 Status RunBeams(const BeamRequest& request, TerminalSession& session, Output& output);
 
 }  // namespace moestro

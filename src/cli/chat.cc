@@ -16,8 +16,8 @@ constexpr const char* kAsk = "\n> ";
 
 void Notice(const std::string& text) { PrintOnStderr(text + "\n"); }
 
-// Continues `tokens` and shows the text as it comes, with a newline at its end. What the output did
-// not take is in its status alone: the text is there.
+// Continues `tokens` and shows the text as it comes, with a newline at its end. A failed write is
+// in the output's status alone: the text is complete.
 Result<Generated> Show(TerminalSession& session, const std::vector<Token>& tokens,
                        const GenerateOptions& options, Output& output) {
   Result<Generated> made = session.Continue(tokens, options, [&](std::string_view text) {
@@ -44,7 +44,8 @@ Result<std::optional<std::string>> Ask(TerminalSession& session, Output& output)
   }
 }
 
-// Answers one message. Not: why it could not be said, the conversation is as before.
+// Answers one message. Returns the reason if the message could not be asked; the conversation is
+// then unchanged.
 Result<std::optional<Error>> Say(Conversation& conversation, std::string message,
                                  TerminalSession& session, const GenerateOptions& options,
                                  Output& output) {

@@ -63,7 +63,7 @@ struct BenchOptions {
   std::optional<double> acceptance;  // of drafts, forced
   std::optional<Flag> ctx;           // --ctx
 
-  // Of the longest sequence.
+  // Positions of the longest sequence.
   uint64_t positions() const {
     return std::max(uint64_t{depth} + prefill + decode, uint64_t{warmup});
   }
@@ -87,7 +87,7 @@ struct Measured {
   std::optional<PlannedSpeed> planned = {};
 };
 
-// As if a user wrote the prompt meanwhile.
+// Lets the engine work while idle, as if a user wrote the prompt meanwhile.
 void Idle(double seconds, Engine& engine) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
@@ -294,8 +294,8 @@ std::string Table(const Json& json) {
   return text;
 }
 
-// What the simulator's clock knows: one row of decode after the other on the CPU, from cold. The
-// trace is replayed in the end, with nothing beside it.
+// Refuses runs that the simulator's clock has no costs for: it replays one row of decode after the
+// other on the CPU, from cold. The trace is replayed in the end, without paths.
 Status CheckRecording(const BenchOptions& options) {
   const EngineOptions& engine = options.common.engine;
   if (engine.predictor == "paths") {

@@ -66,7 +66,8 @@ struct Inspection {
   std::vector<DeviceFit> device_fits;
 };
 
-// As the engine finds it; the estimate where this machine has no addresses for so much.
+// The fixed memory as the engine measures it; the estimate where this machine has no addresses for
+// so much.
 Result<FixedMemory> FixedOf(const ModelFile& model, const EngineOptions& options,
                             const FixedMemory& estimate) {
   EngineOptions native = options;
@@ -148,7 +149,7 @@ std::string MixerText(const LayerSpec& layer) {
   return text;
 }
 
-// Of the first layer with attention; zeros: no layer has any.
+// Head sizes of the first layer with attention; zeros: no layer has any.
 struct HeadSizes {
   uint32_t n_head = 0;
   uint32_t n_head_kv = 0;
@@ -353,7 +354,7 @@ Status Run(InspectOptions& options) {
   TRY(options.model, FindNamedModel(options.model, options.named, options.common.engine));
   Output output(STDOUT_FILENO);
   TRY(const ModelToLoad model, ModelToLoad::Open(options.model, options.common.engine.engine));
-  // What a run would refuse is said behind what there is to say.
+  // Facts are printed before an error of the vocabulary, which a run would refuse.
   const Result<Vocab> text = Vocab::Load(model.gguf());
   if (!model.is_native()) {
     TRY_STATUS(InspectHosted(model, options.common, output));

@@ -51,7 +51,7 @@ Status CheckOutputs(const MergeOptions& options, ShardOf command) {
   return {};
 }
 
-// What the command itself would have printed.
+// The text that the command itself would have printed for the whole run.
 Result<std::string> Merge(const MergeOptions& options, const std::vector<FoundShard>& shards) {
   const auto as_text = [](const Json& json) { return json.Dump() + "\n"; };
   switch (shards.front().info.command) {

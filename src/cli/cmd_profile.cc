@@ -61,9 +61,9 @@ Result<RecordedRouting> JoinTraces(const ProfileOptions& options) {
   return *std::move(all);
 }
 
-// Of texts, with norms.
+// Routing of texts, with norms.
 struct RecordedTexts {
-  std::optional<RecordedRouting> routing = {};  // nullopt: of a shard without windows
+  std::optional<RecordedRouting> routing = {};  // nullopt: the shard has no windows
   std::optional<ShardInfo> shard = {};
 };
 
@@ -130,7 +130,7 @@ Status CheckUsage(const ProfileOptions& options) {
   return {};
 }
 
-// What the recorded routing is from: of traces the model that was named, which they must fit.
+// The model of the recorded routing. A model named beside traces must fit them.
 Result<ModelId> FindModel(const ProfileOptions& options, const ModelId& recorded) {
   if (options.model.empty() || options.traces.empty()) return recorded;
   TRY(const ModelToLoad model, ModelToLoad::Open(options.model, options.common.engine.engine));
@@ -142,7 +142,8 @@ Result<ModelId> FindModel(const ProfileOptions& options, const ModelId& recorded
   return id;
 }
 
-// Beside the model, as the paths; nothing is put there when those go elsewhere.
+// Path of the norms: as given; else beside the model, as for paths; empty if no text is read or the
+// paths go elsewhere.
 OutputPath NormsPath(const ProfileOptions& options) {
   if (!options.norms.empty() || options.texts.empty() || !options.output.empty()) {
     return options.norms;

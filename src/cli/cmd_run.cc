@@ -287,7 +287,7 @@ Status Run(RunOptions& options) {
   const auto first = source ? std::optional(prompt.text) : std::nullopt;
   Status said = converses ? Converse(options, first, format, *terminal, output)
                           : Complete(options, prompt, *terminal, checked, output);
-  // What was said is kept, whatever ended it; a text that the engine could not go on with stays as
+  // A conversation is saved whatever ended it; a text that the engine could not continue stays as
   // it was saved.
   const bool is_kept = said || converses || !output.status();
   if (!options.session.empty() && is_kept && session.has_text()) {

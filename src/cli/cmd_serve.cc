@@ -81,7 +81,7 @@ Status Run(ServeOptions& options) {
   });
 }
 
-// Who may ask.
+// Flags for access to the server.
 void AddAccessFlags(Flags& serve, const std::shared_ptr<ServeOptions>& options) {
   serve
       .Add("--api-key-file", options->server.key_file,

@@ -39,13 +39,13 @@
 namespace moestro {
 namespace {
 
-// Of one search: the bar's end is an estimate.
+// Candidates of one search, an estimate for the bar's end.
 constexpr size_t kUsualCandidates = 100;
 
 struct SimOptions {
   std::string trace;
   std::vector<SlotCount> slots;  // empty: not given
-  bool recorded_slots = false;   // those of the engine that recorded
+  bool recorded_slots = false;   // take the slots of the engine that recorded
   PolicyChoice policy;
   std::string policy_file;
   bool sweep = false;
@@ -78,7 +78,8 @@ Result<PolicyChoice> ParseSimPolicy(const std::string& text) {
   return ParsePolicyChoice(text);
 }
 
-// The limit only where it knows what comes.
+// The policies of a sweep. Belady's rule is added only where it can read the requests ahead: not
+// with little passes or devices.
 std::vector<PolicyChoice> SweptPolicies(const SimOptions& options) {
   std::vector<PolicyChoice> policies;
   for (const PolicyInfo& known : KnownPolicies()) {
@@ -106,7 +107,7 @@ size_t WarmUp(const SimOptions& options, const Trace& trace) {
   return options.held_out > 0.0 ? TrainingTokens(trace, 100.0 - options.held_out) : 0;
 }
 
-// What is given, else what the trace holds. A machine's file and --bandwidth go before both.
+// Costs by the flags, else those of the trace. A machine's file and --bandwidth go before both.
 MachineCosts CostsOf(const SimOptions& options, const TraceInfo& info) {
   const bool is_given = options.bandwidth > 0 || options.compute_ms > 0.0;
   if (!is_given || !options.lanes.machine.empty()) {
@@ -118,7 +119,7 @@ MachineCosts CostsOf(const SimOptions& options, const TraceInfo& info) {
   return costs;
 }
 
-// Of each pool, as the recording engine had them; empty: the trace does not say.
+// Slots of each pool in the engine that recorded; empty: the trace does not have them.
 std::vector<uint64_t> RecordedSlots(const TraceInfo& info) {
   std::vector<uint64_t> slots;
   for (const ExpertPools::Pool& pool : info.pools.pools) {
@@ -128,7 +129,7 @@ std::vector<uint64_t> RecordedSlots(const TraceInfo& info) {
   return slots;
 }
 
-// Of a replay with these flags, on the machine if there is one.
+// Options of a replay with these flags, on the machine if one is given.
 Result<ReplayOptions> ReplayOf(const SimOptions& options, const Trace& trace,
                                const std::optional<SimMachine>& machine) {
   TRY(ReplayOptions replay, LossyPart(options, trace));
@@ -284,7 +285,7 @@ void AddClockFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
                 });
 }
 
-// As the engine's, but for what happens without them.
+// Adds the engine's flags of policies, with the simulator's defaults.
 void AddPolicyFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
   OptionRow policy = FindOption("policy");
   policy.usual = options->policy.name;

@@ -35,11 +35,11 @@ struct TraceOptions {
   uint32_t prefill = 0;  // of each sequence
   uint32_t random = 0;   // tokens to record instead of a text's
   bool summary = false;
-  bool candidates = false;  // record who else could run
+  bool candidates = false;  // record the next best experts, too
   std::optional<Shard> shard;
 };
 
-// What is there already: imported, or a trace to summarise; nullopt: a text is to be recorded.
+// A trace that exists already: imported, or one to summarise; nullopt: a text is to be recorded.
 Result<std::optional<Trace>> FindTrace(const TraceOptions& options) {
   if (options.jsonl) {
     if (!options.input.empty()) {
@@ -53,7 +53,7 @@ Result<std::optional<Trace>> FindTrace(const TraceOptions& options) {
   return Fail(Errc::kUsage, "give a text to record: --text FILE");
 }
 
-// Where the trace goes while it is recorded: with a shard, behind what the shard says of itself.
+// Opens the file of the trace that is recorded; a shard's trace goes behind the shard's head.
 Result<TraceWriter> OpenWriter(const TraceOptions& options, const TextsToRecord& read) {
   if (!read.shard) return TraceWriter::Create(options.output, read.info, read.tokens);
   TRY(BinaryWriter file,

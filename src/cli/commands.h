@@ -26,7 +26,7 @@ void AddList(CommandLine& line);      // the models that are here
 void AddLogits(CommandLine& line);    // logits after some tokens, as JSON
 void AddMerge(CommandLine& line);     // puts the shards of a run together
 void AddPlan(CommandLine& line);      // whether a model fits, and how fast it will be
-void AddProfile(CommandLine& line);   // learns which experts follow which
+void AddProfile(CommandLine& line);   // counts which experts follow which
 void AddPull(CommandLine& line);      // fetches a model by its name
 void AddQuantize(CommandLine& line);  // writes the experts at a lower type
 void AddRemove(CommandLine& line);    // removes a model from the cache

@@ -14,15 +14,15 @@ namespace moestro {
 
 inline constexpr const char* kSystemSettings = "/etc/moestro/moestro.conf";
 
-// What help says of all this.
+// The help's text about settings.
 extern const char* const kSettingsHelp;
 
 // $XDG_CONFIG_HOME/moestro/moestro.conf, else ~/.config/moestro/moestro.conf; empty: no folder is
 // known.
 std::string UserSettings();
 
-// The text of a file; nullopt: there is none, or a folder above it is closed to this user. kUsage:
-// it is no plain file, or larger than settings may be. kIo: it cannot be read.
+// The text of a file; nullopt: the file does not exist, or a folder above it is closed to this
+// user. kUsage: not a plain file, or larger than settings may be. kIo: the file cannot be read.
 Result<std::optional<std::string>> ReadSettingsFile(const std::string& path);
 
 // line.Parse() of the arguments. For 'serve' and 'health' flags that are not given come from the

@@ -70,7 +70,7 @@ bool Publish(const std::string& temporary, const std::string& path) {
   return true;
 }
 
-// Written under another name first, so that no program ever sees half a model under the right one.
+// Written under another name first, so that no program ever reads half a model under the right one.
 bool Install(const std::string& folder, const std::string& path) {
   if (MakePrivateFolder(folder)) return false;
   std::string temporary = path + ".XXXXXX";
@@ -82,7 +82,7 @@ bool Install(const std::string& folder, const std::string& path) {
   return written;
 }
 
-// The descriptor stays open for the rest of the process: it is the file.
+// The descriptor stays open for the rest of the process, because the path names it.
 Result<std::string> InMemory() {
   const int fd = memfd_create("moestro-demo-model", MFD_CLOEXEC);
   if (fd < 0 || !WriteAll(fd, Embedded())) {

@@ -15,7 +15,7 @@ inline constexpr const char* kDemoPrompt = "Once upon a time";
 // file is in memory; it then takes RAM and allows no direct reads. kIo if neither works.
 Result<std::string> DemoModelPath();
 
-// The same with the cache folder given; empty: in memory. For tests.
+// The demo model's path with the cache folder given; empty: in memory. For tests.
 Result<std::string> DemoModelPathIn(const std::string& folder);
 
 }  // namespace moestro

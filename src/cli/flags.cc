@@ -39,7 +39,7 @@ std::vector<std::string> LongNames(const CLI::App& app) {
   return names;
 }
 
-// The first argument that looks like a flag and that `app` does not know. CLI11 complains of a
+// The first argument that has the form of a flag and that `app` does not have. CLI11 complains of a
 // required flag that is missing first, which may be the one that was mistyped.
 std::optional<std::string> UnknownFlagOf(const CLI::App& app) {
   const std::vector<std::string> unknown = app.remaining();
@@ -48,7 +48,7 @@ std::optional<std::string> UnknownFlagOf(const CLI::App& app) {
   return flag == unknown.end() ? std::nullopt : std::optional(*flag);
 }
 
-// What is said about names that do not exist; empty: that is not what is wrong.
+// Message about a name that does not exist; empty: the error is another.
 std::string UnknownNameMessage(const CLI::App& app, const std::string& command_for_files) {
   if (app.get_subcommands().empty()) {
     const std::vector<std::string> unknown = app.remaining();
@@ -115,7 +115,7 @@ CLI::Option* AddNumber(CLI::App& command, const std::string& names, T& variable,
   return option->type_name(kNumberName<Value>)->expected(1);
 }
 
-// Limits of a number. What is no number is left to its reader, whose sentence says so.
+// Limits of a number. A text that is not a number passes, so that its reader reports it.
 template <Number T>
 CLI::Validator Limits(std::function<bool(T)> is_within, const std::string& words,
                       const std::string& name) {

@@ -84,7 +84,7 @@ class Flags {
   // `parse` takes the text; its error becomes a usage error.
   Flag AddParsed(const std::string& names, const std::string& type, const std::string& help,
                  std::function<Status(const std::string&)> parse);
-  // The same for a flag that is repeatable: one call for each value.
+  // Adds a repeatable flag: one call of `parse` for each value.
   Flag AddParsedEach(const std::string& names, const std::string& type, const std::string& help,
                      std::function<Status(const std::string&)> parse);
 
@@ -101,14 +101,14 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
 
   void Footer(const std::string& text);
-  // The command that a user wants who names a model and no command.
+  // The command for a user who names a model and no command.
   void NameCommandForFiles(const std::string& name) { command_for_files_ = name; }
   // `run` returns the exit code.
   Flags AddCommand(const std::string& name, const std::string& help, std::function<int()> run);
   // The action of the arguments: a command, or printing the help or the version. kUsage: a message
-  // that names the flag, the value and the command with the right --help; what does not exist is
-  // answered with the nearest that does (cli/usage_advice.h). kIo: a file to write is one that the
-  // command reads (kUsage: two are one). `read`: files that were read before it.
+  // that names the flag, the value and the command with the right --help; a name that does not
+  // exist is answered with the nearest one (cli/usage_advice.h). kIo: a file to write is one that
+  // the command reads (kUsage: two are one). `read`: files that were read before it.
   Result<std::function<int()>> Parse(std::vector<std::string> arguments,
                                      std::span<const std::string> read = {});
   // The first long name of each flag of a command: "--prompt". Without --help and arguments that

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What names of models mean here: the hub that the environment says, and this machine's files.
+// Meaning of models' names on this machine: by the hub that the environment names, and by local
+// files.
 #pragma once
 
 #include <string>
@@ -10,11 +11,11 @@
 
 namespace moestro {
 
-// What the environment says, less what may be asked with --offline.
+// Settings of the hub by the environment; with --offline no server may be called.
 Result<HubSettings> HubSettingsOf(bool is_offline);
-// By this machine's files, in which an existing path wins. What ParseModelName() says.
+// Parses a name; a path that exists here wins. Errors: those of ParseModelName().
 Result<ModelName> ModelNameOf(const std::string& text, const HubSettings& settings);
-// The same. kInvalidRequest, too: an address of no hub.
+// Parses a name of the hub, as ModelNameOf(). kInvalidRequest also for an address outside the hub.
 Result<ModelName> HubNameOf(const std::string& text, const HubSettings& settings);
 
 }  // namespace moestro

@@ -40,8 +40,8 @@ class InterruptGuard {
   UniqueFd wake_;  // can be read once a signal came
 };
 
-// Handles the signals while it lives: the first one asks for a stop. Not while an InterruptGuard
-// exists.
+// Handles the signals during its life: the first signal requests a stop. REQUIRES: no
+// InterruptGuard exists.
 class StopOnInterrupt {
  public:
   // `stop` must outlive this.

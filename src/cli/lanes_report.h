@@ -20,8 +20,8 @@ struct LanesMachine {
 
 // Lines, each with a newline.
 std::string LanesText(const LanesMachine& machine, const SweepLine& line);
-// What remote hosts are worth, if `with` is auto's and `without` the CPU's line of the same
-// replay; else empty.
+// Gain by remote hosts, if `with` is auto's line and `without` the CPU's of the same replay; else
+// empty.
 std::string RemoteGainText(const LanesMachine& machine, const SweepLine& with,
                            const SweepLine& without);
 void AddLanes(Json& object, const LanesMachine& machine, const SweepLine& line);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The command line: finds the subcommand and turns what it says into an exit code.
+// The command line: finds the subcommand and turns its result into an exit code.
 #include <signal.h>
 #include <unistd.h>
 

@@ -25,20 +25,19 @@
 namespace moestro {
 namespace {
 
-// What a run takes without --ram: what is free, less a margin, and no more than the model has use
-// for.
+// Budget of a run without --ram: the free memory less a margin, and no more than the model can use.
 uint64_t Recommended(const MachineRates& rates, const std::vector<Fit>& fits) {
   const uint64_t free = BudgetWithin(rates.memory);
   return fits.empty() ? free : std::min(free, fits.back().ram);
 }
 
-// What the model is and needs, and what of its repository could be taken instead.
+// The model and its needs, and the other models of its repository.
 struct Planned {
   PlanReport report;
   std::string refusal_of_hosts = {};  // empty: hosts can compute the model's experts
   std::string file;                   // the model's first file here; empty: it is not here
   std::vector<HubModel> choices;      // the best first
-  std::string label;                  // of the one that is planned
+  std::string label;                  // label of the planned model
 };
 
 std::string RefusalOfHosts(const ModelToLoad& model, const RemoteOptions& remote) {
@@ -48,8 +47,8 @@ std::string RefusalOfHosts(const ModelToLoad& model, const RemoteOptions& remote
   return can ? std::string() : can.error().message;
 }
 
-// As the engine finds it, which reads no weight, and refuses what a run would refuse. The estimate
-// stays where this machine has no addresses for so much.
+// Measures fixed memory as the engine does, without reading a weight, and refuses what a run would
+// refuse. The estimate stays where this machine has no addresses for so much.
 Status MeasureMemory(const PlanSubject& subject, const EngineOptions& options,
                      PlannedModel& planned) {
   if (!subject.file.empty()) {
@@ -108,8 +107,8 @@ Result<std::optional<PlannedHosts>> Hosts(const Planned& planned, const SpeedPre
   return hosts;
 }
 
-// Files of the same weights differ in size: what a token asks for, and what it takes to compute,
-// are taken to grow with it.
+// Speeds of the repository's other files. The bytes that a token needs, and the time of computing,
+// are assumed to grow with the file's size.
 Result<std::vector<PlannedChoice>> Choices(const Planned& planned, const SpeedPredictor& predictor,
                                            uint64_t ram) {
   const PlanReport& report = planned.report;

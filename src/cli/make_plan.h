@@ -28,7 +28,7 @@ struct PlanWish {
 // open. Errors of FindSubject(), PlannedModel::Of(), FindSpeeds() and SpeedPredictor.
 Result<PlanReport> MakePlan(const PlanWish& wish);
 
-// What runs of the model here compare their speed with.
+// Keeps the predicted speeds, which later runs of the model compare with their own.
 void KeepForRuns(const PlanReport& report);
 
 }  // namespace moestro

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Man pages in roff's man macros, from what the program says about itself. Pure.
+// Man pages in roff's man macros, from the program's own text (program_text.h). Pure.
 #pragma once
 
 #include <string>

@@ -51,7 +51,8 @@ std::unexpected<Error> NotHere(const ModelName& name, const HubCache& cache) {
               Printable(TextOf(name)), NearestIn(cache, name), Printable(TextOf(name)));
 }
 
-// With the place where this process looks, which is often a service's own.
+// Error for a model that a service lacks. The advice names the folder that this process searches,
+// which is often the service's own.
 std::unexpected<Error> NotFetchedHere(const ModelName& name) {
   const char* home = std::getenv("HF_HOME");
   const std::string place = home == nullptr ? "" : Format("HF_HOME={} ", Printable(home, 4096));
@@ -62,8 +63,8 @@ std::unexpected<Error> NotFetchedHere(const ModelName& name) {
       Printable(TextOf(name)), place, Printable(TextOf(name)));
 }
 
-// What to expect of it, before it is fetched. With --yes no person is there to judge that:
-// kInvalidRequest if it does not fit, kInvalidFile if it is no model.
+// Prints the plan of a model before the model is fetched. With --yes no person judges it, so the
+// plan does: kInvalidRequest if the model does not fit, kInvalidFile if the file is not a model.
 Status TellPlan(const ModelName& name, const HubSettings& settings,
                 const NamedModelOptions& options, const EngineOptions& engine, StopSignal& stop) {
   const Result<PlanReport> plan = MakePlan({.model = TextOf(name),

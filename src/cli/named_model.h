@@ -39,7 +39,7 @@ Result<std::string> FindNamedModel(const std::string& text, const NamedModelOpti
 std::string PullPlanText(const PullPlan& plan, const HubCache& cache);
 // On the bar.
 void ShowPull(ProgressBar& bar, const PullProgress& progress);
-// Pulls; an interrupt is an error that says how to go on.
+// Pulls; an interrupt is an error whose message names the command to go on.
 Status PullWatched(HubClient& client, const HubCache& cache, const PullPlan& plan,
                    const PullWatcher& watcher);
 

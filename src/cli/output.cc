@@ -13,7 +13,7 @@ namespace moestro {
 
 namespace {
 
-// A descriptor of a terminal that is gone: it is none any more, and no other file says so.
+// Whether `fd` is that of a terminal that has hung up: isatty() fails with EIO for no other file.
 bool IsHungUp(int fd) { return isatty(fd) == 0 && errno == EIO; }
 
 }  // namespace

@@ -21,11 +21,11 @@ class Output {
   // text is dropped. kIo for any other fault, for example a full disk; then, too, nothing more is
   // written.
   Status Write(std::string_view text);
-  // The same for what a model or a user wrote, part by part: to a file or a pipe as it is, to a
-  // terminal as VisibleStream.
+  // Writes a model's or a user's text, part by part: to a file or a pipe as it is, to a terminal as
+  // VisibleStream.
   Status WriteGenerated(std::string_view part);
   bool closed() const { return closed_; }
-  const Status& status() const { return status_; }  // the fault, if there was one
+  const Status& status() const { return status_; }  // the first fault, if any
 
  private:
   Status WriteBytes(std::string_view bytes);

@@ -27,7 +27,7 @@ std::string WhereFrom(const PlannedExpert& expert, std::span<const std::string> 
   return expert.key.copy == 0 ? place : "low, " + place;
 }
 
-// What the lanes were predicted to take, and took; empty without a device.
+// Predicted and measured times of the lanes; empty without a device.
 std::string LanesText(const LayerPlan& plan, std::span<const std::string> devices) {
   const LaneTimes& p = plan.predicted;
   if (p.seconds() <= 0.0) return "";

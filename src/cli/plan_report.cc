@@ -39,7 +39,7 @@ std::string ModelText(const PlanReport& r) {
   return text;
 }
 
-// What the budget goes to.
+// The budget's lines: whether the model fits, and how the budget is divided.
 std::string BudgetText(const PlanReport& r) {
   const uint64_t least = r.speeds.empty() ? 0 : r.speeds.front().fit.ram;
   if (!r.chosen) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What `moestro plan` says, for people and as JSON.
+// Report of `moestro plan`, for people and as JSON.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,14 @@ struct PlannedChoice {
   std::optional<SpeedRange> decode = {};  // in the recommended budget; nullopt: it does not fit
 };
 
-// What predictions take for the model's routing.
+// Source of the routing that predictions assume for the model.
 enum class RoutingSource : uint8_t {
-  kRange,   // from even to recorded routing: it is not known
+  kRange,   // routing is not known: a range from even to recorded routing
   kFamily,  // recorded of its family
-  kRun,     // as its last run here has shown
+  kRun,     // as observed in the model's last run here
 };
 
-// What remote hosts would do in the chosen budget.
+// Effect of remote hosts in the chosen budget.
 struct PlannedHosts {
   std::string names = {};  // "box:50052, box2:50052"
   uint64_t bytes = 0;      // of all
@@ -42,7 +42,7 @@ struct PlannedHosts {
 
 struct PlanReport {
   std::string model = {};                   // as it was given
-  std::string folder = {};                  // where it is, or would be put
+  std::string folder = {};                  // where the model is, or would be put
   uint64_t to_fetch = 0;                    // bytes; 0: it is here
   std::optional<uint64_t> free_bytes = {};  // of that disk
   uint64_t fingerprint = 0;
@@ -57,7 +57,8 @@ struct PlanReport {
   std::optional<PlannedHosts> hosts = {};   // nullopt: none are named, or the model does not fit
 };
 
-// As --ram takes it, and no less: sizes that a rounded text would make smaller are whole MiB.
+// A size that --ram takes, never less than `bytes`: sizes that a rounded text would make smaller
+// are whole MiB.
 std::string RamText(uint64_t bytes);
 std::string PlanText(const PlanReport& report);
 // "fits from 3.1 GiB on; in 8.0 GiB with 43 % of its experts in memory 3.0 to 6.0 tok/s are

@@ -75,7 +75,7 @@ std::unique_ptr<ByteSource> Ranged(HubClient& client, const std::string& name,
       });
 }
 
-// Of a repository: its files by path, with their sizes.
+// Opens files of a repository by path, with their listed sizes.
 OpenBytes OpenIn(HubClient& client, const std::string& repo, const HubListing& listing) {
   std::map<std::string, uint64_t> sizes;
   for (const HubFile& file : listing.files) sizes.emplace(file.path, file.size);

@@ -30,10 +30,10 @@ class DirectoryCopies {
   DirectoryCopies(const DirectoryCopies&) = delete;
   DirectoryCopies& operator=(const DirectoryCopies&) = delete;
 
-  // What `open` reads is copied. Errors of the result: those of `open`, and kIo. This must outlive
-  // it.
+  // Wraps `open` so that the bytes that are read are copied, too. Errors of the result: those of
+  // `open`, and kIo. The copies must outlive the result.
   OpenBytes CopyWhat(OpenBytes open);
-  const std::string& first() const { return first_; }  // the path of what was opened first
+  const std::string& first() const { return first_; }  // path of the first opened file
 
  private:
   explicit DirectoryCopies(std::string folder) : folder_(std::move(folder)) {}

@@ -11,10 +11,10 @@ namespace moestro {
 
 namespace {
 
-// Of the experts, those that memory held; nullopt: too few tokens were decoded, or in a way that no
-// plan is about.
+// Share of the experts that memory held; nullopt: too few tokens were decoded, or in a way that
+// plans do not cover.
 std::optional<double> ShareOfPlainRun(const RunReport& report) {
-  constexpr uint64_t kFewestTokens = 48;  // fewer tell of the start
+  constexpr uint64_t kFewestTokens = 48;  // fewer are dominated by the cold start
   const PhaseStats& decode = report.stats.decode;
   const MemoryPlan& memory = report.memory;
   const bool is_plain = memory.devices.empty() && memory.n_low_slots == 0 &&
@@ -33,7 +33,8 @@ std::optional<PlannedSpeed> FindPlanned(const std::string& folder, uint32_t thre
 }
 
 void KeepCachingSeen(const std::string& folder, const Engine& engine, const RunReport& report) {
-  // Beyond it much of what is missing was not read before: it tells of the start.
+  // Beyond this share most misses are first reads, which depend on the cold start and not on
+  // caching.
   constexpr double kMostShare = 0.6;
   const std::optional<double> share = ShareOfPlainRun(report);
   const PhaseStats& decode = report.stats.decode;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What `moestro plan` predicted, beside what came of it.
+// Speed that `moestro plan` predicted, beside the speed of the run.
 #pragma once
 
 #include <cstdint>

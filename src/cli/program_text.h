@@ -24,7 +24,7 @@ struct FlagText {
   bool is_output = false;  // a file that is written
 
   bool is_switch() const { return positional.empty() && value.empty(); }
-  // What settings call it: the first long name without dashes, or the argument's in small letters.
+  // Name in settings: the first long name without dashes, or the argument's in small letters.
   std::string name() const;
   bool has_name(std::string_view name) const;  // one of all, with its dashes
 };
@@ -44,10 +44,10 @@ struct ProgramText {
   std::vector<CommandText> commands;
 };
 
-// nullptr: there is none.
+// nullptr: no such command.
 const CommandText* FindCommand(const ProgramText& program, std::string_view name);
 
-// What a value may be, for completions: the alternatives that help or limits spell out.
+// Values of a flag, for completions: the alternatives that help or limits spell out.
 std::vector<std::string> ChoicesOf(const FlagText& flag);
 bool TakesFile(const FlagText& flag);
 bool TakesFolder(const FlagText& flag);

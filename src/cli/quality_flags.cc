@@ -24,7 +24,7 @@ Result<double> ParseKl(const std::string& text) {
   return Fail(Errc::kUsage, "'{}' is no KL in nats per token; write for example 0.01", text);
 }
 
-// What would make the sweep that is missing.
+// The command that makes the missing sweep.
 std::string SweepCommand(const std::string& model, const std::string& path,
                          const EngineOptions& engine) {
   std::string budget;

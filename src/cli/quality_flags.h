@@ -20,11 +20,11 @@ struct QualityWish {
 // must outlive the parsing.
 void AddQualityFlags(Flags flags, QualityWish& wish);
 
-// With a wish: takes the setting from the model's stored sweep. As soon as the engine knows its
-// memory, it prints one line on standard error with the setting and the reason, and says if the
-// setting is only an estimate. Without a wish: changes nothing. Errors: kIo without a sweep, naming
-// the command that makes a sweep; those of ReadSweepFor() and ChooseQuality(); kInvalidFile for a
-// knob that SetKnob() refuses.
+// With a wish: takes the setting from the model's stored sweep. As soon as the engine has planned
+// its memory, it prints one line on standard error with the setting and the reason, and marks an
+// estimate. Without a wish: changes nothing. Errors: kIo without a sweep, naming the command that
+// makes a sweep; those of ReadSweepFor() and ChooseQuality(); kInvalidFile for a knob that
+// SetKnob() refuses.
 Status ApplyQuality(const QualityWish& wish, const std::string& model, EngineOptions& engine);
 
 }  // namespace moestro

@@ -47,7 +47,7 @@ class Recording {
   Status status_;
 };
 
-// As `moestro bench` prints it; `measured`: the measured phase that the forecast is for.
+// The forecast's lines in `moestro bench`; `measured`: the measured phase that the forecast is for.
 std::string ForecastText(const Forecast& forecast, const PhaseStats& measured);
 void AddForecast(Json& object, const Forecast& forecast, const PhaseStats& measured);
 

@@ -21,7 +21,7 @@ int ExitCode(const Status& status) { return status ? 0 : PrintError(status.error
 
 namespace {
 
-// What of decode was not exact; empty if all was.
+// Losses of decode; empty if all was exact.
 std::string LossText(const PhaseStats& decode) {
   const LossCounts& lost = decode.losses;
   if (lost == LossCounts{}) return "";
@@ -37,7 +37,7 @@ std::string LossText(const PhaseStats& decode) {
   return text + "\n";
 }
 
-// What passes with fewer experts did; empty if there were none.
+// Counts of passes with fewer experts; empty without such passes.
 std::string LittleText(const LittleStats& little) {
   if (little.tokens == 0) return "";
   std::string text = Format("little   {} of {} tokens decoded again ({:.1f} %)", little.again,
@@ -51,21 +51,22 @@ std::string LittleText(const LittleStats& little) {
   return text + "\n";
 }
 
-// What repeats a text that depends on the number of slots; empty if it does not.
+// Settings that repeat a text which depends on the number of slots; empty if the text does not
+// depend on it.
 std::string RepeatText(const RunReport& report) {
   if (report.memory.repeating_cache == 0) return "";
   return Format("repeat   the same text with --cache {} and kernels {}\n",
                 report.memory.repeating_cache, report.kernels);
 }
 
-// What drafts did; empty if there were none.
+// Counts of drafts; empty without drafts.
 std::string DraftText(const DraftStats& drafts) {
   if (drafts.proposed == 0) return "";
   return Format("drafts   {} of {} drafted tokens taken ({:.1f} %), in {} steps\n", drafts.accepted,
                 drafts.proposed, 100.0 * drafts.acceptance(), drafts.rounds);
 }
 
-// What the rows of decode shared; empty if there was one in a step.
+// Sharing of experts among the rows of decode; empty if a step had one row.
 std::string RowsText(const RunReport& report) {
   const PhaseStats& decode = report.stats.decode;
   if (report.probes.rows_per_step < 2 || decode.requests == 0) return "";
@@ -107,7 +108,7 @@ void AddDevices(Json& object, const RunReport& report) {
       .Set("disk_ratio", report.lane_ratios.disk);
 }
 
-// What no kernel or policy could beat; empty: it was not asked for.
+// Limit for any kernel and policy; empty: not requested.
 std::string LimitText(const RunReport& report) {
   if (!report.limit) return "";
   if (!*report.limit) return Format("limit    not given: {}\n", report.limit->error().message);
@@ -173,7 +174,7 @@ std::string CostsText(const DevicePlan& plan, const LaneRatios& by_now,
       its.compute, its.copy, by_now.disk);
 }
 
-// What a device did.
+// Work of a device.
 std::string DeviceText(const RunReport& report, size_t device) {
   const DevicePlan& plan = report.memory.devices[device];
   const DeviceWork& did = report.device.each[device];
@@ -201,7 +202,7 @@ std::string DeviceText(const RunReport& report, size_t device) {
                     FormatBytes(plan.dense), FormatBytes(plan.kv), report.device.layers_there);
 }
 
-// What devices did; empty if there were none.
+// Work of all devices; empty without devices.
 std::string DevicesText(const RunReport& report) {
   const std::vector<DevicePlan>& devices = report.memory.devices;
   std::string text;

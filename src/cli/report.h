@@ -21,7 +21,7 @@ int ExitCode(const Status& status);
 
 // Several lines for people, with a final newline.
 std::string SummaryText(const RunReport& report);
-// The same numbers under the names of `bench --json`, added to `object`.
+// Adds the report's numbers under the names of `bench --json`, to `object`.
 void AddReport(Json& object, const RunReport& report);
 
 // One line, or one array item, for each distance with predictions, the nearest first.

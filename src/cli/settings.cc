@@ -64,7 +64,7 @@ Status UnknownName(std::string_view name, const std::string& origin, const Comma
                   : Format("'moestro {} --help' lists them, without their dashes", command.name));
 }
 
-// One line without its end; nullopt: it says nothing.
+// Parses one line without its end; nullopt: blank or a comment.
 Result<std::optional<FlagSetting>> ParseLine(std::string_view line, const std::string& origin,
                                              const CommandText& command) {
   if (line.size() > kLongestSettingsLine) {
@@ -93,7 +93,7 @@ bool IsOneOf(std::string_view text, std::initializer_list<std::string_view> word
   return std::ranges::contains(words, text);
 }
 
-// What the arguments of a command give: the names of their flags.
+// Names of the flags that the arguments of a command give.
 std::set<std::string> NamesGiven(const CommandText& command, std::span<const std::string> given) {
   std::set<std::string> names;
   const auto add_positional = [&] {

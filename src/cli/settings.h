@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Flags that are set elsewhere than on the command line: in files of "name = value" lines and in
-// variables of the environment. Which of them count is decided here, purely; who reads files and
-// variables is cli/configuration.h.
+// variables of the environment. This code decides which of them count, purely; cli/configuration.h
+// reads files and variables.
 #pragma once
 
 #include <cstddef>
@@ -37,12 +37,12 @@ Result<std::vector<FlagSetting>> ParseSettings(std::string_view text, const std:
 Status ResolvePaths(const CommandText& command, const std::string& folder, const std::string& home,
                     std::vector<FlagSetting>& settings);
 
-// Those of the environment: MOESTRO_CACHE_RAM for --cache-ram. An empty variable sets nothing, and
-// neither does what IsServiceLink() knows.
+// Settings of the environment: MOESTRO_CACHE_RAM for --cache-ram. An empty variable sets nothing,
+// nor does a variable for which IsServiceLink() is true.
 std::vector<FlagSetting> SettingsOf(
     std::span<const std::pair<std::string, std::string>> environment, const CommandText& command);
-// MOESTRO_PORT=tcp://10.0.0.7:80: what Kubernetes and Docker's links tell all containers about a
-// service that is called moestro.
+// Whether the variable is one that Kubernetes and Docker's links give all containers for a service
+// that is called moestro: MOESTRO_PORT=tcp://10.0.0.7:80.
 bool IsServiceLink(std::string_view variable, std::string_view value);
 // Variables that look like a mistyped one, each with the name that was probably meant.
 std::vector<std::pair<std::string, std::string>> MistypedVariables(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// --shard, and what a command says about the shard that it wrote.
+// The flag --shard, and the report of a command about the shard that it wrote.
 #pragma once
 
 #include <optional>

@@ -24,8 +24,8 @@ std::vector<std::string> AllNames(const FlagText& flag) {
   return names;
 }
 
-// As one word between single quotes, which every shell here reads alike but for the quote itself
-// and fish's backslash; both become other signs.
+// `text` as one word between single quotes, which all supported shells read alike but for the quote
+// itself and fish's backslash; both become other signs.
 std::string Quoted(std::string_view text) {
   std::string out = "'";
   for (const char c : text) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Completions of commands, flags and values for shells, from what the program says about itself.
-// Pure.
+// Completions of commands, flags and values for shells, from the program's own text
+// (program_text.h). Pure.
 #pragma once
 
 #include <string>

@@ -42,7 +42,7 @@ Status ParseRows(std::string_view text, std::vector<uint32_t>& rows) {
   }
 }
 
-// Who is on devices at the start.
+// Experts in the order in which devices get them at the start.
 Result<std::vector<ExpertKey>> ChooseFirst(const SimLanes& lanes, const Trace& trace,
                                            const SimShared& shared) {
   if (lanes.first == "layers") return ByLayer(trace.info().shape());

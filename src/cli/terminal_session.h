@@ -30,12 +30,12 @@ class TerminalSession {
                                                        const EngineOptions& engine,
                                                        const SamplingOptions& sampling);
   Session& session() { return *session_; }
-  // As Session::Start().
+  // Calls Session::Start().
   Status Start();
-  // As Session::Continue(), until Ctrl-C.
+  // Calls Session::Continue(), until Ctrl-C.
   Result<Generated> Continue(std::span<const Token> tokens, const GenerateOptions& options,
                              const std::function<bool(std::string_view)>& emit);
-  // As Engine::WorkWhileIdle(), until Ctrl-C.
+  // Calls Engine::WorkWhileIdle(), until Ctrl-C.
   bool WorkWhileIdle();
   bool is_interrupted() const { return interrupt_->interrupted(); }  // since the last work
   // False: a signal came before there was a line at the terminal.

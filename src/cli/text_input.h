@@ -13,8 +13,8 @@ std::string ProcessEscapes(std::string_view text);
 
 // One line of standard input without its newline; nullopt at its end and after an interrupt.
 std::optional<std::string> ReadLine();
-// Whether ReadLine() returns at once: a line or the end is there. Always true where standard input
-// is no terminal.
+// Whether ReadLine() returns at once, with a line or at the end. Always true where standard input
+// is not a terminal.
 bool HasInput();
 
 }  // namespace moestro

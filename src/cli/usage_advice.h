@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What to say about a command or a flag that does not exist. Pure; each is one line for
-// Errc::kUsage. What was typed appears cut and without control characters.
+// Messages about a command or a flag that does not exist. Pure; each is one line for Errc::kUsage.
+// The typed word appears cut and without control characters.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@ namespace moestro {
 struct KnownCommands {
   std::string program;
   std::span<const std::string> names;
-  std::string for_files;  // the command for somebody who typed a model instead; empty: none
+  std::string for_files;  // the command for a user who typed a model instead; empty: none
 };
 
 // `typed` stands where a command should; empty: nothing does.
