@@ -52,8 +52,8 @@ TEST(AnswerParser, ReadsTheSameHoweverTheTextIsCut) {
   }
 }
 
-// Pieces of marks, names and values in any order: a parser that is given them letter by letter says
-// what it says of the whole, and holds nothing back at the end.
+// Pieces of marks, names and values in any order: a parser that gets them letter by letter gives
+// the deltas of the whole, and holds nothing back at the end.
 TEST(AnswerParser, ReadsPiecesOfCallsInAnyOrder) {
   std::mt19937 random(2);
   std::vector<Example> examples = Examples();
@@ -118,7 +118,7 @@ TEST(AnswerParser, ArgumentsAreAlwaysAnObject) {
   }
 }
 
-// What the answer says when a limit ends it, and what it says when it goes on, in that kind.
+// The text of one kind of delta.
 std::string OfKind(const std::vector<ChatDelta>& deltas, ChatDelta::Kind kind) {
   std::string text;
   for (const ChatDelta& delta : deltas) {
@@ -132,8 +132,8 @@ std::string WithoutBlanksAtItsEnd(std::string text) {
   return text;
 }
 
-// Every example, cut off by a limit everywhere: nothing is said that the whole answer does not say,
-// so no beginning of a mark or of a call is content.
+// Every example, cut off by a limit everywhere: the deltas are a part of the whole answer's, so no
+// beginning of a mark or of a call is content.
 TEST(AnswerParser, ALimitShowsNothingThatTheWholeAnswerDoesNotSay) {
   for (Example example : Examples()) {
     for (const bool certain : {false, true}) {
@@ -155,7 +155,7 @@ TEST(AnswerParser, ALimitShowsNothingThatTheWholeAnswerDoesNotSay) {
 TEST(AnswerParser, AStopStringWithinACallLeavesNoneOfItBehind) {
   const std::string begun = "So: a <to\n<tool_call>\n{\"name\": \"add\", \"argum";
   EXPECT_EQ(Describe(Parse(Tagged(), {begun}, AnswerEnd::kStopped)), "So: a <to");
-  // What follows a beginning of a mark was the stop string, so it is none.
+  // The stop string followed a possible beginning of a mark, so the beginning is text.
   EXPECT_EQ(Describe(Parse(Tagged(), {"1 <"}, AnswerEnd::kStopped)), "1 <");
   EXPECT_EQ(Describe(Parse(Tagged(), {"1 <"}, AnswerEnd::kCut)), "1");
   AnswerStyle style = Tagged();
@@ -206,7 +206,7 @@ TEST(AnswerParser, CallsThatAreCertainArePassedOnPieceByPiece) {
   ASSERT_EQ(next.size(), 1U);
   EXPECT_EQ(next[0].kind, ChatDelta::Kind::kCallArguments);
   EXPECT_EQ(next[0].text, ": \"x");
-  EXPECT_TRUE(parser.Finish().empty());  // cut off: the client sees that they end early
+  EXPECT_TRUE(parser.Finish().empty());  // cut off: the client gets arguments that end early
 }
 
 TEST(AnswerParser, TextIsPassedOnAtOnceButForWhatMayBeAMark) {

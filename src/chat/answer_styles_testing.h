@@ -66,7 +66,7 @@ inline AnswerStyle Style(const CallStyle& calls) {
                  {.name = "look", .text_parameters = {"place"}}};
   return style;
 }
-// Of a template that speaks of these marks.
+// The style of a template with these marks.
 inline AnswerStyle StyleOf(std::string_view marks) {
   return Style(FindCallStyle(marks).value_or(CallStyle()));
 }
@@ -80,7 +80,7 @@ inline AnswerStyle KeyValues() { return StyleOf("<arg_key><arg_value>"); }
 inline AnswerStyle Fenced() { return StyleOf("<｜tool▁calls▁begin｜>"); }
 inline AnswerStyle JoinedKeyValues() { return StyleOf("</arg_key><arg_value>"); }
 inline AnswerStyle Invokes() { return StyleOf("<minimax:tool_call><invoke name=\""); }
-// Of Kimi K2 and K3, DeepSeek V3.2, MiniMax-M3, LFM2, Cohere's, Solar Open and Hy 3.
+// Styles of Kimi K2 and K3, DeepSeek V3.2, MiniMax-M3, LFM2, Cohere's, Solar Open and Hy 3.
 inline AnswerStyle Numbered() { return StyleOf("<|tool_calls_section_begin|>"); }
 inline AnswerStyle Separated() { return StyleOf("<|open|><|close|>"); }
 inline AnswerStyle Dsml() { return StyleOf("'｜DSML｜' 'function_calls>'"); }
@@ -91,7 +91,7 @@ inline AnswerStyle WithIds() { return StyleOf("<|tool_call:begin|><|tool_call:na
 inline AnswerStyle Suffixed() { return StyleOf("':opensource' '<tool_calls{}>'.format"); }
 inline AnswerStyle Piped() { return StyleOf("<|tool_call|>"); }
 inline AnswerStyle LastJson() { return StyleOf("<|function_call|>"); }
-// As FindStyle() tells them, with these tools.
+// The style that FindStyle() returns, with these tools.
 inline AnswerStyle Told(std::string_view marks) {
   AnswerStyle style = FindStyle(marks);
   style.tools = Tagged().tools;
@@ -114,7 +114,7 @@ inline AnswerStyle Marked(AnswerStyle style, std::string_view begin, std::string
   style.content_end = end;
   return style;
 }
-// Of ERNIE 4.5 and of Hunyuan.
+// Styles of ERNIE 4.5 and of Hunyuan.
 inline AnswerStyle Responses() { return Marked(Tagged(), "<response>", "</response>"); }
 inline AnswerStyle Answers() { return Marked(StyleOf("<tool_calls>["), "<answer>", "</answer>"); }
 inline AnswerStyle Channels() {

@@ -62,7 +62,7 @@ TEST(CallIds, NoShortFormIsTakenTwice) {
   EXPECT_TRUE(IsShortId(turns[0].calls[0].id));
 }
 
-// As Kimi's templates want them, which say nothing else of a result's tool.
+// Ids for Kimi's templates, which name a result's tool in no other way.
 TEST(CallIds, NumberedOnesSayTheirTool) {
   std::vector<ChatTurn> turns{Call({"call_7", "functions.f:0"}),
                               Answer("functions.f:0"),

@@ -11,7 +11,7 @@
 namespace moestro {
 namespace {
 
-// What is written of calls is read as the same calls, in each style that can stand in content.
+// Written calls are read as the same calls, in each style that can stand in content.
 TEST(CallText, WhatIsWrittenIsRead) {
   const std::vector<ToolCall> calls = {
       {.id = "",

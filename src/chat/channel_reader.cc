@@ -151,7 +151,7 @@ class ChannelReader : public AnswerReader {
     if (!name_.empty()) mode_ = Mode::kCall;
   }
 
-  // Behind the channel and a recipient.
+  // The words of the header behind the channel and a recipient.
   static std::string_view WordsBehindNames(std::string_view header) {
     const size_t channel = header.rfind(kChannelMark);
     if (channel == std::string_view::npos) return {};

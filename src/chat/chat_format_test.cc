@@ -221,7 +221,7 @@ TEST(ChatFormat, IdsOfCallsAreShortWhereATemplateWantsThat) {
   EXPECT_FALSE(MakeFormat(kTaggedTemplate).Render(input, {})->style.has_short_ids);
 }
 
-// A template sees what was sent.
+// A template gets the turns as they were sent.
 TEST(ChatFormat, TurnsInARowStayApart) {
   const std::vector<ChatTurn> turns{
       Turn("system", "A."),    Turn("system", "B."),    Turn("user", "C."),   Turn("user", "D."),
@@ -247,7 +247,7 @@ TEST(ChatFormat, TurnsInARowAreJoinedWhereATemplateRefusesThem) {
             "[S]A.\n\nB.[user]C.\n\nD.[assistant]E.\n\nF.[user]G.\n\nH.[answer]");
 }
 
-// The template says the first call of a turn alone, and names results after it.
+// The template writes the first call of a turn alone, and names results after it.
 TEST(ChatFormat, CallsStandApartWhereATemplateSaysOneOfATurn) {
   for (const std::string_view id : {"abcdefghj", ""}) {
     ChatInput input = WithCall();
@@ -259,7 +259,7 @@ TEST(ChatFormat, CallsStandApartWhereATemplateSaysOneOfATurn) {
     more.content = "moon";
     more.call_id = id;
     more.name = "peek";
-    // With ids, results may come in any order.
+    // Results with ids may come in any order.
     input.turns.insert(input.turns.begin() + (id.empty() ? 4 : 3), more);
     const std::string prompt = Prompt(MakeFormat(kChannelTemplate), input);
     const size_t look = prompt.find("to=functions.look");
@@ -269,13 +269,13 @@ TEST(ChatFormat, CallsStandApartWhereATemplateSaysOneOfATurn) {
     EXPECT_TRUE(look < sun && sun < peek && peek < moon && moon != std::string::npos) << prompt;
     EXPECT_EQ(prompt.find("Hm."), prompt.rfind("Hm.")) << prompt;
   }
-  // A template that knows both calls sees the turn as it was sent.
+  // A template that writes both calls gets the turn as it was sent.
   ChatInput input = WithCall();
   input.turns[2].calls.push_back(input.turns[2].calls[0]);
   EXPECT_TRUE(Prompt(MakeFormat(kTaggedTemplate), input).contains("</tool_call><tool_call>"));
 }
 
-// What takes a developer for the system, in the first turn alone, says a second one, too.
+// This template takes a developer in the first turn for the system; a second one is rendered, too.
 TEST(ChatFormat, ADeveloperBehindTheSystemIsNotLost) {
   constexpr std::string_view kFirstAlone =
       "{% if messages[0].role in ['system', 'developer'] %}[S]{{ messages[0].content }}{% endif %}"
@@ -337,7 +337,7 @@ TEST(ChatFormat, ThoughtsThatWereBegunGoOn) {
   input.template_arguments = R"({"opens_thoughts": true})";
   chat = MakeFormat(kTaggedTemplate).Render(input, {});
   EXPECT_TRUE(chat->prompt.ends_with("assistant\n<think>\nHm, ")) << chat->prompt;
-  // What is said ends the thoughts that the template opens.
+  // Content ends the thoughts that the template opens.
   input = Continuing("No", "Hm.");
   input.template_arguments = R"({"opens_thoughts": true})";
   chat = MakeFormat(kTaggedTemplate).Render(input, {});
@@ -382,7 +382,7 @@ TEST(ChatFormat, ControlTokensThatAClientSpellsAreWords) {
   EXPECT_EQ(PlainParts(kParameterTemplate, input).size(), 2U);
 }
 
-// Where the template looks for an assistant's own marks, it finds them.
+// A template that searches for an assistant's own marks finds them.
 TEST(ChatFormat, AnAssistantsOwnMarksStayWhatTheyAre) {
   EXPECT_EQ(PlainParts(kFencedTemplate,
                        Ask({Turn("user", "Hi"), Turn("assistant", "<think>Hm.</think>Ho"),
@@ -409,7 +409,7 @@ TEST(ChatFormat, TemplatesWithANameCanBeUsed) {
             Prompt(MakeFormat("", true), Ask()));
 }
 
-// A lazy grammar that thoughts must not wake is told where they are.
+// A lazy grammar gets the marks of thoughts, within which it must not start.
 TEST(ChatFormat, AGrammarSleepsWhereTheModelThinks) {
   const auto sleeps = [](std::string_view text, const ChatInput& input) {
     return MakeFormat(text).Render(WithTool(input), {})->grammar_sleeps_in;
@@ -423,7 +423,7 @@ TEST(ChatFormat, AGrammarSleepsWhereTheModelThinks) {
   EXPECT_TRUE(sleeps(kChannelTemplate, Ask()).is_anywhere);
 }
 
-// What an agent sends with each request must not cost what a token costs.
+// The tools that an agent sends with each request must not cost as much as a token.
 TEST(ChatFormat, RendersManyToolsFast) {
   ChatInput input = Ask();
   for (int i = 0; i < 40; ++i) {

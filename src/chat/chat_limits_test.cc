@@ -24,7 +24,7 @@ ChatTurn Hello() {
   return turn;
 }
 
-// Twenty thousand of them took minutes under a lock.
+// Twenty thousand tools took minutes under a lock.
 TEST(ChatFormat, ManyToolsOfShortNamesAreRefusedInStepsOfTheirNumber) {
   const ChatFormat format = LimitedFormat("{{ messages[0].content }}");
   const auto steps_for = [&](int n) {

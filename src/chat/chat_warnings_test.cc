@@ -14,7 +14,7 @@ ChatFormat FormatOf(std::string_view text) {
   return ChatFormat::Make({.template_text = std::string(text), .bos = "<s>", .eos = "</s>"});
 }
 
-// The server says these on the terminal and in /props.
+// The server shows these on the terminal and in /props.
 TEST(ChatFormat, WarnsOfATemplateThatCannotBeUsed) {
   const ChatFormat broken = FormatOf("{% for m in messages %}{{ m.content }");
   ASSERT_EQ(broken.warnings().size(), 1U);

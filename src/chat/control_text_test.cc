@@ -52,7 +52,7 @@ TEST(ControlTexts, OverlapsAndTextsThatMarksMakeAreWordsToo) {
   EXPECT_EQ(Shown(controls, MarkControls(controls, std::string(kTextMark))), "");
 }
 
-// Time by the length of the text, however much of it looks like a beginning.
+// Takes time by the length of the text, however many beginnings of control texts it has.
 TEST(ControlTexts, ManyTextsAreFoundInOnePass) {
   std::vector<std::string> texts;
   for (int i = 0; i < 1000; ++i) texts.push_back("<|reserved_" + std::to_string(i) + "|>");

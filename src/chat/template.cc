@@ -26,14 +26,14 @@ constexpr double kClockStep = 0.001;
 constexpr milliseconds kLookEvery{50};         // whether all work shall end
 constexpr milliseconds kLongestStart{15'000};  // of a process, on a machine that is busy
 constexpr const char* kDoesNotSurvive = "the process that runs it does not survive it";
-// Of the clock on the wall, for each second of the processor.
+// Wall-clock seconds allowed for each second of processor time.
 constexpr int kBusyMachine = 6;
 
 std::unexpected<Error> Failed(std::string_view why) {
   return Fail(Errc::kUnsupported, "the model's chat template fails: {}", why);
 }
 
-// What a child has said of one rendering.
+// The messages of a child about one rendering.
 struct Said {
   std::string text;
   std::optional<Error> error;
@@ -41,7 +41,7 @@ struct Said {
   bool has_ended = false;  // the child
   Trial::Outcome outcome = Trial::Outcome::kNotRun;
   bool is_out_of_memory = false;
-  std::optional<double> processor_seconds;  // of all its renderings
+  std::optional<double> processor_seconds;  // of all the child's renderings
 
   void Add(std::string_view message) {
     if (message.empty()) return;
@@ -80,7 +80,7 @@ class Child {
  public:
   explicit Child(MessageSocket socket) : socket_(std::move(socket)) {}
 
-  // nullopt: it is gone, or stands still.
+  // nullopt: the child is gone, or stands still.
   Result<std::optional<std::string>> Next(steady_clock::time_point end, const WorkLimit& limit) {
     while (!socket_.Await(kLookEvery)) {
       TRY_STATUS(limit.Look());
@@ -88,7 +88,7 @@ class Child {
     }
     return socket_.Read(end);
   }
-  // False: it is no more.
+  // False: the child is gone.
   Result<bool> Begins(double seconds, steady_clock::time_point end, const WorkLimit& limit) {
     std::string request;
     AppendNumber(request, static_cast<uint32_t>(std::ceil(seconds * 1000)) + 1);
@@ -101,7 +101,8 @@ class Child {
         input,
         [&](std::string_view part) -> Status {
           TRY_STATUS(limit.Spend(part.size()));
-          socket_.Write(part, end);  // it says itself why it is gone
+          socket_.Write(part,
+                        end);  // a failed write shows in Listen(), with the child's own reason
           return {};
         },
         [&] { return limit.Look(); });
@@ -116,7 +117,7 @@ class Child {
     }
     return said;
   }
-  // Since this was asked last.
+  // Processor seconds since the last call.
   double TakeSeconds(const Said& said) {
     const double all = std::max(said.processor_seconds.value_or(0.0), seconds_);
     return all - std::exchange(seconds_, all);
@@ -137,7 +138,7 @@ class ChatTemplate::Lane {
   Result<std::string> Render(ChildStarter& starter, const TemplateInput& input,
                              const WorkLimit& limit) {
     const std::scoped_lock lock(mutex_);
-    // What ends early leaves no child that is in the middle of something.
+    // child_ stays empty if the rendering ends early: its child is in the middle of something then.
     std::optional<Child> child = std::exchange(child_, std::nullopt);
     const double seconds = std::min(limit.seconds_left(), kMostSeconds);
     const auto end = EndOf(seconds);
@@ -146,7 +147,7 @@ class ChatTemplate::Lane {
     TRY_STATUS(child->Send(input, end, limit));
     TRY(Said said, child->Listen(end, limit));
     double used = child->TakeSeconds(said);
-    // Two clocks: of the time that there was nothing is left.
+    // The child's timer and its report are two clocks: after a time-out no time may be left.
     if (said.outcome == Trial::Outcome::kTimedOut) used = std::max(used, seconds + kClockStep);
     const Status charged = limit.Charge(used);
     if (said.is_done) child_ = std::move(child);
@@ -155,7 +156,8 @@ class ChatTemplate::Lane {
   }
 
  private:
-  // A child that begins: the one that there is, or another one. None: it died each time.
+  // Makes `child` ready to render: the present one or a new one. Leaves it empty if every child
+  // died.
   Status Begin(ChildStarter& starter, std::optional<Child>& child, double seconds,
                steady_clock::time_point end, const WorkLimit& limit) const {
     constexpr int kTries = 3;  // the child may have died, and the helper
@@ -176,7 +178,7 @@ class ChatTemplate::Lane {
     return {};
   }
 
-  // What it means for the request.
+  // The rendering's result for the request.
   Result<std::string> TextOf(Said said) const {
     if (said.error) return std::unexpected(*std::move(said.error));
     if (said.is_done) return std::move(said.text);

@@ -56,11 +56,11 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  // kInvalidRequest with the template's own words if it refuses, or for JSON in `input` that is
-  // none, or if a large conversation takes more memory than a rendering may; kUnsupported if it
-  // fails otherwise, or takes more than a rendering may; kIo: there is no process for it. JSON
-  // keeps its keys' order. The time of day is in the text only if the template asks for it. And
-  // what the limit says, which the time of the rendering's process counts for.
+  // kInvalidRequest with the template's own words if it refuses, for JSON in `input` that is none,
+  // or if a large conversation takes more memory than a rendering may; kUnsupported if the template
+  // fails otherwise, or takes more than a rendering may; kIo: no process can be started. JSON keeps
+  // its keys' order. The text depends on the time of day only if the template uses it. Errors of
+  // the limit, to which the process's time is charged.
   Result<std::string> Render(const TemplateInput& input, const WorkLimit& limit = {}) const;
   ChildStarter& starter() const;
   int spawner_id() const;  // process numbers, for tests

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a rendering needs as messages between two processes. Large texts go in parts, so neither
-// side holds all of it twice.
+// A rendering's input as messages between two processes. Large texts go in parts, so that neither
+// side holds a whole text twice.
 #pragma once
 
 #include <functional>
@@ -27,13 +27,13 @@ struct SentInput {
 // Bytes of its texts.
 size_t SizeOf(const TemplateInput& input);
 
-// `write` sends one message, of kPartBytes at most. `goes_on` is asked before each turn and tool.
+// `write` sends one message, of kPartBytes at most. `goes_on` is called before each turn and tool.
 inline constexpr size_t kPartBytes = size_t{256} << 10U;
 Status WriteInput(const TemplateInput& input, const std::function<Status(std::string_view)>& write,
                   const std::function<Status()>& goes_on);
 
-// `read` gives the next message; nullopt: none comes. nullopt: they are not what WriteInput()
-// writes.
+// `read` returns the next message; nullopt: none comes. Returns nullopt if the messages are not
+// those of WriteInput().
 std::optional<SentInput> ReadInput(const std::function<std::optional<std::string>()>& read);
 
 }  // namespace moestro

@@ -160,7 +160,7 @@ void ServeOwner(std::string_view request, MessageSocket owner,
 }  // namespace
 
 ChildStarter::Work TemplateWork(TemplateText given) {
-  // Of the helper, and of what it forks.
+  // Shared by the helper and the children that it forks.
   auto parsed = std::make_shared<std::optional<Result<ParsedTemplate>>>();
   const auto prepare = [parsed, given = std::move(given)] {
     ReturnLargeBlocksAtOnce();

@@ -13,7 +13,7 @@
 
 namespace moestro {
 
-// What is given with a template.
+// A template and its texts.
 struct TemplateText {
   std::string text;
   std::string bos;
@@ -21,27 +21,28 @@ struct TemplateText {
   ControlTexts controls = {};  // marked in tools, arguments and calls
 };
 
-// What the process that renders may take of memory that can be written, beyond its parent's. There
-// is one for large conversations and one for small ones, so all of them take 64 MiB at most.
+// Writable memory that a rendering process may take beyond its parent's. One process renders large
+// conversations and one small ones, so both take 64 MiB at most.
 inline constexpr uint64_t kLargeRenderMemory = uint64_t{48} << 20U;
 inline constexpr uint64_t kSmallRenderMemory = uint64_t{16} << 20U;
 inline constexpr std::chrono::milliseconds kLongestParse{5'000};  // of the processor
 
-// What a child of the helper is asked for.
-inline constexpr std::string_view kAskParsed = "p";  // says whether the template could be read
+// Requests to the helper for a child.
+inline constexpr std::string_view kAskParsed = "p";  // reports whether the template could be parsed
 inline constexpr std::string_view kAskSmall = "s";   // renders, with kSmallRenderMemory
-inline constexpr std::string_view kAskLarge = "l";   // likewise
+inline constexpr std::string_view kAskLarge = "l";   // renders, with kLargeRenderMemory
 
-// To a child that renders: the milliseconds of the processor that a rendering may take (a number),
-// and once it says that it begins the messages of WriteInput().
+// Input of a rendering child: the milliseconds of processor time for a rendering (a number) and,
+// once the child has sent kBegins, the messages of WriteInput().
 //
-// What it says: each message is a mark and what the mark says.
+// Output: each message is a mark and its content.
 enum class RenderMark : char {
   kBegins = 'b',
-  kText = 't',   // a part of what the template says
+  kText = 't',   // a part of the rendered text
   kError = 'e',  // a byte of Errc, the error's message
-  kDone = 'd',   // of this rendering. Milliseconds of the processor that all renderings took
-  kEnd = '.',    // the child's. A byte of Trial::Outcome, whether memory ran out, and as for kDone
+  kDone = 'd',   // end of this rendering; milliseconds of processor time that all renderings took
+  kEnd = '.',    // end of the child: a byte of Trial::Outcome, whether memory ran out, and
+                 // milliseconds as for kDone
 };
 
 // To be served by a helper (ChildStarter).

@@ -106,7 +106,7 @@ TEST_F(TemplateProcessTest, EndlessOnesTakeTheRequestsTime) {
   EXPECT_EQ(Say("hi"), "fine");
 }
 
-// What its processes use is the request's.
+// The processes' time is charged to the request.
 TEST_F(TemplateProcessTest, ASecondRenderingHasTheRestOfTheTime) {
   ParseEndlessFor(5);
   const WorkLimit limit({.processor_seconds = 0.2});

@@ -78,8 +78,8 @@ class Prober {
     if (!without) traits_.plain_failure = without.error().message;
   }
 
-  // `instructed`: what it says of the same with a system. Templates that say both alike take a
-  // developer for the system, perhaps in the first turn alone.
+  // `instructed`: the rendering with a system turn in the developer's place. A template that
+  // renders both alike takes a developer for the system, perhaps in the first turn alone.
   bool KnowsDeveloper(std::string_view instructed) const {
     const std::string said =
         Say({Turn("developer", kSystem), Turn("user", "Probe.")}, {}, traits_.forms);
@@ -105,7 +105,8 @@ class Prober {
     traits_.knows_assistants_in_a_row = SaysAll({ask, answer, rest, again});
   }
 
-  // The arguments' text as it was sent, or keys and values that the template writes in its way.
+  // Whether the arguments' text appears as it was sent or, for objects, keys and values as the
+  // template writes them.
   static bool SaysArguments(std::string_view said, bool has_object) {
     if (!has_object) return said.contains(kArguments);
     return said.contains("probe_key") && said.contains("probe value") &&
@@ -167,7 +168,7 @@ class Prober {
     }
   }
 
-  // The key under which the template looks for thoughts, and whether it looks for them at all.
+  // Finds the key under which the template reads thoughts, if it reads any.
   void FindThoughts() {
     const ChatTurn ask = Turn("user", "Probe.");
     ChatTurn answer = Turn("assistant", "Probe.");

@@ -71,7 +71,7 @@ class ConversationValues {
     function.dict().Set("arguments", MarkedValue(call.arguments));
     if (forms_.has_object_arguments) {
       const auto object = Parse(call.arguments.empty() ? "{}" : call.arguments, "arguments");
-      // What a client kept of a broken call stays text.
+      // The arguments of a broken call stay text.
       if (object && object->is_dict()) function.dict().Set("arguments", *object);
     }
     Value value = Function(function);
@@ -110,7 +110,7 @@ Result<Value> TemplateValues(SentInput input, const std::string& bos, const std:
   ConversationValues conversation(input.forms, controls);
   Value values = Value::MakeDict();
   jinja::Dict& variables = values.dict();
-  // As in transformers, which gives them to every template.
+  // transformers gives this variable to every template, too.
   variables.Set("documents", Value::None());
   if (!input.arguments.empty()) {
     TRY(const Value arguments, conversation.Parse(input.arguments, "the template's arguments"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Texts as Python's strings have them: characters are code points. What is not UTF-8 counts as one
-// character a byte.
+// Texts like Python's strings: characters are code points. A byte that is not UTF-8 counts as one
+// character.
 #pragma once
 
 #include <cstddef>

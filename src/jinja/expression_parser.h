@@ -14,8 +14,8 @@
 
 namespace moestro::jinja {
 
-// Begins at the reader's current token and leaves the first that is no part of what was asked for.
-// Throws Failure.
+// Each method parses from the reader's current token on and stops at the first token that does not
+// belong to its result. Throws Failure.
 class ExpressionParser {
  public:
   explicit ExpressionParser(TokenReader& tokens) : tokens_(tokens) {}

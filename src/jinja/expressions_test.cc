@@ -51,8 +51,8 @@ std::string TextIn(JsonView object, std::string_view key) {
   return value ? value->text().value_or("") : "";
 }
 
-// Lists and dicts may be changed in place, and what a branch that is not taken asks for may be
-// unknown (docs/templates.md).
+// Deliberate differences: lists and dicts may be changed in place, and a branch that is not taken
+// may use unknown filters and tests (docs/templates.md).
 const std::set<std::string> kDeliberate{"method map 8", "method map 9", "method map 12"};
 
 TEST(JinjaExpressions, AreAsPythonHasThem) {

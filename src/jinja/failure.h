@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How parsing and rendering end early, inside of src/jinja alone: template.cc makes a Result of it.
+// The exception that ends parsing and rendering early, inside of src/jinja alone: template.cc makes
+// a Result of it.
 #pragma once
 
 #include <cstdint>

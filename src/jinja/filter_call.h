@@ -27,7 +27,7 @@ inline bool FlagOf(ArgumentReader& reader, std::string_view name) {
 
 using Filter = Value (*)(const FilterCall&);
 using FilterTable = std::unordered_map<std::string_view, Filter>;
-// Of texts and numbers; of lists, dicts and whatever else.
+// Filters of texts and numbers; filters of lists, dicts and all other values.
 const FilterTable& TextFilters();
 const FilterTable& ListFilters();
 

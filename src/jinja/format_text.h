@@ -12,7 +12,7 @@ namespace moestro::jinja {
 
 // `values`: a tuple, a dict for %(name)s, or the only value.
 std::string FormatPercent(std::string_view text, const Value& values);
-// Fields may ask for attributes and items: {0.name}, {n[key]}.
+// Fields may contain attributes and items: {0.name}, {n[key]}.
 std::string FormatBraces(Interpreter& interpreter, std::string_view text,
                          const Arguments& arguments);
 

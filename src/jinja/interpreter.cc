@@ -12,7 +12,7 @@ namespace moestro::jinja {
 namespace {
 
 constexpr size_t kTextPart = size_t{64} << 10U;
-// Of expressions, statements and calls within each other; a template's process has 4 MiB.
+// Stack for expressions, statements and calls within each other; a template's process has 4 MiB.
 constexpr uintptr_t kMostStackBytes = uintptr_t{2} << 20U;
 
 // Puts another value in a place as long as it lives.
@@ -415,7 +415,7 @@ void Interpreter::ExecuteFor(const Statement& statement) {
   RunLoop(statement, Evaluate(*statement.value), 0);
 }
 
-// Those that the loop's condition takes. It sees the loop around, not this one.
+// The items that satisfy the loop's condition, which is evaluated outside the loop.
 std::vector<Value> Interpreter::SelectItems(const Statement& loop, std::vector<Value> items) {
   if (!loop.condition) return items;
   std::vector<Value> selected;
@@ -429,7 +429,7 @@ std::vector<Value> Interpreter::SelectItems(const Statement& loop, std::vector<V
 
 void Interpreter::RunLoop(const Statement& loop, const Value& items, int depth) {
   const auto state = std::make_shared<Loop>(loop, scope_, SelectItems(loop, ItemsOf(items)), depth);
-  // As in jinja2, "else" also follows a loop none of whose rounds came to the body's end.
+  // As in jinja2, "else" also follows a loop in which no round reached the body's end.
   bool needs_else = true;
   for (size_t round = 0; round < state->items().size(); ++round) {
     state->Begin(round);

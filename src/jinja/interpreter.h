@@ -33,7 +33,7 @@ using ScopePtr = std::shared_ptr<Scope>;
 
 struct InterpreterHost {
   std::function<void(std::string_view)> write;  // takes the text, in parts
-  std::function<std::tm()> now;                 // the time of day that templates ask for
+  std::function<std::tm()> now;                 // the time of day for templates that use it
   uint64_t most_steps = 0;                      // of statements and expressions; 0: any number
 };
 
@@ -44,7 +44,7 @@ class Interpreter {
   Interpreter& operator=(const Interpreter&) = delete;
   ~Interpreter();
 
-  // Writes the text of `body`; also a part of it before a Failure.
+  // Writes the text of `body`; before a Failure also a part of the text.
   void Run(const Body& body, const Dict& variables);
 
   // For filters, tests and methods.
@@ -52,8 +52,8 @@ class Interpreter {
   Value GetItem(const Value& value, const Value& key);
   Value Call(const Value& callee, Arguments& arguments);
   std::tm Now() const { return host_.now(); }
-  // Before `added` becomes part of `owner`, which was there before: `owner` may hold itself then,
-  // and is emptied at the rendering's end.
+  // Call before `added` becomes part of the older value `owner`: `owner` may then hold itself, and
+  // is emptied at the rendering's end.
   void NoteChange(const Value& owner, const Value& added);
 
   // For macros and loops that call themselves.
@@ -88,12 +88,12 @@ class Interpreter {
   void Assign(const Expression& target, const Value& value);
   void AssignAttribute(const Expression& target, const Value& value);
   void AssignEach(const Expression& targets, const Value& value);
-  // What `body` writes, in a scope of its own.
+  // The text that `body` writes, in a scope of its own.
   std::string Capture(const Body& body);
   Value Filtered(const Statement& statement);
 
   void Write(std::string_view text);
-  void Step();  // counts, and looks how much stack is taken
+  void Step();  // counts, and limits the stack
 
   const InterpreterHost host_;
   uint64_t steps_ = 0;

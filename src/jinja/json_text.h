@@ -30,7 +30,7 @@ struct JsonStyle {
   std::string behind_item = ", ";
   std::string behind_key = ": ";
 };
-// Throws Failure for what JSON cannot say.
+// Throws Failure for values that JSON cannot express.
 std::string WriteJson(const Value& value, const JsonStyle& style);
 
 }  // namespace moestro::jinja

@@ -186,7 +186,7 @@ class Lexer {
     Advance(end + 2);
     AfterBlock(sign);
   }
-  // What is dropped behind a block tag or a comment.
+  // Skips blanks or a line end behind a block tag or a comment.
   void AfterBlock(char sign) {
     if (sign == '-') return SkipBlanks();
     if (sign != '+') SkipLineEnd();

@@ -12,7 +12,7 @@ namespace moestro::jinja {
 namespace {
 
 std::vector<Value> ItemsOfInput(const FilterCall& call) { return ItemsOf(call.input); }
-// The same for filters that do not look at what is false.
+// Items for filters that leave a false input alone.
 std::vector<Value> ItemsIfTrue(const FilterCall& call) {
   return IsTrue(call.input) ? ItemsOf(call.input) : std::vector<Value>();
 }
@@ -45,7 +45,7 @@ Value AttributeAt(Interpreter& interpreter, Value item, const std::vector<Value>
   return item;
 }
 
-// What items are compared by: an attribute of theirs or they themselves, small letters perhaps.
+// The key by which an item is compared: an attribute or the item itself, perhaps in lower case.
 class KeyMaker {
  public:
   KeyMaker(Interpreter& interpreter, const std::optional<Value>& attribute, bool heeds_case,

@@ -15,7 +15,7 @@
 
 namespace moestro::jinja {
 
-// What templates see as `loop`.
+// The variable `loop` of templates.
 class Loop final : public Object {
  public:
   Loop(const Statement& loop, ScopePtr around, std::vector<Value> items, int depth)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Values that a template can call or ask for attributes beside texts, lists and dicts: functions,
-// macros, namespaces, loops.
+// Values that a template can call or whose attributes it can read, beside texts, lists and dicts:
+// functions, macros, namespaces, loops.
 #pragma once
 
 #include <functional>
@@ -17,14 +17,14 @@ namespace moestro::jinja {
 
 class Interpreter;
 
-// What a call passes: f(1, 2, key=3).
+// The arguments of a call: f(1, 2, key=3).
 struct Arguments {
   std::vector<Value> values;
   std::vector<std::pair<std::string, Value>> named;
 };
 
 // Takes a call's arguments one after the other by place or by name, as a Python function declares
-// them. Throws for one that is given twice, is missing, or that nobody takes.
+// them. Throws for an argument that is given twice, missing, or left over.
 class ArgumentReader {
  public:
   ArgumentReader(std::string_view function, Arguments& arguments)
@@ -76,7 +76,7 @@ class Function final : public Object {
 };
 Value MakeFunction(Function::Body body);
 
-// What {% set ns.key = ... %} may change.
+// A namespace, whose members {% set ns.key = ... %} may change.
 class Namespace final : public Object {
  public:
   std::string_view type_name() const override { return "Namespace"; }

@@ -18,7 +18,7 @@ class TemplateParser {
   Body Run() { return ParseBody({}); }
 
  private:
-  // Up to a tag of one of these names, which is left to the caller.
+  // Parses up to a tag of one of these names, which is left to the caller.
   Body ParseBody(std::initializer_list<std::string_view> ends) {
     const TokenReader::Level level(tokens_);
     Body body;

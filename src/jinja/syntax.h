@@ -90,7 +90,7 @@ struct MacroSyntax {
   std::string name;
   std::vector<Parameter> parameters;
   Body body;
-  // The body speaks of them.
+  // The body uses these variables.
   bool takes_varargs = false;
   bool takes_kwargs = false;
   bool takes_caller = false;

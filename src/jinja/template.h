@@ -23,7 +23,7 @@
 namespace moestro::jinja {
 
 struct RenderOptions {
-  std::function<std::tm()> now = {};  // the time that a template may ask for; empty: the clock's
+  std::function<std::tm()> now = {};  // the time for templates that use it; empty: the clock's
   uint64_t most_steps = 0;            // of statements and expressions; 0: any number
 };
 

@@ -88,7 +88,7 @@ TEST(JinjaTemplate, NestingIsBounded) {
               !fits)
         << n;
   }
-  // What lies beside each other may be long.
+  // Parts beside each other may be many.
   EXPECT_EQ(Said("{{ 'a'" + Repeated(" ~ 'a'", 5000) + " }}").size(), 5001U);
   EXPECT_EQ(Said("{% if false %}" + Repeated("{% elif false %}", 5000) + "{% endif %}"), "");
 }
@@ -119,7 +119,7 @@ TEST(JinjaTemplate, ValuesThatHoldThemselvesFail) {
   EXPECT_EQ(Said("{% set d = {} %}{% set _ = d.update({'d': d}) %}{{ d.d.d | length }}"), "1");
 }
 
-// A sanitizer's build says if something is left.
+// A sanitizer's build reports memory that is left.
 TEST(JinjaTemplate, CirclesAreFreedAtTheEnd) {
   for (const std::string_view text :
        {"{% set ns = namespace() %}{% set ns.self = ns %}",
@@ -195,7 +195,7 @@ TEST(JinjaTemplate, AListIsNotGoneThroughWhileItGrows) {
             "12[1, 2, 1, 2]");
 }
 
-// jinja2 forgets that a loop ran where no round comes to the body's end.
+// In jinja2 a loop counts as not run if no round reaches the body's end.
 TEST(JinjaTemplate, ElseFollowsALoopWithoutAWholeRound) {
   EXPECT_EQ(Said("{% for i in [1, 2] %}{{ i }}{% continue %}{% else %}e{% endfor %}"), "12e");
   EXPECT_EQ(Said("{% for i in [1] %}{% break %}{% else %}{{ loop is defined }}{% endfor %}"),

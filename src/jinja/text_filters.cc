@@ -12,7 +12,7 @@
 namespace moestro::jinja {
 namespace {
 
-// Of filters that take nothing else.
+// The text for filters that take no other value.
 const std::string& TextNeeded(const FilterCall& call) {
   if (call.input.is_undefined()) Raise("{}", call.input.why_undefined());
   if (!call.input.is_text())
@@ -261,7 +261,7 @@ Value FilterRound(const FilterCall& call) {
     if (input.kind() == Value::Kind::kFloat) return Value(rounded);
     return Value(WholeOfReal(rounded).value_or(0));
   }
-  // Of the digits that the number really has, halves go to the even one.
+  // Rounds the decimal digits of the number's exact value; halves go to the even digit.
   const Value digits(FormatPercent(Format("%.{}f", precision), input));
   return Value(RealOfText(digits.text()).value_or(input.real()));
 }

@@ -17,7 +17,8 @@ namespace moestro::jinja {
 
 class TokenReader {
  public:
-  // Of brackets, blocks and operators within each other: the interpreter takes stack for each.
+  // Levels of brackets, blocks and operators within each other: the interpreter takes stack for
+  // each.
   static constexpr uint32_t kMostLevels = 200;
 
   explicit TokenReader(std::string_view text) : tokens_(CutIntoTokens(text)) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Values of a template, with Python's meaning: what is true, equal, smaller, and how a value looks
-// as text. Containers are shared by all who hold them, as Python's are, and may hold themselves.
+// Values of a template, with Python's meaning of true, equal, smaller, and of a value's text.
+// Containers are shared by all values that hold them, as Python's are, and may hold themselves.
 //
 // Thread rule: values that share a container belong to one thread.
 // Failure: functions throw Failure (failure.h) where Python raises.
@@ -102,12 +102,12 @@ class Value {
   std::shared_ptr<Object> shared_object() const { return std::get<std::shared_ptr<Object>>(held_); }
   std::string why_undefined() const;
 
-  // A container that nobody else holds gives its values to `to`.
+  // Moves a container's values to `to` if no other value shares the container.
   void Unload(std::vector<Value>& to);
-  // So does one whoever holds it.
+  // Like Unload(), for a shared container, too.
   void UnloadShared(std::vector<Value>& to);
   bool is_container() const { return is_list() || is_dict() || is_object(); }
-  // The same container, object or constant.
+  // True for the same container, object or constant.
   static bool AreSame(const Value& a, const Value& b);
 
  private:
@@ -192,11 +192,12 @@ std::string_view TypeName(const Value& value);
 // The values of a text (its characters), a list, an object (its keys), an undefined (none). A lazy
 // list is empty afterwards. Throws for what cannot be gone through.
 std::vector<Value> ItemsOf(const Value& value);
-// The same, but an undefined or a lazy list stays as it is; nullopt instead of a throw.
+// True for a value that a template can loop over: undefined, text, list or dict. A lazy list stays
+// as it is.
 bool IsIterable(const Value& value);
 // Python's len().
 size_t LengthOf(const Value& value);
-// As a double; REQUIRES: is_number().
+// The number as a double; REQUIRES: is_number().
 double RealOf(const Value& number);
 // A whole number that fits, of an int or a bool; throws otherwise. `what` names the value.
 int64_t WholeOf(const Value& value, std::string_view what);
