@@ -21,7 +21,7 @@ enum class RowKind : uint8_t { kDecode, kPrompt };
 
 struct BatchRow {
   SequenceId sequence;
-  uint32_t position = 0;  // the sequence's length, counting the rows of it before this one
+  uint32_t position = 0;  // the sequence's length, with its earlier rows in this batch counted
   Token token = 0;
   RowKind kind = RowKind::kDecode;
   bool wants_logits = false;
@@ -37,14 +37,14 @@ enum class Misses : uint8_t { kRead, kLow, kDrop };
 struct LittleStep {
   uint32_t n_used = 0;  // experts of a row, below K; 0: the step is not a little one
   Misses misses = Misses::kRead;
-  bool prefers_resident = false;  // the best ones in memory run, as far as there are n_used
+  bool prefers_resident = false;  // the best resident experts run, up to n_used of them
 
   bool is_on() const { return n_used > 0; }
 };
 
 struct Batch {
   std::vector<BatchRow> rows;
-  LittleStep little = {};  // REQUIRES: all rows decode, if it is on
+  LittleStep little = {};  // REQUIRES: all rows decode, if `little` is on
   // Experts that the layers will probably need: [layer][row][K] in router order, for as many rows
   // as are known. The engine reads them ahead. Empty: nothing is known. REQUIRES: all rows decode,
   // if the list is not empty.

@@ -19,7 +19,7 @@ namespace moestro {
 struct CopyForm {
   static constexpr int kNoMatrix = -1;
   std::array<int, kMatrices> types{};  // kNoMatrix: experts of this form lack the matrix
-  uint32_t n_embd = 0;                 // what gate and up take and down gives
+  uint32_t n_embd = 0;                 // inputs of gate and up, outputs of down
   uint32_t n_ff = 0;
   bool has(size_t matrix) const { return types[matrix] != kNoMatrix; }
   bool operator==(const CopyForm&) const = default;
@@ -69,14 +69,14 @@ struct ExpertCopy {
 struct ExpertCatalog {
   struct Layer {
     std::vector<std::vector<ExpertCopy>> experts;  // [expert][copy]; empty: a layer without experts
-    std::vector<uint32_t> pools;                   // that its copies use, each once
+    std::vector<uint32_t> pools;                   // pools of its copies, each once
   };
   std::vector<Layer> layers;
-  uint32_t n_encoder = 0;  // as MoeShape has it
+  uint32_t n_encoder = 0;  // see MoeShape
   std::vector<CopyForm> forms;
   std::vector<PoolShape> pools;
 
-  // REQUIRES: there is such a copy.
+  // REQUIRES: the catalog has the copy.
   const ExpertCopy& copy(ExpertKey key) const {
     const std::vector<ExpertCopy>& copies = layers[key.layer.value].experts[key.expert.value];
     CHECK(key.copy < copies.size());
@@ -84,7 +84,7 @@ struct ExpertCatalog {
   }
 
   // Adds a copy of an expert; its form and pool are found among the known ones or added. is_fused:
-  // as ExpertCopy has it.
+  // see ExpertCopy.
   void Add(ExpertLayerId layer, ExpertId expert, const CopyForm& form,
            const std::array<Extent, kMatrices>& slices, bool is_fused = false) {
     const auto form_at = FindOrAdd(forms, [&](const CopyForm& f) { return f == form; }, form);

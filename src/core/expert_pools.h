@@ -15,7 +15,7 @@ namespace moestro {
 struct ExpertPools {
   struct Pool {
     std::array<uint64_t, kMatrices> matrix_bytes{};  // of one expert's reads
-    uint64_t slots = 0;  // that it had where this was written down; 0: unknown
+    uint64_t slots = 0;  // slots of the pool in the engine that recorded; 0: unknown
     bool operator==(const Pool&) const = default;
     uint64_t expert_bytes() const { return matrix_bytes[0] + matrix_bytes[1] + matrix_bytes[2]; }
   };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Numbers that must not be mixed up, each with a type of its own.
+// Numbers of layers, experts, slots and copies that must not be mixed up, each with a type of its
+// own.
 #pragma once
 
 #include <compare>
@@ -26,7 +27,7 @@ using Token = int32_t;  // llama.cpp's llama_token
 // One stored copy of an expert: an index into its list in ExpertCatalog. Copy 0 is the model's own,
 // the one that exact mode uses.
 using CopyId = uint8_t;
-// A copy in a lower precision, if there is one.
+// Copy in a lower precision; not every expert has one.
 inline constexpr CopyId kLowCopy = 1;
 
 struct ExpertKey {

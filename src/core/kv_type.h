@@ -14,7 +14,7 @@
 
 namespace moestro {
 
-// Saved sequences have these numbers.
+// Types of keys and values. Files of saved sequences hold the numbers of the enumerators.
 enum class KvType : uint8_t {
   kF16 = 0,
   kQ8 = 1,  // ggml's: 32 integers of 8 bits share a factor in F16

@@ -31,20 +31,20 @@ enum class Place : uint8_t {
 enum class Need : uint8_t {
   kOwn,   // the model's own copy
   kLow,   // a low copy will do
-  kSkip,  // it may be left out (HOBBIT's third class)
+  kSkip,  // the expert may be left out (HOBBIT's third class)
   kDrop,  // left out because its weight is small
 };
 
 struct PlannedExpert {
-  ExpertKey key;  // which expert and which copy of it
+  ExpertKey key;  // the expert, and the copy of it
   Place place = Place::kHost;
   uint32_t device = 0;      // which one, unless place is kHost; 0 is the first
-  SlotId slot = {};         // of that device
+  SlotId slot = {};         // slot of that device; unless place is kHost
   bool is_staged = false;   // kCopied, and read from the disk past memory's slots
   Use use = Use::kDecode;   // kDecode if any of its rows decodes
   bool is_present = false;  // in memory or on its way there when the plan was made
   uint32_t first_pair = 0;
-  uint32_t n_pairs = 0;  // rows that are routed to it
+  uint32_t n_pairs = 0;  // rows that are routed to the expert
 };
 
 // An expert that rows chose and that is not computed.
@@ -105,7 +105,7 @@ struct LayerPlan {
   LaneTimes predicted = {};
   LaneTimes took = {};
 
-  // An empty plan of that many rows; vectors keep their memory.
+  // Makes the plan an empty one of that many rows; vectors keep their memory.
   void Begin(ExpertLayerId of, uint32_t rows, uint32_t used) {
     layer = of;
     n_rows = rows;

@@ -10,8 +10,8 @@ namespace moestro {
 struct MachineCosts {
   double compute = 0.0;       // seconds of a token with all experts resident
   double expert_share = 0.6;  // share of `compute` that its experts take
-  // How many times its own cost an expert costs more the first and the second time after it was
-  // read: its rows are not in order yet, and are put in order then.
+  // Extra cost of an expert at the first and the second use after it was read, as a multiple of its
+  // usual cost: its rows are not in order yet, and are put in order then.
   double first_use = 0.0;
   double second_use = 0.0;
   double bandwidth = 0.0;     // bytes per second, of an expert's reads; 0: no clock
@@ -26,7 +26,7 @@ struct MachineCosts {
 
   bool operator==(const MachineCosts&) const = default;
 
-  // Whether all of it could have been measured.
+  // Whether all values could have been measured.
   bool is_sane() const {
     constexpr double kMost = 1e6;  // seconds, or times
     constexpr double kMostBandwidth = 1e15;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How fast a machine's parts are, without a model: what predictions of a model's speed go by.
+// Speeds of a machine's parts, measured without a model. Predictions of a model's speed are made
+// from them.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace moestro {
 
-// The weights of one tensor type on all compute threads.
+// Speed of multiplying weights of one tensor type on all compute threads.
 struct KernelRate {
   std::string type = {};  // ggml's name: "q4_K"
   double decode = 0.0;    // bytes of weights per second, one row, out of memory

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which model something was made for: traces, and the files that lie beside a model.
+// Identity of the model that a trace or a file beside a model was made for.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct MoeShape {
                      : ExpertLayers{.begin = n_encoder, .end = n_layer};
   }
   ExpertLayers decode_layers() const { return layers_of(false); }
-  // Whether tables by layer and expert fit; files beside a model do not say what an encoder's are.
+  // Whether tables by layer and expert fit; files beside a model do not mark an encoder's layers.
   bool is_as_large_as(const MoeShape& other) const {
     return n_layer == other.n_layer && n_expert == other.n_expert && n_used == other.n_used;
   }
@@ -48,7 +48,7 @@ struct ModelId {
   MoeShape shape = {};
   bool operator==(const ModelId&) const = default;
 
-  // The one rule for "made for this model": as many layers and experts, and no two known
+  // The one rule for "made for this model": equal numbers of layers and experts, and no two known
   // fingerprints that differ. Names may change.
   bool may_be(const ModelId& other) const {
     const bool is_known = fingerprint != 0 && other.fingerprint != 0;

@@ -50,11 +50,11 @@ struct AttentionForm {
   bool operator==(const AttentionForm&) const = default;
 };
 
-// Which positions a row attends to, and whose keys these are.
+// Positions that a row attends to, and the rows that their keys are of.
 enum class AttentionReach : uint8_t {
-  kPast,    // its own and those before it
+  kPast,    // its own position and those before
   kSource,  // a row of the source: all of the source
-  kAcross,  // a row of the target: all of the source, whose keys are of what the encoder gave
+  kAcross,  // a row of the target: all of the source, with keys of the encoder's results
 };
 
 // A learned number for each head and range of distances is added to scores.
@@ -63,7 +63,7 @@ struct RelativeBias {
   uint32_t n_buckets = 0;     // ranges of distances
   uint32_t max_distance = 0;  // from this distance on all are one range
   bool is_two_sided = false;  // half of the ranges are for keys behind the query
-  uint16_t layer = 0;         // whose tensor it is
+  uint16_t layer = 0;         // layer that has the tensor
   bool operator==(const RelativeBias&) const = default;
 };
 
@@ -125,11 +125,12 @@ struct AttentionSpec {
   uint32_t head_dim_v = 0;
   std::optional<RopeSpec> rope = {};  // nullopt: heads are not turned by their position
   bool has_rope_factors = true;       // by rope_freqs, if the file has it
-  bool values_are_keys = false;       // before norm and rotation: there is no matrix for values
-  uint32_t n_gate = 0;                // gates of a row that have a matrix of their own; 0: none
-  uint32_t window = 0;                // a row attends to this many last positions; 0: all
-  float scale = 0.0F;                 // of scores; 0: one over the root of head_dim_k
-  float clamp_kqv = 0.0F;             // limit of queries, keys and values; 0: none
+  bool values_are_keys =
+      false;               // values are keys before norm and rotation, and no matrix makes values
+  uint32_t n_gate = 0;     // gates of a row that have a matrix of their own; 0: none
+  uint32_t window = 0;     // a row attends to this many last positions; 0: all
+  float scale = 0.0F;      // of scores; 0: one over the root of head_dim_k
+  float clamp_kqv = 0.0F;  // limit of queries, keys and values; 0: none
   AttentionReach reach = AttentionReach::kPast;
   std::optional<RelativeBias> relative = {};  // nullopt: scores do not depend on distances
 
@@ -149,9 +150,10 @@ struct AttentionSpec {
 struct IndexerSpec {
   uint32_t n_head = 0;
   uint32_t head_dim = 0;  // of its queries and of its one key; at least n_turned
-  uint32_t top_k = 0;     // positions that are chosen, of more
+  uint32_t top_k = 0;     // positions that are chosen
   RopePairs rope_pairs = RopePairs::kHalves;
-  bool is_shared = false;  // the layer has none of its own and uses what a layer before it chose
+  bool is_shared =
+      false;  // the layer has no indexer and uses the positions that an earlier layer chose
   bool operator==(const IndexerSpec&) const = default;
 };
 
@@ -162,9 +164,9 @@ struct IndexerSpec {
 struct LatentAttentionSpec {
   uint32_t n_head = 0;
   uint32_t n_latent = 0;
-  uint32_t n_turned = 0;        // values of a key, and of a head's query, that are turned
-  uint32_t n_plain = 0;         // of a head's query that are not: they meet the latent
-  uint32_t head_dim_v = 0;      // of what a head gives
+  uint32_t n_turned = 0;  // values of a key, and of a head's query, that are turned
+  uint32_t n_plain = 0;   // values of a head's query that are not turned: they multiply the latent
+  uint32_t head_dim_v = 0;      // values that a head gives
   uint32_t n_query_latent = 0;  // queries are projected by way of so many values; 0: at once
   RopePairs rope_pairs = RopePairs::kAdjacent;
   std::optional<RopeSpec> rope = {};  // nullopt: nothing is turned
@@ -210,8 +212,7 @@ struct DeltaNetSpec {
   bool operator==(const DeltaNetSpec&) const = default;
 };
 
-// A short convolution remembers its last inputs: in the middle of it y = conv(b * x), and what it
-// gives is c * y.
+// A short convolution remembers its last inputs: y = conv(b * x), and the result is c * y.
 struct ShortConvSpec {
   uint32_t n_channels = 0;
   uint32_t n_taps = 0;  // inputs of the convolution: this position's and those before it
@@ -242,7 +243,7 @@ struct Mamba2Spec {
 
 // A mixer of a test remembers a state that every position changes and that cannot be cut back.
 struct StateSpec {
-  std::string kind;       // which mixer computes it
+  std::string kind;       // name of the mixer that computes the state
   uint32_t n_values = 0;  // F32 values of the state of one sequence
   bool operator==(const StateSpec&) const = default;
 };
@@ -260,7 +261,7 @@ using MixerSpec = std::variant<AttentionSpec, LatentAttentionSpec, DeltaNetSpec,
 struct FeedForwardSpec {
   uint32_t n_ff_expert = 0;  // of a routed expert
   uint32_t n_ff_shared = 0;  // of the shared expert, beside routed ones
-  uint32_t n_ff_dense = 0;   // of the one block of a layer without experts, or beside them
+  uint32_t n_ff_dense = 0;   // of the dense block, in a layer without experts or beside experts
   // Routed experts take and give so many values, which two dense matrices project; 0: n_embd.
   uint32_t n_latent = 0;
 
@@ -302,7 +303,7 @@ struct EncoderSpec {
   bool operator==(const EncoderSpec&) const = default;
 };
 
-// How many of the tokens are the source; 0: it has no end.
+// Number of tokens of the source; 0: `tokens` has no end of a source.
 inline uint32_t SourceLength(std::span<const Token> tokens, Token source_end) {
   const auto end = std::ranges::find(tokens, source_end);
   return end == tokens.end() ? 0 : static_cast<uint32_t>(end - tokens.begin()) + 1;
@@ -312,7 +313,7 @@ struct ModelSpec {
   std::string arch_name;          // as in general.architecture
   std::string name;               // general.name, may be empty
   std::vector<LayerSpec> layers;  // at least one with experts
-  // Layers of the file behind these that predict further tokens. They are not evaluated.
+  // Layers of the file behind `layers` that predict further tokens. They are not evaluated.
   uint32_t n_next_token_layers = 0;
   uint32_t n_embd = 0;
   uint32_t n_vocab = 0;
@@ -321,8 +322,8 @@ struct ModelSpec {
   uint32_t n_ctx_train = 0;
   float rms_eps = 1e-5F;
   float embedding_scale = 1.0F;  // of embeddings
-  float residual_scale = 1.0F;   // of what mixers and feed-forward blocks add
-  float logit_scale = 1.0F;      // logits are divided by it
+  float residual_scale = 1.0F;   // factor of the results that mixers and feed-forward blocks add
+  float logit_scale = 1.0F;      // divides logits
   float logit_cap = 0.0F;        // logits are cap * tanh(logits / cap); 0: they have no cap
   bool tied_output = false;      // token_embd serves as output
   ExpertForm experts;
@@ -331,20 +332,21 @@ struct ModelSpec {
 
   uint32_t n_layer() const { return static_cast<uint32_t>(layers.size()); }
   bool has_experts(size_t layer) const { return layers[layer].feed_forward.has_experts(); }
-  // Layers with experts before `layer`: if it has experts, too, its number among these.
+  // Number of layers with experts before `layer`. If `layer` has experts, that is its number among
+  // them.
   uint32_t expert_layers_before(size_t layer) const {
     return static_cast<uint32_t>(
         std::count_if(layers.begin(), layers.begin() + static_cast<ptrdiff_t>(layer),
                       [](const LayerSpec& l) { return l.feed_forward.has_experts(); }));
   }
   uint32_t n_expert_layers() const { return expert_layers_before(layers.size()); }
-  // Values that a routed expert takes and gives.
+  // Values of a routed expert's input and of its result.
   uint32_t n_embd_expert() const {
     const uint32_t latent = MostOf(&FeedForwardSpec::n_latent);
     return latent > 0 ? latent : n_embd;
   }
-  // Whether what the experts of a layer give is projected or normed before it is added; the next
-  // layer begins with that.
+  // Whether the experts' sum of a layer is projected or normed before it is added, so that the next
+  // layer begins with that work.
   bool ends_in_next(size_t layer) const {
     return has_experts(layer) && (has_post_norms || layers[layer].feed_forward.n_latent > 0);
   }
@@ -354,12 +356,13 @@ struct ModelSpec {
     const FeedForwardSpec& its = layers[layer].feed_forward;
     return its.has_experts() && (its.n_ff_shared > 0 || its.n_ff_dense > 0);
   }
-  // And whether the next layer begins with that, behind a projection or a norm.
+  // Whether the shared expert's or dense block's result is projected or normed, so that the next
+  // layer begins with that work and adds the result.
   bool adds_shared_in_next(size_t layer) const {
     const FeedForwardSpec& its = layers[layer].feed_forward;
     return has_shared_result(layer) && (its.n_latent > 0 || its.n_ff_dense > 0);
   }
-  // Whether one of the above is so of some layer.
+  // Whether `is_so`, one of the functions above, is true for some layer.
   bool any_layer(bool (ModelSpec::*is_so)(size_t layer) const) const {
     for (size_t l = 0; l < layers.size(); ++l) {
       if ((this->*is_so)(l)) return true;
@@ -370,7 +373,7 @@ struct ModelSpec {
   ExpertLayerId expert_layer(LayerId layer) const {
     return {static_cast<uint16_t>(expert_layers_before(layer.value))};
   }
-  // [layer with experts]: the width of one.
+  // [layer with experts]: the width of an expert.
   std::vector<uint32_t> expert_widths() const {
     std::vector<uint32_t> widths;
     for (const LayerSpec& layer : layers) {
@@ -378,8 +381,8 @@ struct ModelSpec {
     }
     return widths;
   }
-  // The first layer whose heads are turned by their position, and by factors if the file has some;
-  // nullptr: there is none.
+  // The first attention that turns heads by their position and by the file's factors, if it has
+  // some; nullptr: no layer has one.
   const AttentionSpec* first_rotated() const {
     for (const LayerSpec& l : layers) {
       const AttentionSpec* const a = l.attention();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which experts a batch of tokens goes to, and with what weight.
+// Experts and weights of a batch of tokens.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +58,7 @@ struct RoutingCandidates {
   bool operator==(const RoutingCandidates&) const = default;
 };
 
-// How many of them are kept where they are asked for: beyond three times K no score is near enough.
+// Number of candidates that are kept if requested: beyond three times K no score is near enough.
 inline uint32_t CandidatesOf(uint32_t n_expert, uint32_t n_used) {
   return n_expert < 3 * n_used ? n_expert : 3 * n_used;
 }

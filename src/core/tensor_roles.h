@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The tensors that stay in memory, each role once: its name in a file, its shape, where it is found
-// and how it is used. The same struct holds whatever is kept for each role: where it lies in
-// the file, the loaded tensor, whether a family has it.
+// Roles of the tensors that stay in memory, each role once: its name in a file, its shape, its
+// place and its use. LayerRoles holds any value for each role: the extent in the file, the loaded
+// tensor, the presence in a family.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ enum class Dim : uint8_t {
   kEmbd,
   kQuery,        // n_head * head_dim_k; twice that if it holds an output gate
   kQueryLatent,  // of latent attention: values by way of which queries are projected
-  kKeyLatent,    // a key without what is turned by the position
+  kKeyLatent,    // a key without the values that are turned by the position
   kLatentKey,    // a whole key
   kPlainQuery,   // values of a head's query that meet the latent
-  kHeadValues,   // values of what a head gives
+  kHeadValues,   // values that a head gives
   kJoinedHeads,  // the two above of all heads
   kIndexerHeads,
   kIndexerKey,      // values of an indexer's key
@@ -27,20 +27,21 @@ enum class Dim : uint8_t {
   kKeys,            // n_head_kv * head_dim_k
   kValues,          // n_head_kv * head_dim_v
   kQkv,             // the three above together
-  kMixerOut,        // what a layer's mixer gives: n_head * head_dim_v of attention
+  kMixerOut,        // result of a layer's mixer: n_head * head_dim_v of attention
   kHeads,
-  kBuckets,      // ranges of distances whose scores get something added
-  kGates,        // what a matrix for attention's output gate gives
+  kBuckets,      // ranges of distances, each with a number that is added to scores
+  kGates,        // results of the matrix for attention's output gate
   kConvolved,    // channels of a state mixer's convolution
   kTaps,         // inputs of that convolution
   kStateHeads,   // heads with a matrix of their own
   kDecays,       // of a delta net: one of each head, or of each value of a key
   kStateHeads2,  // twice as many
   kStateHead,    // values of such a head
-  kProjected,    // everything that a state mixer computes of its input, in one
+  kProjected,    // all projections of a state mixer's input together
   kStateGroup,   // values of the heads that a norm covers together
   kStateGroups,
-  kQueryNorm,  // what one norm of queries covers: a head or all of them, as the family has it
+  kQueryNorm,  // values that one norm of queries covers: a head's or all heads', as the family has
+               // it
   kKeyNorm,
   kExperts,
   kLatent,  // of what routed experts take and give
@@ -69,7 +70,7 @@ enum class LayerPart : uint8_t {
   kKeyed,            // attention, or a delta net of the next kind
   kDeltaNet,
   kKimiDelta,    // a delta net where each value of a key decays on its own
-  kColumnDecay,  // that, or Mamba-2
+  kColumnDecay,  // kKimiDelta or Mamba-2
   kMamba2,
   kStateHeads,  // a delta net or Mamba-2
   kShortConv,
@@ -94,7 +95,7 @@ struct TensorRole {
   Dim ne1 = Dim::kOne;
   TensorUse use = TensorUse::kAny;
   LayerPart part = LayerPart::kEvery;
-  std::string_view other_name = {};  // what some files call it instead; empty: none do
+  std::string_view other_name = {};  // other name in some files; empty: none
   Dim ne2 = Dim::kOne;
 };
 
@@ -122,13 +123,13 @@ struct LayerRoles {
   T latent_kv_norm{};
   T latent_k_b{};   // of each head: from its query to the latent
   T latent_v_b{};   // of each head: from the latent to its values
-  T latent_kv_b{};  // both, as they give keys and values of the latent
+  T latent_kv_b{};  // both together: from the latent to keys and values
   T indexer_q{};    // of an indexer: queries, of the latent of queries
   T indexer_k{};
   T indexer_k_norm{};
   T indexer_k_norm_b{};
   T indexer_weights{};  // of its heads
-  T attn_post_norm{};   // of what attention adds
+  T attn_post_norm{};   // norm of attention's result before it is added
   T attn_relative{};    // of a stack's first layer: added to scores, [range of distances][head]
   T attn_sinks{};       // of each head a score that is part of the softmax and has no value
   T delta_qkv{};        // of a delta net, before the convolution
@@ -158,12 +159,13 @@ struct LayerRoles {
   T short_in{};  // b, c, x of a short convolution
   T short_conv{};
   T short_out{};
-  T ffn_post_norm{};  // of what the feed-forward part adds
-  // Where a dense block stands beside experts: norms of what the two give, and of experts' input.
+  T ffn_post_norm{};  // norm of the feed-forward part's result before it is added
+  // Norms where a dense block stands beside experts: of the dense block's and the experts' results,
+  // and of the experts' input.
   T dense_post_norm{};
   T experts_norm{};
   T experts_post_norm{};
-  T output_scale{};  // of what leaves the layer
+  T output_scale{};  // factor of the layer's result
   T ffn_norm{};
   T ffn_norm_b{};
   T router{};
@@ -172,7 +174,7 @@ struct LayerRoles {
   T gate_b{};       // of the experts, one row each
   T up_b{};
   T down_b{};
-  T down_scale{};     // what each expert's results are multiplied by
+  T down_scale{};     // factor of each expert's results
   T router_scale{};   // of the router's input, which is the residual
   T latent_down{};    // of routed experts' input
   T latent_up{};      // of their results
@@ -192,7 +194,7 @@ struct ModelRoles {
   T output_b{};
   T output_norm{};
   T output_norm_b{};
-  T encoder_norm{};  // of what the encoder gives
+  T encoder_norm{};  // norm of the encoder's result
   T rope_freqs{};
   T rope_factors_long{};
   T rope_factors_short{};
@@ -286,7 +288,7 @@ constexpr void ForEachStateRole(Visit&& visit, Parts&... parts) {
         parts.short_out...);
 }
 
-// The part of ForEachLayerRole() for experts and what stands beside or instead of them.
+// The part of ForEachLayerRole() for experts and for blocks beside or instead of experts.
 template <class Visit, class... Parts>
 constexpr void ForEachFeedForwardRole(Visit&& visit, Parts&... parts) {
   using enum Dim;
@@ -332,7 +334,7 @@ constexpr void ForEachFeedForwardRole(Visit&& visit, Parts&... parts) {
 }  // namespace tensor_roles_internal
 
 // Calls visit(role, parts.member...) for every role of a layer, in a fixed order. `parts` are
-// LayerRoles of any types: what is kept side by side for one role is visited together.
+// LayerRoles of any types: their members for one role are visited together.
 template <class Visit, class... Parts>
 constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   using enum Dim;

@@ -15,7 +15,7 @@ namespace moestro {
 // Parses the value of the attribute "system.posix_acl_access". nullopt: it is not an access list.
 std::optional<AccessList> ParseAccessList(std::string_view bytes);
 
-// 4 read, 2 write, 1 search: what `user` may do with the file or folder, as the kernel decides it.
+// Rights of `user` on the file or folder, as the kernel decides them: 4 read, 2 write, 1 search.
 uint8_t BitsFor(const UserFacts& user, const PathStep& step);
 
 struct AccessGap {
@@ -24,7 +24,7 @@ struct AccessGap {
   std::string bits;  // missing rights: "x", "r", "rx"
 };
 
-// Where `user` is stopped on the way. A folder need only be passed: models in it are named.
+// Steps of the way that stop `user`. A folder need only be passed, because models in it are named.
 std::vector<AccessGap> FindGaps(const UserFacts& user, const std::vector<PathStep>& steps);
 
 // `text` as a word of a shell's command line, in printable ASCII: other bytes are written

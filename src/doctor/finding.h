@@ -12,8 +12,8 @@ namespace moestro {
 
 enum class Verdict : uint8_t {
   kOk,
-  kWarn,  // it works, slower or with less than it could
-  kBad,   // a model cannot be used like this
+  kWarn,  // works, but slower or with less than possible
+  kBad,   // prevents the use of a model
 };
 
 // "ok", "warn", "bad".

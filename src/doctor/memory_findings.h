@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Memory, and what has to do with reading into it. Pure.
+// Findings about memory and about reading into memory. Pure.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The place of a model: may it be read, and how fast can it be? Pure.
+// Findings about a model's place: the right to read it, and the speed of reading. Pure.
 #pragma once
 
 #include "doctor/finding.h"

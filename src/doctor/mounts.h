@@ -11,15 +11,15 @@
 namespace moestro {
 
 struct Mount {
-  std::string point = {};        // where it is mounted
+  std::string point = {};        // folder where the mount begins
   std::string file_system = {};  // "ext4"
   std::string source = {};       // "/dev/sda1"
   std::string options = {};      // of the mount and of the file system
-  uint32_t major = 0;            // of the device; 0: it has none
+  uint32_t major = 0;            // number of the device; 0: no device
   uint32_t minor = 0;
 };
 
-// Lines that are none of the table's are left out.
+// Parses a table of mounts. Malformed lines are left out.
 std::vector<Mount> ParseMounts(std::string_view text);
 
 // The mount that `path` is in, the last of several at one point. REQUIRES: `path` is absolute and

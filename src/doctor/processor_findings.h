@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Processors: how many, how fast, and what keeps threads from them. Pure.
+// Findings about processors: their number, their speed, and causes that keep threads from them.
+// Pure.
 #pragma once
 
 #include "doctor/finding.h"

@@ -15,8 +15,8 @@ namespace moestro {
 // tests. Facts that need libraries (`ring`, `ggml`, devices in `graphics`) are left as they are.
 void ReadSystemFacts(const std::string& root, SystemFacts& facts);
 
-// Folders that grow while models are used, and what is left on their disks. `models`: where those
-// from a hub go; empty: nowhere.
+// Reads the folders that grow while models are used, and the free space of their disks. `models`:
+// the folder of models from a hub; empty: none.
 void ReadFolderFacts(const std::string& models, SystemFacts& facts);
 
 }  // namespace moestro

@@ -33,8 +33,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostLinks = 40;            // as the kernel has it
-constexpr size_t kMostModels = 256;       // of a folder that are looked at
+constexpr int kMostLinks = 40;            // the kernel's limit
+constexpr size_t kMostModels = 256;       // models of a folder that are examined
 constexpr size_t kMountTable = 4 * kMiB;  // containers may have thousands of mounts
 
 std::optional<AccessList> ReadAccessList(const std::string& path) {
@@ -58,14 +58,14 @@ void AddStep(std::vector<PathStep>& steps, PathStep step) {
   if (same == steps.end()) steps.push_back(std::move(step));
 }
 
-// In front of what is still to be walked, in the order of the path.
+// Puts the parts of `path` in front of those still to be walked, in the path's order.
 void Put(const fs::path& path, std::deque<std::string>& ahead) {
   std::vector<std::string> parts;
   for (const fs::path& part : path.relative_path()) parts.push_back(part.string());
   ahead.insert(ahead.begin(), parts.begin(), parts.end());
 }
 
-// nullopt: this process may not list it.
+// Models of a folder; nullopt: this process may not list the folder.
 std::optional<std::vector<std::string>> ModelsIn(const std::string& folder) {
   std::vector<std::string> paths;
   std::error_code error;
@@ -90,7 +90,7 @@ std::vector<uint32_t> GroupsOfUser(const passwd& entry) {
   return {groups.begin(), groups.end()};
 }
 
-// `folder` was named, and these files are in it, by their names.
+// Walks to each file of a named folder.
 void WalkFolder(const std::string& folder, const std::vector<std::string>& files,
                 ModelFacts& facts) {
   facts.steps = WalkPath(folder);

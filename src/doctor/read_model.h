@@ -14,7 +14,7 @@
 namespace moestro {
 
 // Everything that a reader of `path` passes, each once: folders from "/" on, those of links and of
-// what they point to, and the target. Ends where this process may look no further.
+// what they point to, and the target. Ends where this process has no right to go on.
 std::vector<PathStep> WalkPath(const std::string& path);
 
 // The whole disk behind a mount. `root` stands before /sys.

@@ -49,7 +49,7 @@ bool IsOwn(const UserFacts& user, std::string_view folder) {
   return folder.substr(folder.rfind('/') + 1) == user.name;
 }
 
-// The setting of the unit that hides `path`; empty: none does.
+// The setting of the unit that hides `path`; empty: `path` is visible.
 std::string_view HiddenBy(const UserFacts& user, std::string_view path) {
   const auto found = std::ranges::find_if(
       kHidden, [&](const HiddenFolder& hidden) { return IsAtOrBelow(path, hidden.path); });

@@ -14,7 +14,8 @@ namespace moestro {
 // Whether `user` is that of our unit, or one that systemd makes up while a service runs.
 bool IsService(const UserFacts& user);
 
-// A folder that holds the state of services whose users come and go; it is closed on purpose.
+// Whether `path` is a folder for the state of services with temporary users, which is closed on
+// purpose.
 bool IsPrivateRoot(std::string_view path);
 
 struct ServiceView {

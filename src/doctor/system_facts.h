@@ -21,7 +21,7 @@ enum class RingState : uint8_t { kWorks, kForbidden, kMissing, kFails };
 
 struct RingFacts {
   RingState state = RingState::kWorks;
-  std::string error = {};                // errno's text; empty: it works
+  std::string error = {};                // errno's text; empty: no error
   std::optional<int> switched_off = {};  // the kernel's io_uring_disabled: 0, 1, 2
 };
 
@@ -29,7 +29,7 @@ struct ProcessorFacts {
   uint32_t online = 0;                                     // CPUs of the machine; 0: not known
   uint32_t allowed = 0;                                    // on which this process may run
   double quota = std::numeric_limits<double>::infinity();  // processors' worth of time
-  std::string governor = {};                               // of the first CPU that has one
+  std::string governor = {};                               // governor of the first CPU that has one
   std::string governor_driver = {};                        // "intel_pstate"
   std::string energy_preference = {};                      // "balance_power"
   bool has_avx2 = false;
@@ -39,7 +39,7 @@ struct MemoryFacts {
   uint64_t machine = 0;  // bytes; 0: not known
   uint64_t machine_free = 0;
   uint64_t here_free = 0;  // within all cgroups
-  // Until a cgroup slows its processes down (memory.high); largest value: never.
+  // Bytes until a cgroup slows its processes down (memory.high); largest value: never.
   uint64_t until_slowed = std::numeric_limits<uint64_t>::max();
   uint64_t swap_total = 0;
   uint64_t swap_free = 0;
@@ -75,12 +75,12 @@ struct GgmlFacts {
 // A node below /dev that a GPU's driver offers.
 struct DeviceNodeFacts {
   std::string path = {};
-  bool is_usable = true;  // by this process, for reading and writing
+  bool is_usable = true;  // this process may read and write it
   std::string group = {};
 };
 
 struct GraphicsFacts {
-  std::vector<DeviceInfo> devices = {};  // that ggml found, the CPU among them
+  std::vector<DeviceInfo> devices = {};  // devices that ggml found, the CPU included
   std::vector<DeviceNodeFacts> nodes = {};
   std::vector<std::string> driverless = {};  // PCI addresses of GPUs without a driver
   uint32_t vulkan_drivers = 0;               // manifests
@@ -116,7 +116,8 @@ struct PathStep {
   uint32_t mode = 0;  // the last nine bits
   std::optional<AccessList> list = {};
   bool is_folder = true;
-  bool is_target = false;  // what was asked for; a file must be readable, others only be passed
+  bool is_target = false;  // the requested file or folder: a file must be readable, a step before
+                           // it only passable
   // A link in the folder that was named leads out of it, to where its writer may have chosen.
   bool is_foreign = false;
 };
@@ -144,10 +145,10 @@ struct ModelFacts {
 
 struct FolderFacts {
   std::string purpose = {};                // "what is kept between starts"
-  std::string path = {};                   // empty: there is no place for it
+  std::string path = {};                   // empty: the folder has no place
   std::optional<uint64_t> available = {};  // bytes
   bool is_writable = true;
-  uint64_t wanted = 0;  // bytes below which it is too full
+  uint64_t wanted = 0;  // free bytes below which the disk is too full
 };
 
 struct SystemFacts {

@@ -68,7 +68,7 @@ std::optional<LatencyModel> KeptCosts(const std::string& folder, const CostKey& 
 
 void KeepCosts(const std::string& folder, const CostKey& key, const LatencyModel& model) {
   if (folder.empty()) return;
-  MakePrivateFolder(folder);  // where that fails, so does the writing below
+  MakePrivateFolder(folder);  // a failure makes the writing below fail, too
   LatencyFile file{.machine = key.cpu,
                    .devices = {key.device.name},
                    .model = model,

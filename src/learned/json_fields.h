@@ -26,7 +26,7 @@ class Fields {
 
   Result<std::string> Text(std::string_view key) const;
   Result<double> Number(std::string_view key, double least, double most) const;
-  // nullopt if it is not there or null.
+  // nullopt if the field is absent or null.
   Result<std::optional<double>> NumberIfAny(std::string_view key, double least, double most) const;
   Result<uint64_t> Count(std::string_view key, double least, double most) const;  // a whole number
 
@@ -36,9 +36,9 @@ class Fields {
 };
 
 struct JsonFileKind {
-  std::string_view format;  // its "format"
-  uint64_t version = 1;     // the newest that is known
-  std::string_view what;    // "a policy's settings": what a larger file cannot be
+  std::string_view format;  // value of "format"
+  uint64_t version = 1;     // the newest known version
+  std::string_view what;    // "a policy's settings", for the message about too large a file
 };
 
 // A new object with "format" and "version"; with "model", too.
@@ -47,9 +47,9 @@ Json BeginJsonFile(const JsonFileKind& kind, const ModelId& model);
 // `path` holds the old file or the whole new one. kIo, naming the file and the reason.
 Status WriteJsonFile(const OutputPath& path, const Json& json);
 
-// The file's object, given to `parse` once its head is right, with the model it names if `parse`
-// takes one. kIo: cannot be read; kUnsupported: a newer format; kInvalidFile: anything else. Every
-// message, that of `parse`, too, names the file.
+// Gives the file's object to `parse` if its head is right, with the model that the file names if
+// `parse` takes one. kIo: cannot be read; kUnsupported: a newer format; kInvalidFile: anything
+// else. Every message, that of `parse`, too, names the file.
 Status ReadJsonFile(const std::string& path, const JsonFileKind& kind,
                     const std::function<Status(JsonView file)>& parse);
 Status ReadJsonFile(const std::string& path, const JsonFileKind& kind,

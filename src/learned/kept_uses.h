@@ -15,8 +15,7 @@
 
 namespace moestro {
 
-// uses: [layer][expert], 0: not used. Empty: none are kept. A file that is not what it should be is
-// named in the log.
+// uses: [layer][expert], 0: not used. Empty: none are kept. A malformed file is named in the log.
 std::vector<uint8_t> KeptUses(const std::string& folder, const ModelId& model);
 void KeepUses(const std::string& folder, const ModelId& model, std::span<const uint8_t> uses);
 

@@ -24,7 +24,7 @@ constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr int64_t kUnsettledNs = 2 * kSecondNs;
 constexpr size_t kNumberDigits = 16;
 
-// All of the key and, in the end, what it is for.
+// Text of all of the key, with its purpose at the end.
 std::string KeyText(const WeightsKey& key) {
   std::string text = Format("moestro weights 1\n{} {:016x}\n", key.what, key.header);
   for (const FileVersion& file : key.files) {

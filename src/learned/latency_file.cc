@@ -57,7 +57,7 @@ Status CheckKeys(JsonView json, const std::string& where, std::span<const std::s
   return {};
 }
 
-// One object of the file; what `more` names belongs to it, too.
+// One object of the file; keys in `more` are allowed beside its costs.
 class CostFields {
  public:
   CostFields(JsonView json, std::string name)

@@ -19,23 +19,23 @@ struct LatencyFile {
   // Names of model.devices, all different.
   std::vector<std::string> devices = {};
   LatencyModel model = {};
-  // [device] True: a remote host, whose experts stay the same. What its copies cost is the upload.
+  // [device] True: a remote host, whose experts stay the same. Its copies are the upload.
   std::vector<bool> is_remote = {};
   // Cost of a layer's part beside its experts (attention, norms, router) on the processor that
   // computes it, by bytes of dense weights. 0 where the file has none.
   Cost dense = {};
-  // Which value, and where it is from: "copy.gb_per_s", "measured". Free text, for people.
+  // Names of values, and their sources: "copy.gb_per_s", "measured". Free text, for people.
   std::vector<std::pair<std::string, std::string>> sources = {};
 };
 
-// The file's costs of one device, by its name; where it is the only one in use (`is_only`) and the
-// file has one, that one's, whatever it is called there. kInvalidRequest, naming the device: the
-// file does not have it.
+// The file's costs of one device, by its name. If the device is the only one in use (`is_only`) and
+// the file has one device, that one's costs, whatever its name. kInvalidRequest, naming the device:
+// the file does not have it.
 Result<LatencyModel> CostsOf(const LatencyFile& file, const std::string& device, bool is_only);
 
-// Values with six digits, more than any measurement is worth: what has been through a file once
-// comes back bit for bit, so a run with what it has measured repeats with the file if it reads that
-// first. `path` holds the old file or the whole new one. kInvalidRequest as CheckLatency(); kIo,
+// Writes values with six digits, more than any measurement is worth. Values that have been through
+// a file once come back bit for bit, so a run that reads its measured costs from the file can be
+// repeated. `path` holds the old file or the whole new one. kInvalidRequest as CheckLatency(); kIo,
 // naming the file and the reason. REQUIRES: every device of the model has a name.
 Status WriteLatency(const OutputPath& path, const LatencyFile& file);
 

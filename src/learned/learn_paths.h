@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// From recorded routing to learned paths, and how much they are worth.
+// Learns paths from recorded routing, and measures their recall.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace moestro {
 
-// A range of tokens; `end` is not in it. REQUIRES: begin <= end <= how many there are.
+// A range of tokens; `end` is excluded. REQUIRES: begin <= end <= number of tokens.
 struct TokenRange {
   size_t begin = 0;
   size_t end = 0;
@@ -22,9 +22,9 @@ void CountTrace(const Trace& trace, size_t most, PathCounter& counter);
 
 // Share of a layer's experts among K predicted, over all layers but a stack's first; 0 without any.
 struct PathRecall {
-  double paths = 0.0;    // from what the two layers before were
+  double paths = 0.0;    // by the experts of the two layers before
   double popular = 0.0;  // the table's most popular experts
-  double repeat = 0.0;   // those of the token before
+  double repeat = 0.0;   // by the experts of the token before
 };
 PathRecall MeasurePaths(const PathTable& table, const PathCounter& routing, TokenRange range);
 

@@ -15,8 +15,8 @@
 namespace moestro {
 
 struct NormsFile {
-  ModelId model = {};   // its shape is the norms'
-  uint64_t tokens = 0;  // that were measured
+  ModelId model = {};   // has the shape of the norms
+  uint64_t tokens = 0;  // tokens that were measured
   ExpertNorms norms;
 };
 

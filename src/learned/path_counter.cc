@@ -36,7 +36,7 @@ std::vector<float> Mix(std::span<const uint32_t> counts, uint32_t seen,
   return mixed;
 }
 
-// Adds the row of `key`: the likeliest among those that did follow.
+// Adds the row of `key`: the likeliest of the experts that did follow.
 void AppendRow(PathKey key, std::span<const uint32_t> counts, std::span<const float> probability,
                PathLayer& layer) {
   const size_t most = key.earlier == 0 ? PathTable::kMaxFollowers : kPairFollowers;

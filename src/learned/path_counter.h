@@ -35,7 +35,7 @@ class PathCounter {
   const MoeShape& shape() const { return shape_; }
   size_t tokens() const { return is_source_.size(); }
   bool is_source(size_t token) const { return is_source_[token]; }
-  // Whether the token goes through the layer, and through so many layers before it.
+  // Whether the token goes through the layer, and through `before` layers in front of it.
   bool goes_through(size_t token, size_t layer, size_t before = 0) const {
     const ExpertLayers layers = shape_.layers_of(is_source_[token]);
     return layers.contains(layer) && layer >= layers.begin + before;

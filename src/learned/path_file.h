@@ -15,8 +15,8 @@
 namespace moestro {
 
 struct PathFile {
-  ModelId model = {};   // its shape is the table's
-  uint64_t tokens = 0;  // that were learned from
+  ModelId model = {};   // has the shape of the table
+  uint64_t tokens = 0;  // tokens that the table was learned from
   PathTable table;
   bool operator==(const PathFile&) const = default;
 };

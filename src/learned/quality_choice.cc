@@ -31,7 +31,7 @@ bool IsFaster(const MeasuredSetting& a, const MeasuredSetting& b) {
   return KlBound(a) < KlBound(b);
 }
 
-// Makes `best` be `i` if nothing was better so far.
+// Sets `best` to `i` if no earlier setting is better.
 void KeepFaster(std::span<const MeasuredSetting> settings, size_t i, std::optional<size_t>& best) {
   if (!best || IsFaster(settings[i], settings[*best])) best = i;
 }

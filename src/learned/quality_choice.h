@@ -17,7 +17,7 @@ namespace moestro {
 
 struct MeasuredSetting {
   KnobSettings knobs;
-  bool is_exact = false;             // gives nothing up: its KL is 0 whatever was measured
+  bool is_exact = false;             // an exact setting: its KL counts as 0
   double kl_mean = 0.0;              // from the exact run, nats per token
   std::optional<double> kl_se = {};  // nullopt: the text was too short to know
   double decode_tps = 0.0;           // tokens per second
@@ -42,8 +42,9 @@ double KlBound(const MeasuredSetting& setting);
 // Indices into the settings.
 struct QualityChoice {
   size_t chosen = 0;
-  std::optional<size_t> runner_up = {};  // the fastest of the others that are within the wish
-  std::optional<size_t> beyond = {};     // the fastest that would be faster but is not
+  std::optional<size_t> runner_up = {};  // the fastest other setting within the wish
+  std::optional<size_t> beyond =
+      {};  // the fastest setting beyond the wish that is faster than the chosen one
 };
 
 // Chooses the setting with the most tokens per second whose KlBound() is at most `wish`; of equally

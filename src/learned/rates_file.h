@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// How fast a machine is (core/machine_rates.h), as a JSON file that people can read and write for a
-// machine that they do not have; docs/plan.md describes it. And kept from start to start, in a
-// folder of the user's cache: whatever is wrong there costs a measurement and is no error.
+// Rates of a machine (core/machine_rates.h), as a JSON file that people can read and write for a
+// machine that they do not have; docs/plan.md describes it. Rates are also kept from start to
+// start, in a folder of the user's cache: a fault of the folder or of a file costs a measurement
+// and is no error.
 //
 // Thread rule: none, calls share nothing but the file system.
 #pragma once

@@ -43,7 +43,7 @@ std::vector<SlotTable::Used> RecallOrder(const ExpertCatalog& catalog, uint32_t 
   std::vector<SlotTable::Used> order;
   for (size_t p = 0; p < of_pool.size(); ++p) {
     std::vector<SlotTable::Used>& pool = of_pool[p];
-    // By what was kept: halves of small counts are alike.
+    // Sorts by the kept counts, because halves of small counts are equal.
     std::ranges::stable_sort(pool, std::greater{}, [&](const SlotTable::Used& one) {
       return packed[size_t{one.key.layer.value} * n_expert + one.key.expert.value];
     });

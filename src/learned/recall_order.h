@@ -18,8 +18,8 @@ uint8_t PackUses(uint32_t uses);
 uint32_t UnpackUses(uint8_t packed);
 
 // packed: [layer][expert]. The most used experts, as many as each pool has slots, in the order in
-// which they lie in the files. They count as half as often used as they were: what is used now
-// outweighs them. REQUIRES: as many bytes as the catalog has layers times `n_expert`.
+// which they lie in the files. Their counts are halved, so that present uses outweigh them.
+// REQUIRES: as many bytes as the catalog has layers times `n_expert`.
 std::vector<SlotTable::Used> RecallOrder(const ExpertCatalog& catalog, uint32_t n_expert,
                                          std::span<const uint64_t> slots,
                                          std::span<const uint8_t> packed);

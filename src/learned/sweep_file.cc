@@ -16,7 +16,7 @@ namespace {
 constexpr JsonFileKind kSweepKind{.format = "moestro sweep", .version = 1, .what = "a sweep"};
 constexpr double kMostFigure = std::numeric_limits<double>::max();
 constexpr double kMostWhole = 9007199254740992.0;  // 2^53: a JSON number holds it exactly
-constexpr size_t kMostSweepSettings = 1001;        // what --sweep makes, and the exact run
+constexpr size_t kMostSweepSettings = 1001;        // settings of --sweep, and the exact run
 
 Json ToJson(const MeasuredSetting& setting) {
   Json knobs = Json::Object();

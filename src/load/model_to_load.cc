@@ -67,7 +67,8 @@ std::unexpected<Error> ModelToLoad::Neither(const Error& hosted, const std::stri
               refusal);
 }
 
-// A key that counts too many would have libllama count below zero, or a layer left out.
+// Checks the number of layers that predict further tokens: too large a number would make libllama
+// count below zero, or leave a layer out.
 Status ModelToLoad::CheckNextTokens() const {
   const std::string key = arch_name_ + ".nextn_predict_layers";
   TRY(const auto next, hosted_->FindUniformUint(key));
@@ -81,7 +82,8 @@ Status ModelToLoad::CheckNextTokens() const {
               id_.shape.n_layer);
 }
 
-// A router that libllama has no name for ends the process; some families have none by habit.
+// Checks the router's gating: one that libllama has no name for would end the process. Files of
+// some families have none by habit.
 Status ModelToLoad::CheckRouter() const {
   constexpr uint64_t kMostGating = 4;  // of libllama's numbers
   const std::string key = arch_name_ + ".expert_gating_func";

@@ -27,8 +27,8 @@ Result<MemoryPlan> PlanEngine(const std::string& model_path, const EngineOptions
 
 // The bytes that do not depend on the number of slots, as PlanEngine() finds them, with the
 // smallest budget that works: for every command that evaluates and takes no more beside the engine
-// than `run` does. Devices stay alone: where one is to be chosen, the CPU computes. kNoMemory: not
-// even the addresses can be had here. Other errors: those of PlanEngine().
+// than `run` does. Devices stay alone: where one is to be chosen, the CPU computes. kNoMemory: this
+// machine has no addresses for so much. Other errors: those of PlanEngine().
 Result<FixedMemory> MeasureFixed(const std::string& model_path, const EngineOptions& options);
 
 }  // namespace moestro

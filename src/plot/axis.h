@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One axis of a chart: which values it shows, and where a value lies on it. Plain values.
+// One axis of a chart: the values that it shows, and the place of a value on it. Plain values.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ struct ChartAxis {
 };
 
 // Ticks from 0 in round steps (1, 2 or 5 times a power of ten) that hold `most`, about five of
-// them. 0 and 1 for what is not a positive number.
+// them. 0 and 1 if `most` is not a positive number.
 std::vector<double> RoundTicks(double most);
 
 }  // namespace moestro

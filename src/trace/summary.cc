@@ -34,7 +34,7 @@ std::vector<double> Counts(const Trace& trace, size_t first, size_t last) {
   return counts;
 }
 
-// Experts that all tokens ask for.
+// Requests for experts of all tokens.
 double Requests(const Trace& trace) {
   double requests = 0.0;
   for (size_t t = 0; t < trace.tokens(); ++t) {
@@ -122,7 +122,7 @@ size_t InBoth(std::span<const ExpertId> predicted, std::span<const ExpertId> cho
       chosen, [&](ExpertId e) { return std::ranges::find(predicted, e) != predicted.end(); }));
 }
 
-// How often an expert of `layer` came after one of the layer before, [before][after].
+// Counts how often an expert of `layer` followed one of the layer before, [before][after].
 std::vector<double> Follows(const Trace& trace, size_t layer, size_t tokens) {
   const size_t n = trace.info().shape().n_expert;
   std::vector<double> follows(n * n);

@@ -17,16 +17,17 @@ struct TraceSummary {
   double popular_share = 0.0;  // of requests that go to each layer's most popular eighth
   double entropy = 0.0;        // of their popularity, mean over layers; 1: all alike, 0: always one
   double distinct_per_100 = 0.0;  // experts used in 100 tokens, mean over such windows; 0: shorter
-  double reused_next = 0.0;       // share of requests that the token before made too
+  double reused_next = 0.0;       // share of requests that the token before made, too
   double reuse_p50 = 0.0;         // tokens between two uses of an expert
   double reuse_p90 = 0.0;
   // Share of a layer's experts among K predicted from the first half of the trace, on the second:
   double recall_popular = 0.0;  // the most popular ones
-  double recall_paths = 0.0;    // those that followed the experts of the layer before
-  double recall_repeat = 0.0;   // those of the token before
+  double recall_paths = 0.0;    // the experts that followed those of the layer before
+  double recall_repeat = 0.0;   // the experts of the token before
   // Decode tokens of a trace with a little pass:
   double little_recall = 0.0;  // share of the chosen experts among the K best of the little pass
-  double confident = 0.0;      // tokens whose little pass was surer than LittleOptions().gamma
+  double confident =
+      0.0;  // share of tokens whose little pass had a confidence above LittleOptions().gamma
   std::vector<double> recall_ahead = {};  // [distance - 1]: share that recorded predictions name
 };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Recorded routing: which experts each token of a run went to, layer by layer; if recorded, with
-// the router's weights and with what later layers' routers would have chosen ahead of time; and
-// the same of a little pass, in which every token had fewer experts.
-// The simulator replays it, trace_file.h keeps it.
+// Recorded routing: the experts of each token of a run, layer by layer; if recorded, with the
+// router's weights and with the experts that later layers' routers would have chosen ahead of time;
+// and all of these for a little pass, in which every token had fewer experts. The simulator replays
+// a trace, trace_file.h stores it.
 //
-// A value: it owns all it holds, and tokens are only ever added at the end. Thread rule: none of
+// A trace is a value: it owns its data, and tokens are only added at the end. Thread rule: none of
 // its own; const calls may come from several threads while no call adds.
 #pragma once
 
@@ -40,7 +40,7 @@ struct TraceInfo {
   bool experts_guessed = false;        // n_expert is the highest id seen plus one: perhaps too low
   // Rows of K may name an expert several times: libllama's graphs of some families do so.
   bool may_repeat = false;
-  // Tokens of prompts, too, say which of them were computed in one step.
+  // `joins_step` is recorded for tokens of prompts, too.
   bool has_prompt_steps = false;
   // The engine that recorded reads the next layer's experts during a layer of a prompt.
   bool reads_prompts_ahead = true;
@@ -66,7 +66,7 @@ struct TraceInfo {
 
 enum class Phase : uint8_t { kDecode, kPrefill };
 
-// A token with its first K' experts only. It saw the keys and values of a run with all K.
+// Pass of a token with its first K' experts only, over the keys and values of a run with all K.
 struct LittlePass {
   std::span<const ExpertId> experts = {};    // [n_layer][K], of which the first K' ran
   std::span<const float> weights = {};       // [n_layer][K']; empty without has_weights
@@ -105,13 +105,14 @@ class Trace {
   // wrong length, an id that is not below n_expert, an id twice in a row of K without may_repeat,
   // a confidence that is no probability.
   Status Add(const TraceToken& token);
-  Status Check(const TraceToken& token) const;  // what Add() would say
+  Status Check(const TraceToken& token) const;  // the error that Add() would return
   void Reserve(size_t tokens);                  // memory for so many
 
   const TraceInfo& info() const { return info_; }
   size_t tokens() const { return kinds_.size(); }
 
-  // For all of these REQUIRES: t < tokens(), layer < n_layer. Spans live until the next Add().
+  // REQUIRES for all functions below: t < tokens(), layer < n_layer. Spans live until the next
+  // Add().
   Phase phase(size_t t) const { return kinds_[t].phase; }
   bool starts_sequence(size_t t) const { return kinds_[t].starts_sequence; }
   bool joins_step(size_t t) const { return kinds_[t].joins_step; }
@@ -146,7 +147,7 @@ class Trace {
   std::span<const float> little_predicted_weights(size_t t, size_t layer, size_t distance) const;
   float confidence(size_t t) const { return confidences_[t]; }
 
-  TraceToken token(size_t t) const;  // all of it
+  TraceToken token(size_t t) const;  // all of the token's data
 
   bool operator==(const Trace&) const = default;
 

@@ -68,7 +68,7 @@ uint64_t TokenBytes(const TraceInfo& info) {
 }
 
 uint16_t FixedPoint(float weight) {
-  if (!(weight > 0.0F)) return 0;  // and what is not a number
+  if (!(weight > 0.0F)) return 0;  // 0 also if the weight is not a number
   return static_cast<uint16_t>(std::lround(std::min(weight, 1.0F) * kWeightSteps));
 }
 
@@ -218,7 +218,7 @@ Result<Header> ReadHeader(const InputFile& source) {
   header.tokens = decoder.Take<uint64_t>();
   header.name_begin = kTraceFormat.header_bytes + MoreHeaderBytes(flags);
   header.name_end = header.name_begin + decoder.Take<uint32_t>();
-  // The counts; before they are multiplied below.
+  // Checks the counts before they are multiplied below.
   if (const auto counts = Trace::Create(header.info); !counts) {
     return source.Damaged(counts.error().message);
   }
@@ -393,7 +393,7 @@ Result<TraceReader> TraceReader::Open(InputFile file) {
   TRY(Header header, ReadHeader(file));
   TRY(header.info.model.name,
       file.Read(header.name_begin, static_cast<size_t>(header.name_end - header.name_begin)));
-  // The counts have been tried; what else a trace must be has not.
+  // Checks the other requirements of a trace; the counts have been checked.
   if (const auto trace = Trace::Create(header.info); !trace) {
     return file.Damaged(trace.error().message);
   }

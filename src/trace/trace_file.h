@@ -14,11 +14,11 @@
 
 namespace moestro {
 
-// Writes a trace while it is recorded: memory for a window of the file is all it takes. The file
-// has its name only when Finish() has succeeded; without it nothing is left behind.
+// Writes a trace while it is recorded, with memory for a window of the file only. The file has its
+// name only when Finish() has succeeded; without it nothing is left behind.
 class TraceWriter {
  public:
-  // `tokens` is how many there will be. Errors: those of Trace::Create() and WriteTrace().
+  // `tokens`: the number of tokens to come. Errors: those of Trace::Create() and WriteTrace().
   static Result<TraceWriter> Create(const OutputPath& path, TraceInfo info, uint64_t tokens);
   // Writes a trace behind the bytes that a file has already; TraceBytes() more follow. Errors:
   // those of Trace::Create().
@@ -44,7 +44,7 @@ uint64_t TraceBytes(const TraceInfo& info, uint64_t tokens);
 // Format of a trace's file, for InputFile.
 const FileFormat& TraceFormat();
 
-// Reads a trace token by token: memory for a window of the file is all it takes.
+// Reads a trace token by token, with memory for a window of the file only.
 class TraceReader {
  public:
   // Errors: those of ReadTrace(), except those of the checksum, which is not checked.

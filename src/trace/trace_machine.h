@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The parts of a trace's header that tell of the engine that recorded it: its pools of slots and
-// what decode costs there (docs/trace-format.md).
+// The parts of a trace's header about the engine that recorded it: its pools of slots and its costs
+// of decode (docs/trace-format.md).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace moestro {
 
 inline constexpr uint32_t kMostPools = 1024;
 
-// kInvalidRequest: more pools than that, or experts in none of them.
+// kInvalidRequest: more pools than kMostPools, or an expert without a pool.
 Status CheckPools(const ExpertPools& pools, const MoeShape& shape);
 
 std::string EncodePools(const ExpertPools& pools);
