@@ -59,7 +59,8 @@ uint32_t KvBlocks::FreeCells(BlockId block, uint32_t first, uint32_t most) const
                                users.begin());
 }
 
-// The timeline's own block first, so that its cells stay together; then a whole one.
+// Prefers the timeline's own block, so that its cells stay together, then a free block, then free
+// cells of any block.
 KvSpan KvBlocks::FindCells(const KvTimeline& timeline, uint32_t at, uint32_t most) const {
   const uint32_t first = at % kPositions;
   if (first > 0 && !timeline.spans_.empty()) {

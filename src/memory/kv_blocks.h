@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Which blocks of the KV cache hold which positions of which sequence. Pure bookkeeping: keys and
-// values lie in memory/kv_cache.h.
+// Maps positions of sequences to blocks of the KV cache. Pure bookkeeping: keys and values lie in
+// memory/kv_cache.h.
 //
 // A block is kPositions cells. Position p of a sequence always lies in cell p % kPositions of some
-// block. Sequences that were forked share cells; nothing is ever copied: the one that goes on first
-// fills the block further, the others go on in a block that is free or, if there is none, in free
-// cells of one that others use. So S sequences of n positions never need more than S times
-// BlocksFor(n) blocks, whatever they share and however they were forked.
+// block. Sequences that were forked share cells; nothing is ever copied: the first fork that goes
+// on fills the block further, the other forks go on in a free block or, without one, in free cells
+// of another sequence's block. So S sequences of n positions never need more than S times
+// BlocksFor(n) blocks, however they share cells and were forked.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,8 @@ struct KvSpan {
 };
 
 // One sequence's spans in order of position without gaps, from 0 on or from a later position. A
-// plain value whose blocks are counted by KvBlocks: only KvBlocks changes and ends one.
+// plain value; KvBlocks counts the users of its cells, so only KvBlocks changes and ends a
+// timeline.
 class KvTimeline {
  public:
   KvTimeline() = default;
@@ -65,7 +66,7 @@ class KvBlocks {
   Status Extend(KvTimeline& timeline, uint32_t n);
   // Forgets the positions from `length` on. REQUIRES: begin() <= length <= timeline.length().
   void CutBack(KvTimeline& timeline, uint32_t length);
-  // Forgets the positions before `begin`, if it has such. REQUIRES: begin <= timeline.length().
+  // Forgets the positions before `begin`, if any. REQUIRES: begin <= timeline.length().
   void DropBefore(KvTimeline& timeline, uint32_t begin);
   KvTimeline Fork(const KvTimeline& timeline);
 
@@ -81,7 +82,7 @@ class KvBlocks {
   void Take(BlockId block, uint32_t cell);
   void GiveBack(BlockId block, uint32_t cell);
 
-  std::vector<uint32_t> users_;  // [block][cell]: timelines that hold it
+  std::vector<uint32_t> users_;  // [block][cell]: timelines that hold the cell
   std::vector<uint32_t> used_;   // [block]: cells that some timeline holds
   std::vector<BlockId> free_;    // no cell is used; taken from the end
 };
@@ -90,7 +91,7 @@ class KvBlocks {
 struct KvDemand {
   uint32_t n_ctx = 0;      // positions of a sequence
   uint32_t sequences = 1;  // at a time
-  uint32_t common = 0;     // first positions that they share, because they are forks
+  uint32_t common = 0;     // first positions that all sequences share, because they are forks
   uint32_t positions = 0;  // of all sequences together; 0: as the members above give
 };
 // Blocks that hold `demand`. kInvalidRequest: more than a cache can hold.

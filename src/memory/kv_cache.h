@@ -39,8 +39,8 @@ class KvCache {
   };
   Layer layer(uint32_t layer) const;
 
-  // Keys or values of neighbouring cells, wherever they are: as many as there are bytes for.
-  // kDevice.
+  // Keys or values of neighbouring cells, in memory or on a device: as many cells as the bytes
+  // hold. kDevice.
   enum class Part : uint8_t { kKeys, kValues };
   size_t cell_bytes(uint32_t layer, Part part) const {
     return part == Part::kKeys ? shape_.key_bytes(layer) : shape_.value_bytes(layer);
@@ -71,7 +71,7 @@ class KvCache {
   std::vector<uint64_t> begins_;  // [layer][keys, values], and the end
 };
 
-// Values as cells hold them, and back. REQUIRES: whole blocks, and as much room.
+// Converts values to the form of cells, and back. REQUIRES: whole blocks, and as much room.
 void ToCells(KvType type, std::span<const float> values, std::span<std::byte> cells);
 void FromCells(KvType type, std::span<const std::byte> cells, std::span<float> values);
 

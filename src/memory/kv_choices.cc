@@ -29,7 +29,7 @@ std::string_view ChoiceName(std::string_view line) {
 
 void KvChoices::Add(std::string_view name, std::string value) {
   CHECK(!name.contains(' ') && !name.contains('\n'));
-  // A device's name is its driver's, which may write what it likes.
+  // A device's name comes from its driver and may contain anything.
   std::ranges::replace(value, '\n', ' ');
   choices_.emplace_back(name, std::move(value));
 }

@@ -30,8 +30,8 @@ class KvChoices {
   std::vector<std::pair<std::string, std::string>> choices_;
 };
 
-// The name of the processor's kernels among the choices. Others differ by roundings alone, so a
-// file that was named by a person is taken with a warning.
+// The name of the processor's kernels among the choices. Different kernels differ by roundings
+// alone, so a file that the user named is accepted with a warning.
 inline constexpr std::string_view kKernelsChoice = "kernels";
 
 }  // namespace moestro

@@ -14,7 +14,7 @@ LayerMemory LayerMemory::Of(const LayerSpec& layer) {
             .window = a->window};
   }
   if (const LatentAttentionSpec* a = layer.latent_attention(); a != nullptr) {
-    // Values are in keys; in their place are the keys of an indexer.
+    // The values are part of the keys; the place of values holds an indexer's keys.
     const uint32_t values = a->has_own_indexer() ? a->indexer->head_dim : 0;
     return {.keys = a->n_key(), .values = values, .head_keys = a->n_key(), .head_values = values};
   }

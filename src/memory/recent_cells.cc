@@ -19,7 +19,7 @@ constexpr uint32_t kSlack = 64;
 RecentRoom RecentRoom::Of(uint32_t window, uint32_t sequences, uint32_t chunk) {
   RecentRoom room{.window = window, .places = 4 * sequences + 2};
   const uint32_t of_one = KvBlocks::BlocksFor(window + kAlignment + kSlack);
-  // In a step a sequence holds what it began with, too.
+  // During a step a sequence holds the window that the step began with, too.
   const uint64_t blocks =
       uint64_t{room.places + sequences} * of_one + KvBlocks::BlocksFor(chunk) + sequences;
   room.blocks = static_cast<uint32_t>(std::min<uint64_t>(blocks, UINT32_MAX / kAlignment));
@@ -36,8 +36,8 @@ bool RecentCells::Holds(const KvTimeline& held, uint32_t position) const {
   return position == 0 || held.begin() == 0 || held.begin() + room_.window - 1 <= position;
 }
 
-// Kept positions first, those worth least before others (memory/checkpoint_worth.h), then what
-// other sequences could go back to after their last step.
+// Gives up one window: the least worthy kept position (memory/checkpoint_worth.h), or else the
+// window before another sequence's last step.
 bool RecentCells::GiveUpOne(const std::vector<RecentTimeline*>& all, const RecentTimeline& but) {
   RecentTimeline* holder = nullptr;
   size_t which = 0;

@@ -90,8 +90,9 @@ void SequenceTable::LetGo(std::optional<Checkpoint>& checkpoint) {
   checkpoint.reset();
 }
 
-// The states before others' last steps go first: a draft or a probe goes back to one at once or
-// never. Then checkpoints that are worth less than `most_worth`.
+// A place for a state. States before other sequences' last steps give up their places first, since
+// a draft or a probe goes back to such a state at once or never; then checkpoints worth less than
+// `most_worth`.
 std::optional<StateSlot> SequenceTable::TakeState(double most_worth) {
   for (auto& [id, timeline] : timelines_) {
     if (states_.free() == 0 && timeline.last_step) LetGo(timeline.last_step);
@@ -102,8 +103,7 @@ std::optional<StateSlot> SequenceTable::TakeState(double most_worth) {
 }
 
 // Drops the checkpoint, or the last state of a resting sequence, that is worth the least
-// (memory/checkpoint_worth.h). False: there is none that is worth less than `most_worth` and whose
-// place would be free then.
+// (memory/checkpoint_worth.h). False if none is worth less than `most_worth`.
 bool SequenceTable::ForgetCheckpoint(double most_worth) {
   const std::vector<double> worths = PlaceWorths();
   const auto least = std::ranges::min_element(worths);
@@ -136,7 +136,7 @@ std::vector<double> SequenceTable::PlaceWorths() const {
         timelines_, [&](const auto& other) { return other.second.used > timeline.used; }));
     uint32_t before = 0;
     for (const Checkpoint& checkpoint : timeline.checkpoints) {
-      // A draft, or the next turn, goes back to the last one of a text that runs.
+      // A draft, or the next turn, goes back to the last checkpoint of a running text.
       const bool is_next = !timeline.is_resting && &checkpoint == &timeline.checkpoints.back();
       count(checkpoint, is_next ? std::numeric_limits<double>::max()
                                 : CheckpointWorth(checkpoint.position - before, newer));
@@ -178,8 +178,9 @@ Status SequenceTable::Append(SequenceId id, std::span<const Token> tokens) {
   return {};
 }
 
-// The last position was kept: what follows writes to another place. The position is not kept if
-// that takes a place from one that is worth more, or that other sequences need for their own steps.
+// If the last position is kept, later tokens' states go to another place. The position is not kept
+// if no place is left, or only one that is worth more or that other sequences need for their own
+// steps.
 void SequenceTable::PassKept(Timeline& timeline) {
   const auto length = static_cast<uint32_t>(timeline.tokens.size());
   const bool is_kept = !timeline.kept_in_step.empty() && timeline.kept_in_step.back() == length;
@@ -211,7 +212,7 @@ SequenceTable::StatePlaces SequenceTable::PlacesOf(SequenceId id, uint32_t posit
   const Timeline& timeline = timelines_.at(id);
   StatePlaces places;
   if (timeline.state) places.from = timeline.state->state;
-  uint32_t begin = timeline.committed();  // of the rows that write to one place
+  uint32_t begin = timeline.committed();  // first row that writes to the place
   for (const Checkpoint& passed : timeline.passed) {
     if (position < passed.position) {
       return {.from = position > begin ? passed.state : places.from, .to = passed.state};
@@ -264,7 +265,7 @@ void SequenceTable::Commit(SequenceId id) {
 
 uint32_t SequenceTable::Reach(SequenceId id, uint32_t position) const {
   const Timeline& timeline = timelines_.at(id);
-  // A part of a source is worth nothing: its rows have attended to the whole.
+  // A part of a source is worth nothing: rows of a source attend to the whole.
   if (source_end_ && position < SourceLength(timeline.tokens, *source_end_)) position = 0;
   for (;;) {
     const uint32_t by_state = StateReach(timeline, position);
@@ -287,7 +288,7 @@ uint32_t SequenceTable::StateReach(const Timeline& timeline, uint32_t position) 
   return reached;
 }
 
-// The state after `position` tokens becomes the sequence's; what comes later goes.
+// Makes the state after `position` tokens the sequence's; later checkpoints are dropped.
 void SequenceTable::CutBackState(Timeline& timeline, uint32_t position) {
   if (position == timeline.committed()) return;
   std::optional<Checkpoint> found;

@@ -37,7 +37,8 @@ struct Checkpoint {
 // Tokens, cells and states of one sequence.
 struct Timeline {
   KvTimeline cells;
-  RecentTimeline recent;      // of layers with a window; empty where these have cells of all
+  RecentTimeline recent;  // cells in layers with a window; empty where these layers have cells of
+                          // all positions
   std::vector<Token> tokens;  // as many as positions
   // The members below are for layers with a state, and empty in models without one.
   std::optional<Checkpoint> state = {};      // nullopt: no token is computed
@@ -47,7 +48,7 @@ struct Timeline {
   std::optional<Checkpoint> last_step = {};  // before the last step
   std::vector<Checkpoint> checkpoints = {};  // rising positions, up to the state's
   uint64_t used = 0;                         // the table's count of uses at the last one
-  bool is_resting = false;                   // its state may go as checkpoints do
+  bool is_resting = false;                   // the state may be given up as checkpoints are
 
   uint32_t committed() const { return state ? state->position : 0; }
 };
@@ -64,34 +65,34 @@ class SequenceTable final : public SequenceOwner {
   SequenceId Fork(SequenceId id) override;
   void Drop(SequenceId id) override;
   std::span<const Token> TokensOf(SequenceId id) const override { return timelines_.at(id).tokens; }
-  // nullptr: there is no such sequence.
+  // nullptr if no such sequence exists.
   const Timeline* Find(SequenceId id) const;
   std::vector<SequenceId> ids() const;
   const KvBlocks& blocks() const { return blocks_; }
   const StateSlots& states() const { return states_; }
-  // Places that steps may take: free ones, and those that only checkpoints, states before the last
-  // step and resting sequences hold, which go for a step that needs them.
+  // Places that steps may take: free places, and places that only checkpoints, states before the
+  // last step and resting sequences hold, which give way to a step.
   uint32_t available_states() const;
   // Whether a place can be had by dropping a sequence that rests.
   bool rests_hold_places() const { return !has_states() || recent_.is_used(); }
   // Sequences more that can hold a window.
   uint32_t available_windows() const;
-  // The fewer of the two; nullopt: no layer has a state or a window of its own.
+  // The fewer of states and windows; nullopt: no layer has a state or a window of its own.
   std::optional<uint32_t> available_places() const;
   const RecentRoom& recent_room() const { return recent_.room(); }
   // True if some sequence has a position.
   bool any_lives() const;
 
   // Gives the tokens cells after the sequence's last position, and a place for the state that the
-  // step leaves; other sequences' checkpoints go for that if they must. kInvalidRequest when blocks
-  // or places run out; nothing has changed then. REQUIRES: id exists.
+  // step leaves; other sequences' checkpoints give way if needed. On kInvalidRequest, when blocks
+  // or places run out, nothing has changed. REQUIRES: id exists.
   Status Append(SequenceId id, std::span<const Token> tokens);
-  // Gives the first `length` tokens cells in layers with a window, as far as they have none.
-  // Positions that no window has any more are given back. kInvalidRequest when blocks run out.
-  // REQUIRES: id exists, and its tokens that have cells are computed, or none are added.
+  // Gives cells in layers with a window to those of the first `length` tokens that have none.
+  // Positions outside every window are given back. kInvalidRequest when blocks run out. REQUIRES:
+  // id exists, and its tokens that have cells are computed, or none are added.
   Status Advance(SequenceId id, uint32_t length);
-  // Within a step: cells of positions that no later token sees are given back. REQUIRES: id exists,
-  // and its tokens that have cells are computed.
+  // Within a step: gives back cells that no later token attends to. REQUIRES: id exists, and its
+  // tokens that have cells are computed.
   void TrimWindow(SequenceId id);
   // Gives the last window of the tokens cells; none of the tokens is computed. kInvalidRequest when
   // blocks run out. REQUIRES: id exists.
@@ -103,11 +104,11 @@ class SequenceTable final : public SequenceOwner {
   // Forgets the tokens from `position` on. REQUIRES: id exists; tokens that are not committed are
   // cut back, or Reach(id, position) == position.
   void CutBack(SequenceId id, uint32_t position) override;
-  // Keeps the state as it is now, as long as places suffice. REQUIRES: id exists, all of its tokens
-  // are committed.
+  // Keeps the state as it is now, as long as places suffice. REQUIRES: id exists, and all of its
+  // tokens are committed.
   void Keep(SequenceId id) override;
-  // Within a step: the same for the position that the sequence has by now. REQUIRES: id exists, and
-  // Append() was the last call for it.
+  // Within a step: keeps the state at the position that the sequence has by now. REQUIRES: id
+  // exists, and Append() was the last call for it.
   void KeepInStep(SequenceId id);
   // Implements SequenceOwner::Rest(). REQUIRES: id exists, all of its tokens are committed.
   void Rest(SequenceId id) override { timelines_.at(id).is_resting = true; }
@@ -118,7 +119,7 @@ class SequenceTable final : public SequenceOwner {
     std::optional<StateSlot> to;    // nullopt: no layer has a state
   };
   StatePlaces PlacesOf(SequenceId id, uint32_t position) const;
-  // Every state and checkpoint is gone, and with them what was computed: the tokens stay and are
+  // Forgets every state and checkpoint, and with them all computed values: the tokens stay and are
   // not committed.
   void LoseStates();
 

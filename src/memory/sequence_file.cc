@@ -33,11 +33,11 @@ constexpr uint32_t kWholeVersion = 3;  // has all positions of every layer
 constexpr uint64_t kWholeHeaderBytes = 68;
 constexpr uint32_t kRecentVersion = 4;  // has no checkpoints
 constexpr uint64_t kRecentHeaderBytes = 80;
-constexpr uint32_t kMaxCheckpoints = 1024;  // what a reader takes
+constexpr uint32_t kMaxCheckpoints = 1024;  // most that a reader accepts
 constexpr size_t kSavedCheckpoints = 4;     // each may be 60 MiB
 constexpr uint32_t kMaxNotes = 16U << 20;
 constexpr uint32_t kMaxChoices = 64U << 10;
-constexpr uint32_t kMaxBlock = 65536;  // positions; what a reader takes
+constexpr uint32_t kMaxBlock = 65536;  // positions; the most that a reader accepts
 
 constexpr std::array kParts = {KvCache::Part::kKeys, KvCache::Part::kValues};
 
@@ -60,7 +60,7 @@ const KvTimeline& CellsOf(const Timeline& timeline, const KvCache& kv, uint32_t 
   return kv.is_recent(layer) ? timeline.recent.now : timeline.cells;
 }
 
-// Positions [first, end) of every layer that holds them: keys, then values.
+// Writes positions [first, end) of every layer that holds them: keys, then values.
 Status AddCells(BinaryWriter& out, const Timeline& timeline, uint32_t first, uint32_t end,
                 const KvCache& kv, uint32_t recent_first) {
   for (uint32_t l = 0; l < kv.layers(); ++l) {
@@ -244,7 +244,7 @@ Status SequenceFile::CheckShape() const {
   return file_.CutShort(Format("{} bytes", header_.file_bytes()));
 }
 
-// Windows before the file's first position of such layers cannot be had.
+// Checks that the file holds every position of layers with a window that this run needs.
 Status SequenceFile::CheckRecent() const {
   const uint32_t first = header_.recent_first;
   const bool is_whole = header_.recent_bytes > 0 ? first % header_.block == 0 : first == 0;

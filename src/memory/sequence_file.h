@@ -26,7 +26,8 @@ namespace moestro {
 struct SequenceHome {
   KvOrigin origin;
   MemoryShape shape;
-  RecentRoom recent = {};  // of layers with a window; empty: they have cells of all positions
+  RecentRoom recent =
+      {};  // cells of layers with a window; empty: such layers have cells of all positions
   uint32_t n_ctx = 0;
   uint32_t n_vocab = 0;
 };
@@ -44,8 +45,9 @@ Status SaveTimeline(const OutputPath& path, const std::string& notes, const Sequ
 
 class SequenceFile {
  public:
-  // Looks at the header. kInvalidRequest: it is of another model, other weights, choices or another
-  // type, or too long for the context; kInvalidFile, kUnsupported, kIo. `home` must outlive this.
+  // Reads the header. kInvalidRequest: the file is of another model, other weights, choices or
+  // another type, or too long for the context; kInvalidFile, kUnsupported, kIo. `home` must outlive
+  // this.
   static Result<SequenceFile> Open(const std::string& path, const SequenceHome& home);
   // Reads tokens, notes and the positions of checkpoints. kInvalidFile: a token is outside the
   // vocabulary, or the positions do not rise or are no less than the number of tokens.
@@ -103,7 +105,8 @@ class SequenceFile {
   Status CheckRecent() const;
   Result<std::vector<uint32_t>> ReadCheckpoints() const;
   Status ReadState(uint64_t offset, std::span<float> state) const;
-  // Positions [first, first + n), which are at `offset`; the offset behind them.
+  // Reads the cells of positions [first, first + n), which lie at `offset`; returns the offset
+  // behind them.
   Result<uint64_t> ReadCells(uint64_t offset, const Timeline& timeline, uint32_t first, uint32_t n,
                              const KvCache& kv) const;
 

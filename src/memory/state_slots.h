@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which places for states are in use. A place may have several users: sequences that were forked,
-// and checkpoints. Pure bookkeeping: the values lie in memory/state_store.h.
+// Keeps track of the places for states that are in use. A place may have several users: sequences
+// that were forked, and checkpoints. Pure bookkeeping: the values lie in memory/state_store.h.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ void LeaseStream::Begin(Residency& residency, const LayerPlan& plan) {
   residency_ = &residency;
   urgency_ = Urgency::kDemand;
   for (const PlannedExpert& expert : plan.experts) {
-    if (expert.place == Place::kDevice) break;  // they come last
+    if (expert.place == Place::kDevice) break;  // devices' experts come last
     wanted_.push_back({.key = expert.key,
                        .use = expert.use,
                        .rows = expert.n_pairs,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Leases for a list of experts, taken in order as slots become free: a layer may need more experts
-// than there are slots, as long as they are let go after use.
+// than slots exist, as long as each lease ends after its use.
 //
 // Thread rule: engine thread only (see residency.h).
 #pragma once

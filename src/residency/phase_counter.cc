@@ -9,7 +9,8 @@ namespace moestro {
 
 Status PhaseCounter::Count(PhaseStats& phase, const std::function<Status()>& work) {
   Begun begun = Begin(phase);
-  Begun* const around = std::exchange(counting_, &begun);  // of a step that has stepped aside
+  Begun* const around =
+      std::exchange(counting_, &begun);  // the count that stepped aside for this one, if any
   Status status = work();
   End(begun);
   counting_ = around;

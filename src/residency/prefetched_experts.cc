@@ -10,7 +10,7 @@
 namespace moestro {
 
 bool PrefetchedExperts::Prefetch(ExpertKey key) {
-  // Memory need not have what the device has.
+  // An expert that the device holds is not read into memory.
   if (device_ != nullptr && device_->contains(key) && !residency_.contains(key)) return false;
   std::optional<Lease> lease = residency_.TryAcquire(key, Use::kPrefetch, Urgency::kSpeculative);
   if (!lease) return false;

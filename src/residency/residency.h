@@ -52,9 +52,10 @@ class Lease {
   // State of the slot's bytes, recorded by a layer that computes with them for later layers.
   // Cleared when another expert is read into the slot.
   struct Notes {
-    bool was_used = false;        // a layer has computed with them
-    bool is_interleaved = false;  // each matrix lies as its kernel interleaves rows, if that does
-    bool is_at_front = false;     // each matrix begins where its window in the slot begins
+    bool was_used = false;  // a layer has computed with the bytes
+    bool is_interleaved =
+        false;  // each matrix lies as its kernel interleaves rows, if the kernel does so
+    bool is_at_front = false;  // each matrix begins where its window in the slot begins
   };
   Notes notes() const;
   // REQUIRES: is_complete().
@@ -75,7 +76,7 @@ class Lease {
   SlotId slot_;
   ExpertKey key_;
   Placement::Was was_;
-  bool is_wanted_;  // on demand: a layer waits for it
+  bool is_wanted_;  // leased on demand: a layer waits for the expert
 };
 
 class Residency {
@@ -87,14 +88,14 @@ class Residency {
                                                    const PolicyChoice& policy, ReadQueue& queue,
                                                    const Clock& clock = SteadySeconds,
                                                    const HostMemorySource& memory = {});
-  // Before anything is acquired: slots beside memory's, each for any expert, from which a device
-  // copies what it has no use for in memory. kNoMemory.
+  // Call before any lease: allocates slots beside memory's, each for any expert, from which a
+  // device copies experts that memory has no use for. kNoMemory.
   Status AllocateStaging(uint64_t slots, const HostMemorySource& memory = {});
   static uint64_t StagingSlotBytes(const ExpertCatalog& catalog, uint64_t block);
   // Makes all slots resident, part `part` of `parts` of the work; threads may each do a part.
   void Populate(size_t part, size_t parts) const;
-  // After that, and with no read under way: lets the reader pin the slots' memory. Returns the
-  // bytes that it did pin.
+  // Call after allocating, and with no read under way: lets the reader pin the slots' memory.
+  // Returns the number of bytes pinned.
   uint64_t RegisterMemory();
   // All leases are gone before this is.
   ~Residency();
@@ -158,7 +159,7 @@ class Residency {
 
   // Moves reads forward: cheap, never blocks.
   void Pump();
-  // Before a long time without Pump(): the device gets all reads that wait, or until it has
+  // For use before a long time without Pump(): hands waiting reads to the device, until it has
   // `most_bytes` of them.
   void PumpAhead(uint64_t most_bytes = ReadQueue::kAllThatWaits);
   // Sleeps until a read finishes; returns at once when none is under way.
@@ -189,9 +190,9 @@ class Residency {
     uint8_t landed = 0;        // bit per matrix
     uint8_t outstanding = 0;   // reads not finished
     uint8_t wanted = 0;        // leases on demand
-    uint8_t missing = 0;       // bit per matrix that is not read any more
-    bool is_recalled = false;  // and on its way
-    ExpertKey key{};           // what is being read
+    uint8_t missing = 0;       // bit per matrix whose read has ended without its bytes
+    bool is_recalled = false;  // recalled, and being read
+    ExpertKey key{};           // the expert that is being read
     Lease::Notes notes;
   };
   struct Pool {
@@ -233,7 +234,7 @@ class Residency {
   uint64_t block_;
   ReadQueue* queue_;
   Clock clock_;
-  std::vector<Pool> pools_;       // the catalog's; then the staging slots, if there are any
+  std::vector<Pool> pools_;       // the catalog's pools; then staging slots, if allocated
   std::vector<ExtentDone> done_;  // scratch of Pump
   std::vector<SlotTable::Used> recalled_;
   size_t next_recalled_ = 0;
@@ -241,7 +242,8 @@ class Residency {
   std::optional<Error> error_;
   uint64_t dropped_prefetches_ = 0;
   uint64_t staged_bytes_ = 0;
-  // Slots with reads under way that are leased on demand, and since when there are such.
+  // Slots that are leased on demand while reads are under way, and the beginning of a time with
+  // such slots.
   size_t demands_ = 0;
   double demand_since_ = 0.0;
   double demand_seconds_ = 0.0;

@@ -61,7 +61,7 @@ class BlockReader {
 struct ReaderOptions {
   ReaderKind kind = ReaderKind::kAuto;  // kAuto: io_uring where the kernel allows it, else pread
   unsigned queue_depth = 256;           // reads in flight at the device
-  unsigned threads = 4;                 // of the pread pool
+  unsigned threads = 4;                 // threads of the pread pool
 };
 
 // Opens every file with O_DIRECT where its file system takes it (probed by a real read), buffered

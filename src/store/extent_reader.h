@@ -31,7 +31,7 @@ class ExtentReader {
   // Fails with kIo as OpenFiles::Open() does.
   static Result<ExtentReader> Open(const std::vector<std::string>& paths);
 
-  // The bytes of `extent`, whose file indexes the paths. Any thread may call it, several at a time.
+  // Reads `extent`, whose file indexes the paths. Any thread may call this, several at a time.
   // Fails with kIo, naming file and place: a device error, a file that has become shorter.
   Result<ExtentBytes> Read(const Extent& extent) const;
 

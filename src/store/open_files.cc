@@ -64,7 +64,7 @@ Status CheckKind(const std::string& path) {
 Result<OpenFile> OpenOne(const std::string& path) {
   TRY_STATUS(CheckKind(path));  // first, because opening a FIFO would block
   if (UniqueFd fd{OpenReadOnly(path, O_DIRECT)}; fd.get() >= 0) {
-    // Some file systems take the flag and refuse the read: only a read tells.
+    // Some file systems take the flag and refuse the read, so a read is tried.
     const uint64_t block = DirectBlock(fd.get());
     const int error = TryRead(fd.get(), block);
     if (error == 0) return OpenFile{.fd = std::move(fd), .is_direct = true, .block = block};
@@ -77,7 +77,7 @@ Result<OpenFile> OpenOne(const std::string& path) {
   if (const int error = TryRead(fd.get(), OpenFiles::kMinBlock); error != 0) {
     return Fail(Errc::kIo, "cannot read {}: {}", path, ErrnoText(error));
   }
-  // No read-ahead: what it fetches beyond the request would stay in the page cache.
+  // Without read-ahead: pages fetched beyond the request would stay in the page cache.
   ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_RANDOM);
   return OpenFile{.fd = std::move(fd), .is_direct = false, .block = OpenFiles::kMinBlock};
 }

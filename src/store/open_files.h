@@ -14,7 +14,7 @@ namespace moestro {
 struct OpenFile {
   UniqueFd fd;
   bool is_direct = false;  // O_DIRECT, proven by a read
-  uint64_t block = 4096;   // what offsets, lengths and addresses must be multiples of
+  uint64_t block = 4096;   // offsets, lengths and addresses must be multiples of this
 };
 
 class OpenFiles {
@@ -30,8 +30,8 @@ class OpenFiles {
   uint64_t block() const { return block_; }  // the largest that any of the files needs
   std::string description() const;           // "O_DIRECT", "buffered", "2 of 3 files O_DIRECT"
 
-  // Call when a read of this range is done: a buffered file gives back its pages, because the page
-  // cache counts against the same memory limit as the expert slots. Nothing to do for direct ones.
+  // Call when a read of this range is done: the pages of a buffered file leave the page cache,
+  // which counts against the same memory limit as the expert slots. Does nothing for direct files.
   void DropCache(size_t file, uint64_t offset, uint64_t length) const;
 
  private:

@@ -24,7 +24,7 @@ namespace {
 class PreadReader final : public BlockReader {
  public:
   PreadReader(OpenFiles files, size_t capacity) : files_(std::move(files)), capacity_(capacity) {
-    finished_.reserve(capacity);  // its threads take no memory
+    finished_.reserve(capacity);  // so that threads allocate no memory
   }
   PreadReader(const PreadReader&) = delete;
   PreadReader& operator=(const PreadReader&) = delete;

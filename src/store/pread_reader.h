@@ -16,11 +16,11 @@ namespace moestro {
 
 struct PreadOptions {
   unsigned threads = 4;
-  unsigned queue_depth = 32;  // reads in flight, if that is less than two for each thread
+  unsigned queue_depth = 32;  // reads in flight, if fewer than two for each thread
 };
 
 // kIo: a file cannot be opened. kNoMemory: threads cannot be started. Destroying the reader
-// finishes what was submitted and joins the threads.
+// finishes submitted reads and joins the threads.
 Result<std::unique_ptr<BlockReader>> OpenPreadReader(const std::vector<std::string>& paths,
                                                      const PreadOptions& options);
 

@@ -52,13 +52,13 @@ class Cuts {
  private:
   struct Whole {
     Target window;
-    uint64_t part = 0;  // bytes of its requests but the last
+    uint64_t part = 0;  // bytes of each request but the last
   };
   uint64_t count_ = 0;
   uint64_t bytes_ = 0;
   uint64_t largest_ = 0;
   std::vector<Whole> windows_;
-  std::vector<uint64_t> ends_;  // of the numbers that belong to each window
+  std::vector<uint64_t> ends_;  // running sums of each window's numbers
 };
 
 // Draws `wanted` different numbers below `count` in random order (Floyd's sampling, then a

@@ -19,7 +19,7 @@ constexpr size_t kBatch = 16;
 // A device read's result is a signed 32-bit number in the kernel.
 constexpr uint64_t kMaxRequest = 1U << 30;
 
-// An unused index of a table, grown if there is none.
+// An unused index of a table, which grows if all are used.
 template <class T>
 uint32_t Allocate(std::vector<T>& table, std::vector<uint32_t>& free) {
   if (free.empty()) {
@@ -135,7 +135,7 @@ ReadQueue::Dropped ReadQueue::Drop(uint64_t tag) {
   }
   const bool waits_again = !read.error && GiveUp(index) > 0;
   const bool is_whole = !read.error && read.handed_out == read.window.length && !waits_again;
-  if (!is_whole) read.error = GivenUp();  // also of what has failed: no caller waits to hear why
+  if (!is_whole) read.error = GivenUp();  // also after an error: no caller waits to hear the cause
   if (read.open_parts > 0) return Dropped::kEnds;
   Free(index);  // all that was at the device has come back, to be tried again
   return Dropped::kGone;
@@ -314,7 +314,8 @@ void ReadQueue::Free(Index index) {
 
 void ReadQueue::CloseIfDone(Index index, std::vector<ExtentDone>& done) {
   Read& read = reads_[index];
-  if (read.open_parts > 0) return;  // parts of a failed read, too, still write into its memory
+  if (read.open_parts > 0)
+    return;  // the remaining parts still write into the memory of a failed read
   if (!read.error && read.handed_out < read.window.length) return;
   if (!read.error) {
     const bool is_demand = read.asked.urgency == Urgency::kDemand;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Extents instead of windows: splits large reads, bounds what is in flight, puts demand before
+// Extents instead of windows: splits large reads, bounds the reads in flight, puts demand before
 // speculation, finishes short reads, retries a failed one once. Sits on a BlockReader.
 //
 // Thread rule: engine thread only, no locks. Pump() is cheap when nothing happened (well under a
@@ -54,7 +54,7 @@ struct ReadQueueOptions {
       256;  // device reads of either kind after PumpAhead(); no fewer than max_in_flight
 };
 
-// `options` as a queue on a reader of this block size keeps to them.
+// `options` adjusted to the reader's block size, as a queue uses them.
 ReadQueueOptions ForReader(ReadQueueOptions options, uint64_t block);
 // Bytes of the reads that a window is split into, all but the last: parts of equal size, so that
 // none arrives much later than the others. REQUIRES: window_bytes > 0.
@@ -74,7 +74,7 @@ class ReadQueue {
   ReadQueue(BlockReader& reader, std::vector<std::string> paths, ReadQueueOptions options = {});
   ReadQueue(const ReadQueue&) = delete;
   ReadQueue& operator=(const ReadQueue&) = delete;
-  // Waits for what is in flight: memory must not be written after it is gone.
+  // Waits for the reads in flight, which write into memory of the owner.
   ~ReadQueue();
 
   void Enqueue(const ExtentRead& read);
@@ -94,11 +94,12 @@ class ReadQueue {
   // Drops a read. Its parts at the device no longer count as in flight: other reads need not wait
   // for them. REQUIRES: after kEnds, the tag is not promoted or dropped again.
   Dropped Drop(uint64_t tag);
-  // Submits what may be submitted and collects what is done; never blocks. Appends to `done`.
+  // Submits waiting reads as the limits allow and collects finished ones; never blocks. Appends to
+  // `done`.
   void Pump(std::vector<ExtentDone>& done);
-  // Like Pump, for a caller that will not be back for a while: hands the device everything that
-  // waits, up to max_ahead; what Pump would not, only until `most_bytes` are at the device. A later
-  // demand read finds them before it.
+  // Like Pump, for a caller that will not be back for a while: hands waiting reads to the device,
+  // up to max_ahead; beyond Pump's limits only until `most_bytes` are at the device, since a later
+  // demand read has to wait for them.
   static constexpr uint64_t kAllThatWaits = ~uint64_t{0};
   void PumpAhead(std::vector<ExtentDone>& done, uint64_t most_bytes = kAllThatWaits);
   // Like Pump, but returns only when something finished or nothing is left to wait for.
@@ -139,8 +140,8 @@ class ReadQueue {
     uint64_t begin = 0;  // in the window
     uint64_t length = 0;
     bool is_retry = false;
-    bool is_speculative = false;  // as it was submitted
-    bool is_counted = false;      // it is at the device, and a caller may wait for it
+    bool is_speculative = false;  // urgency at submission
+    bool is_counted = false;      // the part is at the device, and a caller may wait for it
   };
   // Waiting reads and parts of one urgency.
   struct Lane {
@@ -179,7 +180,7 @@ class ReadQueue {
   unsigned at_device_ = 0;                      // parts
   unsigned in_flight_ = 0;                      // parts at the device that are counted
   unsigned speculative_in_flight_ = 0;
-  uint64_t bytes_in_flight_ = 0;  // of parts that are counted
+  uint64_t bytes_in_flight_ = 0;  // bytes of counted parts
   uint64_t ahead_bytes_ = 0;      // within PumpAhead()
   size_t unfinished_ = 0;         // extents
   ReadStats stats_;

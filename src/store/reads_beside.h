@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Reads at random places on a thread of its own while another thread computes: what a disk and a
-// processor give at the same time is less than what each gives alone.
+// Reads at random places on a thread of its own while another thread computes: a disk and a
+// processor that work at the same time give less than each gives alone.
 //
-// Thread rule: one thread calls these.
+// Thread rule: one thread calls the methods.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class ReadsBeside {
   const Open open_;
   const std::vector<Extent> regions_;
   const ReadQueueOptions reads_;
-  uint64_t bytes_ = 0;  // of the thread until it has ended, as the next two
+  uint64_t bytes_ = 0;  // owned by thread_ until it ends, like seconds_ and error_
   double seconds_ = 0.0;
   std::optional<Error> error_;
   std::jthread thread_;  // goes first

@@ -34,7 +34,7 @@ class Ring {
     if (is_open_) io_uring_queue_exit(&ring_);
   }
   io_uring* get() { return &ring_; }
-  // The kernel ends a wait after a time by itself, since 5.11.
+  // Whether the kernel itself ends a wait after a time (since 5.11).
   bool has_timed_waits() const { return (ring_.features & IORING_FEAT_EXT_ARG) != 0; }
 
   // Tries deferred task work first: completions then wait in a list until this thread collects
@@ -189,7 +189,7 @@ size_t UringReader::Wait(std::span<BlockDone> out) {
     if (const size_t n = Poll(out); n > 0) return n;
     const int result = io_uring_submit_and_wait(ring_->get(), 1);
     CHECK(result >= 0 || result == -EAGAIN || result == -EBUSY || result == -EINTR);
-    // The kernel is short of memory for requests; others must get on first.
+    // The kernel is short of memory for requests; other work must release some first.
     if (result == -EAGAIN) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return 0;
