@@ -23,8 +23,8 @@ class ByteSource {
   virtual const std::string& name() const = 0;
   // The file's stamp; for a file elsewhere only the size is set.
   virtual const FileStamp& stamp() const = 0;
-  // Bytes from `offset` on, at least one; they live until the next call. kIo.
-  // REQUIRES: offset < stamp().size.
+  // Bytes from `offset` on, at least one, which live until the next call. kIo. REQUIRES: offset <
+  // stamp().size.
   virtual Result<std::span<const char>> BytesAt(uint64_t offset) = 0;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Where the routed experts of a layer lie in a file, in whichever form it has them: one tensor for
-// each matrix of all experts, gate and up of all experts in one, a tensor for each matrix of each
-// expert, or as a fitted model has them (fitted.h). Plain values; any thread.
+// Finds the routed experts of a layer in a file, in any of the forms that files have: one tensor
+// for each matrix of all experts, gate and up of all experts in one, a tensor for each matrix of
+// each expert, or those of a fitted model (fitted.h). Plain values; any thread.
 #pragma once
 
 #include <array>
@@ -23,12 +23,13 @@ namespace moestro {
 struct ExpertMatrix {
   uint32_t n_in = 0;
   uint32_t n_out = 0;
-  std::vector<ggml_type> types;  // [n_expert]: all the same but in a fitted model
+  std::vector<ggml_type> types;  // [n_expert]: all equal except in a fitted model
   std::vector<Extent> slices;    // [n_expert]
 };
 
 struct LayerExperts {
-  std::array<ExpertMatrix, kMatrices> matrices;  // indexed by Matrix; no slices: experts lack it
+  std::array<ExpertMatrix, kMatrices>
+      matrices;           // indexed by Matrix; no slices: the experts lack the matrix
   bool is_fused = false;  // the up matrix of each expert lies behind the gate matrix
   const ExpertMatrix& operator[](Matrix m) const { return matrices[static_cast<size_t>(m)]; }
   bool is_empty() const { return (*this)[Matrix::kDown].slices.empty(); }
@@ -38,11 +39,11 @@ struct LayerExperts {
 // A tensor of experts' matrices, one after the other.
 struct ExpertTensor {
   const TensorInfo* info = nullptr;  // leads into the GgufFile
-  Matrix matrix = Matrix::kGate;     // of a fused tensor kGate
+  Matrix matrix = Matrix::kGate;     // of a fused tensor: kGate
   bool is_fused = false;             // gate and up of each expert follow one another
   uint32_t first_expert = 0;
   uint32_t n_experts = 1;
-  std::vector<uint32_t> ids = {};  // of its experts; empty: they follow first_expert
+  std::vector<uint32_t> ids = {};  // experts in the tensor; empty: consecutive from first_expert on
 };
 
 // Finds the expert tensors of `layer` of the file, with the shapes that `spec` demands: gate, up,

@@ -30,7 +30,7 @@ class FileCursor {
   const FileStamp& stamp() const { return bytes_->stamp(); }  // when the file was opened
   uint64_t position() const { return position_; }
 
-  // The next bytes as a little-endian number. `what` names it for the error: kInvalidFile if the
+  // The next bytes as a little-endian number. Errors name the number by `what`: kInvalidFile if the
   // file ends first, kIo if the device fails.
   template <class T>
     requires std::is_arithmetic_v<T>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A number by which files about a model (traces, tunings, paths) tell that they belong to it.
+// A number for a model's header. Files about a model (traces, tunings, paths) store this number to
+// show which model they belong to.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@
 namespace moestro {
 
 // Depends on the metadata and on every tensor's name, type and shape, not on where the tensors lie:
-// a model and its split copy have the same. Weights are not looked at, so two trainings that share
-// all of their metadata do, too. Never 0.
+// a model and its split copy have equal fingerprints. Weights do not count, so two trainings with
+// equal metadata also do. Never 0.
 uint64_t Fingerprint(const GgufFile& file);
 
 // Parses a fingerprint as stored in keys of Moestro's files. nullopt: not 16 hex digits.

@@ -25,7 +25,7 @@ inline constexpr const char* kFitHighKey = "moestro.fit.high";
 inline constexpr const char* kFitLowKey = "moestro.fit.low";
 inline constexpr const char* kFitImatrixKey = "moestro.fit.imatrix";
 inline constexpr const char* kFitWidthKey = "moestro.fit.width";
-inline constexpr uint32_t kFitVersion = 1;  // the newest that is known
+inline constexpr uint32_t kFitVersion = 1;  // the newest known version
 
 // Header of a fitted model: its source and each expert's width.
 struct FitHeader {

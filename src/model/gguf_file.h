@@ -45,11 +45,13 @@ class GgufFile {
 
   const std::vector<std::string>& paths() const { return paths_; }  // Extent::file indexes this
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
-  const TensorInfo* Find(std::string_view name) const;              // nullptr: no such tensor
-  uint64_t file_bytes() const;                                      // all shards
-  const std::vector<FileStamp>& stamps() const { return stamps_; }  // of paths(), when opened
+  const TensorInfo* Find(std::string_view name) const;  // nullptr: the file has no such tensor
+  uint64_t file_bytes() const;                          // all shards
+  const std::vector<FileStamp>& stamps() const {
+    return stamps_;
+  }  // stamps of paths(), when opened
 
-  // A value as it stands in the first shard, for checks of a tokenizer's arrays; nullptr: absent.
+  // A value as stored in the first shard, for checks of a tokenizer's arrays; nullptr: absent.
   const MetaValue* FindValue(const std::string& key) const;
   std::vector<std::string> metadata_keys() const;  // in no order
 
@@ -61,8 +63,8 @@ class GgufFile {
   Result<std::optional<std::string>> FindString(const std::string& key) const;
   // Length of an array value (for example tokenizer.ggml.tokens).
   Result<std::optional<uint64_t>> FindArrayLength(const std::string& key) const;
-  // Some models store per-layer arrays where others have one number: the number, or the common
-  // value of the array; kUnsupported if the entries differ.
+  // The number of a key that may hold a number or, in some models, an array with one for each
+  // layer: then the common value; kUnsupported if the entries differ.
   Result<std::optional<uint64_t>> FindUniformUint(const std::string& key) const;
   // An array of `count` whole numbers or truth values (1 and 0). REQUIRES: the key holds an array.
   // kInvalidFile: of another length or type.

@@ -29,7 +29,7 @@ constexpr uint64_t kMaxHeaderBytes = 256 * kMiB;
 constexpr uint64_t kMinAlignment = 8;
 constexpr uint64_t kMaxAlignment = kMiB;
 
-// 0 for strings, which carry their own length.
+// The size of an element; 0 for strings, whose length is stored before each.
 uint64_t ElementBytes(gguf_type type) {
   switch (type) {
     case GGUF_TYPE_UINT8:
@@ -86,7 +86,8 @@ Status ReadArray(FileCursor& in, const std::string& key, MetaValue& value) {
     for (uint64_t i = 0; i < value.count; ++i) {
       TRY(const uint64_t length, in.Read<uint64_t>("a string in an array"));
       TRY_STATUS(in.Skip(length, "a string in an array"));
-      // Here, not only behind the array: what lies elsewhere is fetched for each string.
+      // Checked at each string, not only behind the array: from a remote file every string would be
+      // fetched.
       TRY_STATUS(CheckHeaderEnds(in, key));
     }
     return {};

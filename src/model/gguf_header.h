@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The header of one GGUF v3 file: metadata and tensor directory, checked in every number. Memory
-// stays proportional to what is kept; long arrays (vocabularies) are walked over, not stored.
+// stays proportional to the kept values; long arrays (vocabularies) are walked over, not stored.
 //
-// Why not gguf.h's reader: it is no defence against hostile files (sizes are trusted up to 1 GiB
-// each, names are compared pairwise, getters abort on a type they did not expect) and keeps every
-// token of a vocabulary in memory. A full check has to come first, and that has seen every value.
+// gguf.h's reader is not used, since it is no defence against hostile files (sizes are trusted up
+// to 1 GiB each, names are compared pairwise, getters abort on an unexpected type) and keeps every
+// token of a vocabulary in memory. A full check would have to come first, and after such a check
+// every value has been read.
 #pragma once
 
 #include <gguf.h>
@@ -24,18 +25,18 @@
 namespace moestro {
 
 struct MetaValue {
-  gguf_type type = GGUF_TYPE_COUNT;  // of the elements, if an array; never GGUF_TYPE_ARRAY
+  gguf_type type = GGUF_TYPE_COUNT;  // type of the elements, if an array; never GGUF_TYPE_ARRAY
   bool is_array = false;
   uint64_t count = 1;
   // A string's text, or the little-endian bytes of numbers. Empty for arrays of strings and for
   // arrays of more than kKeptElements.
   std::string raw;
-  uint64_t offset = 0;  // arrays: of the first element in the file
+  uint64_t offset = 0;  // arrays: place of the first element in the file
 
   static constexpr uint64_t kKeptElements = 4096;
 
   bool is_integer() const;
-  // Element `i` of what is kept in raw. nullopt: not an integer, or negative.
+  // Element `i` of `raw`. nullopt: not an integer, or negative.
   std::optional<uint64_t> UintAt(uint64_t i) const;
   // nullopt: neither an integer nor a float.
   std::optional<double> FloatAt(uint64_t i) const;
@@ -55,7 +56,7 @@ struct GgufHeader {
   FileStamp stamp;                    // when the file was opened
 };
 
-// Reads only the header's bytes; `bytes` are those of one file. Fails with kIo, kInvalidFile
+// Reads only the header's bytes; `bytes` is the source of one file. Fails with kIo, kInvalidFile
 // (damaged, truncated, absurd) or kUnsupported (GGUF v1/v2, big endian); messages name the file,
 // the place and the value.
 Result<GgufHeader> ReadGgufHeader(std::unique_ptr<ByteSource> bytes);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Loading and contexts by libllama, with the reason if they fail: libllama has one log for the
-// process.
+// Loading of models and contexts by libllama, with the reason of a failure: libllama has one log
+// for the process.
 //
-// Thread rule: any thread; one call at a time runs, others wait.
+// Thread rule: any thread; one call at a time runs, the others wait.
 #pragma once
 
 #include <llama.h>

@@ -89,8 +89,8 @@ Status CheckSameModel(const GgufFile& file, const ModelFile& model) {
   // show the layers.
   const uint32_t blocks = spec.encoder ? spec.encoder->n_layer : spec.n_layer();
   const uint32_t n_expert = spec.router.n_expert;
-  // Copies of a model that predicts further tokens count its layers with those that do so or, made
-  // from a file without them, without.
+  // In copies of a model with layers that predict further tokens, block_count may include these
+  // layers, or not if the copies were made from a file without them.
   TRY_STATUS(
       header.CheckNumber("block_count", "layers", blocks, blocks + spec.n_next_token_layers));
   TRY_STATUS(header.CheckNumber("expert_count", "experts of a layer", n_expert, n_expert));
@@ -128,7 +128,7 @@ uint64_t LowCopies::expert_bytes() const {
 Status CheckLowWeights(const LowCopies& low, const ModelFile& model, uint64_t weights) {
   const std::string& path = low.gguf.paths().front();
   if (!low.source_weights) {
-    if (!low.names_source) return {};  // an ordinary GGUF: its shapes have decided
+    if (!low.names_source) return {};  // an ordinary GGUF: its shapes were compared
     LogWarning(
         "{} does not say from which weights it was made, an older version wrote it; if the model "
         "has other ones now, {}",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Copies of a model's routed experts at a lower type, in a file of their own: what `moestro
-// quantize` writes (docs/low-format.md), or any other GGUF of the same model. Nothing in it is
-// trusted; what this accepts has the model's own shapes.
+// Copies of a model's routed experts at a lower type, in a file of their own: written by `moestro
+// quantize` (docs/low-format.md), or any other GGUF of the same model. Nothing in the file is
+// trusted; an accepted file has the model's own shapes.
 //
 // Immutable after OpenLowCopies(); any thread may read it.
 #pragma once
@@ -18,17 +18,17 @@
 
 namespace moestro {
 
-// Keys by which a file of low copies tells what it was made from.
+// Keys by which a file of low copies records its source.
 inline constexpr const char* kLowVersionKey = "moestro.low.version";  // u32
 inline constexpr const char* kLowFingerprintKey = "moestro.low.source_fingerprint";
 inline constexpr const char* kLowWeightsKey = "moestro.low.source_weights";
 inline constexpr const char* kLowNameKey = "moestro.low.source_name";
 inline constexpr const char* kLowTypesKey = "moestro.low.types";
 inline constexpr const char* kLowImatrixKey = "moestro.low.imatrix";
-inline constexpr uint32_t kLowVersion = 1;  // the newest that is known
+inline constexpr uint32_t kLowVersion = 1;  // the newest known version
 
 struct LowCopies {
-  GgufFile gguf;  // its own directory; Extent::file indexes gguf.paths(), not the model's
+  GgufFile gguf;  // the copies' own directory; Extent::file indexes gguf.paths(), not the model's
   // [layer with experts], in the order of the model's; none is empty. As in LayerWeights::experts.
   std::vector<LayerExperts> layers;
   bool names_source = false;  // the file has the fingerprint of its source

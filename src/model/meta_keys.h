@@ -39,9 +39,9 @@ class MetaKeys {
   Result<std::optional<uint32_t>> FindCount(std::string_view key, Range range) const;
   Result<uint32_t> Count(std::string_view key, Range range) const;  // kInvalidFile when missing
   Result<uint32_t> CountOr(std::string_view key, Range range, uint64_t fallback) const;
-  // A count for each of `n` layers, from an array or from one number for all. An array may also be
-  // of the first `n_first` alone, which are those that are evaluated: then the last one's count is
-  // that of the others. kInvalidFile: the key is missing, or an array has another length.
+  // A count for each of `n` layers, from an array or from one number for all. An array may also
+  // have entries for the first `n_first` layers alone, the evaluated ones: then the last entry
+  // counts for the others. kInvalidFile: the key is missing, or an array has another length.
   Result<std::vector<uint32_t>> Counts(std::string_view key, Range range, uint32_t n,
                                        uint32_t n_first) const;
   bool Has(std::string_view key) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A model's file, opened: its directory, what it is, where its tensors lie. Made once by the code
-// that opens a model and handed along, so that the header is parsed once.
+// A model's file, opened: its directory, its specification, the places of its tensors. Made once by
+// the code that opens a model and handed along, so that the header is parsed once.
 #pragma once
 
 #include <span>

@@ -15,8 +15,9 @@ constexpr uint64_t kMaxLatent = 16384;
 
 float LogOf(const RopeSpec& rope) { return std::log(1.0F / rope.freq_scale); }
 
-// YaRN makes turned values larger; ggml does so by 1 + 0.1 ln(factor), which is taken back here, as
-// the scale of scores has it for all values of a key. Without the multiplier it stays, too.
+// Sets the scale of scores and the rotation's magnitude. YaRN makes rotated values larger; ggml
+// does so by 1 + 0.1 ln(factor). With a multiplier the scale holds that factor for all values of a
+// key, so it is taken back from the rotation; without one ggml's factor stays.
 Status ReadLatentScale(const MetaKeys& keys, const LatentRules& rules, LatentAttentionSpec& spec) {
   const float unit = 1.0F / std::sqrt(static_cast<float>(spec.n_plain + spec.n_turned));
   spec.scale = unit;
@@ -37,8 +38,8 @@ Status ReadLatentScale(const MetaKeys& keys, const LatentRules& rules, LatentAtt
               keys.Full("rope.scaling."));
 }
 
-// Widths of a key before it is brought to the latent, and of a value. Older files have them as
-// those of attention.
+// Reads the widths of a key, before it is brought to the latent, and of a value. Older files store
+// them under the keys of plain attention.
 Status ReadLatentSizes(const MetaKeys& keys, LatentAttentionSpec& spec) {
   const auto named = [&](std::string_view key, std::string_view older) {
     return keys.Has(key) ? key : older;
@@ -57,7 +58,8 @@ Status ReadLatentSizes(const MetaKeys& keys, LatentAttentionSpec& spec) {
   return {};
 }
 
-// GLM-5.2's, whose files may lack the key: the first layers, and then each fourth, have their own.
+// The context of GLM-5.2, whose files may lack the key: the first layers and then each fourth have
+// an indexer of their own.
 constexpr uint64_t kContextOfSharing = 1048576;
 bool SharesByHabit(uint32_t layer) { return layer > 2 && layer % 4 != 2; }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Metadata -> latent attention. Source of keys and defaults: gguf-py's constants and what
-// libllama's loader does with them.
+// Metadata -> latent attention. Keys and defaults follow gguf-py's constants and libllama's loader.
 #pragma once
 
 #include <cstdint>

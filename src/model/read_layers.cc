@@ -77,8 +77,8 @@ Status ReadHeadSizes(const MetaKeys& keys, const Family& family, uint32_t n_embd
   return {};
 }
 
-// Attention of each layer without its rotation and its window. Where layers without key-value heads
-// have a state, these have n_head_kv 0.
+// Attention of each layer without rotation and window. Layers without key-value heads, where
+// families have a state, get n_head_kv 0.
 Result<std::vector<AttentionSpec>> ReadAttention(const MetaKeys& keys, const Family& family,
                                                  const Blocks& blocks, uint32_t n_embd) {
   TRY(const auto heads,
@@ -93,7 +93,7 @@ Result<std::vector<AttentionSpec>> ReadAttention(const MetaKeys& keys, const Fam
   std::vector<AttentionSpec> layers;
   for (uint32_t l = 0; l < blocks.evaluated; ++l) {
     AttentionSpec attention{.form = family.attention, .n_head = heads[l], .n_head_kv = kv_heads[l]};
-    if (family.latent.is_used) {  // which has sizes of its own
+    if (family.latent.is_used) {  // latent attention has sizes of its own
       layers.push_back(attention);
       continue;
     }
@@ -144,7 +144,7 @@ Status ReadHeadsInWindow(const MetaKeys& keys, AttentionSpec& attention) {
               attention.head_dim_k, attention.head_dim_v, keys.Full("attention.value_length_swa"));
 }
 
-// The rotation of a layer with a window, and its heads where they are others.
+// The rotation of a layer with a window, and the layer's heads if they differ.
 Status RotateInWindow(const MetaKeys& keys, const WindowRules& rules, uint32_t n_ctx_train,
                       AttentionSpec& attention) {
   RopeSpec& rope = *attention.rope;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Metadata -> the layers of a ModelSpec: what each mixer and each feed-forward block is. A key may
+// Metadata -> the layers of a ModelSpec: the mixer and the feed-forward block of each. A key may
 // hold one number for all layers or an array with one for each.
 #pragma once
 

@@ -26,7 +26,7 @@ Status ReadRopeScaling(const MetaKeys& keys, RopeSpec& rope) {
                 keys.Full("rope.scaling.factor"), *factor);
   }
   if (scaling == "yarn") rope.ext_factor = 1.0F;
-  // ggml's YaRN multiplies the magnitude by 1 + 0.1 ln(factor) on its own; this comes on top.
+  // A further factor: ggml's YaRN multiplies the magnitude by 1 + 0.1 ln(factor) in any case.
   TRY(const auto attn_factor, keys.FindFactor("rope.scaling.attn_factor"));
   rope.attn_factor = attn_factor.value_or(1.0F);
   return {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Metadata -> how heads are turned by their position.
+// Metadata -> the rotation of heads by position.
 #pragma once
 
 #include <cstdint>

@@ -53,7 +53,7 @@ Status ReadGating(const MetaKeys& keys, const RouterRules& rules, RouterSpec& ro
   return {};
 }
 
-// Consecutive experts in groups of equal size; those of the best groups take part.
+// Reads groups of consecutive experts, all of one size; only experts of the best groups take part.
 Status ReadGroups(const MetaKeys& keys, const RouterRules& rules, RouterSpec& router) {
   TRY(const auto key, keys.file().FindUniformUint(keys.Full("expert_group_count")));
   if (key.value_or(0) <= 1) return {};

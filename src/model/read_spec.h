@@ -13,10 +13,9 @@
 namespace moestro {
 
 // Fails with kUnsupported for an unknown architecture (lists the supported ones), a dense model or
-// what the family does not have, kInvalidFile for missing, contradictory or absurd values. Which of
-// phimoe's long and short rope factors applies depends on the context in use, so it is chosen
-// later: long ones above rope.original_context. Every dimension is checked again against the
-// tensors by ReadWeights().
+// a feature that the family lacks, kInvalidFile for missing, contradictory or absurd values.
+// phimoe's long and short rope factors are chosen later, by the context in use: long ones above
+// rope.original_context. ReadWeights() checks every dimension again against the tensors.
 Result<ModelSpec> ReadSpec(const GgufFile& file, std::span<const Family> families = Families());
 
 }  // namespace moestro

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Metadata -> mixers that remember a state, and which layers have them.
+// Metadata -> mixers with a state, and the layers that have them.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ namespace moestro {
 
 // The metadata of the file's tokenizer as a GGUF in memory. kIo, kInvalidFile.
 Result<UniqueFd> VocabularyAsT5(const GgufFile& file);
-// A path that opens it as long as it lives.
+// A path that opens `file` while the descriptor lives.
 std::string PathOf(const UniqueFd& file);
 
 }  // namespace moestro

@@ -8,8 +8,8 @@
 namespace moestro {
 namespace {
 
-// Types with a dot product and a row conversion in ggml's CPU backend. NVFP4 is left out: its files
-// carry scales in separate tensors, which no graph here applies.
+// Types with a dot product and a row conversion in ggml's CPU backend. NVFP4 is left out: files of
+// that type carry scales in separate tensors, which no graph here applies.
 constexpr std::array kMatrixTypes{
     GGML_TYPE_F32,     GGML_TYPE_F16,    GGML_TYPE_BF16,  GGML_TYPE_Q4_0,  GGML_TYPE_Q4_1,
     GGML_TYPE_Q5_0,    GGML_TYPE_Q5_1,   GGML_TYPE_Q8_0,  GGML_TYPE_Q2_K,  GGML_TYPE_Q3_K,

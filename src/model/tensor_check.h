@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What tensors are checked for before they are used. Pure functions.
+// Checks of tensors before their use. Pure functions.
 #pragma once
 
 #include <ggml.h>
@@ -21,10 +21,10 @@ using TensorShape = std::array<int64_t, 4>;  // ggml's order: values in a row fi
 std::span<const ggml_type> MatrixTypes();
 std::string MatrixTypeNames();  // "f32, f16, q4_0"
 
-// kInvalidFile, with both shapes. `tensor` is one of `file`, `arch` the model's architecture.
+// kInvalidFile, with both shapes. `tensor` belongs to `file`; `arch`: the model's architecture.
 Status CheckTensorShape(const GgufFile& file, const TensorInfo& tensor, const TensorShape& shape,
                         std::string_view arch);
-// kUnsupported unless it is one of MatrixTypes().
+// kUnsupported unless the tensor's type is one of MatrixTypes().
 Status CheckMatrixType(const GgufFile& file, const TensorInfo& tensor);
 
 }  // namespace moestro

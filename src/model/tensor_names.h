@@ -19,7 +19,7 @@ bool HasPart(const LayerSpec& layer, LayerPart part);
 int64_t DimSize(Dim dim, const ModelSpec& spec, const LayerSpec* layer = nullptr);
 
 std::string LayerTensorName(uint32_t layer, std::string_view name);  // blk.3.attn_q.weight
-// The layer of such a name; nullopt: the name is of another form.
+// The layer in a tensor's name; nullopt: the name has no layer.
 std::optional<uint32_t> LayerOfTensorName(std::string_view name);
 // Whether a tensor is part of an image encoder beside the language model.
 bool IsOfVision(std::string_view name);

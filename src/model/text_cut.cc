@@ -28,8 +28,8 @@ constexpr std::array<std::string_view, 35> kVisibleNames = {
 
 bool IsContinuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U; }
 
-// The character that begins at `at`, and how many bytes it takes. Bytes that are not UTF-8 give
-// something too: what is cut there is refused when it is tokenized.
+// The character that begins at `at`, and its length in bytes. Bytes that are not UTF-8 also give a
+// character: tokenizing refuses the part later.
 struct Character {
   uint32_t code = 0;
   size_t bytes = 1;
@@ -153,7 +153,7 @@ bool TextCutter::IsCut(std::string_view text, size_t at) const {
   return ends_word && !TouchesSpecial(text, at);
 }
 
-// Whether a special token's text begins, ends or lies across there.
+// Whether a special token's text begins, ends or lies across `at`.
 bool TextCutter::TouchesSpecial(std::string_view text, size_t at) const {
   return std::ranges::any_of(specials_, [&](const std::string& special) {
     const size_t begin = at - std::min(at, special.size());

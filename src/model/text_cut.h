@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Where a text may be cut so that the tokens of the parts, one after the other, are the tokens of
-// the whole. A place counts only if that follows from how the kind of vocabulary works; a kind or a
-// text for which nothing can be proven has no such place.
+// Finds places where a text may be cut so that the tokens of the parts, one after the other, are
+// the tokens of the whole. A place counts only if that follows from the working of the kind of
+// vocabulary; a kind or a text for which nothing can be proven has no such place.
 //
 // SentencePiece: two characters become neighbours inside a token only by a merge, and a merge only
 // makes tokens of the vocabulary. Where no token has the two characters side by side, nothing is
@@ -9,10 +9,11 @@
 //
 // Byte-level BPE: merges stay inside a word, and words are cut out by the pre-tokenizer's regular
 // expressions from left to right, without looking back. None of the expressions known here joins a
-// letter with a space or line break behind it, so a word ends there whatever follows; the same goes
-// for any visible character before a space, and for a single line break between visible ones.
+// letter with a space or line break behind it, so a word ends there whatever follows. Equally a
+// word ends with any visible character before a space, and before a single line break between
+// visible characters.
 //
-// BPE of gemma4: its expression cuts runs of line breaks from all else.
+// BPE of gemma4: the expression cuts runs of line breaks from all other text.
 //
 // In all kinds the texts of special tokens are searched first: none of them may touch the place.
 //
@@ -43,12 +44,12 @@ class TextCutter {
   explicit TextCutter(Kind kind);
   // All tokens of a SentencePiece vocabulary, in any order.
   void AddToken(std::string_view text);
-  // A token that is searched in the text as it stands.
+  // Adds a special token, whose text is searched as it is.
   void AddSpecial(std::string_view text);
 
-  // The last place in (first, last] at which `text`, which is UTF-8, may be cut; 0: there is none.
-  // Up to reach() bytes behind the place are looked at. REQUIRES: first < last < text.size(), and
-  // text that ends within reach() of `last` ends there for good.
+  // The last place in (first, last] at which `text`, which is UTF-8, may be cut; 0 without such a
+  // place. The answer depends on up to reach() bytes behind the place. REQUIRES: first < last <
+  // text.size(), and text that ends within reach() of `last` ends there for good.
   size_t LastCut(std::string_view text, size_t first, size_t last) const;
   size_t reach() const { return longest_special_; }
 

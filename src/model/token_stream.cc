@@ -33,7 +33,7 @@ Result<std::vector<Token>> TokenStream::Next() {
   return tokens;
 }
 
-// A text without tokens has begun when it is finished.
+// Adds the tokens that begin and end the text. A text without tokens begins when it is finished.
 void TokenStream::AddSpecial(std::vector<Token>& tokens) {
   last_.append_range(tokens);
   const size_t kept = std::min(last_.size(), vocab_.end_tokens().size());

@@ -19,9 +19,9 @@
 
 namespace moestro {
 
-// Gives the next bytes of a text, at most `most`; none: that was all.
+// Returns the next bytes of a text, at most `most`; none at the end.
 using TextSource = std::function<Result<std::string>(size_t most)>;
-TextSource FromText(std::string_view text);  // which must outlive it
+TextSource FromText(std::string_view text);  // REQUIRES: `text` outlives the source
 
 // Memory that tokenizing takes per byte of a piece, at most: libllama keeps several words per
 // character, and merges that it queued. Real vocabularies took 24 to 215

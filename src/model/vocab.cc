@@ -21,7 +21,7 @@
 namespace moestro {
 namespace {
 
-// libllama asserts these when it tokenizes with special tokens.
+// Checks the special tokens: libllama asserts that they exist.
 bool SpecialTokensExist(const llama_vocab* vocab) {
   const int32_t size = llama_vocab_n_tokens(vocab);
   const auto in_range = [size](llama_token token) { return token >= 0 && token < size; };
@@ -29,7 +29,7 @@ bool SpecialTokensExist(const llama_vocab* vocab) {
          (!llama_vocab_get_add_eos(vocab) || in_range(llama_vocab_eos(vocab)));
 }
 
-// `model`, `pre_tokenizer`: of the metadata.
+// The kind of cutter; `model` and `pre_tokenizer` come from the metadata.
 TextCutter::Kind CutsOf(const llama_vocab* vocab, const std::string& model,
                         const std::string& pre_tokenizer) {
   if (llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_SPM) return TextCutter::Kind::kSentencePiece;
@@ -51,8 +51,8 @@ TextCutter MakeCutter(const llama_vocab* vocab, TextCutter::Kind kind) {
   return cutter;
 }
 
-// Whether a byte-level vocabulary has a token for every byte: libllama drops those it has none for.
-// A byte is spelled as itself if it is printable in Latin-1, the other 68 as U+0100 and on.
+// Whether a byte-level vocabulary has a token for every byte: libllama drops bytes without one. A
+// byte is spelled as itself if it is printable in Latin-1, the other 68 as U+0100 and on.
 bool HasEveryByte(const llama_vocab* vocab) {
   std::set<std::string_view> bytes;
   for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); ++token) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Text <-> tokens and chat templates, by libllama (vocabulary only, no weights). llama.h stays in
 // vocab.cc. Immutable after Load(); any thread may read it. Loading silences libllama's log for the
-// whole process: what matters comes back as errors.
+// whole process: its messages come back as errors.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,8 @@ class Vocab {
   bool has_text() const;  // false: ids only, Tokenize() fails
   uint32_t size() const;
   bool is_end(Token token) const;  // end of sequence / of turn
-  // `add_special`: and what AddSpecial() adds.
-  // kInvalidRequest for invalid UTF-8 (names the byte offset) or a model without tokenizer.
+  // The tokens of a text; with `add_special` also those that AddSpecial() adds. kInvalidRequest for
+  // invalid UTF-8 (names the byte offset) or a model without tokenizer.
   Result<std::vector<Token>> Tokenize(std::string_view text, bool add_special,
                                       bool parse_special) const;
   // Adds the tokens that begin and end texts. A text that already begins with the beginning token
@@ -56,11 +56,12 @@ class Vocab {
   // Like Piece(), but control tokens are spelled: "<|im_end|>".
   std::string Spelling(Token token) const;
   bool has_chat_template() const { return !chat_template().empty(); }
-  std::string chat_template() const;  // Jinja, as the model has it; empty: none
+  std::string chat_template() const;  // Jinja, from the model; empty: none
   // Text of the tokens that begin and end a text; empty: none.
   std::string begin_text() const;
   std::string end_text() const;
-  // Spellings of the tokens that a text has only if it is tokenized with parse_special.
+  // Spellings of control tokens, which a text contains as tokens only if it is tokenized with
+  // parse_special.
   std::vector<std::string> control_texts() const;
   // True if the text is one token of the vocabulary, control tokens included.
   bool has_token(std::string_view text) const;
@@ -89,7 +90,7 @@ class Vocab {
   std::string path_;
   TextCutter cutter_{TextCutter::Kind::kNowhere};
   uint32_t longest_token_bytes_ = 0;
-  std::optional<Token> target_begin_;  // of a model with an encoder
+  std::optional<Token> target_begin_;  // in a model with an encoder
 };
 
 }  // namespace moestro

@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kMaxTokens = uint64_t{1} << 20;
 constexpr uint64_t kMaxTokenBytes = 64 * kKiB;
-// libllama spells bytes that it cannot decode out and repeats the whole token each time, so memory
+// libllama spells out bytes that it cannot decode and repeats the whole token each time, so memory
 // grows with the square of a token's length. The largest published vocabularies stay below 100 MiB.
 constexpr uint64_t kMaxSquaredBytes = 512 * kMiB;
 
@@ -42,7 +42,7 @@ Status CheckArray(const GgufFile& file, const std::string& key, gguf_type type,
 Status CheckTokenTexts(const GgufFile& file, const MetaValue& tokens) {
   TRY(FileCursor in, FileCursor::Open(file.paths().front()));
   TRY_STATUS(in.Skip(tokens.offset, "the vocabulary"));
-  std::vector<std::pair<size_t, uint64_t>> hashes;  // of a token's text, with its id
+  std::vector<std::pair<size_t, uint64_t>> hashes;  // hash of a token's text, with the token's id
   hashes.reserve(tokens.count);
   uint64_t squared_bytes = 0;
   for (uint64_t id = 0; id < tokens.count; ++id) {
@@ -100,7 +100,7 @@ Status CheckTokenizer(const GgufFile& file) {
     return Fail(Errc::kUnsupported, "{}: tokenizer '{}' is not supported", path, *model);
   }
   TRY(const auto pre, file.FindString("tokenizer.ggml.pre"));
-  if (pre == "whitespace") {  // keeps spaces in its pieces, on which libllama's merging asserts
+  if (pre == "whitespace") {  // spaces stay in its pieces, and libllama's merging asserts on them
     return Fail(Errc::kUnsupported, "{}: pre-tokenizer 'whitespace' is not supported", path);
   }
   const MetaValue* tokens = file.FindValue(kTokens);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What libllama takes on trust in a tokenizer's metadata: it asserts or runs out of memory where
-// these checks fail.
+// Checks of a tokenizer's metadata that libllama does not do: it would assert or run out of memory.
 #pragma once
 
 #include "base/result.h"

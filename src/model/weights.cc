@@ -14,7 +14,7 @@
 namespace moestro {
 namespace {
 
-// Looks tensors up, checks them, and remembers which ones have found a role.
+// Finds tensors, checks them, and keeps a list of those that have a role.
 class Reader {
  public:
   Reader(const GgufFile& file, const ModelSpec& spec, const Family& family)
@@ -103,7 +103,7 @@ Status Reader::ReadModelRoles(ModelWeights& weights) {
   return status;
 }
 
-// The factors are those of all layers: one for each pair of dimensions that a head rotates.
+// One set of factors serves all layers: one for each pair of dimensions that a head rotates.
 Status Reader::CheckRotatedAlike(const TensorInfo& factors) const {
   for (uint32_t l = 0; l < spec_.n_layer(); ++l) {
     const AttentionSpec* const attention = spec_.layers[l].attention();
@@ -190,7 +190,7 @@ bool Reader::IsOfNextToken(const TensorInfo& tensor) const {
   return layer && *layer >= spec_.n_layer() && *layer - spec_.n_layer() < spec_.n_next_token_layers;
 }
 
-// Whether it is an indexer's of a layer that uses another's choice.
+// Whether the tensor belongs to the indexer of a layer that shares another layer's indexer.
 bool Reader::IsOfSharedIndexer(const TensorInfo& tensor) const {
   const std::optional<uint32_t> layer = LayerOfTensorName(tensor.name);
   if (!layer || *layer >= spec_.n_layer() || !tensor.name.contains(".indexer.")) return false;

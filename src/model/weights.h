@@ -25,7 +25,7 @@ struct LayerWeights : LayerRoles<const TensorInfo*> {
 };
 
 struct ModelWeights : ModelTree<const TensorInfo*, LayerWeights> {
-  std::optional<FitHeader> fit;  // of a fitted model
+  std::optional<FitHeader> fit;  // set for a fitted model
 
   // Bytes of all dense tensors, each counted once.
   uint64_t dense_bytes() const;
@@ -34,8 +34,8 @@ struct ModelWeights : ModelTree<const TensorInfo*, LayerWeights> {
 };
 
 // Fails with kInvalidFile (missing tensor, wrong shape: both expected and actual) or kUnsupported
-// (a type that ggml's CPU backend cannot multiply: lists those it can; a tensor that the family has
-// no place for). REQUIRES: `spec` was read from `file` with these families.
+// (a type that ggml's CPU backend cannot multiply: lists the types that it can; a tensor without a
+// place in the family). REQUIRES: `spec` was read from `file` with these families.
 Result<ModelWeights> ReadWeights(const GgufFile& file, const ModelSpec& spec,
                                  std::span<const Family> families = Families());
 

@@ -26,8 +26,8 @@ uint64_t SampleSeed(uint64_t layer, uint64_t matrix, uint64_t expert) {
   return hash.value();
 }
 
-// Blocks of 4 KiB, counted from the beginning of the matrix, so that a file whose matrices begin at
-// such a multiple needs one read of a page each. Which one differs from matrix to matrix.
+// A block of 4 KiB of the matrix, chosen by `seed`. Blocks are counted from the beginning of the
+// matrix, so that a matrix that begins at a multiple of 4 KiB in the file needs a read of one page.
 Extent SampleOf(const Extent& matrix, uint64_t seed) {
   if (matrix.length <= kSampleBytes) return matrix;
   const uint64_t block = seed % (matrix.length / kSampleBytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Trinity (Arcee): of each four layers three see a window and are rotated; what attention gives is
-// weighed by sigmoid gates; attention and feed-forward parts are normed before and after; a sigmoid
+// Trinity (Arcee): of each four layers three have a window and are rotated; sigmoid gates weigh the
+// output of attention; attention and feed-forward parts are normed before and after; a sigmoid
 // router with a bias, and shared experts.
 #include "model/families/families.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// EXAONE-MoE: of each four layers three see a window, only these are rotated; a sigmoid router with
-// a bias, and a shared expert.
+// EXAONE-MoE: of each four layers three have a window, and only these are rotated; a sigmoid router
+// with a bias, and a shared expert.
 #include "model/families/families.h"
 
 namespace moestro {

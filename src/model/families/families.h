@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The families that are supported, each made by the file of its name.
+// The supported families, each made by the file of its name.
 #pragma once
 
 #include <span>

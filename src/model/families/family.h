@@ -31,28 +31,30 @@ struct RouterRules {
   bool scales_by_key = true;        // expert_weights_scale counts, else the key is not read
 };
 
-// Windowed layers, which see their last positions only: attention.sliding_window holds the number
-// of positions, attention.sliding_window_pattern may hold another period or a choice for each
-// layer.
+// Layers with a window: attention.sliding_window holds the number of last positions that they
+// attend to, attention.sliding_window_pattern may hold another period or a choice for each layer.
 struct WindowRules {
-  uint32_t period = 0;    // in each period of layers the last one sees all positions; 0: no windows
-  bool is_first = false;  // the first layer of each period sees all positions instead
+  uint32_t period =
+      0;  // in each period of layers the last one attends to all positions; 0: no windows
+  bool is_first = false;         // the first layer of each period does so instead
   bool is_optional = false;      // a file without attention.sliding_window has no windows
   bool rotates_all = true;       // false: only layers with a window are rotated
   uint32_t unrotated_every = 0;  // the last of each so many layers is not rotated; 0: all are
   // Layers with a window are rotated without scaling and factors, rope.dimension_count_swa
   // dimensions.
   bool rotates_plainly = false;
-  bool has_own_heads = false;  // their heads are attention.key_length_swa wide
-  float base = 0.0F;           // without rope.freq_base_swa; 0: the other layers'
-  bool keeps_factor = false;   // rope.scaling.attn_factor counts in them although they are plain
+  bool has_own_heads = false;  // heads of layers with a window are attention.key_length_swa wide
+  float base =
+      0.0F;  // of layers with a window without rope.freq_base_swa; 0: as in the other layers
+  bool keeps_factor = false;  // rope.scaling.attn_factor counts in layers with a window, too
 };
 
 // Whether positions are chosen: attention.indexer.*.
 enum class Indexers : uint8_t {
   kNone,
   kInEvery,
-  kByTypes,  // attention.indexer.types; without it in all, or of longer contexts in some
+  kByTypes,  // attention.indexer.types; without the key every layer has one or, in models of long
+             // contexts, some layers share one
 };
 
 // Attention is latent attention: attention.kv_lora_rank, q_lora_rank, key_length_mla.
@@ -109,7 +111,7 @@ struct WrittenForm {
   bool has_free_heads = false;  // heads may be wider or narrower together than the embedding
   bool shares_kv_heads = true;
   bool can_be_tied = false;
-  bool has_head_length_keys = false;  // else only where they are no quotient
+  bool has_head_length_keys = false;  // else only where the length is no quotient
   bool has_rope_length_key = false;
   bool has_rope_sections = false;      // rope.dimension_sections
   bool has_expert_length_key = false;  // expert_feed_forward_length, though it is not read
@@ -139,26 +141,26 @@ struct Family {
   bool has_lone_parts = false;
   bool has_latent_experts = false;       // moe_latent_size
   bool has_next_token_layers = false;    // nextn_predict_layers, which are passed over
-  bool has_post_norms = false;           // of what attention and feed-forward parts add
-  bool scales_embedding = false;         // by the root of its length
-  bool has_other_norm_name = false;      // output_norm has its other name
+  bool has_post_norms = false;           // norms on the outputs of attention and feed-forward parts
+  bool scales_embedding = false;         // by the root of the embedding's length
+  bool has_other_norm_name = false;      // output_norm has a second name
   bool has_other_epsilon_name = false;   // attention.layer_norm_epsilon serves, too
   bool has_scales = false;               // embedding_scale, residual_scale, logit_scale and
                                          // attention.scale
   float attention_scale = 0.0F;          // of scores; 0: one over the root of a key's length
   bool may_share_values = false;         // a layer without attn_v has keys for values
-  bool rotates = true;                   // heads are turned by their position
+  bool rotates = true;                   // heads are rotated by position
   bool rotates_by_key = false;           // false in rope.scaling.finetuned turns rotation off
   bool may_hold_vision = false;          // tensors of an image encoder, which are passed over
   bool has_value_heads_of_own = false;   // attention.value_length may differ from key_length
   ModelRoles<Presence> model_tensors{};  // kNone: refused
   LayerRoles<Presence> layer_tensors{};
-  // Metadata that no other family has; null: there is none.
+  // Reads metadata that no other family has; null: none.
   Status (*read)(const MetaKeys& keys, ModelSpec& spec) = nullptr;
   WrittenForm written{};
 };
 
-// The tensors that every family has had so far; a file of a family adds its own.
+// Tensors that every family has had so far; a family's file adds its own.
 ModelRoles<Presence> CommonModelTensors();
 LayerRoles<Presence> CommonLayerTensors();
 

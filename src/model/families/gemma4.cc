@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Gemma 4 with experts: of each six layers five see a window, with heads of their own; values are
-// normed, and are the keys where a layer has no matrix for them; a router on the residual; a dense
+// Gemma 4 with experts: of each six layers five have a window, with heads of their own; values are
+// normed, and a layer without a matrix for values uses the keys; a router on the residual; a dense
 // block beside the experts, each with norms of its own; logits have a cap.
 #include <string_view>
 

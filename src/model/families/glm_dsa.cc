@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// GLM-5: as DeepSeek-V3.2, and neighbouring pairs of an indexer are turned; from 5.2 on some layers
-// use what a layer before them chose.
+// GLM-5: like DeepSeek-V3.2, but an indexer rotates neighbouring pairs; from 5.2 on some layers use
+// the positions that a layer before them chose.
 #include "model/families/families.h"
 
 namespace moestro {

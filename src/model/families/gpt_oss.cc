@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// gpt-oss: every second layer sees a window, each head has a sink, all projections have biases, and
+// gpt-oss: every second layer has a window, each head has a sink, all projections have biases, and
 // weights of experts are a softmax over the chosen logits.
 #include "model/families/families.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Granite 3 and 4 with experts: embeddings, what layers add, logits and scores of attention are
-// scaled; a shared expert in some. In the hybrid ones most layers are Mamba-2.
+// Granite 3 and 4 with experts: embeddings, outputs of layers, logits and scores of attention are
+// scaled; some models have a shared expert. In the hybrid models most layers are Mamba-2.
 #include <string_view>
 
 #include "model/families/families.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Laguna: of each four layers three may see a window, with a rotation and a number of heads of
-// their own; what attention gives is weighed by softplus gates; a sigmoid router with a bias, and a
+// Laguna: of each four layers three may have a window, with a rotation and a number of heads of
+// their own; softplus gates weigh the output of attention; a sigmoid router with a bias, and a
 // shared expert.
 #include "model/families/families.h"
 

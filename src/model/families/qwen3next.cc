@@ -24,7 +24,7 @@ Family Qwen3Next() {
   LayerRoles<Presence>& layer = family.layer_tensors;
   RequireQkNorms(layer);
   RequireDeltaNet(layer);
-  // Either these two or one for both: ReadWeights() looks.
+  // ReadWeights() demands these two tensors, or one for both.
   layer.delta_qkv = Presence::kUsual;
   layer.delta_gate = Presence::kUsual;
   layer.state_in = Presence::kOptional;
