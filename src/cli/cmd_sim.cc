@@ -58,7 +58,7 @@ struct SimOptions {
   uint64_t bandwidth = 0;
   double compute_ms = 0.0;
   double held_out = 0.0;
-  EngineOptions engine;  // of it, what may be left out and what is decoded with fewer experts
+  EngineOptions engine;              // its lossy and little options are used
   std::vector<SlotCount> low_slots;  // one; empty: no low copies
   uint64_t low_bytes = 0;
   std::string norms;

@@ -80,7 +80,7 @@ InterruptGuard::~InterruptGuard() {
 void InterruptGuard::BeginWork() {
   interrupts = 0;
   working_engine = &engine_;
-  if (interrupted()) engine_.RequestStop();  // it came before, or between these two lines
+  if (interrupted()) engine_.RequestStop();  // the signal came before, or between the two lines
 }
 
 void InterruptGuard::EndWork() {

@@ -50,10 +50,11 @@ struct PlanReport {
   MachineRates machine = {};
   std::string measured = {};  // where the machine's speeds are from
   RoutingSource routing = RoutingSource::kRange;
-  std::vector<BudgetSpeed> speeds = {};     // rising budgets
-  std::optional<BudgetSpeed> chosen = {};   // of --ram, or what is recommended; nullopt: none fits
-  bool is_recommended = false;              // it is not --ram's
-  std::vector<PlannedChoice> choices = {};  // the best first; empty: there is one file
+  std::vector<BudgetSpeed> speeds = {};  // rising budgets
+  std::optional<BudgetSpeed> chosen =
+      {};                       // with --ram, or the recommended budget; nullopt: none fits
+  bool is_recommended = false;  // `chosen` is not --ram's budget
+  std::vector<PlannedChoice> choices = {};  // the best first; empty: the repository has one file
   std::optional<PlannedHosts> hosts = {};   // nullopt: none are named, or the model does not fit
 };
 

@@ -40,8 +40,7 @@ enum class Dim : uint8_t {
   kProjected,    // all projections of a state mixer's input together
   kStateGroup,   // values of the heads that a norm covers together
   kStateGroups,
-  kQueryNorm,  // values that one norm of queries covers: a head's or all heads', as the family has
-               // it
+  kQueryNorm,  // of one norm of queries: a head's values, or all heads'
   kKeyNorm,
   kExperts,
   kLatent,  // of what routed experts take and give

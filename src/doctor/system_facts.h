@@ -116,8 +116,7 @@ struct PathStep {
   uint32_t mode = 0;  // the last nine bits
   std::optional<AccessList> list = {};
   bool is_folder = true;
-  bool is_target = false;  // the requested file or folder: a file must be readable, a step before
-                           // it only passable
+  bool is_target = false;  // the requested file or folder; other steps need only be passed
   // A link in the folder that was named leads out of it, to where its writer may have chosen.
   bool is_foreign = false;
 };

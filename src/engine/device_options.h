@@ -57,7 +57,7 @@ struct DeviceOptions {
   // If a device that was requested by name is lost, the CPU goes on, as with "auto". Servers set
   // this.
   bool goes_on_if_lost = false;
-  std::string cost_folder = {};  // keeps measured costs for later starts; empty: they are not kept
+  std::string cost_folder = {};  // folder that keeps measured costs for later starts; empty: none
 
   // For tests: faults; the device that has them (empty: all); "auto" takes software devices if
   // there is no GPU; memory's slots are pinned even if reads into them are slow.
@@ -76,9 +76,9 @@ struct DevicePlan {
   DeviceInfo info;
   uint64_t bytes = 0;  // on the device, of everything
   uint64_t dense = 0;  // of `bytes`: dense weights; 0: the CPU computes the dense part
-  uint64_t kv = 0;     // of these
+  uint64_t kv = 0;     // of `bytes`: keys and values
   uint64_t slots = 0;
-  LatencyModel latency = {};  // with this device alone
+  LatencyModel latency = {};  // costs with this device alone
   CostSource costs = CostSource::kMeasured;
   double difference = 0.0;   // of the self-test, a share (mean squares)
   bool from_pinned = false;  // memory's slots are pinned, by the first device

@@ -60,8 +60,8 @@ struct EngineFacts {
   bool has_states = false;
   std::optional<EncoderSpec> encoder = {};  // nullopt: the model has no encoder
   bool divides_at_kept = false;  // a kept row (BatchRow::is_kept) costs as much as another step
-  uint64_t position_bytes = 0;   // what a position takes in all layers
-  uint64_t state_bytes = 0;      // what the state of one sequence takes
+  uint64_t position_bytes = 0;   // bytes of a position in all layers
+  uint64_t state_bytes = 0;      // bytes of the state of one sequence
   MemoryPlan memory = {};
   PolicyChoice policy = {};      // the policy in use
   ExpertPools pools = {};        // pools of the model's own copies, and the slots of each pool
@@ -157,7 +157,7 @@ class Engine {
   // counts afterwards.
   virtual void AwaitHosts() {}
   // Between steps, while the caller has nothing to compute: goes on with reads that no step waits
-  // for, for some milliseconds. False: there is nothing to do.
+  // for, for some milliseconds. False: nothing is left to do.
   virtual bool WorkWhileIdle() { return false; }
 
   // The model, weights and choices that keys and values belong to. May read up to 16 MiB of experts
@@ -182,7 +182,7 @@ class Engine {
   virtual EngineLearned learned() const = 0;
   // The contents of memory's slots, by pool.
   virtual std::vector<SlotContents> slot_contents() const = 0;
-  virtual ExpertPlace place_of(ExpertKey key) const = 0;  // REQUIRES: there is such a copy
+  virtual ExpertPlace place_of(ExpertKey key) const = 0;  // REQUIRES: the model has the copy
   // A model of which experts would be in memory if no expert were prefetched, with the engine's
   // slots and policy. The model is empty at first. It must not outlive the engine.
   virtual ResidentModel MakeResidentModel() const = 0;
@@ -195,13 +195,12 @@ class Engine {
   virtual Result<double> ProbeDiskBandwidth() = 0;
   // Bytes per second of reading the slots' memory by a plain loop on all compute threads.
   virtual Result<double> ProbeMemoryBandwidth() = 0;
-  // Seconds a decode step of one row of each sequence takes when all its experts are resident:
-  // repeats their last tokens a few times (their experts have just been used) and takes the fastest
-  // step. With EngineOptions::little, the seconds are those of a first pass and, in its measured
-  // share, of a second pass. Counts in no statistics. Changes only recency, and the last tokens'
-  // keys and values, which are those of a second pass afterwards. nullopt: a sequence is empty or
-  // there is none, or the slots do not hold the step's experts. kIo: the sequences have lost their
-  // last tokens.
+  // Seconds of a decode step of one row of each sequence with all its experts resident: repeats
+  // their last tokens a few times (their experts have just been used) and takes the fastest step.
+  // With EngineOptions::little, the seconds are those of a first pass and, in its measured share,
+  // of a second pass. Counts in no statistics. Changes only recency, and the last tokens' keys and
+  // values, which are those of a second pass afterwards. nullopt: no sequences, an empty one, or
+  // the slots do not hold the step's experts. kIo: the sequences have lost their last tokens.
   virtual Result<std::optional<double>> ProbeComputeSeconds(
       std::span<Sequence* const> sequences) = 0;
 
@@ -228,9 +227,10 @@ class Engine {
     watchers.wants_candidates = observer && candidates;
     watchers.route = std::move(observer);
   }
-  // Sees every layer's plan before it is carried out; may be empty. For --explain.
+  // `observer` gets every layer's plan before it is carried out; may be empty. For --explain.
   void SetPlanObserver(PlanObserver observer) { watchers().plan = std::move(observer); }
-  // Sees every request for an expert; for tests that compare with the simulator.
+  // `observer` is called for every request for an expert; for tests that compare with the
+  // simulator.
   virtual void SetRequestObserver(const SlotTable::Observer& observer) = 0;
   // Reports the progress of long prefills; empty: no reports.
   virtual void SetProgress(Progress progress) = 0;

@@ -43,32 +43,32 @@ uint32_t ResolveThreads(uint32_t threads);
 
 // Where the budget goes. Sizes in bytes.
 struct MemoryPlan {
-  uint64_t budget = 0;  // what was asked for or found
+  uint64_t budget = 0;  // the requested budget, or the one found
   uint64_t dense = 0;   // resident weights
   uint64_t kv = 0;
   KvType kv_type = KvType::kF16;  // in memory and on a device
   uint64_t work = 0;              // graph and activation buffers
   uint64_t staging = 0;           // while weights are read, in place of work and slots
   uint64_t process = 0;           // code, libraries, vocabulary, heap, page tables, margin
-  uint64_t usual_process = 0;     // what the smallest budget has for it, without page tables
+  uint64_t usual_process = 0;     // the process's part of the smallest budget, without page tables
   uint64_t slots = 0;             // expert slots
   // The value of --cache that gives the same slots and so the same text; 0: the text does not
   // depend on slots.
   uint64_t repeating_cache = 0;
-  uint64_t all_experts = 0;              // what all experts would take
+  uint64_t all_experts = 0;              // bytes of all experts
   uint64_t n_slots = 0;                  // for the model's own copies
   uint64_t n_low_slots = 0;              // for low copies
   uint64_t n_experts = 0;                // of all layers
   uint64_t smallest = 0;                 // the smallest budget that works
-  std::vector<DevicePlan> devices = {};  // what computes experts beside the CPU, in order
+  std::vector<DevicePlan> devices = {};  // devices beside the CPU, in order
 };
 
-// Which experts decode used is kept for the next start, which reads them before they are asked for.
-// Never where the text depends on the experts in memory.
+// Keeps the experts that decode used for the next start, which reads them before the first request.
+// Never used where the text depends on the experts in memory.
 struct RecallOptions {
   std::string folder = {};  // empty: nothing is kept or read
-  bool is_cold = false;     // the same
-  bool keeps = true;        // false: what was kept stays as it is
+  bool is_cold = false;     // true: nothing is kept or read
+  bool keeps = true;        // false: the kept uses stay unchanged
   // Bytes of recalled experts that are read at a time: a disk reads so much while the next part of
   // memory becomes resident, and neither a start nor a step waits long for it.
   uint64_t bytes_at_a_time = 32 * kMiB;
@@ -81,7 +81,7 @@ struct EngineOptions {
   std::string engine = "auto";  // auto, native, hosted; load/model_to_load.h
   uint64_t ram_bytes = 0;       // peak of the whole process; 0: what is free, less a margin
   bool takes_smallest = false;  // the budget is the smallest that works, for plans
-  // part of ram_bytes: what the caller takes beside the engine
+  // part of ram_bytes: bytes that the caller takes beside the engine
   uint64_t caller_bytes = 0;
   std::optional<CacheSize> cache = {};  // fixes the expert slots; then ram_bytes is only a check
   uint32_t threads = 0;                 // 0: physical cores
@@ -106,7 +106,7 @@ struct EngineOptions {
   // Cheaper misses; the defaults change nothing.
   std::string low = {};       // GGUF with copies of the experts in a lower type; empty: none
   double low_share = 0.25;    // of the slots' memory, for low copies
-  LossyOptions lossy = {};    // what may be left out or coarsened
+  LossyOptions lossy = {};    // experts that may be left out or coarsened
   std::string norms = {};     // of the importance "score-norm"; empty: MODEL.norms
   LittleOptions little = {};  // decode steps with fewer experts first
   // For a lossy engine. One of every check_every decode steps with one row and logits is also
@@ -116,10 +116,10 @@ struct EngineOptions {
   uint32_t sequences = 1;  // sequences of ctx tokens that fit in the KV cache
   // Positions that all sequences share because they are forks. The KV cache has room for them once.
   uint32_t common_positions = 0;
-  // Positions of all sequences together that fit in the KV cache, at least ctx; 0: as the two
-  // options above say.
+  // Positions of all sequences together that fit in the KV cache, at least ctx; 0: from `ctx`,
+  // `sequences` and `common_positions`.
   uint32_t positions = 0;
-  DeviceOptions device = {};  // what computes experts beside the CPU
+  DeviceOptions device = {};  // devices beside the CPU
   bool repack = true;         // dense weights in the layouts that multiply fastest
   // ggml may multiply matrices in a faster way, in which a row's result depends on the number of
   // rows (docs/decisions/0007).

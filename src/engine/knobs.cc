@@ -8,7 +8,7 @@
 namespace moestro {
 namespace {
 
-// nullptr: there is no such knob.
+// The row of a knob; nullptr: no such knob.
 const OptionRow* FindKnob(std::string_view name, std::span<const OptionRow> table) {
   for (const OptionRow& row : table) {
     if (row.is_knob && row.name() == name) return &row;

@@ -17,9 +17,9 @@ namespace moestro {
 
 // In the order in which help lists them, without dashes: "ram", "cache", ...
 std::vector<std::string_view> KnownKnobs(std::span<const OptionRow> table = OptionTable());
-std::string KnobNames();  // the same in one line, for messages
-// Does what the flag --name with this value does. kUsage for an unknown name, which lists the known
-// ones, and for a value that the flag would refuse.
+std::string KnobNames();  // KnownKnobs() in one line, for messages
+// Sets an option as the flag --name with this value would. kUsage for an unknown name, which lists
+// the known ones, and for a value that the flag would refuse.
 Status SetKnob(EngineOptions& options, std::string_view name, const std::string& value,
                std::span<const OptionRow> table = OptionTable());
 

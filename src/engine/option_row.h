@@ -31,7 +31,7 @@ enum class OptionPart : uint8_t {
   kMachine,  // memory, disk and threads
   kDevice,
   kCopies,  // files and memory for cheaper misses
-  kLossy,   // what may be coarsened or left out; also options of the simulator
+  kLossy,   // exactness and speed of missing experts; also options of the simulator
   kLittle,  // fewer experts first; also options of the simulator
 };
 
@@ -47,7 +47,7 @@ struct OptionRow {
   std::string known = {};       // "\nNAME: what it is" for each known value
   OptionPart part = OptionPart::kMachine;
   std::string_view needs = {};     // a flag that this option needs; empty: none
-  std::string_view excludes = {};  // a flag that cannot be given with it
+  std::string_view excludes = {};  // a flag that excludes this option
   bool is_knob = false;            // an option of sweeps
   bool is_budget = false;          // sets the budget of a sweep
   bool is_by_quality = false;      // --quality chooses it
@@ -58,7 +58,7 @@ struct OptionRow {
 
   // The members below are set by the functions that make rows.
   std::string range = {};  // "from 0 to 1"; empty: no range
-  // kUsage for a text that is no value, with a sentence that names the text and the valid values.
+  // kUsage for an invalid text, with a sentence that names the text and the valid values.
   std::function<Status(EngineOptions&, const std::string&)> set = {};
   // The option's value as a text that set() reads; nullopt: the option is not set. A switch: "1" or
   // "0".

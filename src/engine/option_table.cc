@@ -415,7 +415,7 @@ std::vector<OptionRow> CopyRows() {
   };
 }
 
-// A row of what may be coarsened or left out.
+// Marks a row as one of the lossy options.
 OptionRow Lossy(OptionRow row) {
   row.part = OptionPart::kLossy;
   row.is_knob = true;

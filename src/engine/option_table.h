@@ -17,7 +17,7 @@ std::span<const OptionRow> OptionTable();
 // kUsage for the first value outside its range, naming the flag, the value and the range.
 Status CheckOptions(const EngineOptions& options, std::span<const OptionRow> table = OptionTable());
 
-// REQUIRES: there is such a row. `name` without dashes.
+// REQUIRES: the table has the row. `name` without dashes.
 const OptionRow& FindOption(std::string_view name);
 
 }  // namespace moestro

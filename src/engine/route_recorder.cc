@@ -70,7 +70,7 @@ Status RouteRecorder::Record(std::span<const Token> tokens, size_t prefill) {
   return {};
 }
 
-// Leaves the sequence as it was.
+// Evaluates a token with fewer experts, and cuts the sequence back afterwards.
 Status RouteRecorder::EvaluateLittle(Token token) {
   Batch batch = RowsOf(sequence_, {&token, 1}, RowKind::kDecode);
   batch.little.n_used = info_.little;
@@ -101,7 +101,7 @@ RouteRecorder::Rows RouteRecorder::RowsOfToken(uint32_t token) const {
     const std::span<const ExpertId> ahead = layer.ahead;
     for (size_t at = token; at * routing.n_used < ahead.size(); at += routing.n_tokens) {
       rows.predicted.append_range(ahead.subspan(at * routing.n_used, routing.n_used));
-      // Without them where other routing than the model's stands in: the trace refuses the token.
+      // No weights where other routing than the model's stands in: the trace refuses the token.
       if (!info_.has_predicted_weights || layer.ahead_weights.empty()) continue;
       rows.predicted_weights.append_range(
           std::span(layer.ahead_weights).subspan(at * routing.n_used, routing.n_used));
@@ -134,7 +134,7 @@ void RouteRecorder::WidenToModel(size_t used, Rows& rows) const {
   Widen(rows.candidates.ranges, begin, all);
 }
 
-// A token of a prompt has no little pass; the first of its own stand there.
+// Rows of a little pass for a token of a prompt, which has none: the first of its own experts.
 RouteRecorder::Rows RouteRecorder::LittleOfPrompt(const Rows& own) const {
   const size_t n_used = info_.shape().n_used;
   Rows rows{.experts = own.experts};
@@ -149,7 +149,7 @@ RouteRecorder::Rows RouteRecorder::LittleOfPrompt(const Rows& own) const {
   return rows;
 }
 
-// The tokens of a chunk, each with all its layers.
+// Passes on the tokens of a chunk, each with all its layers.
 Status RouteRecorder::PassOn() {
   const Phase phase = seen_.front().phase;
   const uint32_t n_tokens = seen_.front().routing.n_tokens;

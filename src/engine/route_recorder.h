@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Passes on what an engine's routers decide, token by token, during the run. It keeps the routing
-// of one chunk at most.
+// Passes on the choices of an engine's routers, token by token, during the run. A recorder keeps
+// the routing of one chunk at most.
 //
 // Thread rule: the engine's thread.
 #pragma once
@@ -32,7 +32,7 @@ class RouteRecorder {
 
   // Evaluates `tokens` as a new sequence, the first `prefill` of them as a prompt and the others
   // one by one; of a model with an encoder at least the source and the token behind it as a prompt.
-  // Errors: what Engine::Step() and the sink say; tokens passed on before that stay passed on.
+  // Errors: those of Engine::Step() and of the sink; tokens passed on before that stay passed on.
   Status Record(std::span<const Token> tokens, size_t prefill);
 
  private:
@@ -40,9 +40,9 @@ class RouteRecorder {
     Phase phase;
     Routing routing;
     std::vector<ExpertId> ahead;       // [distance - 1][token][K or K']
-    std::vector<float> ahead_weights;  // of these
+    std::vector<float> ahead_weights;  // weights of `ahead`
   };
-  // One token's rows, as in a TraceToken; zeros for layers that it does not go through.
+  // One token's rows, as in a TraceToken; zeros for layers that the token does not go through.
   struct Rows {
     std::vector<ExpertId> experts = {};
     std::vector<float> weights = {};
@@ -63,7 +63,7 @@ class RouteRecorder {
   TraceInfo info_;
   TraceSink sink_;
   std::vector<Seen> seen_;  // layer after layer, of one chunk
-  ExpertLayers layers_;     // that the chunk goes through
+  ExpertLayers layers_;     // layers that the chunk goes through
   Rows little_;             // of the next token's little pass
   float confidence_ = 1.0F;
   bool starts_sequence_ = false;

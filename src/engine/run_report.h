@@ -32,8 +32,8 @@ struct SpeedBound {
   double stepwise_seconds = 0.0;  // sum over tokens of the larger of the two; 0: not known by token
   double of_sums() const { return std::max(disk_seconds, compute_seconds); }
   double seconds() const { return std::max(of_sums(), stepwise_seconds); }
-  // Tokens per second at the bound, and the bound as a percentage of `actual` seconds; 0 if there
-  // is no bound.
+  // Tokens per second at the bound, and the bound as a percentage of `actual` seconds; 0 if no
+  // bound is known.
   double tokens_per_second(uint64_t tokens) const;
   double percent(double actual) const;
 };
@@ -56,7 +56,8 @@ struct ProbedRate {
 struct Limit {
   uint64_t touched_bytes = 0;  // PhaseStats::touched_bytes
   uint64_t fewest_bytes = 0;   // from disk by Belady's rule, with the slots as they were at first
-  // By plain read loops on all threads, and by what the decode itself read in its time.
+  // Measured by plain read loops on all threads, and by the bytes that the decode itself read in
+  // its time.
   ProbedRate memory_bandwidth = {};
   ProbedRate disk_bandwidth = {};  // by probes, and by the decode itself
 
@@ -74,11 +75,11 @@ struct Limit {
   }
 };
 
-// The time of a decode's steps that more threads make no faster: routing, plans, barriers and what
-// is computed between products. What is left of a step is bound by memory.
+// The time of a decode's steps that more threads make no faster: routing, plans, barriers and
+// computations between products. The rest of a step is bound by memory.
 struct SerialPart {
   double seconds = 0.0;  // of a step
-  double bytes = 0.0;    // that a step reads from memory
+  double bytes = 0.0;    // bytes that a step reads from memory
   uint32_t n_layer = 0;
 
   double layer_seconds() const { return seconds / n_layer; }
@@ -109,7 +110,7 @@ struct RunReport {
   LaneRatios lane_ratios = {};  // see EngineLearned
   PolicyChoice policy;
   std::string kernels = {};  // see EngineFacts
-  uint64_t recalled = 0;     // the same
+  uint64_t recalled = 0;     // see EngineFacts
   uint32_t io_depth = 0;     // reads at a time
   uint64_t peak_rss = 0;     // bytes
   // Speeds of the machine with reads and computation at the same time; nullopt: not measured.

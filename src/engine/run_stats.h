@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Counters of a run, for summaries, bench output and tests. Same names everywhere.
+// Counters of a run, for summaries, bench output and tests. All reports use the same names.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct PhaseStats : ExpertCounts {
   // Bytes of weights, keys and values that the steps had to read from memory. Each weight, of
   // experts too, counts once for all rows of a step. Of the embedding, the rows' own part counts.
   uint64_t touched_bytes = 0;
-  LossCounts losses = {};  // what was not exact
+  LossCounts losses = {};  // counts of inexact choices
 
   double tokens_per_second() const {
     return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
@@ -63,13 +63,13 @@ static_assert(CountsAllOf<PhaseStats>());
 // Decode steps that were computed with fewer experts first (EngineOptions::little).
 struct LittleStats {
   uint64_t tokens = 0;  // tokens computed with fewer experts first
-  uint64_t again = 0;   // of these: computed again with all experts
+  uint64_t again = 0;   // of `tokens`: computed again with all experts
   uint64_t steps = 0;
   uint64_t steps_again = 0;  // steps with at least one token computed again
   double little_seconds = 0.0;
   double again_seconds = 0.0;
-  // How well the discarded passes predicted the routing of the second passes, and the experts that
-  // were read by it before their layer requested them.
+  // Score of the discarded passes as predictions of the second passes' routing, and the experts
+  // that were read by them before their layer requested them.
   PredictionScore foreseen = {};
   uint64_t prefetches = 0;
   uint64_t used_prefetches = 0;
@@ -117,7 +117,7 @@ struct RunStats {
   PhaseStats prefill;
   PhaseStats decode;
   LittleStats little;  // part of decode
-  DraftStats drafts;   // the same
+  DraftStats drafts;   // part of decode
   // Over the tokens of decode.
   Histogram decode_ms;
   Histogram decode_bytes;  // needed_bytes

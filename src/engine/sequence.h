@@ -13,7 +13,8 @@
 
 namespace moestro {
 
-// Operations of an engine on its sequences.
+// Operations of an engine on its sequences. Implementations: SequenceTable (native), the hosted
+// engine. REQUIRES, of every call: the sequence exists.
 class SequenceOwner {
  public:
   virtual ~SequenceOwner() = default;

@@ -24,7 +24,7 @@ struct SeenRouting {
   // [distance - 1][row][K]: the experts that the routers of the next layers choose on this layer's
   // input. Distances go up to the observer's look_ahead and to the last layer.
   std::span<const ExpertId> ahead;
-  std::span<const float> ahead_weights;  // of these
+  std::span<const float> ahead_weights;  // weights of `ahead`
   // The step is a little step: the routing has K' experts of each row and at least K candidates,
   // and `ahead` has K' in place of K.
   bool is_little = false;
@@ -35,7 +35,7 @@ using RouteObserver = std::function<void(const SeenRouting&)>;
 // Experts that later layers' routers choose on a layer's input, and their weights.
 struct RoutedAhead {
   std::vector<ExpertId> experts = {};  // [distance - 1][row][K]
-  std::vector<float> weights = {};     // of these; empty: not known
+  std::vector<float> weights = {};     // weights of `experts`; empty: not known
 };
 
 // Replaces a layer's routing and the choices of later routers, for measurements with recorded
@@ -44,7 +44,7 @@ using RoutingOverride =
     std::function<void(ExpertLayerId layer, Routing& routing, RoutedAhead& ahead)>;
 
 // Chooses the copy of an expert of a plan that runs, for measurements. The plan is exact before.
-// REQUIRES: there is such a copy.
+// REQUIRES: the model has the copy.
 using CopyOverride = std::function<CopyId(ExpertKey own)>;
 
 // Called with a layer's plan before its experts are requested.
@@ -58,7 +58,7 @@ struct SeenExperts {
   // [pair of the plan][n_ff], activation(gate, up): inputs of down
   std::span<const float> products;
   std::span<const float> results;  // [pair of the plan][n_embd_expert], before the router's weight
-  std::span<const float> scale = {};  // [expert]: what the results are multiplied by; empty: 1
+  std::span<const float> scale = {};  // [expert]: factor of the results; empty: 1
 };
 // Called after the experts of a layer have run; layers in order.
 using ExpertObserver = std::function<void(const SeenExperts&)>;
@@ -67,7 +67,7 @@ using ExpertObserver = std::function<void(const SeenExperts&)>;
 struct Watchers {
   RouteObserver route;
   // For `route`: the least number of layers whose routers are evaluated ahead of time, and whether
-  // it needs the other experts that could run.
+  // it needs the next best experts of each layer.
   uint32_t look_ahead = 0;
   bool wants_candidates = false;
   RoutingOverride routing;

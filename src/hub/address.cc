@@ -25,7 +25,8 @@ std::string_view HostOf(std::string_view authority) {
 }  // namespace
 
 std::optional<std::string> OriginOf(std::string_view address) {
-  // Programs differ in where a host ends before such bytes: libcurl takes "a\\@b" for b's.
+  // Refuses such bytes, because programs differ in where a host ends before them: libcurl takes
+  // "a\\@b" for b's.
   const auto is_plain = [](char c) { return c > ' ' && c < 0x7f && c != '\\'; };
   if (!std::ranges::all_of(address, is_plain)) return std::nullopt;
   const std::string scheme = LowerCase(address.substr(0, address.find("://")));

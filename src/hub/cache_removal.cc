@@ -174,7 +174,7 @@ Result<Removal> RemoveParts(const HubCache& cache, const ModelName& name) {
 
 Result<Removal> RemoveModel(const HubCache& cache, const ModelName& name) {
   if (name.quantisation.empty() && name.file.empty()) {
-    // The usual one is what others would get; here a word too few would delete the wrong one.
+    // A removal takes no default: a word too few would delete the wrong model.
     std::vector<std::string> names;
     for (const CachedModel& model : cache.Models()) {
       if (model.repo == name.repo) names.push_back(model.name());
@@ -187,7 +187,7 @@ Result<Removal> RemoveModel(const HubCache& cache, const ModelName& name) {
     }
   }
   TRY(const auto found, cache.Find(name));
-  // Another snapshot may stand in where a model is to be used, not where it is to go.
+  // Another snapshot may stand in where a model is used, but not where it is removed.
   if (found && found->revision != name.revision && found->commit != name.revision) {
     return Fail(Errc::kInvalidRequest, "{} is not there; to remove the one that is, write {}",
                 TextOf(name), Printable(found->name(), 400));

@@ -12,17 +12,16 @@
 namespace moestro {
 
 struct Removal {
-  std::string name;          // of what is gone
+  std::string name;          // of the removed model
   uint64_t freed = 0;        // bytes
   uint64_t kept = 0;         // bytes that another snapshot still links
-  bool was_partial = false;  // only a part of it was there
+  bool was_partial = false;  // the cache held only a part of the model
 };
 
-// Removes the model that `name` means, or what came of it so far. A content that another snapshot
-// links stays; a snapshot, a branch and a repository go with their last file.
-// REQUIRES: name.kind is kHub.
-// kInvalidRequest: it is not there (names the nearest), or several are. kIo: a process fetches it
-// at this moment; the folder cannot be written.
+// Removes the model that `name` means, or the part that has been fetched. A content that another
+// snapshot links stays; a snapshot, a branch and a repository go with their last file.
+// REQUIRES: name.kind is kHub. kInvalidRequest: no such model (names the nearest), or several
+// match. kIo: a process fetches it at this moment; the folder cannot be written.
 Result<Removal> RemoveModel(const HubCache& cache, const ModelName& name);
 
 }  // namespace moestro

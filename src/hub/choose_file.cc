@@ -95,7 +95,7 @@ std::string TypeIn(std::string_view text) {
 
 std::string_view BaseOf(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
-// In the name of the file, else in that of the nearest folder that has one.
+// The quantisation in the file's name, else in the name of the nearest folder that has one.
 std::string QuantisationOf(std::string_view stem) {
   while (true) {
     const std::string type = TypeIn(UpperCase(BaseOf(stem)));
@@ -125,7 +125,8 @@ size_t PartNumber(const HubFile& file) {
   return PartOf(StemOf(file.path).value_or(std::string_view())).part;
 }
 
-// `asked` is the end of the name or one of its folders, as a word: "i1-Q4_K_M" of "x.i1-Q4_K_M".
+// Whether `asked` is the end of the model's name or of one of its folders, as a word: "i1-Q4_K_M"
+// of "x.i1-Q4_K_M".
 bool EndsAs(const HubModel& model, const std::string& asked) {
   const std::string name = UpperCase(model.name);
   if (name.ends_with(asked)) {

@@ -19,7 +19,7 @@ struct ContentHash::State {
   State& operator=(const State&) = delete;
 };
 
-// libcrypto fails in these only where memory is gone or a machine forbids the hash.
+// libcrypto's calls below fail only where memory is gone or a machine forbids the hash.
 ContentHash::ContentHash(HashKind kind, uint64_t size) : state_(std::make_unique<State>()) {
   const EVP_MD* const method = kind == HashKind::kSha256 ? EVP_sha256() : EVP_sha1();
   CHECK(EVP_DigestInit_ex(state_->context, method, nullptr) == 1);

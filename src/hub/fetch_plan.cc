@@ -65,7 +65,7 @@ HeadVerdict FetchPlan::OnHead(uint64_t number, const WebHead& head) {
     return HeadVerdict::kTakeWhole;
   }
   if (head.status == 416) return HeadVerdict::kOtherSize;
-  // An address of a store that has expired is 403 for one and 400 for another.
+  // Stores answer expired addresses differently, some with 403, others with 400.
   const bool is_expired = head.status == 400 || head.status == 401 || head.status == 403 ||
                           head.status == 404 || head.status == 410;
   if (is_expired || (head.status >= 300 && head.status < 400)) {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Decides what to ask next for a file and what to make of a reply's head. Pure: no clock, no
-// connection.
+// Chooses the next request for a file and judges heads of replies. Pure: no clock, no connection.
 //
-// The first request goes alone. Only once a server has shown that it gives parts of the very
-// content that is wanted, several are asked at once.
+// The first request goes alone. Only after a server has sent a part of the wanted content are
+// several requests made at once.
 #pragma once
 
 #include <cstdint>
@@ -33,11 +32,11 @@ class FetchPlan {
     size_t most_requests = 6;                   // at once
     int most_restarts = 3;                      // after kStartAgain
   };
-  // `content_etag`: of the server that the bytes in `done` came from.
+  // `content_etag`: the ETag of the server that sent the bytes in `done`.
   FetchPlan(uint64_t size, RangeSet done, std::string content_etag, Options options);
 
-  // A request that shall be made now: the lowest bytes that are neither there nor asked for. The
-  // number names it from now on. nullopt: nothing to ask for at the moment.
+  // The request to make now: for the lowest bytes that are neither present nor requested. `number`
+  // identifies it in later calls. nullopt: no request at the moment.
   struct Request {
     uint64_t number = 0;
     ByteRange range;
@@ -51,7 +50,7 @@ class FetchPlan {
   HeadVerdict OnHead(uint64_t number, const WebHead& head);
   // Where the next byte of a request belongs.
   uint64_t position(uint64_t number) const { return asked_.at(number).at; }
-  // Bytes that its reply may still bring.
+  // Bytes that the request's reply may still bring.
   uint64_t room(uint64_t number) const;
   // Bytes of a request have been written. REQUIRES: bytes <= room(number).
   void Arrived(uint64_t number, uint64_t bytes);
@@ -67,7 +66,7 @@ class FetchPlan {
   struct Asked {
     ByteRange range;
     uint64_t at = 0;
-    bool is_taken = false;  // a head let its bytes in
+    bool is_taken = false;  // its head was kTake or kTakeWhole
   };
   HeadVerdict StartAgain();
 
@@ -77,7 +76,7 @@ class FetchPlan {
   Options options_;
   std::map<uint64_t, Asked> asked_;
   uint64_t next_number_ = 1;
-  bool is_proven_ = false;  // this server gives parts of this content
+  bool is_proven_ = false;  // the server has sent a part of the content
   int restarts_ = 0;
 };
 

@@ -202,7 +202,7 @@ Status FileFetch::OnEnd(const WebEnd& end) {
   return OnFailure(end, status);
 }
 
-// A server that answers HEAD itself may lead GET elsewhere.
+// Whether to follow a redirect: a server that answers HEAD itself may redirect GET.
 bool FileFetch::MayFollow(const std::string& redirect) const {
   constexpr int kMostHops = 8;
   return OriginOf(redirect) && redirects_ < kMostHops &&
@@ -213,7 +213,7 @@ Status FileFetch::OnFailure(const WebEnd& end, const std::string& why) {
   if (arrived_ >= std::min(kProgressBytes, options_.ranges.range_bytes)) retries_->Progressed();
   arrived_ = 0;
   const double now = SteadySeconds();
-  // All connections break at once when the network goes, or are refused: that is one failure.
+  // One failure is counted for all connections, which break together when the network goes.
   const double asked = end.retry_after.value_or(0.0);
   if (now < not_before_ && asked <= client_.retry().longest_asked) {
     not_before_ = std::max(not_before_, now + asked);

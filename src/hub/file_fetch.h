@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Fetches one file of a repository into the cache: several parts at once, each at its place,
-// checked as they come, and named only when all of it is right.
+// Fetches one file of a repository into the cache: several parts at once, each written at its place
+// and hashed as it comes. The file gets its name only when the whole content is right.
 //
-// One thread. Whoever runs it holds the content's lock.
+// Thread rule: one thread, which holds the content's lock.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,12 @@ namespace moestro {
 struct FetchOptions {
   FetchPlan::Options ranges = {};
   double save_seconds = 5.0;                 // at most between two writings of the state
-  uint64_t save_bytes = uint64_t{32} << 20;  // that come between two of them
+  uint64_t save_bytes = uint64_t{32} << 20;  // received bytes between two writings of the state
 };
 
 struct FetchProgress {
   uint64_t there = 0;    // bytes
-  uint64_t checked = 0;  // bytes of these, from the beginning, that the hash has seen
+  uint64_t checked = 0;  // bytes from the beginning that have been hashed
 };
 
 class FileFetch {
@@ -67,7 +67,7 @@ class FileFetch {
   Status HashSome(uint64_t most_bytes);
   Status Save();
   Status Finish();
-  bool is_behind() const;  // there are bytes that the hash has not seen
+  bool is_behind() const;  // some received bytes have not been hashed
   std::unexpected<Error> OtherSize(const std::string& said) const;
 
   HubClient& client_;

@@ -57,7 +57,8 @@ Result<std::optional<FileLock>> FileLock::Try(const SharedFolder& folder, const 
       if (taken.get() < 0 && errno == EADDRINUSE) return std::nullopt;
       return FileLock(std::move(taken), true);
     }
-    // Somebody may have removed the file between the two calls: a lock that others do not see.
+    // Another process may have removed the file between the two calls; others would not find a lock
+    // on it.
     if (folder.Names(name, fd.get())) return FileLock(std::move(fd), false);
   }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A lock between processes as the hub's own client takes it: flock on a file of its own, which
-// stays there. Released when this is destroyed, and by the kernel when the process ends. Move-only.
-// Where a file system has no locks, a socket's name stands for the file's: it keeps processes of
-// this machine away, not those of others.
+// A lock between processes as the hub's own client takes it: flock on a file of its own, which is
+// not removed. The destructor releases the lock, and the kernel does when the process ends.
+// Move-only. Where a file system has no locks, a socket's name stands for the file's: it keeps
+// processes of this machine away, not those of others.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ namespace moestro {
 
 class FileLock {
  public:
-  // nullopt: another holds it. kIo: the file cannot be made.
+  // nullopt: another process holds the lock. kIo: the file cannot be made.
   static Result<std::optional<FileLock>> Try(const SharedFolder& folder, const std::string& name);
 
   bool is_of_this_machine() const { return is_of_this_machine_; }

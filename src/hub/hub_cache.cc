@@ -24,9 +24,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostEntries = 50'000;  // of a folder that are looked at
+constexpr size_t kMostEntries = 50'000;  // entries that are read of a folder
 
-// Paths below `folder`, relative to it, of what is no folder. Follows no links to folders.
+// Paths of all entries below `folder` but folders, relative to `folder`. Follows no links to
+// folders.
 std::vector<std::string> PathsBelow(const std::string& folder) {
   std::vector<std::string> paths;
   std::error_code error;
@@ -53,7 +54,7 @@ std::vector<std::string> NamesIn(const std::string& folder) {
   return names;
 }
 
-// Empty: it cannot be read or is longer.
+// A small file's content; empty: the file cannot be read or is longer.
 std::string ReadSmall(const std::string& path, size_t most_bytes) {
   std::optional<std::string> text = ReadSmallFile(path, most_bytes + 1);
   return text && text->size() <= most_bytes ? std::move(*text) : "";

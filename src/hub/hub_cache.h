@@ -22,9 +22,10 @@ namespace moestro {
 struct CachedModel {
   std::string repo;
   std::string commit;
-  std::string revision;  // that names the commit: "main" if it does, else another one or the commit
+  std::string revision;  // name of the commit: "main" if that names it, else another branch or tag,
+                         // or the commit itself
   HubModel model;
-  std::string path;  // of its first file
+  std::string path;  // path of the model's first file
 
   // The model's name as a user types it: "owner/repo:Q4_K_M".
   std::string name() const;
@@ -76,7 +77,7 @@ class HubCache {
   std::vector<HubFile> FilesOf(const std::string& repo, const std::string& commit) const;
   // The commits of all snapshots, the newest first.
   std::vector<std::string> SnapshotsOf(const std::string& repo) const;
-  // The commit that a revision names here; nullopt: none.
+  // The commit that a revision names in the cache; nullopt: none.
   std::optional<std::string> CommitOf(const std::string& repo, const std::string& revision) const;
   // All repositories, by name.
   std::vector<std::string> Repos() const;

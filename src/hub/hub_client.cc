@@ -92,7 +92,7 @@ Status HubClient::CheckMayAsk(const std::string& address) const {
   return {};
 }
 
-// One request to one server.
+// Makes one request to one server.
 Result<HubClient::Answer> HubClient::AskOnce(const Question& question, const std::string& address) {
   TRY_STATUS(CheckMayAsk(address));
   Answer answer{.address = address};
@@ -100,7 +100,7 @@ Result<HubClient::Answer> HubClient::AskOnce(const Question& question, const std
   const auto take = [&](std::span<const std::byte> bytes) {
     const int status = answer.head.status;
     const bool is_wanted = status == 200 || status == 206;
-    if (!is_wanted) {  // the server's words about a fault, as far as they are short
+    if (!is_wanted) {  // a short text of the server about the fault is kept
       const size_t room = kMostErrorBytes - std::min(kMostErrorBytes, answer.body.size());
       bytes = bytes.first(std::min(bytes.size(), room));
     } else if (bytes.size() > question.most_bytes - answer.body.size()) {
@@ -112,7 +112,7 @@ Result<HubClient::Answer> HubClient::AskOnce(const Question& question, const std
   };
   const auto see_head = [&](const WebHead& head) {
     answer.head = head;
-    // All of a large file instead of a part of it is not waited for.
+    // A server that sends a whole large file instead of a part is cut off.
     const bool is_whole = question.range && head.status == 200;
     return !(is_whole && question.most_bytes < SizeHeader(head, "content-length").value_or(0));
   };
@@ -186,7 +186,7 @@ Result<HubClient::Answer> HubClient::Ask(const Question& question) {
     const bool leads_away = question.stays_on_server && IsRedirect(status);
     if (is_ok && (status == 200 || status == 206 || leads_away)) return answer;
     if (status > 0) has_reached_ = true;
-    // Without a network there is none a second later either.
+    // Without a network a retry is useless.
     const bool may_pass = is_ok ? IsPassing(status)
                                 : answer.fault == WebFault::kCut ||
                                       (answer.fault == WebFault::kNoServer && has_reached_);
@@ -346,7 +346,7 @@ Result<std::string> HubClient::Read(const std::string& address, uint64_t offset,
                     .most_bytes = length,
                     .what = what};
   std::optional<Answer> answer;
-  if (read_address_ == address) {  // the place it led to may still be good
+  if (read_address_ == address) {  // the resolved address may still be valid
     question.address = read_place_;
     TRY(Answer again, FollowOnce(question));
     if (again.head.status == 206 && again.fault == WebFault::kNone) answer = std::move(again);

@@ -31,11 +31,11 @@ struct HubListing {
   std::vector<HubFile> files;  // paths are safe; in the hub's order
 };
 
-// Where a file's bytes are at this moment. Addresses expire.
+// Present place of a file's bytes. Addresses expire.
 struct FilePlace {
   std::string address;      // the last one, behind the hub's own redirects
-  std::string commit = {};  // that the hub named; empty: it named none
-  std::string etag = {};    // that the hub names the content by, without quotes; empty: none
+  std::string commit = {};  // commit that the hub named; empty: none
+  std::string etag = {};    // ETag of the content by the hub, without quotes; empty: none
   uint64_t size = 0;        // bytes
 };
 
@@ -61,9 +61,9 @@ class HubClient {
                         const std::string& path) const;
   // Follows the address anew. Errors as Files(); also if the server does not say the size.
   Result<FilePlace> Find(const std::string& address);
-  // Bytes [offset, offset + length) of what lies at the address, fewer where the file ends. Keeps
-  // where the address led to, and follows it anew when that expires. REQUIRES: length <= 64 MiB.
-  // kIo: also a server that cannot give a part of a file.
+  // Bytes [offset, offset + length) of the file at the address, fewer where the file ends. Keeps
+  // the resolved address, and resolves it again when it expires. REQUIRES: length <= 64 MiB. kIo:
+  // also a server that cannot give a part of a file.
   Result<std::string> Read(const std::string& address, uint64_t offset, uint64_t length);
 
  private:
@@ -73,7 +73,7 @@ class HubClient {
   struct Answer {
     WebHead head = {};
     std::string body = {};
-    std::string address;  // that answered
+    std::string address;  // address that answered
     WebFault fault = WebFault::kNone;
     std::string why = {};  // of the fault
     std::optional<double> retry_after = {};

@@ -32,7 +32,7 @@ class HubLayout {
   std::string Snapshots(std::string_view repo) const { return RepoFolder(repo) + "/snapshots"; }
   std::string Snapshot(std::string_view repo, std::string_view commit) const;
   std::string LockFolder(std::string_view repo) const;
-  // The names of files in these folders.
+  // Names of files in the folders above.
   static std::string PartName(std::string_view etag) {
     return std::string(etag).append(kPartSuffix);
   }

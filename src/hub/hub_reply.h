@@ -21,12 +21,12 @@ inline constexpr size_t kMostPages = 50;
 
 // The commit of api/models/<repo>/revision/<revision>. kIo: not the hub's language.
 Result<std::string> ParseCommit(std::string_view body);
-// Files of a page of api/models/<repo>/tree/<commit>. Folders are passed over, and files whose path
-// is not safe, whose size is no size, or that are too many. kIo: not the hub's language.
+// Files of a page of api/models/<repo>/tree/<commit>. Skips folders, files whose path is not safe
+// or whose size is not a number, and files beyond the limit. kIo: not such a list.
 Result<std::vector<HubFile>> ParseTree(std::string_view body);
-// Names of repositories of api/models?…; what is no name is passed over. Empty: not such a list.
+// Names of repositories of api/models?…; other texts are skipped. Empty: not such a list.
 std::vector<std::string> ParseRepoNames(std::string_view body);
-// The address that a Link header calls the next one; empty: there is none.
+// The address that a Link header calls the next one; empty: no next page.
 std::string NextPage(std::string_view link);
 
 // An ETag without "W/" and quotes.

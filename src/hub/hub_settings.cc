@@ -26,7 +26,7 @@ std::string WithHome(const std::string& path, const Environment& environment) {
   return Value(environment, "HOME") + path.substr(1);
 }
 
-// Empty: no variable names one.
+// The hub's folder; empty: no variable names one.
 std::string HubHome(const Environment& environment) {
   if (const std::string home = Value(environment, "HF_HOME"); !home.empty()) {
     return WithHome(home, environment);
@@ -105,7 +105,8 @@ Result<HubSettings> ReadHubSettings() {
     return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
   };
   const auto small_file = [](const std::string& path) -> std::optional<std::string> {
-    // A shell's <(command) is a pipe, so this may wait, as the hub's own client does.
+    // The file may be a pipe, as a shell's <(command) is: reading then waits, as the hub's own
+    // client does.
     std::ifstream file(path, std::ios::binary);
     std::string text(kMostTokenBytes + 2, '\0');
     file.read(text.data(), static_cast<std::streamsize>(text.size()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Where models come from and where they are kept, by the variables that other tools of the hub
-// read, too. Proxies are left to libcurl, which reads their variables itself.
+// Addresses and folders of models, by the variables that other tools of the hub read, too. Proxies
+// are left to libcurl, which reads their variables itself.
 #pragma once
 
 #include <functional>
@@ -26,11 +26,11 @@ struct HubSettings {
 
 // HF_ENDPOINT; HF_TOKEN, else the file HF_TOKEN_PATH or HF_HOME/token; LLAMA_CACHE, HF_HUB_CACHE,
 // HUGGINGFACE_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub, HOME/.cache/huggingface/hub,
-// whichever is first; HF_HUB_OFFLINE. An empty variable is as one that is not set.
-// kUsage: an endpoint that is no address, a token with characters that no header can carry.
+// whichever is first; HF_HUB_OFFLINE. An empty variable counts as unset. kUsage: an endpoint that
+// is no address, a token with characters that no header can carry.
 Result<HubSettings> ReadHubSettings(const Environment& environment,
                                     const SmallFileReader& read_file);
-// By this process's environment and files.
+// Settings by this process's environment and files.
 Result<HubSettings> ReadHubSettings();
 
 // Whether the token may go with a request for `address`: the address is the endpoint's, and the way

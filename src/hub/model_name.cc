@@ -41,7 +41,7 @@ std::vector<std::string_view> Split(std::string_view text, char at) {
   return parts;
 }
 
-// Takes what follows the last `mark` off `text`, if there is one.
+// Cuts the part behind the last `mark` off `text` and returns it; nullopt: no mark.
 std::optional<std::string> TakeBehind(std::string_view& text, char mark) {
   const size_t at = text.rfind(mark);
   if (at == std::string_view::npos) return std::nullopt;

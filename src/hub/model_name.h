@@ -19,10 +19,10 @@ enum class ModelNameKind : uint8_t {
 
 struct ModelName {
   ModelNameKind kind = ModelNameKind::kPath;
-  std::string path = {};          // kPath: as it was typed
+  std::string path = {};          // kPath: the typed path
   std::string repo = {};          // kHub: "owner/repo"
   std::string revision = "main";  // kHub: a branch, a tag or a commit
-  std::string quantisation = {};  // kHub: as it was typed; empty: none was
+  std::string quantisation = {};  // kHub: the typed quantisation; empty: none
   std::string file = {};          // kHub: a path in the repository; empty: chosen by quantisation
   std::string address = {};       // kAddress
 

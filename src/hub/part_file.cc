@@ -107,7 +107,7 @@ Status PartFile::Save(const RangeSet& done, const std::string& content_etag) {
 }
 
 Status PartFile::Clear() {
-  // First: a state that speaks of bytes must not outlive them.
+  // The state goes first: a state that lists bytes must not outlive them.
   if (!folder_.Remove(state_name_)) return Failed("forget");
   if (ftruncate(fd_.get(), 0) != 0 || ftruncate(fd_.get(), static_cast<off_t>(state_.size)) != 0) {
     return Failed("make");

@@ -21,7 +21,7 @@ namespace {
 
 constexpr auto kLookAgain = std::chrono::milliseconds(50);  // whether a lock is free
 
-// Waits while another process has it.
+// Locks a content; waits while another process has the lock.
 Result<FileLock> Lock(HubClient& client, const HubCache& cache, const std::string& repo,
                       const HubFile& file, const PullWatcher& watcher) {
   const HubLayout& layout = cache.layout();
@@ -103,10 +103,11 @@ Status CheckRoom(const PullPlan& plan, const HubCache& cache) {
 Status Pull(HubClient& client, const HubCache& cache, const PullPlan& plan,
             const FetchOptions& options, const PullWatcher& watcher) {
   const std::string& repo = plan.name.repo;
-  if (IsKnown(cache, plan)) return {};  // a cache that only others may write is good enough
+  if (IsKnown(cache, plan)) return {};  // a complete model needs no right to write into the cache
   TRY_STATUS(CheckRoom(plan, cache));
   TRY_STATUS(cache.MakeFolders(repo));
-  // Until links name them: a removal takes what no snapshot links.
+  // Locks are held until links name the contents, because a removal deletes contents without a
+  // link.
   std::map<std::string, FileLock> locks;  // by content
   uint64_t before = 0;                    // bytes of the files that are whole
   for (const HubFile& file : plan.model.files) {
@@ -141,7 +142,7 @@ Status Pull(HubClient& client, const HubCache& cache, const PullPlan& plan,
     }
     before += file.size;
   }
-  // Known only now: others find a model whole or not at all.
+  // The links are made at the end, so that other programs find the model whole or not at all.
   const std::vector<HubFile>& files = plan.model.files;
   for (size_t i = 0; i < files.size(); ++i) {
     const std::string& blob = BlobNameOf(files[i]);

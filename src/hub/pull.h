@@ -49,8 +49,9 @@ Result<PullPlan> PlanPull(HubClient& client, const HubCache& cache, const ModelN
 // kNoMemory: the disk has not as many bytes free as are missing.
 Status CheckRoom(const PullPlan& plan, const HubCache& cache);
 
-// Fetches what is missing and makes it known. Waits while another process fetches the same. Errors
-// of CheckRoom() and FileFetch::Run(); what came before an error stays.
+// Fetches the missing files and links them into the snapshot. Waits while another process fetches
+// the same content. Errors of CheckRoom() and FileFetch::Run(); bytes received before an error
+// stay.
 Status Pull(HubClient& client, const HubCache& cache, const PullPlan& plan,
             const FetchOptions& options, const PullWatcher& watcher);
 

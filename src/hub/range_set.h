@@ -16,12 +16,12 @@ class RangeSet {
   void Add(ByteRange range);
   void Clear() { ranges_.clear(); }
 
-  // The first byte at or above `from` that is not there.
+  // The first missing byte at or above `from`.
   uint64_t FirstMissing(uint64_t from = 0) const;
-  // Bytes from FirstMissing(from) on that are not there, up to `end`; nullopt: all are.
+  // Missing bytes from FirstMissing(from) on, up to `end`; nullopt: none is missing.
   std::optional<ByteRange> FirstGap(uint64_t from, uint64_t end) const;
   uint64_t bytes() const;
-  // Sorted, apart from each other.
+  // The ranges, sorted, with gaps between them.
   const std::vector<ByteRange>& ranges() const { return ranges_; }
 
   bool operator==(const RangeSet&) const = default;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// When a request that failed is worth another try, and how long to wait before it. Pure.
+// Decides whether a failed request is tried again, and after how many seconds. Pure.
 #pragma once
 
 #include <optional>
@@ -7,7 +7,7 @@
 namespace moestro {
 
 struct RetryPolicy {
-  int most_tries = 6;            // without progress between them
+  int most_tries = 6;            // tries without progress between them
   double first_wait = 1.0;       // seconds; each further one is twice as long
   double longest_wait = 30.0;    // seconds
   double longest_asked = 330.0;  // seconds that a server may ask for; the hub counts in 5 minutes
@@ -27,7 +27,7 @@ class Retries {
   int failures_ = 0;
 };
 
-// A status that passes: too many requests, a server that is overloaded or restarts.
+// Whether a status is a passing one: too many requests, a server that is overloaded or restarts.
 constexpr bool IsPassing(int status) {
   return status == 408 || status == 425 || status == 429 || (status >= 500 && status != 501);
 }

@@ -33,7 +33,8 @@ std::unexpected<Error> CannotUse(const std::string& folder, std::string_view why
               Printable(folder, 400), why);
 }
 
-// A link that this user or root has made; -1: another's, or none at all.
+// Opens the folder behind a link that this user or root has made; -1: another user's link, or no
+// link.
 int FollowOwnLink(int parent, const char* name) {
   const UniqueFd link(openat(parent, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
   struct stat info = {};

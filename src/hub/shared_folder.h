@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A folder of the cache that tools and users share. Who may write into the cache can put a link
-// where a folder or a file is expected, and root fetches into the caches of services: so the way to
-// a folder is walked step by step, and what is done in the folder is done by its open descriptor.
+// A folder of the cache that tools and users share. A user who may write into the cache can put a
+// link where a folder or a file is expected, and root fetches into the caches of services: so the
+// way to a folder is walked step by step, and calls in the folder use its open descriptor.
 //
 // Move-only. Thread rule: none.
 #pragma once
@@ -31,11 +31,11 @@ class SharedFolder {
   const std::string& path() const { return path_; }  // for messages
   std::string PathOf(const std::string& name) const { return path_ + "/" + name; }
 
-  // A name for functions that take paths: by the open folder.
+  // A path for functions that take paths, through the open folder's descriptor.
   std::string WayTo(const std::string& name) const;
-  // A file of this folder, which OutputFile puts there.
+  // Output path of a file in this folder.
   OutputPath Output(const std::string& name) const;
-  // Open for reading and writing, made where it is missing. kIo: it is a link, has a second name
+  // Opens a file for reading and writing, or makes it. kIo: the name is a link, has a second name
   // elsewhere, or cannot be made.
   Result<UniqueFd> OpenFile(const std::string& name, mode_t mode) const;
   // Whether `name` still is the open file.

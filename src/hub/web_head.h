@@ -23,7 +23,7 @@ struct WebHead {
   std::map<std::string, std::string> headers = {};  // names in lower case; of equal ones the last
   std::string redirect = {};  // where a 3xx leads, as a whole address; empty: nowhere
 
-  // nullptr: there is no such header. `name`: lower case.
+  // nullptr: no such header. `name`: lower case.
   const std::string* Find(const std::string& name) const {
     const auto found = headers.find(name);
     return found != headers.end() ? &found->second : nullptr;

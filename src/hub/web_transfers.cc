@@ -60,7 +60,8 @@ struct WebTransfers::Transfer {
     return static_cast<Transfer*>(self)->Take({bytes, size}) ? size : CURL_WRITEFUNC_ERROR;
   }
 
-  // A reply may come in several heads ("100 Continue", a proxy's): the last one counts.
+  // Adds a line of a head. A reply may have several heads ("100 Continue", a proxy's): the last one
+  // counts.
   void AddHeader(std::string_view line) {
     if (line.starts_with(kHttp)) head = {};
     const size_t colon = line.find(':');

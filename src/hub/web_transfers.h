@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Requests under way, several at once on one thread. libcurl stays in web_transfers.cc; proxies are
-// found in the environment by it. Nothing is followed, retried or decided here.
+// HTTP requests, several at once on one thread. libcurl stays in web_transfers.cc, and finds
+// proxies in the environment. This code follows no redirects and retries nothing.
 //
-// One thread uses it.
+// Thread rule: one thread.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@
 namespace moestro {
 
 struct WebOptions {
-  double connect_seconds = 30.0;  // that a connection may take
+  double connect_seconds = 30.0;  // limit for a connection
   double silent_seconds = 30.0;   // of fewer than 1,000 bytes a second, which end a transfer
   std::string agent = "moestro";
 };
@@ -67,10 +67,10 @@ class WebTransfers {
 
   // Begins a request and gives its number. kIo: not an address.
   Result<uint64_t> Start(const WebRequest& request, Receiver receiver);
-  // Moves bytes for up to so many seconds, or until something has happened; the transfers that have
+  // Moves bytes for up to so many seconds, or until an event. Returns the transfers that have
   // ended, each once.
   std::vector<WebEnd> Wait(double seconds);
-  // The transfer is over without an end to report. Nothing if it is over already.
+  // Ends a transfer without a WebEnd. Does nothing for a transfer that is over.
   void Cancel(uint64_t id);
 
  private:

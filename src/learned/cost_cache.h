@@ -2,6 +2,8 @@
 // Measured costs of experts on this machine, kept from one start to the next: a latency file
 // (latency_file.h) for each device and form of expert, in a folder of the user's cache. A fault of
 // the folder or of a file costs a new measurement and is no error.
+//
+// Thread rule: none, calls share nothing but the file system.
 #pragma once
 
 #include <optional>

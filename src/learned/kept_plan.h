@@ -2,6 +2,8 @@
 // Speeds that `moestro plan` predicted for a model, kept in a folder of the user's cache. Later
 // runs print them beside the speed that they reached. A fault of the folder or of a file is no
 // error.
+//
+// Thread rule: none, calls share nothing but the file system.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,8 @@ namespace moestro {
 // No keys and no tensors; those added will start at multiples of `alignment`, a power of two.
 gguf_context_ptr NewGguf(uint32_t alignment = GGUF_DEFAULT_ALIGNMENT);
 
-// The keys of a GGUF file for which `keep` returns true. Fails with kInvalidFile.
+// The keys of a GGUF file for which `keep` returns true. Fails with kInvalidFile. REQUIRES: the
+// file is trusted, or GgufFile::Open() has accepted it.
 Result<gguf_context_ptr> ReadKeys(const std::string& path,
                                   const std::function<bool(std::string_view key)>& keep);
 

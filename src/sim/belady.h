@@ -41,7 +41,7 @@ class BeladyPolicy final : public Policy {
   std::vector<ExpertKey> keys_;         // [slot]
   std::vector<uint32_t> needed_again_;  // [slot]
   std::set<Need> needs_;
-  ExpertLayers layers_;  // that decode tokens go through
+  ExpertLayers layers_;  // layers that decode tokens go through
   size_t group_ = 0;     // decode token * layers_.size() + layer - layers_.begin
   bool has_begun_ = false;
 };

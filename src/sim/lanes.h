@@ -29,8 +29,8 @@ struct LaneMachine {
   // [device] The number of experts of each copy that the device holds; devices that are not listed
   // hold none.
   std::vector<uint64_t> device_slots = {};
-  // [device] True: a device whose experts stay the same (a remote host): these are its share by
-  // SharesOf(), there from the start, and nothing is copied. Empty: of no device.
+  // [device] True: a device whose experts stay the same (a remote host): they are the device's
+  // share by SharesOf(), from the start, and nothing is copied. Empty: of no device.
   std::vector<bool> is_settled = {};
   // Experts that get device slots at the start, in this order while slots are free. They leave in
   // the reverse order, and before any expert that decode has used on the device.
@@ -64,7 +64,7 @@ struct LanePhase {
   uint64_t host_bytes = 0;
   uint64_t disk_bytes = 0;
   double seconds = 0.0;        // virtual seconds of all tokens
-  double dense_seconds = 0.0;  // of these: the dense part
+  double dense_seconds = 0.0;  // of `seconds`: the dense part
   LaneTimes lanes = {};        // when each lane had done its part, summed over layers
   // Each device's part of the numbers above.
   struct Device {
@@ -85,7 +85,7 @@ struct LanePhase {
 
 struct LanesResult {
   LanePhase decode;   // steps with a decode row
-  LanePhase prefill;  // the others
+  LanePhase prefill;  // steps of prompts alone
 };
 
 // All experts, sorted by requests in the first `tokens` tokens, the most requested first; of equals

@@ -76,7 +76,7 @@ class Machine {
   std::unordered_map<Ticket, Unfinished> reads_;
   std::unordered_map<Ticket, double> done_at_;
   std::deque<Ticket> urgent_;       // not handed out completely, oldest first
-  std::deque<Ticket> speculative_;  // the same
+  std::deque<Ticket> speculative_;  // not handed out completely, oldest first
   std::deque<Part> at_disk_;
   Ticket next_ = 0;
   double now_ = 0.0;

@@ -21,7 +21,7 @@ double SecondsPerByte(const MachineCosts& costs, const MoeShape& shape, double m
   return token > 0.0 ? costs.compute * costs.expert_share / token : 0.0;
 }
 
-// With lanes the disk is as fast as plans take it to be.
+// Costs of the clock. With lanes the disk has the speed that plans assume.
 MachineCosts ClockOf(const ReplayOptions& options) {
   MachineCosts costs = options.costs;
   if (!options.lanes) return costs;
@@ -253,7 +253,7 @@ void Player::ComputeDense(const Pass& pass, uint32_t layer, StepCost& cost) {
   memory_.Settle(layer);
 }
 
-// The plan's experts while slots are free; those in device slots come last.
+// Requests the plan's experts while slots are free; experts in device slots come last.
 void Player::Ask(const Pass& pass, Layer& at) {
   using Reading = SimMemory::Reading;
   const Reading reading = is_timed(pass) ? Reading::kUrgent : Reading::kFree;

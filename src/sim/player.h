@@ -29,7 +29,7 @@ struct Pass {
   std::vector<size_t> tokens;
   bool decodes = false;  // some of the tokens decode
   bool is_little = false;
-  ExpertLayers layers = {};  // that the tokens go through
+  ExpertLayers layers = {};  // layers that the tokens go through
 };
 
 // Runs the steps of a trace through the engine's own LayerProtocol.
@@ -75,12 +75,12 @@ class Player {
   // A layer under way.
   struct Layer {
     const LayerPlan& plan;
-    size_t next_expert = 0;            // index of the plan's next expert to request
-    std::vector<Asked> held = {};      // in the plan's order; those released included
-    size_t n_let_go = 0;               // of these
-    uint64_t missing = 0;              // experts that had not landed when they were asked for
+    size_t next_expert = 0;        // index of the plan's next expert to request
+    std::vector<Asked> held = {};  // requested experts in the plan's order, released ones included
+    size_t n_let_go = 0;           // of `held`, already released
+    uint64_t missing = 0;          // experts that had not landed when they were requested
     std::vector<ExpertKey> next = {};  // the next layer's, read ahead
-    size_t next_ahead = 0;             // of these, to be asked for
+    size_t next_ahead = 0;             // index of the next expert of `next` to request
 
     bool has_all() const {
       return next_expert == plan.experts.size() ||
@@ -100,7 +100,7 @@ class Player {
   double ComputeExperts(const Pass& pass, Layer& at);
   // Computes an expert on the CPU, or copies it to its device. Waits for its reads first.
   void Compute(const Pass& pass, Asked& asked);
-  bool WaitFor(const Asked& asked);  // true: it had to wait
+  bool WaitFor(const Asked& asked);  // true: the CPU had to wait
   double ExpertSeconds(const Asked& asked);
   void AddPenalty(std::span<const Asked> asked);
   void FinishReadAhead();

@@ -83,10 +83,10 @@ struct ReplayOptions {
 // The counts of decode: those of its slot tables, and those of its tokens.
 struct ReplayCounts : ExpertCounts {
   uint64_t tokens = 0;
-  LossCounts losses = {};  // what was not exact
+  LossCounts losses = {};  // counts of inexact choices
   // With ReplayOptions::little: tokens whose little pass was kept, tokens that were computed again
-  // with all experts, and how well the little pass of a token computed again predicted the second
-  // pass.
+  // with all experts, and the score of those tokens' little passes as predictions of the second
+  // ones.
   uint64_t kept = 0;
   uint64_t again = 0;
   PredictionScore foreseen = {};
@@ -94,7 +94,7 @@ struct ReplayCounts : ExpertCounts {
   double penalty = 0.0;
   uint64_t bytes = 0;          // read
   double seconds = 0.0;        // virtual
-  double stall_seconds = 0.0;  // of these, waiting for the disk
+  double stall_seconds = 0.0;  // seconds of waiting for the disk
   // The sum over tokens of the least time of a token. A token takes at least the time to read its
   // missing experts, and at least the time of its computation (with lanes: of the busiest lane of
   // each layer).

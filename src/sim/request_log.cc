@@ -38,15 +38,15 @@ class NeededLast {
 
  private:
   uint64_t slots_;
-  std::vector<uint32_t> next_;                     // [expert], of those that are here
-  std::vector<bool> is_here_;                      // [expert]
+  std::vector<uint32_t> next_;  // [expert] in memory: the request that needs it next
+  std::vector<bool> is_here_;   // [expert]
   std::set<std::pair<uint32_t, uint32_t>> needs_;  // next request, expert
 };
 
 }  // namespace
 
 uint64_t RequestLog::BytesFor(uint64_t requests, uint64_t experts) {
-  // Each request and the one after it; of an expert, a node of the set and what is known of it.
+  // Bytes of each request and of its next one; of an expert, a node of the set and its two entries.
   constexpr uint64_t kPerExpert = 80;
   return requests * 2 * sizeof(uint32_t) + experts * kPerExpert;
 }
@@ -65,7 +65,7 @@ uint64_t RequestLog::FewestReads(uint64_t slots, std::span<const uint32_t> prese
   uint32_t most = present.empty() ? 0 : std::ranges::max(present);
   for (size_t i = 0; i < requests_.size(); ++i) most = std::max(most, expert(i));
   std::vector<uint32_t> first(size_t{most} + 1, kNoRequest);  // [expert]
-  std::vector<uint32_t> next(requests_.size());               // [request], for the same expert
+  std::vector<uint32_t> next(requests_.size());  // [request]: the next request for the same expert
   for (size_t i = requests_.size(); i-- > 0;) {
     next[i] = std::exchange(first[expert(i)], static_cast<uint32_t>(i));
   }

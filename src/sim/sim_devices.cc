@@ -24,8 +24,8 @@ std::vector<uint64_t> BytesOfPools(const SimPools& pools) {
   return bytes;
 }
 
-// Plans go by what memory would hold if every read were done at once, as in an engine whose costs
-// are given.
+// Parts of the tier. Plans use the experts that memory would hold if every read were done at once,
+// as in an engine whose costs are given.
 DeviceTierParts PartsOf(SimTables& tables, const LaneMachine& lanes, const MoeShape& shape,
                         SimMemory& memory, const SimPools& pools) {
   const auto pool_of = [&pools](ExpertKey key) { return pools.of(key); };
@@ -164,7 +164,7 @@ void SimDevices::Assign(LayerPlan& plan) {
   }
 }
 
-// When the last of them was done, in seconds since the layer began; 0: before that.
+// Seconds from the layer's begin until the last of the reads was done; 0: before the layer.
 double SimDevices::LandedAt(std::span<const Machine::Ticket> reads) {
   double landed = 0.0;
   for (const Machine::Ticket read : reads) {
@@ -237,12 +237,12 @@ void SimDevices::Promote(const LayerPlan& plan) {
     tier_.Promoted(*promotion, false);
     return;
   }
-  WaitFor(asked->reads);  // what is read ahead may have driven it out
+  WaitFor(asked->reads);  // reads ahead may have evicted the expert
   promotions_.push_back({.promotion = *promotion, .asked = *std::move(asked)});
   backlog_[d] += lanes_.model.devices[d].copy.Seconds(bytes);
 }
 
-// Everything waits for it.
+// Moves an expert back to memory. All lanes wait for the copy.
 void SimDevices::MoveBack(ExpertKey key, uint32_t device, std::span<const ExpertKey> keeps) {
   memory_.Adopt(key, keeps);
   const uint64_t bytes = BytesOf(key);

@@ -118,7 +118,7 @@ void SimMemory::LearnPrompt(const LayerPlan& plan) {
 }
 
 bool SimMemory::Prefetch(ExpertKey key) {
-  // Memory need not have what a device has.
+  // Memory need not hold experts that a device has.
   if (!has(key) && contains(key)) return false;
   const std::optional<Placement> placed = table(key).Request(key, Use::kPrefetch);
   if (!placed) return false;
@@ -173,7 +173,7 @@ std::vector<Machine::Ticket> SimMemory::ReadsOf(ExpertKey key, const Placement& 
 std::vector<Machine::Ticket> SimMemory::Read(ExpertKey key, bool is_urgent) {
   std::vector<Machine::Ticket> reads;
   for (const double bytes : pools_.matrices(pools_.of(key))) {
-    if (bytes == 0.0) continue;  // another read brings that matrix, or there is none
+    if (bytes == 0.0) continue;  // another read brings the matrix, or the expert lacks it
     reads.push_back(machine_.Read(bytes, is_urgent, reads.empty() ? setup_ : 0.0));
   }
   return reads;

@@ -6,7 +6,8 @@
 namespace moestro {
 namespace {
 
-// On one number of device slots, as `options` say: every size of memory, every way to place.
+// Replays every size of memory and every way to place experts, with `device_slots` and the other
+// options.
 Status ReplayModes(const Trace& trace, const Sweep& sweep, uint64_t device_slots,
                    ReplayOptions options, std::vector<SweepLine>& lines) {
   const double experts = trace.info().shape().experts();

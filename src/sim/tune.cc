@@ -47,8 +47,8 @@ ReplayOptions ReplayOf(const TuneOptions& options, const PolicyChoice& policy, s
           .count_from = count_from};
 }
 
-// The first half of the training tokens only warms up. Counting it, too, finds what fills an empty
-// cache best, which is something else (docs/policies-results.md has the figures).
+// The first half of the training tokens only warms up. Counting it, too, would find the parameters
+// that fill an empty cache best, which are others (docs/policies-results.md has the figures).
 Result<ReplayResult> ReplayTraining(const Trace& training, const TuneOptions& options,
                                     const PolicyChoice& policy) {
   return Replay(training, ReplayOf(options, policy, training.tokens() / 2));
@@ -126,8 +126,8 @@ class Search {
     return sum;
   }
 
-  // Every mixture of the shares from `index` on that uses up `left` parts. REQUIRES: there are
-  // some.
+  // Every mixture of the shares from `index` on that uses up `left` parts. REQUIRES: at least one
+  // share is left.
   Status TryMixtures(size_t index, int left, Values values) {
     if (index + 1 == shares_.size()) {
       values[shares_[index]] = static_cast<double>(left) / kParts;
@@ -183,7 +183,7 @@ class Search {
   const Trace& training_;
   const PolicyInfo& info_;
   const TuneOptions& options_;
-  std::vector<std::string> shares_;  // those that are searched
+  std::vector<std::string> shares_;  // shares that are searched
   Values defaults_;
   Values best_;
   double best_penalty_ = 0.0;
@@ -214,7 +214,7 @@ Result<TunedPolicy> Tune(const Trace& trace, const TuneOptions& options) {
     return Fail(Errc::kUsage, "{} % of the tokens cannot be trained on; give 1 to 99",
                 options.train_percent);
   }
-  // The name first: Replay() would call it unknown for every candidate.
+  // Checks the name first: Replay() would report it unknown for every candidate.
   TRY([[maybe_unused]] const auto policy, MakePolicy({.name = options.policy}));
   const std::vector<PolicyInfo> known = KnownPolicies();
   const auto info = std::ranges::find(known, options.policy, &PolicyInfo::name);

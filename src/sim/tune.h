@@ -49,8 +49,8 @@ struct TunedPolicy {
 // Number of tokens that the search uses. REQUIRES: percent is above 0 and below 100.
 size_t TrainingTokens(const Trace& trace, double percent);
 
-// kUsage: what Replay() refuses, a percentage out of range. kInvalidRequest: a part of the trace
-// has no decode token to count.
+// kUsage: errors of Replay(), a percentage out of range. kInvalidRequest: a part of the trace has
+// no decode token to count.
 Result<TunedPolicy> Tune(const Trace& trace, const TuneOptions& options);
 
 }  // namespace moestro

@@ -176,9 +176,9 @@ class Trace {
   TraceInfo info_;
   std::vector<Kind> kinds_;               // [token]
   std::vector<ExpertId> experts_;         // [token][layer][K]
-  std::vector<float> weights_;            // the same, or empty
+  std::vector<float> weights_;            // [token][layer][K], or empty
   std::vector<ExpertId> predicted_;       // [token][predicted_rows][K]
-  std::vector<float> predicted_weights_;  // the same, or empty
+  std::vector<float> predicted_weights_;  // [token][predicted_rows][K], or empty
   // Candidates, with has_candidates: [token][layer][candidates], and [token][layer] for ranges.
   std::vector<ExpertId> candidates_;
   std::vector<float> scores_;
@@ -188,7 +188,7 @@ class Trace {
   std::vector<ExpertId> little_experts_;         // [token][layer][K]
   std::vector<float> little_weights_;            // [token][layer][K'], or empty
   std::vector<ExpertId> little_predicted_;       // [token][predicted_rows][K']
-  std::vector<float> little_predicted_weights_;  // the same, or empty
+  std::vector<float> little_predicted_weights_;  // [token][predicted_rows][K'], or empty
   std::vector<float> confidences_;               // [token]
 };
 

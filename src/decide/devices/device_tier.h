@@ -216,7 +216,7 @@ class DeviceTier {
   std::vector<bool> is_on_;       // [device]
   std::vector<DeviceWork> work_;  // [device]
   uint64_t experts_ = 0;          // planned
-  uint64_t asked_ = 0;            // of these: experts that did not run from device slots
+  uint64_t asked_ = 0;            // of `experts_`: did not run from device slots
   uint64_t failures_ = 0;         // layers
   // Uses by decode. The count is halved every kHalfLife steps.
   struct Uses {

@@ -17,11 +17,11 @@ namespace {
 // Growth of a process beyond its resident memory when planning: heap growth, thread stacks, the
 // ring, pages of libraries not touched yet, the bandwidth probe's buffers.
 constexpr uint64_t kProcessGrowth = 40 * kMiB;
-// The probe's buffers are part of that for so many reads at a time.
+// kProcessGrowth includes the probe's buffers for so many reads at a time.
 constexpr uint32_t kUsualDepth = kIoDepths.front();
-// Before an engine takes memory: code, libraries and heap (21 to 22 MiB were measured in run,
+// Memory before an engine takes any: code, libraries and heap (21 to 22 MiB were measured in run,
 // bench, eval and logits, up to 28 in a server), a token of a vocabulary (156 to 324 bytes), and
-// what a command takes beside the engine, unless that is more.
+// the part of a command beside the engine, unless that is more.
 constexpr uint64_t kUsualResident = 28 * kMiB;
 constexpr uint64_t kUsualCaller = 4 * kMiB;
 constexpr uint64_t kUsualToken = 352;
@@ -71,7 +71,7 @@ uint64_t FixedCache(const EngineOptions& options, const std::vector<SlotClass>& 
   return std::max<uint64_t>(1, static_cast<uint64_t>(static_cast<double>(all) * share));
 }
 
-// Sets what the process takes beside the engine's own parts.
+// Sets the memory that the process takes beside the engine's own parts.
 Status FindProcess(const EngineOptions& options, uint64_t block, const FixedBytes& fixed,
                    const ExpertCatalog& catalog, BudgetRequest& request) {
   const uint64_t resident = fixed.resident > 0 ? fixed.resident : ResidentMemory();
@@ -96,8 +96,9 @@ Status FindProcess(const EngineOptions& options, uint64_t block, const FixedByte
               FormatBytes(reserved), FormatBytes(taken));
 }
 
-// Without a budget from the user: what is free, below where a cgroup slows this process down. Where
-// that is too little the model runs slowed down: a bound on speed is not a bound on memory.
+// Splits the free memory, for runs without a budget: up to the limit where a cgroup slows this
+// process down. Where that is too little the model runs slowed down: a bound on speed is not a
+// bound on memory.
 Result<BudgetSplit> SplitFreeMemory(BudgetRequest& request) {
   request.budget = ResidentMemory() + BudgetWithin(UnhinderedMemory());
   Result<BudgetSplit> split = SplitBudget(request);

@@ -30,7 +30,7 @@ struct FixedBytes {
   uint32_t devices = 0;         // beside the CPU; each has a driver in the process
   uint64_t staging = 0;         // while loading only, before slots are populated
   uint64_t request = 1U << 20;  // of one read at most
-  // Resident memory of the process without any of these; 0: what is resident when planning.
+  // Resident memory of the process without these parts; 0: measured when planning.
   uint64_t resident = 0;
 };
 

@@ -24,7 +24,7 @@ struct SideBySideOptions {
   uint32_t sequences = 1;
   uint32_t depth = 0;    // positions of each with made-up keys and values, before the others
   uint32_t prefill = 0;  // tokens of each
-  uint32_t decode = 0;   // the same
+  uint32_t decode = 0;   // tokens of each
   uint32_t seed = 0;
   DraftOptions draft = {};                // with one sequence only
   std::optional<double> acceptance = {};  // each draft is right with this probability

@@ -60,6 +60,7 @@ class Evaluation {
   // Opens an engine with these options and runs it over the text. Errors: the engine's; kIo.
   Result<EvalResult> Run(EngineOptions options);
   // Runs the text as Run() does, and writes the sums of the windows to a file, for MergeEval().
+  // REQUIRES: the request has a shard.
   Result<ShardInfo> RunShard(const EngineOptions& options, const OutputPath& path);
   const ModelId& model() const { return model_; }
 

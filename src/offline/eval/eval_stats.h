@@ -48,15 +48,15 @@ Estimate MeanOver(std::span<const BlockSum> blocks);
 struct EvalFigures {
   uint64_t tokens = 0;
   Estimate perplexity;
-  // Against the exact run, if there were its rows.
+  // Comparison with the exact run, if the reference has its rows.
   struct Against {
     double exact_perplexity = 0.0;
     Estimate kl_mean;  // nats per token, as below
     Estimate kl_p99;
     Estimate kl_p999;
-    double kl_max = 0.0;      // of these tokens; a maximum has no standard error
+    double kl_max = 0.0;      // over all tokens; a maximum has no standard error
     Estimate delta_p_rms;     // root of the mean square change of the next token's probability
-    Estimate top1_agreement;  // share of tokens for which both would say the same
+    Estimate top1_agreement;  // share of tokens with equal likeliest tokens in both runs
   };
   std::optional<Against> against;
 };

@@ -40,7 +40,7 @@ Status AppendSpans(const Vocab& vocab, const EncoderSpec& encoder, const TextReq
   for (const std::string& path : request.paths) {
     TRY(TextSource source, OpenText(path));
     uint64_t left = most - text.n_evaluated();
-    if (left == 0) continue;  // it had to be there, too
+    if (left == 0) continue;  // opened all the same, because every named text must exist
     const uint64_t wanted = request.tokens > 0 ? left * kTextPerTarget + text.n_ctx : 0;
     TRY(SpanText spans, ReadSpanText(vocab, std::move(source), path, wanted, options, rules));
     for (const SpanWindow& window : spans.windows) {
@@ -114,7 +114,7 @@ Result<EvalText> ReadEvalText(const TextModel& model, const TextRequest& request
   for (const std::string& path : request.paths) {
     TRY(TextSource source, OpenText(path));
     const uint64_t left = most - text.n_evaluated();
-    if (left == 0) continue;  // it had to be there, too
+    if (left == 0) continue;  // opened all the same, because every named text must exist
     // Whole windows that hold what is left, at least.
     const uint64_t per_window = text.n_ctx - request.score_from - 1;
     const uint64_t wanted = request.tokens > 0 ? (left / per_window + 1) * text.n_ctx : 0;

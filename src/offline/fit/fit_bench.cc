@@ -83,7 +83,7 @@ Result<FitBench> FitBench::Open(const FitBenchOptions& options, const FitText& t
   engine_options.low = options.low;
   engine_options.low_share = options.low_share;
   engine_options.lossy = {.t1 = 1.0, .t2 = 1.0};  // only the bench decides which copy runs
-  engine_options.prefetch = 0;                    // it would fetch the planned copy
+  engine_options.prefetch = 0;                    // prefetch would read the planned copy
   engine_options.caller_bytes += 3 * uint64_t{text.text.n_vocab} * sizeof(float);
   TRY(std::unique_ptr<NativeEngine> engine,
       NativeEngine::Open(options.model, engine_options, options.progress));

@@ -34,8 +34,8 @@ constexpr uint64_t kPieceWeights = uint64_t{1} << 19;  // quantised at a time by
 // A tensor of the source and what becomes of it.
 struct LowTensor {
   ExpertTensor source;
-  ggml_type type = GGML_TYPE_F32;  // it gets
-  uint32_t layer = 0;              // of those with experts
+  ggml_type type = GGML_TYPE_F32;  // the new type
+  uint32_t layer = 0;              // among the layers with experts
 
   const TensorInfo& info() const { return *source.info; }
   int64_t width() const { return info().ne[0]; }

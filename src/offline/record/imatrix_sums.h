@@ -54,7 +54,7 @@ class ImatrixSums {
 struct ImatrixPlace {
   std::string name;
   Matrix matrix = Matrix::kGate;
-  uint32_t layer = 0;  // of those with experts
+  uint32_t layer = 0;  // among the layers with experts
   uint32_t first_expert = 0;
   uint32_t n_experts = 1;
 };

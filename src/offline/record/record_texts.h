@@ -21,7 +21,7 @@ struct RecordOptions {
   EngineOptions engine;            // with `little`, every token is recorded with fewer experts, too
   std::vector<std::string> texts;  // paths; each begins a sequence, and more if it is long
   uint32_t random = 0;             // random tokens, before the texts; at most a context of them
-  uint32_t seed = 1;               // of these
+  uint32_t seed = 1;               // of the random tokens
   uint32_t tokens = 0;             // of each text; 0: all
   bool details = false;     // weights, and the choices of the next engine.prefetch layers' routers
   bool candidates = false;  // the next best experts of each layer

@@ -35,7 +35,8 @@ struct ModelNeeds {
 ModelNeeds NeedsOf(const ModelFile& model);
 // Whether a tensor of that name holds matrices of experts.
 bool IsExpertsName(std::string_view name);
-// Needs of a model that only libllama supports, by the names of tensors.
+// Needs of a model that only libllama supports, by the names of tensors. REQUIRES: 0 < n_used <=
+// n_expert.
 ModelNeeds NeedsByName(const GgufFile& file, const std::string& family, const MoeShape& shape);
 
 }  // namespace moestro

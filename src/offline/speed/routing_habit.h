@@ -26,6 +26,7 @@ inline constexpr RoutingHabit kEvenRouting{};
 inline constexpr RoutingHabit kRecordedRouting{.skew = 1.15, .again = 0.2};
 
 // Share of a layer's experts that its router chooses on the input of the layer before, too
+// (docs/policies-results.md: 72, 74, 75 and 76 % on four texts).
 inline constexpr double kForeseenShare = 0.74;
 
 // The habit of a family of which routing has been recorded; nullptr: none has.

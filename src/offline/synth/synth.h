@@ -45,7 +45,7 @@ struct SynthOptions {
 struct SynthReport {
   std::vector<std::string> paths;  // the files, first shard first
   uint64_t bytes = 0;              // of all files
-  uint64_t expert_bytes = 0;       // of those, routed experts
+  uint64_t expert_bytes = 0;       // of `bytes`: routed experts
   uint64_t weights = 0;
   uint32_t vocab = 0;
 };

@@ -123,13 +123,13 @@ class NextUsePolicy final : public RankedPolicy {
     double uses = 0.0;
   };
   using Cells = std::array<Cell, kAges * kIntervals * kFrequencies>;
-  // How a layer's experts are to be ranked: by history, as if unused in the pass that begins, or by
-  // what is predicted. A layer's history stays as it is until that is another way.
+  // Way to rank a layer's experts: by history, as if unused in the pass that begins, or by a
+  // prediction. A layer's history does not change while its way stays the same.
   enum class By : uint8_t { kHistory, kUnused, kPrediction };
   struct Ranking {
     By by = By::kHistory;
     uint32_t distance = 0;  // of the prediction
-    Trust trust = {};       // the same
+    Trust trust = {};       // trust in that prediction
     uint64_t version = 0;   // of the experience
   };
 
