@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What our binary files share: eight letters and a version at the beginning, little-endian numbers
-// one after the other, and a checksum of everything before it at the end.
+// The frame of our binary files: eight letters and a version at the beginning, little-endian
+// numbers one after the other, and at the end a checksum of everything before.
 #pragma once
 
 #include <array>
@@ -28,18 +28,18 @@ inline constexpr size_t kFileWindow = kMiB;  // bytes written or read at a time
 // A kind of file. The texts go into messages.
 struct FileFormat {
   std::string_view magic;   // eight letters
-  uint32_t version = 1;     // the newest that is known; from 1 on
-  uint32_t oldest = 1;      // that is still read
+  uint32_t version = 1;     // the newest known version; from 1 on
+  uint32_t oldest = 1;      // the oldest version that is still read
   size_t header_bytes = 0;  // magic and version included
   std::string_view what;    // "a trace"
-  std::string_view origin;  // what to do for one: "record one with 'moestro trace'"
-  std::string_view remedy;  // for a damaged one: "copy or record it again"
+  std::string_view origin;  // how to make one: "record one with 'moestro trace'"
+  std::string_view remedy;  // for a damaged file: "copy or record it again"
 };
 
 // Magic of a shard of a run (offline/shard/shard_file.h). Readers of whole files recognise a shard,
 // so that their error can name 'moestro merge'.
 inline constexpr std::string_view kShardMagic = "MOESHARD";
-// kInvalidFile: the file at `path` is a share, where `what` is expected.
+// kInvalidFile: the file at `path` is a shard, where `what` is expected.
 std::unexpected<Error> FailShard(std::string_view path, std::string_view what);
 
 template <class T>
@@ -75,7 +75,7 @@ class Decoder {
 
 class InputFile {
  public:
-  // `format` must outlive it. Errors: kIo.
+  // `format` must outlive the result. Errors: kIo.
   static Result<InputFile> Open(const std::string& path, const FileFormat& format);
   uint64_t size() const { return size_; }
   const std::string& path() const { return path_; }
@@ -85,8 +85,8 @@ class InputFile {
   Result<std::string> ReadHeader() const;
   // REQUIRES: offset + bytes <= size().
   Result<std::string> Read(uint64_t offset, size_t bytes) const;
-  // Compares the last 8 bytes with all those before. Needs one window of memory. REQUIRES:
-  // size() >= 8.
+  // Compares the last 8 bytes with the checksum of all bytes before. Needs one window of memory.
+  // REQUIRES: size() >= 8.
   Status CheckSum() const;
 
   // The part after byte `begin`, as a file of `format`, which must outlive the result. Offsets
@@ -105,14 +105,15 @@ class InputFile {
   Result<std::string> ReadAt(uint64_t offset, size_t bytes) const;  // of the whole file
 
   UniqueFd fd_;
-  uint64_t begin_ = 0;  // of what is read, in the file
+  uint64_t begin_ = 0;  // place of byte 0 in the file
   uint64_t size_ = 0;
   std::string path_;
   const FileFormat* format_;
 };
 
-// Writes such a file and adds up its checksum. The file has its name only when Finish() has
-// succeeded; without it nothing is left behind. Errors: kIo, naming the file and the reason.
+// Writes a file with such a frame and adds up the checksum. The file has its name only when
+// Finish() has succeeded; otherwise nothing is left behind. Errors: kIo, naming the file and the
+// reason.
 class BinaryWriter {
  public:
   static Result<BinaryWriter> Create(OutputPath path, FileReaders readers = FileReaders::kByUmask);

@@ -27,8 +27,8 @@ inline constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;  // 2^64 over the golden ra
 inline constexpr size_t kLanes = 8;
 inline constexpr size_t kStride = kLanes * sizeof(uint64_t);
 
-// Multiplied twice: after once, a changed highest bit is still a single bit, at a place where the
-// next word could undo it.
+// Multiplies twice: after one multiplication a changed highest bit would still be a single bit, at
+// a place where the next word could undo the change.
 constexpr uint64_t Mix(uint64_t state, uint64_t word) {
   return std::rotl((state ^ word) * kOdd, 29) * kOdd;
 }

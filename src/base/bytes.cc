@@ -26,7 +26,7 @@ double UnitFactor(std::string_view unit) {
 }  // namespace
 
 Result<uint64_t> ParseBytes(std::string_view text) {
-  // "4e9" has an exponent, and no unit begins with its letter.
+  // A unit begins behind the last digit, so that "4e9" keeps its exponent: no unit begins with "e".
   const size_t digits = text.find_last_of("0123456789.") + 1;
   std::string_view unit = text.substr(digits);
   if (unit.starts_with(' ') && unit.size() > 1) unit.remove_prefix(1);

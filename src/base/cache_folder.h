@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Where this program may keep what it can make again.
+// The folder for files that this program can make again.
 #pragma once
 
 #include <string>
@@ -11,11 +11,12 @@ namespace moestro {
 // folder may not exist yet.
 std::string CacheFolder();
 
-// Makes `folder` and what is missing above it, for this user alone. One that exists stays as it is.
+// Makes `folder` and missing folders above it, for this user alone. A folder that exists stays as
+// it is.
 std::error_code MakePrivateFolder(const std::string& folder);
-// Other users of the machine can look into the folder, or it is theirs.
+// Other users of the machine can read the folder or own it.
 bool IsOpenToOthers(const std::string& folder);
-// For a folder of conversations: a warning if it is.
+// Warns if a folder of conversations is open to others.
 void WarnIfOpenToOthers(const std::string& folder);
 
 }  // namespace moestro

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Time comes in through the door: code that measures takes a Clock, so that tests can stop it.
+// Code that measures time takes a Clock, so that tests can stop it.
 #pragma once
 
 #include <chrono>

@@ -34,7 +34,7 @@ struct CounterText {
   std::string_view prefill = {};  // key for a run's prefill; `json` is for decode
   std::string_view sim = {};      // key in a report of the simulator
   std::string_view metric = {};   // in /metrics, without the program's name
-  std::string_view label = {};    // of this row in a metric of several rows: {end="failed"}
+  std::string_view label = {};    // for one row of a metric that has several: {end="failed"}
   std::string_view meaning =
       {};  // help text in /metrics; for a metric of several rows, the first one's
 };
@@ -65,8 +65,8 @@ constexpr T& operator+=(T& sum, const T& more) {
   return sum;
 }
 
-// visit(key, text, number) for each row that `name` of its text names; the rows of a struct in the
-// struct are those that it names there, each behind the outer row's.
+// Calls visit(key, text, number) for each row whose text has a name of the kind `name`; a struct
+// within the struct gives its own rows, each key behind the outer row's.
 template <Counted T, class Visitor>
 void ForEachCounter(const T& counts, std::string_view CounterText::* name, Visitor&& visit,
                     const std::string& begin = {}) {

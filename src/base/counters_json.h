@@ -10,7 +10,8 @@
 
 namespace moestro {
 
-// Sets a key for each row that `name` of its text names. REQUIRES: `object` is an object.
+// Sets a key for each row whose text has a name of the kind `name`. REQUIRES: `object` is an
+// object.
 template <Counted T>
 void AddCounters(Json& object, const T& counts,
                  std::string_view CounterText::* name = &CounterText::json) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What tells a file from another one, and from itself after a change, without reading it.
+// Distinguishes a file from other files, and from its own later content, without reading it.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ struct FileStamp {
   uint64_t device = 0;
   uint64_t inode = 0;
   uint64_t size = 0;        // bytes
-  int64_t modified_ns = 0;  // nanoseconds since 1970; as fine as the file system keeps it
+  int64_t modified_ns = 0;  // nanoseconds since 1970, at the file system's resolution
 
   bool operator==(const FileStamp&) const = default;
 
-  // kIo. `fd`: open; `path` names it in the error.
+  // kIo. `fd`: open; `path` is for the error.
   static Result<FileStamp> Of(const std::string& path);
   static Result<FileStamp> Of(int fd, const std::string& path);
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Looks whether files in use are still those that were opened. A file that is written in place, or
+// Checks that files in use are still those that were opened. A file that is written in place, or
 // another one under its name, ends the work: bytes of two files must not meet in one result.
 //
 // Thread rule: one thread.
@@ -16,18 +16,18 @@ namespace moestro {
 
 struct WatchedFile {
   std::string path;
-  FileStamp stamp;  // when it was opened
+  FileStamp stamp;  // at opening
 };
 
 class FileWatch {
  public:
-  FileWatch() = default;  // of no files
+  FileWatch() = default;  // without files
   // `clock` must outlive this.
   FileWatch(std::vector<WatchedFile> files, const Clock& clock)
       : files_(std::move(files)), clock_(&clock) {}
 
-  // Looks now: kInvalidFile names a file that has changed. A file that has only lost its name is
-  // still what it was, so it is no change.
+  // Checks now: kInvalidFile names a file that has changed. A file that has only lost its name is
+  // unchanged.
   Status Look();
   // Looks if the last look was a second ago; costs one reading of the clock otherwise.
   Status LookNowAndThen();

@@ -18,7 +18,7 @@ int ClassOf(double value) {
   return static_cast<int>(std::log(std::min(value, kMost) / kLeast) / std::log(kGrowth));
 }
 
-// In the middle of its class by ratio: sqrt(1.01) from either bound.
+// The middle of a class by ratio: sqrt(1.01) from either bound.
 double MiddleOf(int index) { return index < 0 ? 0.0 : kLeast * std::pow(kGrowth, index + 0.5); }
 
 }  // namespace

@@ -18,8 +18,8 @@ using Value = nlohmann::ordered_json;
 
 const Value& ValueOf(const void* value) { return *static_cast<const Value*>(value); }
 
-// Builds a value from what the library's parser reads. The library's own builder looks for each new
-// key among all before it: the square of their number.
+// Builds a value from the library parser's events. The library's own builder searches for each new
+// key among all before it, which takes the square of their number.
 class TreeBuilder final : public nlohmann::json_sax<Value> {
  public:
   explicit TreeBuilder(size_t most_values) : most_values_(most_values) {}
@@ -198,7 +198,7 @@ Json Json::Array(std::span<const int32_t> numbers) {
 }
 
 Result<Json> Json::Parse(std::string_view text, size_t most_values, const WorkLimit& limit) {
-  // The library takes it for the end and reads no further.
+  // The library would take a zero byte for the end and read no further.
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
     return Fail(Errc::kInvalidRequest, "not JSON: mistake at byte {}", zero + 1);
   }

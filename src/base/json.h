@@ -42,7 +42,7 @@ class JsonView {
   // Keys and values of an object, in order; the keys live as long as this view's Json. Empty for
   // other kinds.
   std::vector<std::pair<std::string_view, JsonView>> members() const;
-  std::vector<std::string> keys() const;  // of an object, in order
+  std::vector<std::string> keys() const;  // keys of an object, in order
   size_t size() const;                    // elements or keys, 0 for anything else
 
   // One line without blanks; with `indent` > 0 one value a line.
@@ -56,12 +56,12 @@ class JsonView {
   const void* value_;  // the library's
 };
 
-// Owns what is in it; moving is cheap.
+// Owns its value; moving is cheap.
 class Json {
  public:
   Json();  // null
-  // Values convert implicitly so that object.Set("tokens", 12) reads as what it is. Strings that
-  // are not UTF-8 get U+FFFD in place of the bad bytes; a number that is not finite becomes null.
+  // Values convert implicitly, so that object.Set("tokens", 12) needs no cast. Strings that are not
+  // UTF-8 get U+FFFD in place of the bad bytes; a number that is not finite becomes null.
   Json(bool value);              // NOLINT(google-explicit-constructor)
   Json(double value);            // NOLINT(google-explicit-constructor)
   Json(std::string_view value);  // NOLINT(google-explicit-constructor)
@@ -74,7 +74,7 @@ class Json {
   static Json Array();
   static Json Array(std::span<const float> numbers);
   static Json Array(std::span<const int32_t> numbers);
-  // The levels of arrays and objects in each other that Parse() takes.
+  // The most levels of arrays and objects within each other that Parse() accepts.
   static constexpr int kMaxDepth = 64;
   // The last value of a repeated key counts. Takes time in proportion to the text, but for sorting
   // an object's keys. A value takes some 60 bytes of memory beside its text, which may be 20 times
@@ -88,7 +88,7 @@ class Json {
   Json& operator=(Json&& other) noexcept;
   ~Json();
 
-  // Keys keep the order in which they were set. REQUIRES: this is an object.
+  // Keys keep the order in which they were set. REQUIRES: this Json is an object.
   Json& Set(std::string_view key, Json value);
   // REQUIRES: this is an array.
   Json& Push(Json value);

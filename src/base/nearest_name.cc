@@ -24,7 +24,7 @@ std::optional<size_t> EditDistance(std::string_view a, std::string_view b, size_
   const size_t longer = std::max(a.size(), b.size());
   most = std::min(most, longer);
   if (longer - std::min(a.size(), b.size()) > most) return std::nullopt;
-  // Row i holds the distances of a's first i bytes from the beginnings of b. Only those within
+  // Row i holds the distances of a's first i bytes from the beginnings of b. Only distances within
   // `most` of the diagonal can matter; `far` stands for all others.
   const size_t far = longer + 1;
   std::array<std::vector<size_t>, 3> rows;

@@ -15,9 +15,9 @@ namespace moestro {
 template <class T>
 concept Number = (std::integral<T> && !std::same_as<T, bool>) || std::floating_point<T>;
 
-// The number that is all of the text: digits with a minus before them, of a fraction also a point
-// and an exponent, "-3", "0.8", "1e-05". Nullopt: anything else, such as "0,8", "1'000", "1_000",
-// " 1", "+1", "nan" and "inf", and a number that T does not hold.
+// The number that makes up the whole text: digits with an optional minus before them; a fraction
+// may have a point and an exponent: "-3", "0.8", "1e-05". nullopt: anything else, such as "0,8",
+// "1'000", "1_000", " 1", "+1", "nan" and "inf", and a number that T cannot hold.
 template <Number T>
 std::optional<T> ParseNumber(std::string_view text) {
   T number{};

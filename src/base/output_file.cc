@@ -29,8 +29,9 @@ constexpr uint64_t kWindow = 16 * kMiB;  // bytes; at most two windows are dirty
 // Less the user's umask.
 mode_t ModeFor(FileReaders readers) { return readers == FileReaders::kOwner ? 0600 : 0666; }
 
-// Where the file is while it has a name but not yet its own. Process numbers repeat in containers,
-// and so `n` tells it from what others have left. A name is at most 255 bytes on most systems.
+// The name of a file before it gets its own. Process numbers repeat in containers, and so `n`
+// distinguishes the name from files that other processes left. A name is at most 255 bytes on most
+// systems.
 std::string TemporaryName(const std::string& path, int n, size_t most_leaf_bytes) {
   const std::string again = n == 0 ? "" : Format("-{}", n);
   const std::string ending = Format(".{}{}.partial", getpid(), again);
@@ -60,12 +61,13 @@ int MakeTemporary(const std::string& path, std::string& name,
   return -1;
 }
 
-// Waits for a pipe's reader, who is often started beside this process; not for ever.
+// Opens a device or a pipe. Waits some seconds for a pipe's reader, which is often started beside
+// this process.
 int OpenStream(const char* path) {
   constexpr int kLooks = 250;
   constexpr useconds_t kBetween = 20'000;  // microseconds
   struct stat info = {};
-  // A disk that is mounted is not written over.
+  // Refuses to write over a mounted disk.
   const int careful = stat(path, &info) == 0 && S_ISBLK(info.st_mode) ? O_EXCL : 0;
   int fd = -1;
   for (int look = 0; look < kLooks; ++look) {
@@ -179,7 +181,7 @@ Status OutputFile::Skip(uint64_t bytes) {
   return {};
 }
 
-// Both calls are hints: a file system without them costs page cache, not correctness.
+// Both system calls are hints: a file system without them costs page cache, not correctness.
 void OutputFile::Flush() {
   const auto older = static_cast<off_t>(flushed_);
   const auto newer = static_cast<off_t>(flushing_);
@@ -195,7 +197,7 @@ void OutputFile::Flush() {
   flushing_ = size_;
 }
 
-// A link cannot replace a file, a rename can: hence a name before its own.
+// Gives a nameless file a temporary name: linkat() cannot replace a file, rename() can.
 Status OutputFile::GiveTemporaryName() {
   const std::string self = Format("/proc/self/fd/{}", fd_);
   std::string temporary;

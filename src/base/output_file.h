@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// A large file that appears under its name only when it is complete. Until then it has no name
-// where the file system allows that, so even a killed process leaves nothing; what one has left
-// elsewhere hinders no later one. Written front to back; dirty pages are flushed and dropped on the
-// way: a small memory limit is enough for any size. One thread. Move-only.
+// A large file that appears under its name only when it is complete. Until then the file has no
+// name where the file system allows that, so even a killed process leaves nothing; elsewhere a
+// temporary name may be left, which hinders no later file. Written front to back; dirty pages are
+// flushed and dropped on the way: a small memory limit is enough for any size. One thread.
+// Move-only.
 //
-// This is the one place where files of commands are made, so it keeps their rules: a name that is
-// a link leads to the file that is replaced, a device or a pipe is written to as it is and never
-// replaced, and what the path spares is not written (base/output_path.h).
+// All files of commands are made here, so the class keeps their rules: a name that is a link leads
+// to the file that is replaced, a device or a pipe is written to as it is and never replaced, and
+// files that the path spares are not written (base/output_path.h).
 #pragma once
 
 #include <cstddef>
@@ -51,26 +52,27 @@ class OutputFile {
  private:
   OutputFile(int fd, OutputPath path, Destination destination)
       : fd_(fd), path_(std::move(path)), destination_(std::move(destination)) {}
-  bool is_stream() const;  // has its name already
+  bool is_stream() const;  // a device or a pipe, which is not replaced
   Status GiveTemporaryName();
   Status MayReplace() const;
   void Flush();  // starts writing the newest window back, drops the one before
   Status Failed(const char* what) const;
 
   int fd_;
-  OutputPath path_;          // as the caller has it
-  Destination destination_;  // the name it shall have
-  std::string unkept_path_;  // the name it has; removed by the destructor, empty: nothing to remove
+  OutputPath path_;          // as given by the caller
+  Destination destination_;  // the place of the final name
+  std::string unkept_path_;  // the file's present name, which the destructor removes; empty:
+                             // nothing to remove
   uint64_t size_ = 0;
-  uint64_t flushing_ = 0;  // start of the window that is on its way to the disk
+  uint64_t flushing_ = 0;  // beginning of the window that is being written to the disk
   uint64_t flushed_ = 0;   // everything below is on the disk and out of the page cache
 };
 
-// Before hours of work: that a file may be made of this name. kIo: as Create().
+// Checks, before hours of work, that a file of this name may be made. kIo: as Create().
 Status CheckMayCreate(const OutputPath& path);
 
-// Bytes that may be written to `path`; the most there are for a device or a pipe. Fails with kIo if
-// its folder is not there.
+// Bytes that may be written to `path`; the largest number for a device or a pipe. kIo if its folder
+// does not exist.
 Result<uint64_t> FreeBytesFor(const OutputPath& path);
 
 // `folder`, or the nearest existing folder above it.
@@ -79,8 +81,7 @@ std::string NearestFolder(const std::string& folder);
 // Bytes that may be written in `folder` once it is made. Fails as FreeBytesFor() does.
 Result<uint64_t> FreeBytesAt(const std::string& folder);
 
-// True if files in `folder` lie in memory (tmpfs, ramfs). Fails with kIo if the folder is not
-// there.
+// True if files in `folder` lie in memory (tmpfs, ramfs). kIo if the folder does not exist.
 Result<bool> LiesInMemory(const std::string& folder);
 
 }  // namespace moestro

@@ -67,7 +67,7 @@ Result<Destination> FollowOpenFile(const std::string& path, const std::string& f
     return Destination{.path = path, .kind = Destination::Kind::kStream};
   }
   const int flags = fcntl(descriptor, F_GETFD);
-  if (flags >= 0 && (flags & FD_CLOEXEC) == 0) {  // what we open ourselves has that flag
+  if (flags >= 0 && (flags & FD_CLOEXEC) == 0) {  // files opened by this process have that flag
     return Destination{
         .path = path, .kind = Destination::Kind::kDescriptor, .descriptor = descriptor};
   }
@@ -109,7 +109,7 @@ Result<Destination> FollowLinks(const std::string& path) {
     if (!S_ISLNK(info.st_mode)) return Destination{.path = at, .kind = KindOf(info.st_mode)};
     const std::optional<std::string> target = ReadLink(at);
     if (!target) return CannotWrite(path, Format("cannot read the link {}", at));
-    // /proc/self, a link, leads on by its text; what lies behind it does not.
+    // The link /proc/self leads on by its text; links below the process's folder do not.
     if (LiesInProc(folder) && IsSameFolder(folder, "/proc") == false) {
       return FollowOpenFile(at, folder);
     }

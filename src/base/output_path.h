@@ -17,7 +17,7 @@
 
 namespace moestro {
 
-// A name with links followed. Links of strangers in folders that everybody can write (/tmp) are
+// A name with links followed. Other users' links in folders where everybody can write (/tmp) are
 // not followed, as the kernel does not follow them for open().
 struct Destination {
   enum class Kind : uint8_t {
@@ -31,18 +31,19 @@ struct Destination {
   Kind kind = Kind::kNothing;
   int descriptor = -1;  // of kDescriptor
 };
-// kIo: links in a circle, a stranger's link, a folder on the way that is not there.
+// kIo: links in a circle, another user's link, a missing folder on the way.
 Result<Destination> FollowLinks(const std::string& path);
 
-// Which file a name leads to, whatever the way: links, hard links, "./a/../b". A file that is not
-// there yet is its last name in its folder.
+// The file that a name leads to, by any way: links, hard links, "./a/../b". A file that does not
+// exist yet is identified by its folder and its last name.
 struct FileIdentity {
   uint64_t device = 0;
-  uint64_t inode = 0;     // of the file, else of the folder
-  std::string name = {};  // of a file that is not there
+  uint64_t inode = 0;     // of the file, or of the folder of a file that does not exist
+  std::string name = {};  // of a file that does not exist
 
   bool operator==(const FileIdentity&) const = default;
-  // nullopt: it leads nowhere, or to what no writing replaces: a terminal, a pipe, a folder.
+  // nullopt: the name leads nowhere, or to something that writing does not replace: a terminal, a
+  // pipe, a folder.
   static std::optional<FileIdentity> Of(const std::string& path);
 };
 
@@ -64,13 +65,13 @@ class OutputPath {
   // Another name that spares the same files.
   OutputPath Beside(std::string path) const;
 
-  const std::string& text() const { return text_; }  // as it was given
+  const std::string& text() const { return text_; }  // as given
   bool empty() const { return text_.empty(); }
   bool is_own() const { return is_own_; }
   // The path to open, for files of our own through an open folder.
   const std::string& way() const { return way_.empty() ? text_ : way_; }
 
-  // Files that stay as they are, whatever they are called.
+  // Adds files that stay as they are, by whatever name they are reached.
   enum class Use : uint8_t { kRead, kWritten };  // by the same command
   void Spare(std::span<const std::string> paths, Use use = Use::kRead);
   void Spare(const std::string& path, Use use = Use::kRead) { Spare(std::span(&path, 1), use); }

@@ -28,12 +28,12 @@ std::string ReadOwnFile(const std::string& path, size_t bytes) {
 }
 
 bool WriteOwnFile(const std::string& path, std::string_view content) {
-  struct rlimit most{};  // a file that is longer would end the process
+  struct rlimit most{};  // a longer file would end the process
   if (::getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < content.size()) {
     errno = EFBIG;
     return false;
   }
-  // Other names after those that killed processes of the same number have left.
+  // Further names, in case killed processes with the same number have left files.
   constexpr int kMostNames = 1000;
   std::string aside;
   int fd = -1;

@@ -10,8 +10,8 @@
 
 namespace moestro {
 
-// The content of a file that belongs to this user and that no other user may write, if it is so
-// many bytes; else nothing. Follows no link, waits for no pipe.
+// The content of a file of `bytes` bytes that belongs to this user and that no other user may
+// write; else nothing. Follows no link, waits for no pipe.
 std::string ReadOwnFile(const std::string& path, size_t bytes);
 // Writes a file that only this user can read. A reader sees all of it or the file before. False on
 // failure with errno set; the file before is then unchanged.

@@ -34,7 +34,7 @@ class ProgressBar {
   void Update(std::string_view what, uint64_t done, uint64_t total);
   void Clear();
 
-  // On stderr when it is a terminal, by the steady clock.
+  // A bar on stderr if that is a terminal, by the steady clock.
   static Options Stderr();
 
  private:

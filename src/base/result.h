@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Errors as values. Whatever the world can cause (a bad file, a full disk, a budget that is too
-// small) travels as Result; only our own bugs stop the process (base/check.h).
+// Errors as values. Everything that the world can cause (a bad file, a full disk, a budget that is
+// too small) travels as Result; only our own bugs stop the process (base/check.h).
 #pragma once
 
 #include <expected>
@@ -14,10 +14,10 @@ namespace moestro {
 enum class Errc {
   kUsage,           // the command line is wrong: exit code 2
   kInvalidRequest,  // a setting or argument cannot work: prompt too long, budget too small
-  kInvalidFile,     // the bytes of a file are not what they claim to be
+  kInvalidFile,     // the bytes of a file are not of the kind that they claim
   kUnsupported,     // well-formed, but nothing here can run it
   kIo,              // the operating system refused or a device failed
-  kNoMemory,        // the machine does not have what the plan needs
+  kNoMemory,        // the machine lacks memory that the plan needs
   kInterrupted,     // the user requested a stop
   kDevice,          // a GPU or the like failed or is gone
 };
@@ -52,7 +52,7 @@ template <class... Args>
   if (!result) return std::unexpected(std::move(result).error()); \
   declaration = *std::move(result)
 
-// TRY_STATUS(Write()): returns the error if there is one.
+// TRY_STATUS(Write()): returns the error, if any.
 #define TRY_STATUS(...)                                      \
   do {                                                       \
     if (auto try_status = (__VA_ARGS__); !try_status)        \

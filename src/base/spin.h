@@ -19,10 +19,10 @@ inline void CpuRelax() {
 
 class Spinner {
  public:
-  // Spins a little. False: it has spun long enough.
+  // Spins a little. False: the thread has spun long enough.
   bool Spin() {
     // Some microseconds (64 pauses take 1 to 3): barriers between the nodes of a layer are over in
-    // less, so the thread looks again at once (docs/decisions/0036).
+    // less, so the thread checks again at once (docs/decisions/0036).
     constexpr uint32_t kShortRounds = 64;
     if (rounds_ < kShortRounds) {
       ++rounds_;

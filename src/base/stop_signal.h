@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// A request to end the work under way. Threads that compute look at it now and then, between pieces
-// of some milliseconds, and leave; the thread that began the work takes the request back once all
-// have left.
+// A request to end the work under way. Threads that compute check for a request now and then,
+// between pieces of some milliseconds, and leave; the thread that began the work takes the request
+// back once all have left.
 //
 // Thread rule: Request() from any thread or a signal handler, is_requested() from any thread, the
-// rest from the thread that begins the work, while no other thread looks.
+// other methods from the thread that begins the work, while no other thread checks.
 #pragma once
 
 #include <atomic>
@@ -29,11 +29,11 @@ class StopSignal {
     if (at_look_ && at_look_()) Request();
     return requested_.load(std::memory_order_relaxed);
   }
-  // The request has had its effect.
+  // Takes a request back once all threads have left.
   void Take() { requested_.store(false, std::memory_order_relaxed); }
 
-  // While it lives no thread sees a request; one that comes meanwhile is seen afterwards. For work
-  // that must not be left half done.
+  // While a Hold lives is_requested() is false; a request that comes meanwhile counts afterwards.
+  // For work that must not be left half done.
   class Hold {
    public:
     explicit Hold(StopSignal& signal) : signal_(signal) { signal_.is_held_ = true; }

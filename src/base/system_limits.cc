@@ -47,8 +47,8 @@ std::optional<double> NumberIn(const std::string& path) {
   return value;
 }
 
-// The folders of this process's group and of all above it: each may hold a smaller limit. In a
-// container the names of groups may be the host's; what is missing then holds no limit.
+// The control groups of this process and all groups above them: each may hold a smaller limit. In a
+// container the names of groups may be the host's; a missing folder holds no limit.
 struct Groups {
   std::vector<std::string> v1;
   std::vector<std::string> v2;
@@ -63,7 +63,7 @@ void AddUpwards(const std::string& mount, std::string path, std::vector<std::str
   }
 }
 
-// `controller` may share its hierarchy with others: "cpu,cpuacct".
+// Whether `controller` is in a list such as "cpu,cpuacct": controllers may share a hierarchy.
 bool IsAmong(std::string_view controller, std::string_view list) {
   return std::ranges::any_of(std::views::split(list, ','), [&](const auto& name) {
     return std::string_view(name.begin(), name.end()) == controller;
@@ -93,8 +93,8 @@ Groups GroupsOf(const std::string& root, std::string_view controller) {
   return groups;
 }
 
-// Page cache of the group that the kernel drops before it refuses memory. v1 has both lines, and
-// only the first counts groups below.
+// Page cache of the group that the kernel drops before it refuses memory. v1 has both lines, of
+// which only the first counts groups below.
 uint64_t Droppable(const std::string& folder) {
   const std::string stat = folder + "/memory.stat";
   return Field(stat, "total_inactive_file ")
@@ -123,8 +123,8 @@ double QuotaIn(const std::string& folder) {
   return Quota(time, period);
 }
 
-// The lowest CPU number that shares a core with `cpu`: one name per core. Without sysfs every CPU
-// counts as a core of its own.
+// The lowest CPU number that shares a core with `cpu`, which stands for the core. Without sysfs
+// every CPU counts as a core of its own.
 int CoreOf(const std::string& root, int cpu) {
   std::ifstream file(
       Format("{}/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", root, cpu));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the machine and its limits leave to this process. `root` stands before /proc and /sys: a
-// folder of files made up, for tests.
+// Memory and processors that the machine and its limits leave to this process. `root` stands before
+// /proc and /sys: a folder of made-up files, for tests.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace moestro {
 uint64_t AvailableMemory(const std::string& root = "");
 
 // Bytes this process may still take before a cgroup (v2) slows it down on purpose (memory.high);
-// the largest value: none does.
+// the largest value if no group does.
 uint64_t MemoryUntilSlowed(const std::string& root = "");
 
-// The smaller of both: what a budget may be made of.
+// The smaller of AvailableMemory() and MemoryUntilSlowed(): the base of a budget.
 uint64_t UnhinderedMemory(const std::string& root = "");
 
 // The most that this process and its whole control group may take: the smallest limit on the way
@@ -33,15 +33,15 @@ double ProcessorQuota(const std::string& root = "");
 // Cores, not hyper-threads, within this process's affinity mask and processor quota.
 uint32_t PhysicalCores(const std::string& root = "");
 
-// Gives memory that was freed back to the system, so that ResidentMemory() is what is in use.
+// Gives freed memory back to the system, so that ResidentMemory() is the memory in use.
 void ReturnFreedMemory();
 
-// Blocks of 128 KiB and more go back to the system as soon as they are freed. By itself the C
-// library keeps such ones after the first, up to 32 MiB each and for each thread. For processes
-// that take large blocks again and again.
+// Makes the C library give blocks of 128 KiB and more back to the system as soon as they are freed.
+// Without this call it keeps such blocks after the first, up to 32 MiB each and for each thread.
+// For processes that take large blocks again and again.
 void ReturnLargeBlocksAtOnce();
 
-// Resident bytes now, and the most there ever were (VmRSS, VmHWM); 0 where /proc is missing.
+// Resident bytes now, and the largest value so far (VmRSS, VmHWM); 0 where /proc is missing.
 uint64_t ResidentMemory(const std::string& root = "");
 uint64_t PeakResidentMemory(const std::string& root = "");
 

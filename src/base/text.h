@@ -18,8 +18,8 @@ std::string UpperCase(std::string_view text);
 // Large and small letters are alike. False if `text` is nothing but the ending.
 bool IsNamedWith(std::string_view text, std::string_view ending);
 
-// The files of a model that is named by its first part, name-00001-of-00003.gguf; else the name
-// itself.
+// The files of a model that is named by its first part, name-00001-of-00003.gguf; for other names
+// `path` alone.
 std::vector<std::string> PartsOfSplit(const std::string& path);
 
 // "a, b, c".

@@ -10,7 +10,7 @@ namespace moestro {
 // How the start of a text reads as one character.
 struct Utf8Sequence {
   size_t length = 1;      // bytes to take
-  bool is_valid = false;  // they are a character
+  bool is_valid = false;  // the bytes are a character
   bool is_open = false;   // valid so far, but the text ends before the character does
 };
 // REQUIRES: text is not empty.

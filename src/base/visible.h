@@ -10,11 +10,11 @@
 
 namespace moestro {
 
-// Characters that a terminal obeys instead of showing (control characters, line ends, what turns
-// the direction of text) become "\u001b", bytes that are no UTF-8 "\xff". JSON means the same with
-// it as before.
+// Replaces characters that a terminal obeys instead of showing (control characters, line ends,
+// marks that turn the direction of text) by "\u001b", and bytes that are no UTF-8 by "\xff". JSON
+// keeps its meaning.
 std::string Visible(std::string_view text);
-// Keeps line ends and tabs: of text that is laid out in lines.
+// Like Visible(), but keeps line ends and tabs, for text that is laid out in lines.
 std::string VisibleLines(std::string_view text);
 
 // Makes a model's text fit for a terminal: keeps line ends, tabs and all scripts, replaces control
