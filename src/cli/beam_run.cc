@@ -38,7 +38,7 @@ void MakeRoom(uint32_t beams, size_t n_prompt, uint32_t most, Session& session) 
   session.MakeRoom(beams, common, common + most - 1);
 }
 
-// The error of a memory plan, and how many beams would fit; 0: not even one.
+// The error of a memory plan, with the number of beams that would fit; 0: not even one.
 Status TooMany(const Error& error, const BeamRequest& request, uint32_t most) {
   EngineOptions options = request.engine;
   options.common_positions = static_cast<uint32_t>(request.prompt.tokens.size());

@@ -29,7 +29,7 @@ struct BeamRequest {
   const BeamFlags& flags;
   const Prompt& prompt;
   std::string model;            // path
-  const EngineOptions& engine;  // the session was loaded with these
+  const EngineOptions& engine;  // options that the session was loaded with
   int64_t n_predict = -1;       // negative: as many as the context holds
   bool json = false;            // instead of text
   bool shows_prompt = true;     // before the text

@@ -110,7 +110,7 @@ Status WarmUp(const BenchOptions& options, Engine& engine) {
   return {};
 }
 
-// Before so many tokens are made up.
+// Checks that the tokens fit, before they are generated.
 Status CheckFits(const BenchOptions& options, const Engine& engine) {
   const uint64_t tokens = options.positions();
   if (tokens <= engine.n_ctx()) return {};
@@ -119,7 +119,7 @@ Status CheckFits(const BenchOptions& options, const Engine& engine) {
               engine.n_ctx(), engine.facts().n_ctx_train);
 }
 
-// The most that the measured decode can ask for.
+// The most requests that the measured decode can make.
 DecodeShape DecodeShapeOf(const BenchOptions& options) {
   const EngineOptions& engine = options.common.engine;
   DecodeShape shape{.steps = options.decode, .rows = options.sequences};
@@ -171,7 +171,7 @@ Status CheckHasWeights(const std::string& path, const GgufFile& file) {
               path);
 }
 
-// Probes lie before the steps, between them and behind them, and count in no phase.
+// Decodes, with probes before the steps, between them and behind them, which count in no phase.
 Status Decode(const BenchOptions& options, SideBySide& rows, Engine& engine, DecodeLimit& limit,
               ProbedRate& disk, ProgressBar& bar) {
   if (options.decode == 0) return rows.Finish();
@@ -197,8 +197,8 @@ Result<std::optional<Probes>> ProbeTogether(Engine& engine, const SideBySide& ro
   return std::optional(probes);
 }
 
-// One run with a new engine. Without a warm-up it is cold: its slots are empty and everything from
-// the first token on is counted.
+// One run with a new engine. Without a warm-up it is cold: its slots are empty, and the first token
+// counts.
 Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
@@ -341,7 +341,8 @@ Status Run(BenchOptions& options) {
   if (options.common.engine.little.fallback_share && !options.common.engine.little.is_on()) {
     return Fail(Errc::kUsage, "--gamma-quantile is for --little");
   }
-  if (!options.record.empty()) options.common.engine.recall.is_cold = true;  // as its replay is
+  if (!options.record.empty())
+    options.common.engine.recall.is_cold = true;  // the run is cold, as its replay is
   options.common.engine.sequences = options.sequences;
   if (!options.ctx->is_given()) {
     const uint64_t most = std::numeric_limits<uint32_t>::max();
@@ -359,7 +360,7 @@ Status Run(BenchOptions& options) {
   for (uint32_t i = 0; i < options.runs; ++i) {
     options.common.engine.recall.keeps = i + 1 == options.runs;  // all begin alike
     TRY(const Measured run, RunOnce(options, bar));
-    options.common.engine.planned = {};  // is the same again
+    options.common.engine.planned = {};  // called for the first run only: all have one plan
     runs.push_back(ToJson(options, run));
     summary = SummaryText(run.report);
     if (run.planned) summary += PlannedText(*run.planned, run.report);

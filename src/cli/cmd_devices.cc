@@ -34,7 +34,8 @@ struct DevicesOptions {
 struct Line {
   DeviceInfo info;
   std::optional<DeviceProfile> profile = {};
-  std::string why_not = {};  // empty: it was profiled, or that was not asked for
+  std::string why_not =
+      {};  // why the device was not profiled; empty: it was, or no profile was requested
 };
 
 std::string CostText(const Cost& cost) {
@@ -101,8 +102,8 @@ Json JsonOf(const Line& line) {
   return json;
 }
 
-// The first that was measured, and the others of its backend; another backend may have the same
-// devices again.
+// Writes the first measured device, and the others of its backend; another backend may have the
+// same devices again.
 Status WriteProfile(const DevicesOptions& options, const std::vector<Line>& lines) {
   LatencyFile file;
   file.sources.emplace_back("all", "measured");

@@ -22,8 +22,8 @@ namespace moestro {
 namespace {
 
 struct DoctorOptions {
-  std::string model;  // file, folder, or a name that is in the cache; empty: no disk is looked at
-  std::string user;   // empty: whose process this is
+  std::string model;  // file, folder, or a name that is in the cache; empty: no disk is examined
+  std::string user;   // empty: the user of this process
   bool json = false;
 };
 

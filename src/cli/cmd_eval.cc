@@ -39,9 +39,9 @@ struct EvalCommand {
   std::string against;
   std::string scratch;
   OutputPath reference;
-  std::vector<KnobSettings> sweep;  // empty: one run with the options as they are
+  std::vector<KnobSettings> sweep;  // empty: one run with the given options
   OutputPath plot;
-  OutputPath output;  // the sweep as --quality reads it, or the shard
+  OutputPath output;  // file of the sweep for --quality, or of the shard
   std::optional<Shard> shard;
   std::optional<Task> task;  // instead of texts
   std::string task_file;
@@ -50,7 +50,7 @@ struct EvalCommand {
   uint32_t answer_tokens = 256;
 };
 
-// Runs a setting and keeps it for --quality.
+// Runs a setting and keeps the result for --quality.
 Result<EvalResult> Measure(const EngineOptions& base, const KnobSettings& settings,
                            Evaluation& evaluation, StoredSweep& stored) {
   Result<EvalResult> result = evaluation.Run(WithSettings(base, settings));
@@ -66,7 +66,7 @@ Result<EvalResult> Measure(const EngineOptions& base, const KnobSettings& settin
   return result;
 }
 
-// A stored sweep is of one budget.
+// Refuses a run in another budget than the stored sweep's, since a sweep is of one budget.
 Status CheckBudget(const StoredSweep& stored, const MemoryPlan& memory) {
   if (!IsAnotherBudget(stored.expert_bytes, memory.slots)) return {};
   return Fail(Errc::kInvalidRequest,
@@ -75,7 +75,7 @@ Status CheckBudget(const StoredSweep& stored, const MemoryPlan& memory) {
               FormatBytes(memory.slots), FormatBytes(stored.expert_bytes));
 }
 
-// Every combination after one exact run. A failure costs only what comes after it.
+// Every combination after one exact run. A failure costs only the later runs.
 Status Sweep(const EvalCommand& command, Evaluation& evaluation, ProgressBar& bar) {
   const EngineOptions& engine = command.common.engine;
   std::vector<EvalPoint> points;

@@ -168,7 +168,7 @@ HeadSizes HeadSizesOf(const ModelSpec& spec) {
   return {};
 }
 
-// Each mixer once; how many layers have it, if there are several.
+// Lists each mixer once, with its number of layers if the model has several mixers.
 std::string MixersText(const ModelSpec& spec) {
   std::string text;
   for (auto layer = spec.layers.begin(); layer != spec.layers.end(); ++layer) {
@@ -226,7 +226,8 @@ std::string ShapeText(const Inspection& i) {
   return text;
 }
 
-// "gate 1 MiB, up 1 MiB, down 2 MiB" of an expert; what is read together is named together.
+// "gate 1 MiB, up 1 MiB, down 2 MiB" of an expert; matrices that are read together are named
+// together.
 std::string SlicesText(const PoolShape& pool) {
   constexpr std::array<std::string_view, kMatrices> kNames{"gate", "up", "down"};
   const bool is_fused = pool.slice_bytes[0] > 0 && pool.slice_bytes[1] == 0;

@@ -77,7 +77,7 @@ Json TopLogits(std::span<const float> logits, size_t count) {
   return top;
 }
 
-// The vocabulary is gone again when the engine takes its memory.
+// Tokenizes with a vocabulary that is freed before the engine takes its memory.
 Result<std::vector<Token>> TokenizePrompt(const LogitsOptions& options, const ModelToLoad& model) {
   const EngineOptions& engine = options.common.engine;
   TRY(const Vocab vocab, Vocab::Load(model.gguf()));
@@ -126,7 +126,7 @@ Status EvaluateEvery(const LogitsOptions& options, Engine& engine, Sequence& seq
   return {};
 }
 
-// The logits after every token go to the file, how it is to be read to standard output.
+// Writes the logits after every token to the file, and the file's layout to standard output.
 Status RunEvery(const LogitsOptions& options, Engine& engine) {
   TRY(RowFile file, RowFile::Create(options.output));
   Sequence sequence = engine.NewSequence();

@@ -32,7 +32,7 @@ struct MergeOptions {
   bool json = false;
 };
 
-// Known only once a shard has said what it is of.
+// Checks the outputs, which depend on the command that made the shards.
 Status CheckOutputs(const MergeOptions& options, ShardOf command) {
   if (command == ShardOf::kEval && !options.output.empty()) {
     return Fail(Errc::kUsage, "what 'eval' measured is printed; leave out -o");

@@ -22,14 +22,14 @@ struct PlanOptions {
   CommonOptions common;
   std::string model;
   std::string machine;     // a file of a machine's speeds; empty: this machine's
-  OutputPath machine_out;  // where this machine's go; empty: nowhere
+  OutputPath machine_out;  // file for this machine's speeds; empty: none
   Network network = {};    // to --remote
   bool measures = false;
   bool is_offline = false;
 };
 
 Status Run(const PlanOptions& options) {
-  signal(SIGXFSZ, SIG_IGN);  // a file that may not be so long is an error
+  signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit of sizes is then an error
   Output output(STDOUT_FILENO);
   TRY(const HubSettings settings, HubSettingsOf(options.is_offline));
   TRY(const PlanReport report, MakePlan({.model = options.model,

@@ -42,7 +42,7 @@ struct ProfileOptions {
   uint32_t tokens = 0;  // of each text or trace; 0: all
 };
 
-// The experts of several traces as one, which are read one after the other.
+// Joins the experts of several traces, which are read one after the other.
 Result<RecordedRouting> JoinTraces(const ProfileOptions& options) {
   std::optional<RecordedRouting> all;
   for (const std::string& path : options.traces) {

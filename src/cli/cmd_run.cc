@@ -81,7 +81,7 @@ Result<std::optional<TextSource>> FindPrompt(const RunOptions& options) {
   return StandardInput();
 }
 
-// The whole of it, while there is memory.
+// Reads the whole prompt, as far as memory suffices.
 Result<Prompt> ReadWhole(const RunOptions& options, const TextSource& source,
                          const Session& session) {
   const EngineOptions& engine = options.common.engine;
@@ -106,7 +106,8 @@ Status PrintJson(const RunOptions& options, const std::string& prompt, const Gen
   return output.Write(object.Dump() + "\n");
 }
 
-// The text so far, if one was saved, and then the prompt, whose beginning it already has.
+// The saved text, if any, and the prompt behind it, without the prompt's begin tokens, which the
+// saved text has.
 std::vector<Token> AfterSaved(Session& session, std::span<const Token> prompt) {
   const std::span<const Token> saved = session.sequence().tokens();
   std::vector<Token> tokens(saved.begin(), saved.end());
@@ -122,7 +123,7 @@ std::vector<Token> AfterSaved(Session& session, std::span<const Token> prompt) {
 Status Complete(const RunOptions& options, const Prompt& prompt, TerminalSession& session,
                 const OneStepKl& checked, Output& output) {
   const bool streams = !options.common.json;
-  // A target does not go on with its source.
+  // Text of a target does not continue its source.
   const bool goes_on = !session.session().engine().facts().encoder;
   if (streams && goes_on && options.shows_prompt) TRY_STATUS(output.WriteGenerated(prompt.text));
   const GenerateOptions generate{.max_tokens = options.n_predict, .stops = options.stops};
@@ -136,8 +137,8 @@ Status Complete(const RunOptions& options, const Prompt& prompt, TerminalSession
   return PrintJson(options, prompt.text, *made, session.session(), checked, output);
 }
 
-// How the model takes a conversation, and what is wrong with that; nullopt: it has no template.
-// Forks, so there must be no second thread as yet.
+// The model's chat format, with warnings for its faults; nullopt: the model has no template. Forks,
+// so REQUIRES: the process has one thread.
 std::optional<ChatFormat> FormatOf(const Vocab& vocab) {
   if (!vocab.has_chat_template()) return std::nullopt;
   ChatFormat format = ChatFormat::Make(ChatModelOf(vocab, vocab.chat_template()));

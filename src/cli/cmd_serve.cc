@@ -42,14 +42,15 @@ Result<uint64_t> DiskSpace(const ServeOptions& options) {
   const std::string folder = CacheFolder();
   if (folder.empty()) return 0;
   if (!options.cache_disk.empty()) return ParseBytes(options.cache_disk);
-  // A tenth of what is free there.
+  // A tenth of the folder's free space.
   std::string parent = folder;
   while (access(parent.c_str(), F_OK) != 0) parent = parent.substr(0, parent.rfind('/'));
   const Result<uint64_t> free = FreeBytesFor(parent + "/x");
   return free ? std::min(*free / 10, kMostOnDisk) : 0;
 }
 
-// A budget beyond what the service manager or a container grants would end in the middle of a text.
+// Refuses a budget beyond the limit of the service manager or a container, which would end the
+// process in the middle of a text.
 Status CheckGranted(uint64_t ram) {
   const std::optional<uint64_t> limit = MemoryLimit();
   if (!limit || ram <= *limit) return {};

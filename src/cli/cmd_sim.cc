@@ -90,7 +90,7 @@ std::vector<PolicyChoice> SweptPolicies(const SimOptions& options) {
   return policies;
 }
 
-// Copies and what may be left out.
+// Options of low copies and of experts that may be left out.
 Result<ReplayOptions> LossyPart(const SimOptions& options, const Trace& trace) {
   ReplayOptions replay{.lossy = options.engine.lossy, .low_bytes = options.low_bytes};
   if (!options.low_slots.empty()) {
@@ -102,7 +102,7 @@ Result<ReplayOptions> LossyPart(const SimOptions& options, const Trace& trace) {
   return replay;
 }
 
-// Tokens that are not counted.
+// Number of first tokens that are not counted.
 size_t WarmUp(const SimOptions& options, const Trace& trace) {
   return options.held_out > 0.0 ? TrainingTokens(trace, 100.0 - options.held_out) : 0;
 }
@@ -178,7 +178,7 @@ Result<std::vector<SweepLine>> Measure(const SimOptions& options, const Trace& t
   return lines;
 }
 
-// A policy is tuned for one machine.
+// Sets the machine to tune for. A policy is tuned for one machine.
 Status TuneOn(const SimMachine& machine, const SimOptions& options, ReplayOptions& replay) {
   const SimLanes& lanes = options.lanes;
   if (machine.device_slots.size() > 1 || lanes.rows.size() > 1 || lanes.modes.size() > 1) {

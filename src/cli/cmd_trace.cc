@@ -66,8 +66,8 @@ Status ReportShard(const TraceOptions& options, const ShardInfo& shard) {
   return Output(STDOUT_FILENO).Write(ShardText(shard, options.output.text(), options.common.json));
 }
 
-// Writes the trace as it is recorded. Gives it back only for a summary, which needs all of it: what
-// that takes is in the plan.
+// Writes the trace as it is recorded. Returns the trace only for a summary, which needs all of it;
+// the plan includes its memory.
 Result<std::optional<Trace>> Record(const TraceOptions& options) {
   std::optional<TraceWriter> writer;
   std::optional<Trace> kept;
@@ -85,7 +85,8 @@ Result<std::optional<Trace>> Record(const TraceOptions& options) {
       return writer ? writer->Add(token) : Status();
     };
   };
-  // Id, weight and predictions of an expert; its distance to the last use while summing up.
+  // Bytes for the id, weight and predictions of an expert, and for its distance to the last use
+  // while summing up.
   const uint64_t pass = sizeof(ExpertId) * (1 + options.common.engine.prefetch) + sizeof(float);
   const uint64_t bytes = pass * (options.common.engine.little.is_on() ? 2 : 1) + 3 * sizeof(double);
   std::optional<ShardRequest> shard;

@@ -10,19 +10,20 @@ namespace moestro {
 
 class CommandLine;
 
-// All of them, as 'moestro --help' lists them. "0.1.0" is a version.
+// The command line with all subcommands, in the order of 'moestro --help'. `version`: for example
+// "0.1.0".
 std::unique_ptr<CommandLine> MakeCommandLine(const std::string& version);
 
-void AddBench(CommandLine& line);     // prefill and decode speed, and how close to the bound it is
+void AddBench(CommandLine& line);     // prefill and decode speed, and their share of the bound
 void AddConvert(CommandLine& line);   // a Hugging Face folder as a GGUF file
-void AddDevices(CommandLine& line);   // the devices that can compute, and their speed
-void AddDoctor(CommandLine& line);    // what is slow or wrong on this machine
+void AddDevices(CommandLine& line);   // devices that can compute, and their speed
+void AddDoctor(CommandLine& line);    // faults and causes of slowness of this machine
 void AddEval(CommandLine& line);      // perplexity, and the difference from the exact run
 void AddFit(CommandLine& line);       // a width for each expert, fitted to a tolerance
 void AddHealth(CommandLine& line);    // whether a server is ready
 void AddImatrix(CommandLine& line);   // measures which weights of the experts matter
-void AddInspect(CommandLine& line);   // what a model holds and what fits in memory
-void AddList(CommandLine& line);      // the models that are here
+void AddInspect(CommandLine& line);   // parts of a model, and the slots that fit in memory
+void AddList(CommandLine& line);      // models in the cache
 void AddLogits(CommandLine& line);    // logits after some tokens, as JSON
 void AddMerge(CommandLine& line);     // puts the shards of a run together
 void AddPlan(CommandLine& line);      // whether a model fits, and how fast it will be

@@ -23,7 +23,7 @@ struct CommonOptions {
 // `options` must outlive the parsing. A value that does not parse ends the parsing with exit code
 // 2. Returns --ctx, for a command that sets a better default.
 Flag AddCommonFlags(Flags flags, CommonOptions& options);
-// --cold, for commands whose start reads first what the last run used.
+// Adds --cold, for commands whose start reads the last run's experts first.
 void AddColdFlag(Flags flags, CommonOptions& options);
 
 }  // namespace moestro

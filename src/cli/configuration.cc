@@ -30,7 +30,8 @@ const char* const kSettingsHelp =
 
 namespace {
 
-// The command whose flags settings are, and those that take what they have of them.
+// The command whose flags are settings, and the commands that take those of the settings that they
+// have.
 constexpr std::string_view kConfigured = "serve";
 constexpr std::array<std::string_view, 2> kTaking = {"serve", "health"};
 
@@ -51,7 +52,7 @@ std::vector<std::pair<std::string, std::string>> VariablesOfProcess() {
   return variables;
 }
 
-// Empty: there is none.
+// The user's home; empty: not set.
 std::string HomeFolder() {
   const char* home = std::getenv("HOME");
   return home == nullptr || home[0] != '/' ? "" : home;
@@ -108,7 +109,7 @@ Result<std::optional<std::string>> ReadSettingsFile(const std::string& path) {
   if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
     return Fail(Errc::kUsage, "{} should be a file of settings and is no plain file", path);
   }
-  // A byte more than may be there, by which a larger one is known.
+  // One byte more than the limit, so that a larger file is recognised.
   std::string text(kLargestSettingsFile + 1, '\0');
   size_t size = 0;
   while (size < text.size()) {

@@ -26,8 +26,8 @@ std::string UserSettings();
 Result<std::optional<std::string>> ReadSettingsFile(const std::string& path);
 
 // line.Parse() of the arguments. For 'serve' and 'health' flags that are not given come from the
-// environment, then from the user's file, then from the system's. An error of a setting names where
-// it stands. The files may be named otherwise for tests.
+// environment, then from the user's file, then from the system's. An error of a setting names its
+// file and line, or its variable. Tests may pass other files.
 Result<std::function<int()>> ParseConfigured(CommandLine& line, std::vector<std::string> arguments,
                                              const std::vector<std::string>& files = {
                                                  UserSettings(), kSystemSettings});

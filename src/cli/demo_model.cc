@@ -60,8 +60,8 @@ bool HasEmbeddedBytes(const std::string& path) {
   return true;
 }
 
-// Gives the file its name. A good one that another program has put there meanwhile stays: that
-// program runs on it, and would end if it became another file.
+// Gives the file its name. A correct file that another process has put there meanwhile stays,
+// because that process has it open and would end if the file were replaced.
 bool Publish(const std::string& temporary, const std::string& path) {
   if (link(temporary.c_str(), path.c_str()) != 0 && (errno != EEXIST || !HasEmbeddedBytes(path))) {
     return rename(temporary.c_str(), path.c_str()) == 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // documents VERSION DATE FOLDER: writes man pages and completions of the commands and flags that
-// the program is built with. The build runs it, so that they never differ.
+// the program is built with. The build runs this program, so that documents and program never
+// differ.
 #include <cstdio>
 #include <filesystem>
 #include <memory>

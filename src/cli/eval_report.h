@@ -14,7 +14,7 @@ namespace moestro {
 // Several lines for people, with a final newline.
 std::string DescribeEval(const EvalResult& result);
 std::string DescribeTask(const TaskResult& result);
-// The figures alone: of a run that was shared out.
+// Report of the figures alone, for a run in shards.
 std::string DescribeFigures(const EvalFigures& figures, uint64_t windows);
 Json FiguresAsJson(const EvalFigures& figures, uint64_t windows);
 // One object: the figures, then the report of bench about the run.

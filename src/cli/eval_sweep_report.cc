@@ -21,7 +21,7 @@ struct Column {
   double (*value)(const EvalPoint& point);
 };
 
-// Under their names in --json.
+// Columns by their names in --json.
 constexpr std::array kColumns = {
     Column{"tokens", [](const EvalPoint& p) { return static_cast<double>(p.figures.tokens); }},
     Column{"perplexity", [](const EvalPoint& p) { return p.figures.perplexity.value; }},

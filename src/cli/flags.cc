@@ -69,7 +69,7 @@ std::string UnknownNameMessage(const CLI::App& app, const std::string& command_f
   return "";
 }
 
-// A value that a flag may leave unset.
+// Type of a number in a variable that may be unset (std::optional).
 template <class T>
 struct NumberIn {
   using Type = T;
@@ -84,7 +84,8 @@ constexpr const char* kNumberName = std::floating_point<T>      ? "FLOAT"
                                     : std::unsigned_integral<T> ? "UINT"
                                                                 : "INT";
 
-// CLI11's own readers take "0,8" as 8, "1'0" as 10, and what is no number.
+// Error text for a text that is not a number. CLI11's own readers accept "0,8" as 8, "1'0" as 10,
+// and more.
 template <Number T>
 std::string NoNumber(const std::string& text) {
   std::string wanted = std::integral<T> ? "whole number" : "number";
@@ -96,7 +97,7 @@ std::string NoNumber(const std::string& text) {
                 is_pointed ? Format("; write {}", pointed) : "");
 }
 
-// An option of a number that is one of `variable`'s type; unset: shows no default.
+// Adds an option for a number of `variable`'s type; an unset variable shows no default.
 template <class T>
 CLI::Option* AddNumber(CLI::App& command, const std::string& names, T& variable,
                        const std::string& help) {
@@ -133,7 +134,7 @@ CLI::Validator Range(T low, T high, const char* name) {
                    Format("from {} to {}", low, high), Format("{} in [{} - {}]", name, low, high));
 }
 
-// A sentence without what follows the first line, and with where to look.
+// The first line of an error as a sentence, with the --help to read.
 std::string UsageMessage(const CLI::App& app, const CLI::ParseError& error,
                          const std::string& command_for_files) {
   const auto code = static_cast<CLI::ExitCodes>(error.get_exit_code());
@@ -147,7 +148,7 @@ std::string UsageMessage(const CLI::App& app, const CLI::ParseError& error,
   return Format("{} (see {} --help)", message.substr(0, message.find('\n')), command);
 }
 
-// "UINT:INT in [1 - 64]" is what CLI11 calls a value and its limits; a name may have a colon, too.
+// "UINT:INT in [1 - 64]" is CLI11's text for a value and its limits; a name may have a colon, too.
 void DescribeValue(const CLI::Option& option, FlagText& text) {
   if (option.get_items_expected_max() == 0) return;
   const std::string type = option.get_type_name();
@@ -234,7 +235,7 @@ CommandText DescribeCommand(const CLI::App& command, const std::vector<OutputFla
     for (const CLI::Option* o : options[i]->get_excludes()) {
       text.flags[i].excludes.push_back(name_of(o));
     }
-    std::ranges::sort(text.flags[i].needs);  // CLI11 has them by address
+    std::ranges::sort(text.flags[i].needs);  // CLI11 orders them by address
     std::ranges::sort(text.flags[i].excludes);
   }
   return text;
@@ -370,7 +371,7 @@ ProgramText CommandLine::Describe() const {
   return text;
 }
 
-// Outputs spare whatever else the command line names. They are looked at here, before any work, and
+// Outputs spare whatever else the command line names. They are checked here, before any work, and
 // again where the file is made: by then links may lead elsewhere.
 Status CommandLine::GuardOutputs(std::span<const std::string> read) {
   for (const CLI::App* command : app_->get_subcommands()) {

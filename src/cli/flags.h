@@ -33,9 +33,9 @@ class Flag {
   Flag Type(const std::string& name) const;   // the name of the value in the help
   Flag Group(const std::string& name) const;  // heading in the help
   Flag ShowDefault() const;                   // the help shows the variable's current value
-  // The flag may come several times with one value each.
+  // Lets the flag come several times, with one value each.
   Flag Repeatable() const;
-  // Other values are usage errors.
+  // Limits of the value; other values are usage errors.
   Flag Positive() const;
   Flag NonNegative() const;
   Flag Between(uint32_t low, uint32_t high) const;
@@ -114,7 +114,7 @@ class CommandLine {
   // The first long name of each flag of a command: "--prompt". Without --help and arguments that
   // have no dashes. REQUIRES: the command exists.
   std::vector<std::string> FlagNames(const std::string& command) const;
-  // All of it, --help among the flags.
+  // The whole command line, --help among the flags.
   ProgramText Describe() const;
 
  private:

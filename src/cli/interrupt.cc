@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
 
-// A signal handler can reach nothing but statics; these are the program's only ones.
+// A signal handler can reach nothing but statics; the program has no others.
 std::atomic<Engine*> working_engine = nullptr;
 std::atomic<StopSignal*> working_stop = nullptr;
 std::atomic<int> interrupts = 0;

@@ -13,7 +13,7 @@ namespace moestro {
 class Engine;
 class StopSignal;
 
-// Handles the signals while it lives. At most one guard exists at a time. Only the engine thread
+// Handles the signals during its life. At most one guard exists at a time. Only the engine thread
 // uses it.
 class InterruptGuard {
  public:
@@ -28,7 +28,8 @@ class InterruptGuard {
   // begins after them stops at once.
   void BeginWork();
   void EndWork();
-  // Whether a Ctrl-C came since the last of these calls, or one of the other signals ever.
+  // Whether a Ctrl-C came since the last BeginWork() or EndWork(), or one of the other signals at
+  // any time.
   bool interrupted() const;
   // Whether the command is to end: one of the other signals came.
   bool is_ended() const;

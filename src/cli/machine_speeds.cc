@@ -16,7 +16,7 @@
 namespace moestro {
 namespace {
 
-// Types of the model whose rates are not among these.
+// Types of the model's weights without a rate in `rates`.
 std::vector<std::string> Missing(const ModelNeeds& needs, const MachineRates& rates) {
   std::vector<std::string> missing;
   for (const UseByType* uses : {&needs.dense, &needs.experts}) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The speeds of the machine that a plan is for: of a file, kept from an earlier start, or measured.
+// The speeds of the machine that a plan is for: read from a file, kept from an earlier start, or
+// measured.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,9 @@ struct MachineSpeeds {
   std::string from = {};  // for people: "measured now"
 };
 
-// With the rates of every type that a model needs; of what is kept only missing types are measured.
-// Errors: those of ReadRates() and MeasureMachine(); kInvalidRequest, naming it: a type that the
+// Finds speeds with the rates of every type that a model needs; if kept rates lack some types, only
+// those are measured.
+// Errors: those of ReadRates() and MeasureMachine(); kInvalidRequest, naming the type: one that the
 // file lacks or this processor does not multiply.
 Result<MachineSpeeds> FindSpeeds(const MachineWish& wish, const ModelNeeds& needs);
 

@@ -35,7 +35,7 @@ uint64_t Recommended(const MachineRates& rates, const std::vector<Fit>& fits) {
 struct Planned {
   PlanReport report;
   std::string refusal_of_hosts = {};  // empty: hosts can compute the model's experts
-  std::string file;                   // the model's first file here; empty: it is not here
+  std::string file;                   // path of the model's first file; empty: not on this machine
   std::vector<HubModel> choices;      // the best first
   std::string label;                  // label of the planned model
 };
@@ -64,7 +64,7 @@ Status MeasureMemory(const PlanSubject& subject, const EngineOptions& options,
   return {};
 }
 
-// Only what a plan needs of the directory stays in memory.
+// Reads the model's directory and keeps only the facts that a plan needs.
 Result<Planned> ReadModel(const PlanWish& wish) {
   const EngineOptions& engine = wish.engine;
   StopSignal never;

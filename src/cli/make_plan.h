@@ -16,11 +16,11 @@ namespace moestro {
 struct PlanWish {
   std::string model = {};  // file, name or address
   HubSettings settings = {};
-  EngineOptions engine = {};    // of which the budget, the context and its type, and threads count
+  EngineOptions engine = {};    // its budget, context, type of keys and values, and threads count
   std::string machine = {};     // a file of a machine's speeds; empty: this machine's
   bool has_choices = true;      // the repository's other files, too
   StopSignal* stop = nullptr;   // of requests; null: an interrupt ends the process
-  bool measures_again = false;  // this machine
+  bool measures_again = false;  // this machine's speeds are measured again
   Network network = {};         // to the hosts of engine.device.remote
 };
 

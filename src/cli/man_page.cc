@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kLineWidth = 78;
 
-// Text as roff takes it: a dash that can be copied, nothing that begins a request.
+// Escapes text for roff: dashes that can be copied, and no line that begins a request.
 std::string Roff(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -41,8 +41,8 @@ std::vector<std::string> LinesOf(std::string_view text) {
   return lines;
 }
 
-// Filled text in lines that people can read in the source, too. A line never begins with what roff
-// takes for a request.
+// Filled text in lines that people can read in the source, too. No line begins with a character of
+// roff's requests.
 std::string Filled(std::string_view text) {
   std::string out;
   std::string line;
@@ -192,7 +192,7 @@ the demo model, prefixes, measured costs; without the variable
 
 std::string ProgramManPage(const ProgramText& program, const std::string& date) {
   std::string out = Title(program.name, program, date);
-  std::string summary = program.summary;  // "Runs ... ." as a page's name has it: "runs ..."
+  std::string summary = program.summary;  // summary for the page's name: "runs ..." of "Runs ... ."
   if (summary.ends_with('.')) summary.pop_back();
   if (!summary.empty()) {
     summary.front() = static_cast<char>(std::tolower(static_cast<unsigned char>(summary.front())));

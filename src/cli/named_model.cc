@@ -27,7 +27,7 @@ namespace {
 
 bool IsTerminal() { return isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1; }
 
-// Asks on stderr; what is not a clear yes is a no.
+// Asks on stderr; any answer but a clear yes is a no.
 bool AskYes(const std::string& question) {
   PrintOnStderr(Format("{} [y/N] ", question));
   std::string answer;
@@ -38,7 +38,7 @@ bool AskYes(const std::string& question) {
   return answer == "y" || answer == "Y" || answer == "yes";
 }
 
-// "; nearest: o/r:Q8_0" of what the cache has; empty: nothing like it.
+// "; nearest: o/r:Q8_0" among the models in the cache; empty: no similar name.
 std::string NearestIn(const HubCache& cache, const ModelName& name) {
   std::vector<std::string> names;
   for (const CachedModel& model : cache.Models()) names.push_back(model.name());
@@ -147,7 +147,7 @@ Status PullWatched(HubClient& client, const HubCache& cache, const PullPlan& pla
 
 Result<std::string> FindNamedModel(const std::string& text, const NamedModelOptions& options,
                                    const EngineOptions& engine) {
-  // A path needs no environment, however odd that is.
+  // An existing path wins before the environment is read, which may be faulty.
   std::error_code ignored;
   if (std::filesystem::exists(text, ignored)) return text;
   TRY(const HubSettings settings, HubSettingsOf(options.is_offline));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Models by name: what the user typed for MODEL becomes the path of a file here.
+// Models by name: turns the text that the user typed for MODEL into the path of a file.
 #pragma once
 
 #include <string>
@@ -19,25 +19,27 @@ namespace moestro {
 struct NamedModelOptions {
   bool may_fetch = false;   // --yes
   bool is_offline = false;  // --offline
-  bool is_run = true;       // so it has to fit; else its directory is only looked at
-  // A manager waits for this process to be ready, and not for as long as a model takes to come.
+  bool is_run = true;       // the model will run, so it has to fit; else only its directory is read
+  // A service manager waits for this process to be ready, but not as long as fetching a model
+  // takes.
   bool is_waited_for = false;
 };
 
 // --yes and --offline. `options` must outlive the parsing.
 void AddNamedModelFlags(Flags flags, NamedModelOptions& options);
 
-// A path as it is; a name's file in the cache. What is not there is planned for an engine with
-// `engine`'s budget and context, and fetched with --yes, or after a question at a terminal, unless
-// a service manager waits. kInvalidRequest: it is not there, with the command that fetches it, or
-// with --yes it would not fit. kInvalidFile: with --yes it is no model. Other errors: those of
-// ParseModelName(), ReadHubSettings(), HubCache::Find() and Pull().
+// Returns a path unchanged; for a name, its file in the cache. A missing model is planned for an
+// engine with `engine`'s budget and context, and fetched with --yes, or after a question at a
+// terminal, unless a service manager waits. kInvalidRequest: the model is missing (names the
+// command that fetches it), or with --yes it would not fit. kInvalidFile: with --yes the file is
+// not a model. Other errors: those of ParseModelName(), ReadHubSettings(), HubCache::Find() and
+// Pull().
 Result<std::string> FindNamedModel(const std::string& text, const NamedModelOptions& options,
                                    const EngineOptions& engine);
 
 // "fetches o/r:Q4_K_M: 18.6 GiB in 1 file, 3.0 GiB of it missing, 120.1 GiB free in FOLDER".
 std::string PullPlanText(const PullPlan& plan, const HubCache& cache);
-// On the bar.
+// Shows the progress of a pull on the bar.
 void ShowPull(ProgressBar& bar, const PullProgress& progress);
 // Pulls; an interrupt is an error whose message names the command to go on.
 Status PullWatched(HubClient& client, const HubCache& cache, const PullPlan& plan,

@@ -14,11 +14,10 @@ namespace moestro {
 inline constexpr const char* kLossyHeading =
     "Cheaper misses (output is no longer exact; 'moestro eval' measures by how much)";
 
-// A flag for each row, under the heading of its part. `options` must outlive the parsing; the rows
-// must outlive this call.
+// Adds a flag for each row, under the heading of its part.
 void AddOptionFlags(Flags flags, EngineOptions& options,
                     std::span<const OptionRow> table = OptionTable());
-// The flags of one part alone.
+// Adds the flags of one part alone.
 void AddOptionFlags(Flags flags, EngineOptions& options, OptionPart part);
 
 // Excludes --quality together with a flag that --quality chooses. REQUIRES: AddOptionFlags(flags,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Standard output, unbuffered, with its errors reported, and small files.
-// Reports go out as VisibleLines(): what they name may come from anywhere.
+// Standard output, unbuffered, with its errors reported, and small files. Reports are written as
+// VisibleLines(), because names in them may come from anywhere.
 #pragma once
 
 #include <string>
@@ -36,7 +36,7 @@ class Output {
   Status status_;
 };
 
-// Writes a file with this text. The file appears only when it is complete. kIo.
+// Writes a file with `text`. The file appears only when it is complete. kIo.
 Status WriteFile(const OutputPath& path, std::string_view text);
 
 }  // namespace moestro

@@ -16,18 +16,18 @@
 
 namespace moestro {
 
-// Another file of the same repository, by what is read of the planned one: its speeds are scaled.
+// Another file of the same repository, with speeds scaled from those of the planned file.
 struct PlannedChoice {
   std::string label = {};  // "Q4_K_M"
   uint64_t bytes = 0;
-  bool is_planned = false;                // the one that the rest of the plan is about
+  bool is_planned = false;                // the file that the rest of the plan is about
   std::optional<SpeedRange> decode = {};  // in the recommended budget; nullopt: it does not fit
 };
 
 // Source of the routing that predictions assume for the model.
 enum class RoutingSource : uint8_t {
   kRange,   // routing is not known: a range from even to recorded routing
-  kFamily,  // recorded of its family
+  kFamily,  // routing recorded for the model's family
   kRun,     // as observed in the model's last run here
 };
 
@@ -41,10 +41,10 @@ struct PlannedHosts {
 };
 
 struct PlanReport {
-  std::string model = {};                   // as it was given
+  std::string model = {};                   // as the user gave it
   std::string folder = {};                  // where the model is, or would be put
-  uint64_t to_fetch = 0;                    // bytes; 0: it is here
-  std::optional<uint64_t> free_bytes = {};  // of that disk
+  uint64_t to_fetch = 0;                    // bytes; 0: the model is on this machine
+  std::optional<uint64_t> free_bytes = {};  // of the disk of `folder`
   uint64_t fingerprint = 0;
   PlannedModel planned = {};
   MachineRates machine = {};

@@ -35,7 +35,7 @@ Result<PlanSubject> OfFile(const std::string& path, const std::string& engine) {
                      .folder = fs::absolute(path, unknown).parent_path().string()};
 }
 
-// Copies each range that it gives.
+// A source that copies each range it returns.
 class CopiedBytes final : public ByteSource {
  public:
   CopiedBytes(std::unique_ptr<ByteSource> from, UniqueFd to, std::string path)
@@ -45,7 +45,7 @@ class CopiedBytes final : public ByteSource {
   Result<std::span<const char>> BytesAt(uint64_t offset) override {
     TRY(const std::span<const char> bytes, from_->BytesAt(offset));
     std::span<const char> rest = bytes;
-    // Later parts of a range that is copied are asked for again.
+    // Bytes of a range that have been copied already are skipped.
     if (offset < end_) rest = rest.subspan(std::min<uint64_t>(end_ - offset, rest.size()));
     uint64_t at = offset + (bytes.size() - rest.size());
     while (!rest.empty()) {
@@ -63,7 +63,7 @@ class CopiedBytes final : public ByteSource {
   std::unique_ptr<ByteSource> from_;
   UniqueFd to_;
   std::string path_;
-  uint64_t end_ = 0;  // of what is copied
+  uint64_t end_ = 0;  // end of the copied bytes
 };
 
 // Ranges of a file at an address.

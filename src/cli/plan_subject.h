@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The model that a plan is about: a file here, or one elsewhere of which only the directory is
-// fetched.
+// The model that a plan is about: a file on this machine, or a remote one of which only the
+// directory is fetched.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,9 @@
 
 namespace moestro {
 
-// Files of holes with the directories of a model's files elsewhere, each as long as the file, so
-// that what reads no weight can open the model as if it were here. The folder goes with this.
+// Sparse copies of a remote model's files, each with the file's directory and length, so that code
+// which reads no weights can open the model as if it were on this machine. The destructor removes
+// the folder.
 class DirectoryCopies {
  public:
   // In the system's folder for temporary files. kIo.
@@ -43,18 +44,20 @@ class DirectoryCopies {
 
 struct PlanSubject {
   ModelToLoad model;
-  std::string file = {};  // the model's first file here; empty: it is not here
+  std::string file = {};  // path of the model's first file; empty: not on this machine
   std::shared_ptr<DirectoryCopies> copies = {};  // of a model elsewhere
-  std::string folder = {};  // where it is, or would be; this may be a folder to be made
-  uint64_t to_fetch = 0;    // bytes; 0: it is here
-  std::optional<uint64_t> free_bytes = {};  // of the folder's disk; nullopt: it is here
-  std::vector<HubModel> choices = {};       // all models of the repository, the best first
-  std::string label = {};                   // of the one that is meant
+  std::string folder =
+      {};                 // folder of the model, or where it would go; perhaps a folder to be made
+  uint64_t to_fetch = 0;  // bytes; 0: the model is on this machine
+  std::optional<uint64_t> free_bytes =
+      {};  // of the folder's disk; nullopt: the model is on this machine
+  std::vector<HubModel> choices = {};  // all models of the repository, the best first
+  std::string label = {};              // label of the subject
 };
 
-// `text`: what people type for a model (hub/model_name.h). `engine`: as ModelToLoad::Open() has it.
-// Errors of ParseModelName(), ModelToLoad::Open(), HubClient and ChooseModel(); kIo, too: it is not
-// here, and no request may leave this machine.
+// `text`: a model's name as users type it (hub/model_name.h). `engine`: see ModelToLoad::Open().
+// Errors of ParseModelName(), ModelToLoad::Open(), HubClient and ChooseModel(); kIo also if the
+// model is not on this machine and no request may leave it.
 Result<PlanSubject> FindSubject(const std::string& text, const std::string& engine,
                                 const HubSettings& settings, StopSignal& stop);
 

@@ -20,7 +20,7 @@ std::vector<std::string> Split(std::string_view text, char separator) {
   return parts;
 }
 
-// A word that is meant as it stands; FILE and N are names of values.
+// Whether a word is a literal value; FILE and N are names of values.
 bool IsLiteral(std::string_view word) {
   return !word.empty() && std::ranges::all_of(word, [](unsigned char c) {
     return std::islower(c) || std::isdigit(c) || c == '_' || c == '-';

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The commands and flags of the program as plain values: what man pages, completions and settings
-// are made from. CommandLine::Describe() gives them, so that they say what the program takes.
+// The commands and flags of the program as plain values, from which man pages, completions and
+// settings are made. CommandLine::Describe() returns them, so that they match the program.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace moestro {
 
 struct FlagText {
   std::vector<std::string> names = {};      // with their dashes: "-c", "--ctx", "--ctx-size"
-  std::vector<std::string> off_names = {};  // that turn a switch off: "--no-perf"
-  std::string positional = {};              // "MODEL"; then there are no names
+  std::vector<std::string> off_names = {};  // names that turn a switch off: "--no-perf"
+  std::string positional = {};              // "MODEL"; a positional argument has no names
   std::string value = {};                   // the name of the value; empty: a switch
   std::string limits = {};                  // "INT in [1 - 64]", "{a,b}"; empty: any value
   std::string help = {};                // several lines: "NAME: what it is" each, after the first
@@ -26,7 +26,7 @@ struct FlagText {
   bool is_switch() const { return positional.empty() && value.empty(); }
   // Name in settings: the first long name without dashes, or the argument's in small letters.
   std::string name() const;
-  bool has_name(std::string_view name) const;  // one of all, with its dashes
+  bool has_name(std::string_view name) const;  // `name` with its dashes is one of the flag's names
 };
 
 struct CommandText {

@@ -164,7 +164,7 @@ void AddLimit(Json& object, const RunReport& report) {
       .Set("memory_bandwidth_probe_least", limit.memory_bandwidth.least);
 }
 
-// Where costs are from, and how far they are from what the lanes take by now.
+// The source of the costs, and the lanes' present times relative to them.
 std::string CostsText(const DevicePlan& plan, const LaneRatios& by_now,
                       const LaneRatios::Device& its) {
   if (plan.costs == CostSource::kFile) return "costs from a file";

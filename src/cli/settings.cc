@@ -121,7 +121,7 @@ std::set<std::string> NamesGiven(const CommandText& command, std::span<const std
       names.insert(flag->name());
       if (!flag->is_switch() && equals == std::string::npos) ++i;
     } else {
-      // Switches of one letter may stand together, the last may have a value.
+      // Switches of one letter may be joined, and the last may have a value.
       for (size_t at = 1; at < text.size(); ++at) {
         const FlagText* flag = find(std::string("-") + text[at]);
         if (flag == nullptr) break;
@@ -135,7 +135,7 @@ std::set<std::string> NamesGiven(const CommandText& command, std::span<const std
   return names;
 }
 
-// The arguments that say the same; none for a switch that is off by itself.
+// The arguments that have the setting's effect; none for a switch that is off by default.
 Result<std::vector<std::string>> ArgumentsFor(const FlagText& flag, const FlagSetting& setting) {
   if (!flag.positional.empty()) {
     return std::vector{setting.value.starts_with('-') ? "./" + setting.value : setting.value};
@@ -176,7 +176,7 @@ bool ExcludesAny(const FlagText& flag, const std::set<std::string>& names) {
                              [&](const std::string& name) { return names.contains(name); });
 }
 
-// Without those that need what gave way.
+// Drops the settings whose flags need a dropped one.
 void DropNeedy(std::vector<Candidate>& chosen, std::set<std::string>& dropped) {
   const auto is_needy = [&](const Candidate& candidate) {
     return !candidate.arguments.empty() &&
@@ -277,8 +277,9 @@ std::vector<std::pair<std::string, std::string>> MistypedVariables(
 Result<ChosenSettings> ChooseSettings(const CommandText& command,
                                       std::span<const std::string> given,
                                       std::span<const std::vector<FlagSetting>> sources) {
-  std::set<std::string> before = NamesGiven(command, given);  // of the sources that count more
-  std::set<std::string> known = before;                       // also switches that are off
+  std::set<std::string> before =
+      NamesGiven(command, given);        // names of flags in the sources that take precedence
+  std::set<std::string> known = before;  // `before`, and switches that are off
   std::set<std::string> dropped;
   std::vector<Candidate> chosen;
   for (const std::vector<FlagSetting>& source : sources) {
@@ -305,7 +306,7 @@ Result<ChosenSettings> ChooseSettings(const CommandText& command,
       result.arguments.push_back(std::move(argument));
     }
     if (candidate.arguments.empty()) continue;
-    candidate.setting.name = candidate.flag->name();  // as messages call it
+    candidate.setting.name = candidate.flag->name();  // the name that messages use
     result.used.push_back(std::move(candidate.setting));
   }
   result.arguments.insert(result.arguments.end(), given.begin(), given.end());

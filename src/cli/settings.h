@@ -25,14 +25,14 @@ struct FlagSetting {
 inline constexpr size_t kLargestSettingsFile = 256 * 1024;
 inline constexpr size_t kLongestSettingsLine = 4096;
 
-// The settings of a file for the flags of `command`. kUsage, with `path` and the line: no
-// "name = value", a name that the command does not have (the nearest is named), one that comes
-// twice, no value, a line that is too long, bytes that are no text.
+// The settings of a file for the flags of `command`. kUsage, with `path` and the line: no "name =
+// value", a name that the command does not have (the nearest is named), a name that comes twice, no
+// value, a line that is too long, bytes that are not text.
 Result<std::vector<FlagSetting>> ParseSettings(std::string_view text, const std::string& path,
                                                const CommandText& command);
 
-// Paths in a file's settings mean the same wherever the program is started: "~/" is `home`, and
-// what is relative lies in the file's own `folder`. Names of the hub and of templates stay. kUsage,
+// Makes paths in a file's settings independent of the working folder: "~/" becomes `home`, and a
+// relative path lies in the file's own `folder`. Names of the hub and of templates stay. kUsage,
 // with the line: "~/" where `home` is empty.
 Status ResolvePaths(const CommandText& command, const std::string& folder, const std::string& home,
                     std::vector<FlagSetting>& settings);
@@ -49,18 +49,18 @@ std::vector<std::pair<std::string, std::string>> MistypedVariables(
     std::span<const std::pair<std::string, std::string>> environment, const CommandText& command);
 
 struct ChosenSettings {
-  std::vector<std::string> arguments;  // those given, with the settings that count in front
+  std::vector<std::string> arguments;  // the given arguments, with the chosen settings in front
   std::vector<FlagSetting> used;
 };
-// `given` are the arguments after the command's name; `sources` go from the one that counts most to
-// the one that counts least. A setting gives way to the same flag before it, and to one that
-// excludes it; what needs a setting that gave way goes with it. Settings of flags that the command
-// does not have are left out. kUsage: a switch that is neither on nor off.
+// `given` are the arguments after the command's name; `sources` are in order of precedence. A
+// setting gives way to the same flag in an earlier source, and to a flag there that excludes it;
+// settings that need a dropped one are dropped, too. Settings of flags that the command does not
+// have are left out. kUsage: a switch that is neither on nor off.
 Result<ChosenSettings> ChooseSettings(const CommandText& command,
                                       std::span<const std::string> given,
                                       std::span<const std::vector<FlagSetting>> sources);
 
-// The origin of the setting whose flag `message` complains of; empty: of none.
+// The origin of the setting whose flag `message` names; empty: no setting's.
 std::string PlaceOfSetting(std::string_view message, std::span<const FlagSetting> used);
 
 }  // namespace moestro

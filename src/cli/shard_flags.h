@@ -15,8 +15,8 @@ namespace moestro {
 // The flag; `shard` must outlive the parsing.
 Flag AddShardFlag(Flags flags, std::optional<Shard>& shard);
 
-// Before anything is read for long. kUsage: no file is named; kIo: it may not be written. REQUIRES:
-// a shard is asked for.
+// Checks the output before any long reading. kUsage: no file is named; kIo: the file cannot be
+// written. REQUIRES: a shard is requested.
 Status CheckShardOutput(const OutputPath& output);
 
 // One line for people, or one object.

@@ -12,7 +12,7 @@
 namespace moestro {
 namespace {
 
-// From 0 in tenths to the next one that holds the highest rate.
+// An axis from 0 in tenths up to the first tenth above the highest rate.
 ChartAxis RateAxis(const std::vector<SweepLine>& lines) {
   double highest = 0.0;
   for (const SweepLine& line : lines) highest = std::max(highest, line.result.hit_rate());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A session at a terminal: a progress bar while it works, and the signals of cli/interrupt.h end
-// the text.
+// A session at a terminal: with a progress bar during work, and a text that the signals of
+// cli/interrupt.h end.
 #pragma once
 
 #include <unistd.h>
@@ -38,7 +38,7 @@ class TerminalSession {
   // Calls Engine::WorkWhileIdle(), until Ctrl-C.
   bool WorkWhileIdle();
   bool is_interrupted() const { return interrupt_->interrupted(); }  // since the last work
-  // False: a signal came before there was a line at the terminal.
+  // False: a signal came before a line at the terminal.
   bool WaitForLine() const { return interrupt_->WaitForInput(STDIN_FILENO); }
   // Runs other work of the engine. Ctrl-C ends the work with kInterrupted.
   template <class Work>

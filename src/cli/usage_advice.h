@@ -18,8 +18,8 @@ struct KnownCommands {
 // `typed` stands where a command should; empty: nothing does.
 std::string UnknownCommand(std::string_view typed, const KnownCommands& known);
 
-// `command` is what --help comes after, "moestro run"; `flags` are its long names, "--prompt".
-// A value after "=" is not part of the name.
+// `command` is the text before --help, "moestro run"; `flags` are the command's long names,
+// "--prompt". A value after "=" is not part of the name.
 std::string UnknownFlag(std::string_view typed, std::string_view command,
                         std::span<const std::string> flags);
 

@@ -95,8 +95,8 @@ PathTable::PathTable(MoeShape shape, std::vector<PathLayer> layers)
   for (const PathLayer& layer : layers_) evidence_.push_back(Weigh(layer));
 }
 
-// A row lists p(e) for some experts; the others have scale * weaker(e). What matters for a ranking
-// is only log p(e) - log(scale * weaker(e)) for the listed ones: the rest is the same for all.
+// A row lists p(e) for some experts; the others have scale * weaker(e). A ranking needs only log
+// p(e) - log(scale * weaker(e)) of the listed ones: the rest is equal for all experts.
 PathTable::Evidence PathTable::Weigh(const PathLayer& layer) const {
   constexpr float kLeastScale = 1.0F / 1024;
   Evidence evidence;
@@ -156,9 +156,9 @@ void PathTable::AddGains(size_t layer, PathKey key, float weight, std::span<floa
   }
 }
 
-// Logarithms of probabilities are added up as if the experts of `last` spoke independently of each
-// other, and the sum is tempered by the root of their number because they do not. Measured against
-// adding up probabilities: commit of this file.
+// Logarithms of probabilities are added up as if the experts of `last` were independent evidence,
+// and the sum is divided by the root of their number because they are not. Measured against adding
+// up probabilities: commit of this file.
 void PathTable::Rank(size_t layer, std::span<const ExpertId> last,
                      std::span<const ExpertId> earlier, std::span<ExpertId> best,
                      std::vector<float>& scores) const {

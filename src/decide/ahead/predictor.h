@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which experts the next layers of a token will ask for, predicted before their routers are
+// Predicts the experts that the next layers of a token will need, before their routers are
 // evaluated. Pure, like policy.h, and for the same reason; one idea per file under predictors/.
 #pragma once
 
@@ -41,9 +41,9 @@ class Predictor {
   // Layers of a step in order; the first decode layer of the shape begins a step, whose rows are
   // the same in every layer.
   virtual void Observe(const Seen& seen) = 0;
-  // The experts that the layer `distance` after the last one observed will ask for, for all rows
-  // together: likeliest first, at most the model's K for each row, none twice; none when it has no
-  // idea.
+  // The experts that the layer `distance` after the last one observed will need, for all rows
+  // together: likeliest first, at most the model's K for each row, none twice; empty without a
+  // prediction.
   // REQUIRES: 1 <= distance <= depth, and such a layer exists. The span lives until the next call.
   virtual std::span<const ExpertId> Predict(uint32_t distance) = 0;
   // True: Observe() is of use only with Seen::ahead, which costs a product per layer.
@@ -59,10 +59,11 @@ class PathTable;
 
 struct PredictorChoice {
   std::string name = "next-router";
-  std::shared_ptr<const PathTable> paths = {};  // what "paths" has learned, of the model's shape
+  std::shared_ptr<const PathTable> paths =
+      {};  // table of the predictor "paths", of the model's shape
 };
 
-// In the order in which --help lists them; "none" is the last.
+// The known predictors, in the order of --help; "none" is the last.
 std::vector<PredictorInfo> KnownPredictors();
 // kUsage for an unknown name; the message lists the known ones. REQUIRES: "paths" come with a
 // table.

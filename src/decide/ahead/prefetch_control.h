@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Whether prefetch pays and how much of it, from what the disk did lately. Pure.
+// Decides whether prefetch pays and how much of it, from recent times of the disk. Pure.
 //
 // The disk is idle for some time between the last read that a layer waits for and the next layer's
-// router. Of what a prefetch reads, the part that fits into that time is won if the prediction is
-// right. A read under way cannot be called back, so whatever does not fit delays the next layer's
-// own reads, and is lost if the prediction is wrong. A prefetch pays if p * won > (1 - p) * lost.
-// For the same reason no more experts are on their way at a time than fit into the idle time.
+// router. The part of a prefetch's reads that fits into that time is won if the prediction is
+// right. A read under way cannot be called back, so the rest delays the next layer's own reads, and
+// is lost if the prediction is wrong. A prefetch pays if p * won > (1 - p) * lost. For the same
+// reason no more experts are on their way at a time than fit into the idle time.
 #pragma once
 
 #include <cstddef>
@@ -24,31 +24,31 @@ struct StepCost {
 };
 
 // Experts that may be on their way ahead of time at once: as many as are read in `idle` seconds at
-// `read` seconds an expert, one that is begun then included; from 1 to kMostAhead. nullopt: `idle`
-// is negative, `read` is not above zero, or either is not a number.
+// `read` seconds an expert, the last of them begun within that time; from 1 to kMostAhead. nullopt:
+// `idle` is negative, `read` is not above zero, or either is not a number.
 inline constexpr size_t kMostAhead = 64;
 std::optional<size_t> MostAhead(double idle, double read);
 
 class PrefetchControl {
  public:
   // `layers` with experts of a decode step, at least one; `committed`: the most experts' worth of
-  // reads under way that cannot be called back. `is_fixed`: what steps cost is not looked at, so
-  // that what is evaluated ahead depends on tokens alone.
+  // reads under way that cannot be called back. `is_fixed`: costs of steps are ignored, so that
+  // predictions depend on tokens alone.
   PrefetchControl(uint32_t layers, double committed, bool is_fixed = false)
       : layers_(layers), most_committed_(committed), is_fixed_(is_fixed) {}
 
-  // `right`: predictions of absent experts that were right, of those good enough to fetch.
+  // `right`: right predictions of absent experts among those good enough to fetch.
   void StepDone(const StepCost& cost, double right);
 
-  // Predictions that are right less often than this are not worth fetching; above 1: none is.
+  // Predictions that are right less often are not worth fetching; above 1: none is.
   double least_precision() const;
   // Experts that may be on their way ahead of time at once; nullopt: not known, or `is_fixed`.
   std::optional<size_t> most_ahead() const;
   // Experts' worth of reads that the disk does while a layer's dense part is computed; 0: not
   // known.
   double beside_dense() const;
-  // False: evaluating routers ahead of time costs more than fetching what they say gains. Once in
-  // a while it is true nonetheless, to see whether that has changed.
+  // False: evaluating routers ahead of time costs more than fetching their choices gains. Once in a
+  // while the result is true nonetheless, to measure whether that has changed.
   bool is_on() const { return is_fixed_ || pays_ || step_ % kTryEvery == 0; }
 
  private:

@@ -32,8 +32,8 @@ struct PrefetchRequest {
   bool is_present = false;  // in memory or on its way: the request only pins it
 };
 
-// How good the predictions of one distance were. An absent expert is one that was not in memory
-// when it was predicted.
+// Score of the predictions of one distance. An absent expert is one that was not in memory when it
+// was predicted.
 struct PredictionScore {
   uint64_t asked = 0;      // experts that routers chose
   uint64_t predicted = 0;  // experts that were predicted for them
@@ -60,19 +60,20 @@ struct PredictionScore {
 static_assert(CountsAllOf<PredictionScore>());
 
 struct PrefetchLimits {
-  // By pool of slots: slots that prefetched experts share with the layers' own.
+  // [pool]: slots that prefetched experts share with the layers' own.
   std::vector<uint64_t> slots = {0};
   std::function<uint32_t(ExpertKey)> pool_of = [](ExpertKey) { return 0U; };
   // Prefetches on their way at a time, until PrefetchControl has a number from the disk's speed.
   size_t most_unfinished = 2;
-  size_t most_foreseen = 4;      // at least so many in a step that was foreseen
-  unsigned reads_at_device = 4;  // of a matrix each, for prefetches: these cannot be called back
-  double expert_bytes = 0.0;     // of the mean expert; 0: nothing is handed out before dense parts
-  bool is_fixed = false;         // see PrefetchControl
+  size_t most_foreseen = 4;  // fewest prefetches on their way in a step that was foreseen
+  unsigned reads_at_device =
+      4;  // reads of one matrix each for prefetches at the device, which cannot be called back
+  double expert_bytes = 0.0;  // of the mean expert; 0: nothing is handed out before dense parts
+  bool is_fixed = false;      // see PrefetchControl
 };
 
-// Which copy of an expert a layer will ask for, if its router makes it the rank-th choice of a row;
-// nullopt: it would be left out.
+// The copy of an expert that a layer will request, if its router makes the expert the rank-th
+// choice of a row; nullopt: the expert would be left out.
 using CopyChoice =
     std::function<std::optional<CopyId>(ExpertLayerId layer, ExpertId expert, uint32_t rank)>;
 
@@ -199,7 +200,8 @@ class PrefetchPlanner {
   uint32_t rows_ = 1;                // rows of the step that decode
   uint64_t step_rows_ = 1;           // rows of the step, those of prompts included
   bool is_paused_ = false;
-  uint64_t right_ = 0;  // of this step's predictions of absent experts that were good enough
+  uint64_t right_ =
+      0;  // this step's right predictions of absent experts, among those good enough to fetch
 };
 
 }  // namespace moestro

@@ -19,7 +19,7 @@
 namespace moestro {
 namespace {
 
-// Uses from memory or disk after which one counts little in the share of those from the disk.
+// Window of uses over which the share of those from the disk is averaged.
 constexpr uint64_t kMissWindow = 256;
 
 struct NamedTiers {
@@ -151,7 +151,7 @@ std::vector<LaneJob> DeviceTier::JobsOf(const LayerPlan& plan) {
   return jobs;
 }
 
-// [device][form], slots that copies may take: not those of the layer's own experts.
+// [device][form]: slots that copies may take, without those of the layer's own experts.
 std::vector<std::vector<uint32_t>> DeviceTier::RoomFor(const LayerPlan& plan) const {
   std::vector<std::vector<uint32_t>> room(devices());
   for (uint32_t d = 0; d < devices(); ++d) {
@@ -298,7 +298,7 @@ std::vector<DeviceTier::Promotion> DeviceTier::FillByPrompt() {
   return filled;
 }
 
-// Which experts get a slot, and which have one and keep it. Slots are given later.
+// Chooses the experts that get a slot, and those that keep theirs. Slots are assigned later.
 std::vector<DeviceTier::Promotion> DeviceTier::ChooseFilled(std::span<const ExpertKey> first,
                                                             double seconds,
                                                             std::vector<ExpertKey>& kept) const {
@@ -483,7 +483,7 @@ std::vector<DeviceTier::Promotion> DeviceTier::Settle(uint32_t device,
   return settled;
 }
 
-// An expert that is not there leaves its slot, which nothing else takes.
+// An expert that has not landed leaves its slot, which no other expert takes.
 void DeviceTier::Settled(const Promotion& settled, bool has_landed) {
   SlotTable& its = *table(settled.device, settled.key);
   if (has_landed) {

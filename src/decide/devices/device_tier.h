@@ -34,7 +34,8 @@ namespace moestro {
 
 // Whether memory may hold an expert that is on a device.
 enum class Tiers : uint8_t {
-  kInclusive,  // yes: memory does not see uses on a device, so it gives up such experts first
+  kInclusive,  // yes: uses on a device do not count in memory, so memory gives up such experts
+               // first
   // No: an expert that has landed on a device leaves memory. An expert that is read for a copy
   // takes no slot of memory. An expert that leaves the device goes back to memory if that saves
   // time.
@@ -78,9 +79,9 @@ struct DeviceWork {
   uint64_t staged = 0;      // of the copied experts: read from the disk past memory's slots
   uint64_t filled = 0;      // experts that got slots before the first step
   uint64_t promotions = 0;  // experts copied to the device for later layers or steps
-  uint64_t moved_back = 0;  // experts that went back to memory when others took their slots
+  uint64_t moved_back = 0;  // experts that moved to memory when others took their slots
   uint64_t copied_bytes = 0;
-  uint64_t failures = 0;  // layers that the CPU computed after all
+  uint64_t failures = 0;  // layers that the CPU computed after a failure
 
   uint64_t computed() const { return on_device + copied; }
 
@@ -159,14 +160,14 @@ class DeviceTier {
   std::optional<Promotion> Promote(const LayerPlan& plan);
   void Promoted(const Promotion& promotion, bool has_landed);
 
-  // Gives slots of a device whose experts stay the same to these experts in this order, while slots
+  // Gives slots of a device whose experts stay the same to `experts` in their order, while slots
   // are free; loading and pinned until Settled(). No slot of memory waits for them. REQUIRES:
   // DeviceTierParts::is_settled; no expert is on another device.
   std::vector<Promotion> Settle(uint32_t device, std::span<const ExpertKey> experts);
-  // False: the expert did not get there, and never will.
+  // has_landed false: the expert's copy failed, and is not tried again.
   void Settled(const Promotion& settled, bool has_landed);
-  // The device is back and empty, after TurnOff() or not. Call between steps, when every settled
-  // expert has got there or not.
+  // The device is back and empty, after TurnOff() or not. Call between steps, when every copy of a
+  // settled expert has landed or failed.
   void ComesBack(uint32_t device);
 
   // No expert runs on that device any more; the other devices go on.
@@ -201,7 +202,7 @@ class DeviceTier {
   double GainOf(ExpertKey key, uint32_t device) const;
   double SlotPrice(const PlannedExpert& expert, uint32_t device,
                    std::span<const ExpertKey> keeps) const;
-  // The expert of the plan whose move to the device saves most, and what it saves less its price.
+  // The expert of the plan whose move to the device saves most, and the saving less the price.
   struct Offer {
     ExpertKey key;
     double saves = 0.0;

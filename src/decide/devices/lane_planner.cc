@@ -21,7 +21,7 @@ constexpr std::array kModes = {
     NamedMode{PlaceMode::kAuto, "auto"}, NamedMode{PlaceMode::kGpuCentric, "gpu-centric"},
     NamedMode{PlaceMode::kCooperative, "cooperative"}, NamedMode{PlaceMode::kCpu, "cpu"}};
 
-// A gain below this share of a layer's time is none: rounding decides nothing.
+// Gains below this share of a layer's time are ignored, so that rounding decides nothing.
 constexpr double kLeastShare = 1e-9;
 
 bool is_better(double seconds, double than) { return seconds < than * (1.0 - kLeastShare); }
@@ -60,7 +60,7 @@ std::vector<Site> SitesOnDevices(const LaneJob& job, const Room& left) {
   return sites;
 }
 
-// The one whose device is done first then.
+// The site whose device ends first with the job.
 Site EarliestSite(std::span<const LaneJob> jobs, std::vector<Site> chosen, size_t job,
                   std::span<const Site> candidates, const LatencyModel& model) {
   Site best = candidates.front();
@@ -105,7 +105,8 @@ double CostOf(std::span<const LaneJob> jobs, std::span<const Site> sites,
   return PriceLanes(jobs, sites, model).seconds() + PriceOfSlots(jobs, sites);
 }
 
-// Longest processing time first: each job, the longest first, to the side that is then done sooner.
+// Assigns by longest processing time first: each job, the longest first, to the side that then ends
+// sooner.
 std::vector<Site> LongestFirst(std::span<const LaneJob> jobs, const LatencyModel& model,
                                std::span<const std::vector<uint32_t>> room) {
   std::vector<size_t> order(jobs.size());
@@ -139,7 +140,7 @@ void Improve(std::span<const LaneJob> jobs, const LatencyModel& model,
              std::span<const std::vector<uint32_t>> room, LanePlan& plan) {
   Room left(room);
   for (size_t i = 0; i < jobs.size(); ++i) left.Take(jobs[i], plan.sites[i]);
-  // Every move makes the plan cheaper, so this ends; the limit bounds what deciding may cost.
+  // Every move makes the plan cheaper, so the loop ends; the limit bounds the time of deciding.
   for (size_t moves = 0; moves < jobs.size(); ++moves) {
     std::optional<size_t> best;
     Site to;
@@ -183,7 +184,7 @@ LaneTimes::Device PriceDevice(std::span<const LaneJob> jobs, std::span<const Sit
     if (times.compute == 0.0) times.compute = costs.launch;
     times.compute += costs.compute.Seconds(jobs[i].bytes, jobs[i].rows);
   }
-  double copied = 0.0;  // seconds of computing them
+  double copied = 0.0;  // seconds of computing copied experts
   for (const bool in_memory : {true, false}) {
     for (size_t i = 0; i < jobs.size(); ++i) {
       if (sites[i] != Site{.place = Place::kCopied, .device = device}) continue;
@@ -227,7 +228,7 @@ LaneTimes PriceLanes(std::span<const LaneJob> jobs, std::span<const Site> sites,
   const bool uses_device =
       std::ranges::any_of(sites, [](Place p) { return p != Place::kHost; }, &Site::place);
   const double host_factor = uses_device ? model.host_beside : 1.0;
-  // The CPU: what is in memory, then what the disk brings.
+  // The CPU computes experts in memory, then those that the disk brings.
   for (const bool in_memory : {true, false}) {
     for (size_t i = 0; i < jobs.size(); ++i) {
       if (sites[i].place != Place::kHost || jobs[i].in_memory != in_memory) continue;

@@ -3,7 +3,7 @@
 // so that the lanes of the machine end together. The lanes work side by side: the CPU's team, each
 // device, the copies to each device, the disk. (Twiddler decides expert by expert whether a copy
 // beats the CPU; here all experts of a layer are weighed against the lanes' clocks. HOBBIT's two
-// computing modes are two of the fixed ones.) Pure functions of values.
+// computing modes are two of the fixed modes.) Pure functions of values.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +54,7 @@ struct Site {
 struct LanePlan {
   std::vector<Site> sites = {};  // [job]
   LaneTimes times = {};          // as predicted
-  double price = 0.0;            // of the slots that copies take
+  double price = 0.0;            // price of the slots that copies take
 
   double cost() const { return times.seconds() + price; }
 };

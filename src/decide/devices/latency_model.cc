@@ -48,7 +48,7 @@ std::optional<Row> Solve(std::span<const Row> terms, unsigned used) {
       for (size_t j = 0; j < n; ++j) {
         m[i][j] += t[parts[i]] / scale[i] * (t[parts[j]] / scale[j]);
       }
-      m[i][n] += t[parts[i]] / scale[i];  // each sample's seconds are 1 in its own shares
+      m[i][n] += t[parts[i]] / scale[i];  // target: the sample's seconds, 1 in shares of themselves
     }
   }
   constexpr double kSingular = 1e-9;
@@ -94,8 +94,8 @@ Cost FitCost(std::span<const CostSample> samples) {
     CHECK(sample.bytes > 0 && sample.rows > 0 && sample.seconds > 0.0);
     terms.push_back(Terms(sample));
   }
-  // Three parts: every set of them is tried, and the best without a negative part taken. Smaller
-  // sets come first, so that a part that explains nothing stays out.
+  // Every set of the three parts is tried, and the best without a negative part taken. Smaller sets
+  // come first, so that a part that explains nothing stays out.
   Row best{};
   double least = std::numeric_limits<double>::infinity();
   constexpr double kBetter = 1e-9;

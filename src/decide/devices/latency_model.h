@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The cost of running an expert on the CPU or on a device, and of bringing it there. Costs are
+// The cost of running an expert on the CPU or on a device, and of copying it to a device. Costs are
 // measured, not assumed (Twiddler's latency model; its published constants are for one machine).
 // Pure values.
 #pragma once
@@ -94,7 +94,8 @@ class LatencyTracker {
   // The ratio is 1 until half a window has been observed.
   double Ratio(Lane lane, size_t device = 0) const;
   LaneRatios ratios() const;
-  // `model` with every lane's costs times its ratio. REQUIRES: it has as many devices.
+  // `model` with every lane's costs times the lane's ratio. REQUIRES: the model has as many
+  // devices.
   LatencyModel Refitted(const LatencyModel& model) const;
 
  private:

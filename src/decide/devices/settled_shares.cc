@@ -8,8 +8,8 @@
 namespace moestro {
 namespace {
 
-// All experts by popularity, those that memory keeps at the end; without it round by round, one of
-// each layer in a round.
+// All experts by popularity, those that memory keeps at the end; without popularity round by round,
+// one of each layer in a round.
 std::vector<ExpertKey> ByWish(std::span<const uint32_t> n_experts, std::span<const ExpertKey> first,
                               uint64_t kept) {
   std::vector<ExpertKey> wished;
@@ -27,7 +27,7 @@ std::vector<ExpertKey> ByWish(std::span<const uint32_t> n_experts, std::span<con
       wish({ExpertLayerId{static_cast<uint16_t>(l)}, ExpertId{static_cast<uint16_t>(e)}});
     }
   }
-  // The hottest last, the coldest of them first.
+  // The kept experts come last, the coldest of them first.
   for (size_t i = hot; i > 0; --i) wished.push_back(first[i - 1]);
   return wished;
 }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint32_t kNone = ~0U;
 
-// The weights that are left grow to the row's sum.
+// Scales the weights of the remaining experts to the row's sum.
 void Rescale(LayerPlan& plan) {
   for (size_t begin = 0; begin < plan.weights.size(); begin += plan.n_used) {
     double all = 0.0;
@@ -130,7 +130,7 @@ void ScaleWeights(std::span<const float> factors, LayerPlan& plan) {
 std::vector<ExpertKey> PlanReadAhead(ExpertLayerId layer, uint32_t n_layer, uint32_t n_expert,
                                      uint32_t n_used, size_t prompt_rows) {
   constexpr double kLeastShare = 0.8;
-  // With T rows of K from E experts, even routing leaves out (1 - K/E)^T of them.
+  // With T rows of K from E experts, even routing leaves out a share (1 - K/E)^T of the experts.
   const double skipped =
       std::pow(1.0 - static_cast<double>(n_used) / n_expert, static_cast<double>(prompt_rows));
   std::vector<ExpertKey> keys;

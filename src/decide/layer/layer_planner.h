@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A layer's routing and what is in memory -> a LayerPlan. Pure functions of values.
+// Turns a layer's routing and the presence of experts into a LayerPlan. Pure functions of values.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,13 @@ struct RowNeeds {
   bool rescales = false;    // a row's other weights grow to the row's sum
 };
 
-// An expert gets the strongest need of its rows. If its own copy is present, that runs; else its
-// low copy, if that is needed and present; else the needed copy is read, or the expert is left out.
+// An expert gets the strongest need of its rows. If the own copy is present, it runs; else the low
+// copy, if a low copy is needed and present; else the needed copy is read, or the expert is left
+// out.
 //
 // Experts that are present come first, so that none of the absent ones evicts them and the team has
-// work while the others arrive; otherwise in order of first appearance in the routing.
-// kinds: [n_rows].
+// work while the others arrive; otherwise in order of first appearance in the routing. kinds:
+// [n_rows].
 //
 // A planner keeps its room, and a plan that is given again keeps the memory of its vectors: calls
 // for as many rows allocate once.
@@ -66,8 +67,8 @@ LayerPlan PlanLayer(ExpertLayerId layer, const Routing& routing, std::span<const
 // REQUIRES: experts in the order of their pairs, as planned.
 void ScaleWeights(std::span<const float> factors, LayerPlan& plan);
 
-// The experts of the layer after `layer` if a prompt of that many rows should read them before it
-// is routed there; empty if not. It pays only if nearly all of them will be needed.
+// The experts of the layer after `layer` if a prompt of that many rows should read them before its
+// routing there; empty if not. Reading ahead pays only if nearly all of them will be needed.
 std::vector<ExpertKey> PlanReadAhead(ExpertLayerId layer, uint32_t n_layer, uint32_t n_expert,
                                      uint32_t n_used, size_t prompt_rows);
 

@@ -82,7 +82,7 @@ std::vector<ExpertId> LayerProtocol::PromptRows(const Routed& routed) const {
   return {all.end() - static_cast<std::ptrdiff_t>(n), all.end()};
 }
 
-// The slot is not held any longer; what is being read goes on.
+// Ends the hold on the upgrade's slot; a read under way goes on.
 void LayerProtocol::EndUpgrade() {
   if (upgrading_) holder_.Release(*std::exchange(upgrading_, std::nullopt));
 }

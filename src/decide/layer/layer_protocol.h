@@ -33,7 +33,7 @@ namespace moestro {
 class ExpertHolder {
  public:
   virtual ~ExpertHolder() = default;
-  // In memory or on its way there.
+  // Whether the expert is in memory or on its way there.
   virtual bool contains(ExpertKey key) const = 0;
   // The decode's clock and predicted experts, for the replacement policies.
   virtual void BeginLayer(ExpertLayerId layer) = 0;
@@ -71,15 +71,15 @@ class LayerProtocol {
     std::span<const float> predicted_weights = {};  // weights of `predicted`; empty: not known
   };
 
-  // All must outlive this.
+  // All arguments must outlive this.
   LayerProtocol(PrefetchPlanner& planner, ExpertHolder& holder, uint32_t layers,
                 LossyParts lossy = {});
 
   void BeginSequence();
   // Before a step's first layer. REQUIRES: a chooser, if a little step does not read every miss.
   void BeginStep(const LittleStep& little);
-  // After that. What every layer of the step will probably ask for: [layer][row][K], in router
-  // order. It is read ahead from now on. REQUIRES: all rows decode.
+  // Call after BeginStep(). Takes the experts that every layer of the step will probably need:
+  // [layer][row][K], in router order. They are read ahead from now on. REQUIRES: all rows decode.
   void Foresee(std::span<const std::vector<ExpertId>> by_layer, uint32_t rows);
   // How many candidates of each row the routing must hold.
   uint32_t candidates() const {
@@ -118,7 +118,8 @@ class LayerProtocol {
   LayerPlanner layer_planner_;
   std::vector<std::vector<ExpertKey>> held_;  // [layer]: prefetched and pinned
   std::optional<ExpertKey> upgrade_;          // the layer's, to be asked for
-  std::optional<ExpertKey> upgrading_;  // asked for at the layer before, its slot is held until now
+  std::optional<ExpertKey>
+      upgrading_;  // expert requested at the layer before, whose slot is held until now
   LossCounts losses_;
   size_t layer_ = 0;
   bool decodes_ = false;          // the layer has decode rows

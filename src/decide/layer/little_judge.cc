@@ -21,7 +21,7 @@ bool LittleJudge::Keeps(double confidence) {
   const auto place = std::ranges::lower_bound(seen_, confidence);
   const auto smaller = static_cast<double>(place - seen_.begin());
   const double rank = (smaller + 0.5) / static_cast<double>(seen_.size() + 1);
-  // Confidences drift; what is missing of the share is made up for within some tokens.
+  // Confidences drift, so a deficit of the share is made up for within some tokens.
   constexpr double kTokens = 4.0;
   const double owed = *options_.fallback_share * static_cast<double>(seen_.size() + 1) - again_;
   seen_.insert(place, confidence);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Whether a token that was decoded with fewer experts stays. Pure. Source: MoBiLE.
+// Decides whether a token that was decoded with fewer experts stays. Pure. Source: MoBiLE.
 #pragma once
 
 #include <span>
@@ -21,7 +21,8 @@ class LittleJudge {
 
  private:
   LittleOptions options_;
-  // With fallback_share: all confidences so far, ascending, and how many tokens did not stay.
+  // With fallback_share: all confidences so far, ascending, and the number of tokens that did not
+  // stay.
   std::vector<double> seen_;
   double again_ = 0.0;
 };

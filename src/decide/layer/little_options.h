@@ -14,7 +14,7 @@
 namespace moestro {
 
 struct LittleOptions {
-  // K', experts of a token in the first pass; nullopt: there is none, every token gets all K.
+  // K', experts of a token in the first pass; nullopt: no first pass, every token gets all K.
   std::optional<uint32_t> n_used = {};
   bool is_half = false;  // instead of a number: half of the model's K
   // A token stays if its largest probability is above this. 0: all stay; 1: none does, and the

@@ -51,7 +51,7 @@ uint32_t LossyChooser::PreferRow(ExpertLayerId layer, uint32_t row,
     const bool is_here = is_present(own) || (has_low_ && is_present(low));
     scores_[i] = c.scores[first + i] + (is_here ? bonus : 0.0F);
   }
-  // The kept ones stay, the others are the best by their new scores; both in the router's order.
+  // The kept experts stay, the others are the best by their new scores; both in the router's order.
   const uint32_t kept = little_.prefers_resident ? 0 : std::min(options_.keep, routing.n_used);
   order_.resize(c.per_row - kept);
   std::iota(order_.begin(), order_.end(), kept);

@@ -29,7 +29,7 @@ class LossyChooser {
   // low copies.
   void BeginStep(const LittleStep& little) { little_ = little; }
 
-  // In this step nothing may be left out, coarsened or replaced.
+  // Whether no expert of this step may be left out, coarsened or replaced.
   bool is_exact() const {
     return options_.is_exact(has_low_) && little_.misses == Misses::kRead &&
            !little_.prefers_resident;
@@ -41,7 +41,8 @@ class LossyChooser {
 
   // Lets absent experts of decode rows give way to present ones (cache-aware routing): the router's
   // order, in which present experts stand lambda times the row's range higher, decides, but for the
-  // best `keep`. Gives how many were replaced. REQUIRES: routing has candidates() of them.
+  // best `keep`. Returns the number of replaced experts. REQUIRES: routing has candidates() of
+  // them.
   uint32_t Prefer(ExpertLayerId layer, std::span<const RowKind> kinds,
                   const ExpertPresence& is_present, Routing& routing);
 

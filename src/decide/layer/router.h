@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Router logits -> which experts, with what weight. Pure.
-// The order of steps is the one GGUF models are converted for: probabilities, the K experts with
-// the largest (bias added and other groups left out, where a model has those), the probabilities of
-// the chosen without the bias, then optional renormalisation and scale.
+// Turns router logits into experts and weights. Pure. The order of steps is that which GGUF models
+// are converted for: probabilities, the K experts with the largest (bias added and other groups
+// left out, where a model has those), the probabilities of the chosen without the bias, then
+// optional renormalisation and scale.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace moestro {
 // logits: [n_tokens][n_expert] row-major; selection_bias: [n_expert] or empty. Ties go to the lower
 // expert id, NaN counts as the smallest value, so a row never repeats an expert whatever the input.
 // REQUIRES: logits.size() is a multiple of spec.n_expert; 0 < n_used <= n_expert; groups are of
-// equal size, at least two, and those in use hold n_used experts.
-// `candidates`: that many of each row are kept besides, K of them the chosen; 0: none.
+// equal size, at least two, and those in use hold n_used experts. `candidates`: number of the best
+// experts of each row that are kept besides, the chosen K included; 0: none.
 Routing Route(const RouterSpec& spec, std::span<const float> logits,
               std::span<const float> selection_bias = {}, uint32_t candidates = 0);
 
@@ -44,7 +44,7 @@ class Router {
   std::vector<uint16_t> order_;       // experts, best first
 };
 
-// The raw values of K chosen experts (RoutingCandidates) -> their weights, in place.
+// Turns the raw values of K chosen experts (RoutingCandidates) into their weights, in place.
 void WeighChosen(const RouterSpec& spec, std::span<float> values);
 
 }  // namespace moestro

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which experts' own copies are worth reading although no layer waits for them: those whose low
-// copies keep running. Counts of steps decide, not time. Pure.
+// Chooses own copies that are worth reading although no layer waits for them: those of experts
+// whose low copies keep running. Counts of steps decide, not time. Pure.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@ namespace moestro {
 
 class Upgrades {
  public:
-  // REQUIRES: keys stay below these counts.
+  // REQUIRES: keys stay below the counts of `shape`.
   explicit Upgrades(const MoeShape& shape) : shape_(shape), seen_(shape.experts()) {}
 
-  // A layer's plan of a decode step; the shape's first decode layer begins one. Gives the own copy
-  // to read, if there is one: an expert that ran from its low copy for the second time within
+  // A layer's plan of a decode step; the shape's first decode layer begins one. Returns the own
+  // copy to read, if any: of an expert that ran from its low copy for the second time within
   // kWindow steps.
   std::optional<ExpertKey> Next(const LayerPlan& plan);
 

@@ -48,7 +48,7 @@ std::vector<uint64_t> LargestThatFits(std::span<const SlotClass> classes, uint64
   return slots;
 }
 
-// The low classes' slots first, out of their share of `bytes`; the others take what is left.
+// Gives the low classes their slots first, out of their share of `bytes`; the others get the rest.
 std::vector<uint64_t> SplitSlots(std::span<const SlotClass> classes, uint64_t bytes,
                                  double low_share) {
   std::vector<SlotClass> low;

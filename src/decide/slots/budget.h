@@ -24,7 +24,7 @@ struct BudgetRequest {
   uint64_t dense = 0;
   uint64_t kv = 0;
   uint64_t work = 0;
-  uint64_t staging = 0;  // while weights are read; then it is given back to work and slots
+  uint64_t staging = 0;  // memory while weights are read, which then goes to work and slots
   uint64_t process = 0;
   // Memory of any command's process. The smallest budget has room for it, so that all commands name
   // the same one and the process has room beyond its size at the start.
@@ -45,14 +45,14 @@ struct BudgetSplit {
 // Page tables take 8 bytes of 4 KiB at worst.
 inline constexpr uint64_t kBytesPerTableByte = 512;
 
-// The smallest budget that works, in whole MiB: it holds what is resident while weights are read,
-// and what is resident in a step.
+// The smallest budget that works, in whole MiB: it holds the memory that is resident while weights
+// are read, and in a step.
 uint64_t SmallestBudget(const BudgetRequest& request);
 
 // Every class gets the same share of its experts, at least its minimum and at most all of them: the
-// classes of low copies out of their share of the bytes, the others out of what is left.
+// classes of low copies out of their share of the bytes, the others out of the rest.
 // kInvalidRequest when the budget does not hold the minimum: the message names the smallest budget
-// that works and what takes it.
+// that works and its parts.
 Result<BudgetSplit> SplitBudget(const BudgetRequest& request);
 
 }  // namespace moestro

@@ -23,7 +23,7 @@ struct ExpertCounts {
   uint64_t dropped_prefetches = 0;  // prefetched experts given up before they were read completely
   double demand_seconds = 0.0;      // while a read was under way that a layer waited for
   uint64_t asked_bytes = 0;         // of experts, each request
-  uint64_t needed_bytes = 0;        // of experts that were asked for and had to be read
+  uint64_t needed_bytes = 0;        // bytes of requested experts that had to be read
   uint64_t bytes_read = 0;          // by the disk, padding included
 
   uint64_t absent() const { return misses - late; }  // when asked

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Which expert gives up its slot. Pure: no clock, lock or I/O, and no allocation after Reset(), so
-// that the simulator and the engine run the same code. One idea per file under policies/.
+// Chooses the expert that gives up its slot. Pure: no clock, lock or I/O, and no allocation after
+// Reset(), so that the simulator and the engine run the same code. One idea per file under
+// policies/.
 #pragma once
 
 #include <cstddef>
@@ -52,14 +53,14 @@ class Policy {
   // shape's first layer begins a step).
   virtual void SequenceBegun() {}
   virtual void LayerBegun(ExpertLayerId /*layer*/) {}
-  // The experts that `layer`, of those ahead in this step, will probably ask for; after
+  // The experts that `layer`, a later layer of this step, will probably need; called after
   // LayerBegun(). A hint that may be wrong, and that need not come.
   virtual void Predicted(ExpertLayerId /*layer*/, std::span<const ExpertId> /*experts*/) {}
   // A row of a prompt chose these experts of `layer`. The rows of a layer come in their order, and
-  // no decode row is in their step. Says how often experts are used, but uses no slot.
+  // no decode row is in their step. The row counts as a use of the experts, but takes no slot.
   virtual void Prompted(ExpertLayerId /*layer*/, std::span<const ExpertId> /*experts*/) {}
-  // `slot` now belongs to `key` and has just been used, by `rows` of the step: one use as far as
-  // recency goes, that many as far as frequency goes. REQUIRES: the slot was empty.
+  // `slot` now belongs to `key` and has just been used, by `rows` of the step: one use for recency,
+  // `rows` uses for frequency. REQUIRES: the slot was empty.
   virtual void Inserted(SlotId slot, ExpertKey key, uint32_t rows) = 0;
   virtual void Touched(SlotId slot, uint32_t rows) = 0;  // used again
   // `ran`, a copy of an expert that has its slots elsewhere, has been used by `rows` of the step.
@@ -70,7 +71,7 @@ class Policy {
   virtual SlotId Victim(const PinView& pins) const = 0;
 };
 
-// A policy by name with what it can be tuned by; parameters that are not set keep their defaults.
+// A policy by name, with its parameters; parameters that are not set keep their defaults.
 struct PolicyChoice {
   std::string name = "next-use";
   std::map<std::string, double> parameters = {};
@@ -98,7 +99,7 @@ struct PolicyInfo {
   std::vector<PolicyParameter> parameters;
 };
 
-// In the order in which --help lists them.
+// The known policies, in the order of --help.
 std::vector<PolicyInfo> KnownPolicies();
 // kUsage for an unknown name or parameter, or a value outside its range; the message lists the
 // known ones.

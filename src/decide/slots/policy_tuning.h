@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which policy with which parameters was found best for a model, per number of slots: what
-// `moestro sim --tune` finds and the engine follows. Values only; learned/tuning_file.h keeps them.
+// The best policy and parameters for a model, per number of slots: `moestro sim --tune` finds them
+// and the engine follows them. Values only; learned/tuning_file.h stores them.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace moestro {
 struct TunedSize {
   uint64_t slots = 0;
   PolicyChoice choice = {};
-  // On the tokens that the search did not see, 0 to 1: of `choice`, and of the same policy with
-  // its default parameters.
+  // Hit rates on the tokens that the search did not use, 0 to 1: of `choice`, and of the same
+  // policy with its default parameters.
   double hit_rate = 0.0;
   double standard_hit_rate = 0.0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tells the slot tables of all pools what a plan's rows of a prompt chose. Pure.
+// Passes the choices of a plan's prompt rows to the slot tables of all pools. Pure.
 #pragma once
 
 #include <algorithm>

@@ -29,7 +29,7 @@ class ResidentModel {
   // Passes the plan's prompt rows to the policies, then requests the plan's experts in its order.
   // They are present at once and unpinned at the end.
   void Run(const LayerPlan& plan);
-  // An expert that is fetched for later tokens: present from now on.
+  // Adds an expert that is fetched for later tokens: present from now on.
   void Fetch(ExpertKey key);
   // SlotTable::RoomFor() for an absent expert, with `keeps` as if they were pinned.
   std::optional<SlotTable::Room> RoomFor(ExpertKey key, std::span<const ExpertKey> keeps) const {

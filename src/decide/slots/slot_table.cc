@@ -173,8 +173,8 @@ SlotId SlotTable::VictimFor(Use use, const PinView& pins) const {
   return transient ? *transient : policy_->Victim(pins);
 }
 
-// A prefill gives up the newest one (the cyclic sweep over layers comes back to the first layers
-// first), decode the oldest.
+// A prefill gives up the newest transient expert (the cyclic sweep over layers comes back to the
+// first layers first), decode the oldest.
 std::optional<SlotId> SlotTable::TransientVictim(Use use, const PinView& pins) const {
   const auto usable = [&pins](SlotId slot) { return !pins.is_pinned(slot); };
   if (use == Use::kPrefill) {

@@ -40,7 +40,7 @@ class SlotTable final : private PinView {
   // Keys are of the layers and experts of the shape.
   SlotTable(const PolicyShape& shape, std::unique_ptr<Policy> policy);
 
-  // Told of every request that found or made a place, in order.
+  // Called after each request that got a slot (hit or miss), in order.
   using Observer = std::function<void(ExpertKey, Use, const Placement&)>;
   void SetObserver(Observer observer) { observer_ = std::move(observer); }
 
@@ -57,9 +57,9 @@ class SlotTable final : private PinView {
     policy_->Prompted(layer, experts);
   }
 
-  // Finds or makes a place for `key` and pins it once. An absent key's slot is left loading: the
-  // caller fills it and calls Landed() or Failed(). nullopt: every slot is pinned or loading.
-  // `rows` of the step use it.
+  // Finds the slot of `key` or gives it one, and pins the slot once. An absent key's slot is left
+  // loading: the caller fills it and calls Landed() or Failed(). nullopt: every slot is pinned or
+  // loading. `rows` of the step use it.
   std::optional<Placement> Request(ExpertKey key, Use use, uint32_t rows = 1);
   // The effect of a request for an absent expert: it takes a free slot if `evicts` is empty.
   // nullopt: it would find no room. Experts in `keeps`, each once, stay as if they were pinned.
@@ -77,15 +77,16 @@ class SlotTable final : private PinView {
   std::optional<Placement> Recall(ExpertKey key, uint32_t uses);
   void Unpin(SlotId slot);
   void Landed(SlotId slot);
-  // The bytes did not come: the slot is free again once no lease pins it.
+  // The expert's reads have failed: the slot is free again once no lease pins it.
   void Failed(SlotId slot);
   // Removes an expert that a device has now, if it is ready and no lease pins it; else it stays.
   void Drop(ExpertKey key);
 
   bool contains(ExpertKey key) const { return FindSlot(key).has_value(); }
   bool is_ready(ExpertKey key) const;
-  std::vector<ExpertKey> keys() const;  // that it contains, in no order
-  // The experts that decode has used, and the rows that used each since it came, in no order.
+  std::vector<ExpertKey> keys() const;  // resident and loading experts, in no order
+  // The experts that decode has used, and the number of rows that used each since it took its slot,
+  // in no order.
   struct Used {
     ExpertKey key;
     uint32_t uses = 0;

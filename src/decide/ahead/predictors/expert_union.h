@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The experts that several rows ask for, each once.
+// The distinct experts of several rows.
 #pragma once
 
 #include <cstddef>

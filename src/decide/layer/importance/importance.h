@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How much a row would miss each of its experts: what HOBBIT's thresholds are compared with. One
-// idea per file. Pure.
+// Importance of each expert of a row, which is compared with HOBBIT's thresholds. One idea per
+// file. Pure.
 #pragma once
 
 #include <memory>

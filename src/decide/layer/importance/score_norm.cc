@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Weight times the mean length of the expert's output: for models whose experts differ in that.
+// Weight times the mean length of the expert's output, for models whose experts differ in length.
 #include <cstddef>
 #include <utility>
 

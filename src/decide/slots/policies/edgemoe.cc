@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// EdgeMoE's keep-score: frequency x layers since the expert's layer ran, so that what has just run
-// leaves first and what is about to run stays. An encoder's experts have the frequency 0.
+// EdgeMoE's keep-score: frequency x layers since the expert's layer ran, so that experts of layers
+// that have just run leave first, and those of layers about to run stay. An encoder's experts have
+// the frequency 0.
 #include "decide/slots/policies/policies.h"
 #include "decide/slots/policies/ranked_policy.h"
 

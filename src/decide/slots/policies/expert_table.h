@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A value for every expert of every layer, resident or not: what policies remember about use.
+// A value for every expert of every layer, resident or not: a policy's memory of uses.
 #pragma once
 
 #include <cstddef>

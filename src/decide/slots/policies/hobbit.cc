@@ -70,7 +70,7 @@ class HobbitPolicy final : public RankedPolicy {
 
 }  // namespace
 
-// The weights count by their shares; all zero is as good as equal.
+// The weights count by their shares; all zero counts as equal weights.
 std::unique_ptr<Policy> MakeHobbit(const PolicyValues& values) {
   const auto of = [&](const char* name) { return values.find(name)->second; };
   Weights w{of("w_lru"), of("w_lfu"), of("w_lhu"), of("w_fld")};

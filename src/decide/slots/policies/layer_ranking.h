@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The occupied slots of every layer, each with a rank; finds the slot with the lowest score when
-// the score depends on the rank and on the layer. What most policies need: their scores change
-// with the layer clock for whole layers at once, and for single slots only when these are used.
+// the score depends on the rank and on the layer. Most policies need such a ranking: their scores
+// change with the layer clock for whole layers at once, and for single slots only when the slots
+// are used.
 //
-// A layer's lowest slot is remembered and looked for again only after a change to it, so a victim
-// costs a look at every layer and a walk over the few layers that changed. Ranks that change for a
-// whole layer can wait until a victim is looked for: Defer() keeps their place in time, Settle()
-// makes up for them.
+// A layer's lowest slot is kept until the layer changes, so that a victim costs one comparison for
+// every layer and a walk over the few layers that changed. Ranks that change for a whole layer can
+// wait until a victim is needed: Defer() keeps their place in time, Settle() makes up for them.
 #pragma once
 
 #include <cstddef>
@@ -26,13 +26,13 @@ class LayerRanking {
   // Equal ranks leave in the order in which they were last set.
   void Add(SlotId slot, ExpertLayerId layer, double rank);
   void Set(SlotId slot, double rank);
-  // REQUIRES: its layer is settled.
+  // REQUIRES: the slot's layer is settled.
   void Remove(SlotId slot);
-  // Every slot of the layer gets a new rank now that no caller has to know yet. What was deferred
-  // before counts no more, and what is set or added from now on comes later.
+  // Gives every slot of the layer a new rank at this moment, whose value is computed later. An
+  // earlier Defer() is void, and ranks set or added afterwards count as newer.
   void Defer(ExpertLayerId layer);
   bool is_settled(ExpertLayerId layer) const { return layers_[layer.value].deferred == 0; }
-  // The ranks that were deferred, by `rank_of(slot)`.
+  // Computes the deferred ranks by `rank_of(slot)`.
   template <class RankOf>
   void Settle(ExpertLayerId layer, RankOf rank_of) {
     Layer& list = layers_[layer.value];
@@ -81,12 +81,13 @@ class LayerRanking {
     ExpertLayerId layer{};
     double rank = 0.0;
     uint64_t set_at = 0;
-    size_t position = 0;  // in its layer's list
+    size_t position = 0;  // position in its layer's list
   };
   struct Layer {
     std::vector<SlotId> slots;
     mutable std::optional<SlotId> lowest;  // nullopt: look again
-    // The first so many slots have ranks that wait to be settled, from that time on.
+    // Number of slots at the front whose ranks wait to be settled, and the time from which the
+    // ranks count.
     size_t deferred = 0;
     uint64_t deferred_at = 0;
   };

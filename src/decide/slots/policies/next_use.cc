@@ -48,7 +48,7 @@ class NextUsePolicy final : public RankedPolicy {
     if (has_begun_) EndPass(now());
     RankedPolicy::LayerBegun(layer);
     has_begun_ = true;
-    // Whatever is not asked for from now on waits for the next pass, one pass older.
+    // Experts that are not requested from now on wait for the next pass, one pass older.
     Defer(layer, {.by = By::kUnused});
   }
   void Predicted(ExpertLayerId layer, std::span<const ExpertId> experts) override {
@@ -83,7 +83,7 @@ class NextUsePolicy final : public RankedPolicy {
     uint32_t age = 0;     // passes since the last use
     uint32_t interval = 0;
     bool was_used = false;  // ever
-    uint32_t rows_now = 0;  // that use it in this pass
+    uint32_t rows_now = 0;  // rows that use the expert in this pass
     bool is_used_now() const { return rows_now > 0; }
   };
   // Predictions for a layer's next pass, by distance.
@@ -91,8 +91,8 @@ class NextUsePolicy final : public RankedPolicy {
     uint32_t distance = 0;  // distance of the latest prediction; 0: none
     std::array<std::vector<bool>, kMaxDistance> is_predicted;
   };
-  // How far to trust predictions of one distance: experts used and not used, and how many of each
-  // had been predicted. Begins with a weak belief that they are worth something.
+  // Trust in predictions of one distance: experts used and not used, and how many of each had been
+  // predicted. Begins with a weak belief that predictions are worth something.
   struct Trust {
     double used = 20.0;
     double used_predicted = 10.0;
@@ -176,7 +176,7 @@ class NextUsePolicy final : public RankedPolicy {
     Defer(layer, {.by = By::kHistory});
   }
 
-  // Before it changes: ranks that wait may be by it.
+  // Keeps the experience before it changes, because deferred ranks may be based on it.
   void KeepExperience() {
     Cells& place = earlier_[version_ % earlier_.size()];
     for (uint32_t l = 0; l < ranking_.layers() && version_ >= earlier_.size(); ++l) {
@@ -219,7 +219,7 @@ class NextUsePolicy final : public RankedPolicy {
     const Prediction& predicted = predicted_[key.layer.value];
     const double now = ranking.trust.Update(
         chance, predicted.is_predicted[ranking.distance - 1][key.expert.value]);
-    // If not now, perhaps in the pass after this one.
+    // An expert that is not used now may be used in the pass after this one.
     const double later = chance * ranking.distance / (ranking.distance + step_layers());
     return std::min(chance, now + (1.0 - now) * later);
   }
@@ -261,14 +261,14 @@ class NextUsePolicy final : public RankedPolicy {
   }
 
   double keep_;   // share of a count that is left after a pass
-  double prior_;  // passes of experience that the frequency counts for
+  double prior_;  // weight of the frequency, in passes of experience
   ExpertTable<History> history_;
   std::vector<double> passes_;         // per layer, decayed like the counts
   std::vector<Prediction> predicted_;  // [layer]
   std::array<Trust, kMaxDistance> trust_{};
   Cells cells_{};                  // the experience
-  uint64_t version_ = 0;           // how often it has changed
-  std::vector<Cells> earlier_;     // [version % layers]: what it was
+  uint64_t version_ = 0;           // number of changes of the experience
+  std::vector<Cells> earlier_;     // [version % layers]: earlier experience
   std::vector<Ranking> rankings_;  // [layer]
   // The least frequencies, relative to the mean, of all rows of cells but the first: where twice
   // the logarithm reaches the next whole number.

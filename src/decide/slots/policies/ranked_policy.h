@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A policy over a LayerRanking: what its kinds share is bookkeeping, what they differ in is the
-// rank of an expert and the score that a layer gives to it.
+// A policy over a LayerRanking. Derived policies share the bookkeeping; they differ in the rank of
+// an expert and in the score that a layer gives to a rank.
 #pragma once
 
 #include "core/ids.h"
@@ -30,12 +30,12 @@ class RankedPolicy : public Policy {
   void Erased(SlotId slot) override { ranking_.Remove(slot); }
 
  protected:
-  // Empty history for this shape.
+  // Empties the history, for this shape.
   virtual void Forget(const PolicyShape& shape) = 0;
   // Notes a use and returns the expert's rank: the higher, the longer it stays.
   virtual double Used(ExpertKey key, uint32_t rows) = 0;
 
-  // All residents rank 0 again: their history is forgotten.
+  // Sets the ranks of all residents to 0, with their history forgotten.
   void ClearRanks() {
     for (uint32_t l = 0; l < ranking_.layers(); ++l) {
       for (const SlotId slot : ranking_.slots_of(ExpertLayerId{static_cast<uint16_t>(l)})) {
@@ -48,13 +48,14 @@ class RankedPolicy : public Policy {
     return ranking_.layers() > first_ ? ranking_.layers() - first_ : 1;
   }
   bool BeginsStep(ExpertLayerId layer) const { return layer.value == first_; }
-  // Layers until `layer` runs: 0, the one that is running, .. step_layers() - 1; an encoder's is
-  // farther away than all of these.
+  // Layers until `layer` runs: 0 for the running layer, up to step_layers() - 1; an encoder's layer
+  // is farther away than all others.
   uint32_t LayersAhead(ExpertLayerId layer) const {
     const uint32_t n = step_layers();
     return layer.value < first_ ? n : (layer.value + n - now_.value) % n;
   }
-  // Layers until `layer` runs again: 1 .. step_layers(); the one that is running has had its turn.
+  // Layers until `layer` runs again: 1 to step_layers(), because the running layer has had its
+  // turn.
   uint32_t LayersUntil(ExpertLayerId layer) const {
     const uint32_t ahead = LayersAhead(layer);
     return ahead == 0 ? step_layers() : ahead;
