@@ -35,8 +35,7 @@ struct CounterText {
   std::string_view sim = {};      // key in a report of the simulator
   std::string_view metric = {};   // in /metrics, without the program's name
   std::string_view label = {};    // for one row of a metric that has several: {end="failed"}
-  std::string_view meaning =
-      {};  // help text in /metrics; for a metric of several rows, the first one's
+  std::string_view meaning = {};  // help text in /metrics; of several rows, the first one's
 };
 
 struct IgnoreCounter {

@@ -142,8 +142,7 @@ TEST(OutputFile, AnOpenFileOfTheProcessIsAppendedTo) {
   EXPECT_EQ(ReadAll(path), std::string("before this\0\0\0", 14));
   EXPECT_FALSE(OutputFile::Create(link));  // it is closed
   const int own = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  EXPECT_FALSE(
-      OutputFile::Create(Format("/proc/self/fd/{}", own)));  // not inherited, but opened here
+  EXPECT_FALSE(OutputFile::Create(Format("/proc/self/fd/{}", own)));  // not inherited
   close(own);
 }
 

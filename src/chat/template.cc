@@ -101,8 +101,8 @@ class Child {
         input,
         [&](std::string_view part) -> Status {
           TRY_STATUS(limit.Spend(part.size()));
-          socket_.Write(part,
-                        end);  // a failed write shows in Listen(), with the child's own reason
+          // A failed write shows in Listen(), with the child's own reason.
+          socket_.Write(part, end);
           return {};
         },
         [&] { return limit.Look(); });

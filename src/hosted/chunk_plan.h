@@ -20,7 +20,7 @@ struct ChunkPlan {
   PlannedMemory memory;
 };
 
-// The plan of a budget whose slots hold the experts of `chunk` rows.
+// Plans a budget whose slots hold the experts of `chunk` rows.
 using PlanForChunk =
     std::function<Result<PlannedMemory>(const EngineOptions& asked, uint32_t chunk)>;
 

@@ -22,7 +22,8 @@ namespace {
 constexpr uint64_t kPage = 4 * kKiB;
 // Smaller blocks are touched in a moment.
 constexpr uint64_t kLarge = 8 * kMiB;
-// A context has a few buffers. Within posix_memalign() nothing may throw, so there is room before.
+// Most blocks of a context, which has a few buffers. Within posix_memalign() nothing may throw, so
+// the list is allocated before.
 constexpr size_t kMostBlocks = 256;
 
 thread_local ContextMemory* living = nullptr;
@@ -48,7 +49,7 @@ ContextMemory* ContextMemory::of_this_thread() { return living; }
 
 // The C library may hand out memory that was in use before.
 void ContextMemory::Allocated(std::span<std::byte> block) {
-  ForgetWithin(block);  // of a block that was freed
+  ForgetWithin(block);  // the block's place was another block's before
   if (block.size() < kLarge || fresh_.size() == kMostBlocks) return;
   const std::span<std::byte> pages = WholePages(block);
   if (madvise(pages.data(), pages.size(), MADV_DONTNEED) != 0) return;
@@ -67,7 +68,7 @@ bool ContextMemory::Clear(std::span<std::byte> buffer) {
   const auto before = static_cast<size_t>(pages->data() - buffer.data());
   std::memset(buffer.data(), 0, before);
   std::memset(pages->data() + pages->size(), 0, buffer.size() - before - pages->size());
-  ForgetWithin(buffer);  // the next time it has been in use
+  ForgetWithin(buffer);  // no longer fresh from now on
   return true;
 }
 
@@ -79,7 +80,7 @@ void ContextMemory::ForgetWithin(std::span<std::byte> bytes) {
 
 }  // namespace moestro
 
-// In place of the libraries' own: see the header.
+// Replaces the libraries' functions: see the header.
 // NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the system has other names.
 extern "C" int posix_memalign(void** block, size_t alignment, size_t size) noexcept {
   if (!std::has_single_bit(alignment) || alignment % sizeof(void*) != 0) return EINVAL;
@@ -92,7 +93,7 @@ extern "C" int posix_memalign(void** block, size_t alignment, size_t size) noexc
   return 0;
 }
 
-// Weak: a test's backend that fails has one of its own.
+// Weak: a backend in a test defines one that fails.
 extern "C" [[gnu::weak]] void ggml_backend_buffer_clear(ggml_backend_buffer_t buffer,
                                                         uint8_t value) {
   moestro::ContextMemory* const its = moestro::ContextMemory::of_this_thread();

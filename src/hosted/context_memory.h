@@ -35,8 +35,8 @@ class ContextMemory {
 
   // Replaces the whole pages of a block just allocated by fresh ones, if the block is large.
   void Allocated(std::span<std::byte> block);
-  // Makes the buffer's bytes zeros if its pages are fresh. False: they are not, and nothing was
-  // done.
+  // Makes the buffer's bytes zeros if its pages are fresh. False: the pages are not fresh, and
+  // nothing was done.
   bool Clear(std::span<std::byte> buffer);
 
  private:

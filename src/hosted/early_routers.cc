@@ -15,7 +15,7 @@ namespace {
 // The input, and a router and a product for each of eight distances.
 constexpr size_t kNodes = 32;
 
-// nullopt: some router has another form than the others, or none that is known.
+// nullopt: a router has no known form, or another form than the others.
 std::optional<LookAheadRouters::Shape> RoutersOf(const LearnedGraph& graph) {
   std::optional<LookAheadRouters::Shape> shape;
   for (const ExpertGroup& group : graph.groups) {

@@ -23,8 +23,8 @@ namespace moestro {
 
 class EarlyRouters {
  public:
-  // How many layers at most can be looked ahead from the first one: 0 unless all routers have the
-  // form that is known (hosted/router_nodes.h), the same sizes and the same K.
+  // The most layers that can be looked ahead from the first one: 0 unless all routers have the
+  // known form (hosted/router_nodes.h), the same sizes and the same K.
   static uint32_t MostAhead(const LearnedGraph& graph);
   static uint64_t BytesFor(const LearnedGraph& graph);
   // The graph and the device must outlive this. kNoMemory. REQUIRES: MostAhead() > 0, and the

@@ -120,7 +120,7 @@ Status LayOver(std::span<std::byte> pages) {
 
 }  // namespace moestro
 
-// In place of the C library's: see the header.
+// Replaces the C library's functions: see the header.
 // NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the system has other names.
 extern "C" MOESTRO_BEFORE_SANITIZER void* mmap(void* address, size_t length, int protection,
                                                int flags, int fd, off_t offset) noexcept {
@@ -142,7 +142,7 @@ extern "C" MOESTRO_BEFORE_SANITIZER void* mmap(void* address, size_t length, int
 
 extern "C" int posix_madvise(void* address, size_t length, int advice) noexcept {
   if (moestro::LazyMapping::of_this_thread() != nullptr) return 0;  // nothing is to be read ahead
-  if (advice == POSIX_MADV_DONTNEED) return 0;  // madvise() would lose what was written there
+  if (advice == POSIX_MADV_DONTNEED) return 0;  // madvise() would lose written bytes
   return madvise(address, length, advice) == 0 ? 0 : errno;
 }
 // NOLINTEND(readability-inconsistent-declaration-parameter-name)

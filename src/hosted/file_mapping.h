@@ -47,7 +47,7 @@ class LazyMapping {
 
  private:
   std::vector<FileStamp> files_;
-  std::vector<MappedRange> mapped_;  // as they were made
+  std::vector<MappedRange> mapped_;  // mappings as they were made
 };
 
 // Replaces whole pages of a mapping by anonymous memory with all zeros. kNoMemory.

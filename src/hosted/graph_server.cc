@@ -89,7 +89,7 @@ Status GraphServer::Lead(ggml_tensor& node) {
 
 Status GraphServer::LeadProduct(ggml_tensor& product) {
   const std::optional<SlotProducts::Product> which = parts_.products.Find(product);
-  if (!which) return {};  // its experts are all there
+  if (!which) return {};  // the matrices are resident
   Group& group = groups_[which->group];
   if (!group.is_served || group.products_left == 0) {
     return Fail(Errc::kUnsupported,
@@ -168,7 +168,7 @@ Status GraphServer::Serve(uint32_t group, const ggml_tensor& ids) {
       parts_.protocol.AfterRouting({layer, routing, kinds, ahead.experts, ahead.weights});
   its.leases = LeaseStream(parts_.residency, plan);  // absent experts start to be read
   its.leases.Advance();
-  parts_.protocol.Prefetch();  // later layers' are read behind them
+  parts_.protocol.Prefetch();  // reads of later layers' experts go behind these
   if (is_ours(group)) {
     TRY_STATUS(WaitFor(its.leases, Until::kTaken));
     parts_.kernels->Choose(group, routing, its.leases);

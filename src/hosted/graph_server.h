@@ -69,7 +69,7 @@ class GraphServer {
   Status End();
 
   double wait_seconds() const { return wait_seconds_; }              // for reads, since creation
-  double look_ahead_seconds() const { return look_ahead_seconds_; }  // of early routers, the same
+  double look_ahead_seconds() const { return look_ahead_seconds_; }  // of early routers
 
  private:
   struct Group {

@@ -94,7 +94,7 @@ struct HostedEngine::Parts {
                  const Interlude& interlude);
 };
 
-// Everything that libllama takes, and what its graph does.
+// Makes libllama's model and context, and learns its graph.
 Status HostedEngine::Parts::OpenModel() {
   TRY_STATUS(CheckOptions(options));
   TRY_STATUS(CheckHosted(options));
@@ -266,10 +266,10 @@ size_t HostedEngine::Parts::ChunkFrom(const Batch& batch, size_t first) const {
   size_t n = 0;
   size_t wanted = 0;
   for (; n < facts.chunk && first + n < batch.size(); ++n) {
-    // An observer of routing sees every row in the last layers, too.
+    // An observer of routing gets every row in the last layers, too.
     if (batch.rows[first + n].wants_logits || watchers.route) ++wanted;
     if (wanted > outputs) break;
-    if (facts.has_states && batch.rows[first + n].is_kept) {  // what follows writes elsewhere
+    if (facts.has_states && batch.rows[first + n].is_kept) {  // later states go elsewhere
       ++n;
       break;
     }

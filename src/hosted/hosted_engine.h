@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The hosted engine: libllama's forward pass, unchanged, on our residency. It runs every model with
-// experts that libllama supports. libllama uses the file as mapped memory. Other memory lies at
-// these addresses, and an expert is read into it when the graph has chosen the expert
+// experts that libllama supports. libllama uses the file as mapped memory. Other memory lies at the
+// mapped addresses, and an expert is read into this memory when the graph has chosen the expert
 // (hosted/graph_server.h). docs/hosted.md lists the engine's features and the errors that end the
 // process.
 //

@@ -19,7 +19,7 @@ namespace moestro {
 
 struct HostedText {
   SavedTokens text;
-  std::vector<uint8_t> state;  // as llama_state_seq_get_data() gives it
+  std::vector<uint8_t> state;  // the bytes of llama_state_seq_get_data()
 };
 
 // Facts of a run that a file must match.

@@ -21,7 +21,7 @@ namespace {
 // A table of which each token takes a row stays in the file from this size on.
 constexpr uint64_t kTableInFile = kGiB;
 constexpr uint64_t kPageBytes = 4096;
-// Rows of the second graph that is learned from.
+// Rows of the second graph that LearningPass builds.
 constexpr uint32_t kManyRows = 32;
 
 // Bytes allocated from the C library's heap, large blocks included.

@@ -34,8 +34,8 @@ class HostedModel {
     KvType kv_type = KvType::kF16;
   };
   // kInvalidFile: libllama cannot read the model; the message has libllama's reason. kUnsupported:
-  // libllama keeps no memory of earlier tokens for it, and see LearningPass. kNoMemory. The file
-  // must outlive this.
+  // libllama keeps no memory of earlier tokens for the model, or an error of LearningPass.
+  // kNoMemory. The file must outlive the result.
   static Result<std::unique_ptr<HostedModel>> Open(const GgufFile& file, const Shape& shape);
 
   llama_context* context() const { return context_.get(); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a user's options mean for the hosted engine. Pure but for the file of learned paths.
+// The meaning of a user's options for the hosted engine. Pure but for the file of learned paths.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace moestro {
 
-// kUnsupported: an option needs the native engine. kInvalidRequest: there is room for no sequence,
-// or for more than libllama has.
+// kUnsupported: an option needs the native engine. kInvalidRequest: no sequence fits, or more are
+// wanted than libllama has.
 Status CheckHosted(const EngineOptions& options);
 
-// The context's positions. kInvalidRequest: it has none.
+// The context's positions. kInvalidRequest: none.
 Result<uint32_t> HostedContext(const GgufFile& file, const EngineOptions& options);
 
 // Chooses the predictor that reads ahead. The predictor of early routers is replaced by none if no

@@ -12,8 +12,8 @@
 
 namespace moestro {
 
-// Dense tensors whole, as they lie in memory, and of every matrix of experts some blocks at equal
-// distances.
+// Hashes dense tensors whole, as they lie in memory, and some blocks at equal distances of every
+// matrix of experts.
 Result<uint64_t> HostedOrigin::Weights(uint64_t fingerprint) {
   if (weights_) return *weights_;
   uint64_t sum = 0;

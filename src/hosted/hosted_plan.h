@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Pure sizes: of libllama's context, of the graph's experts for residency and the plan of memory.
+// Sizes of libllama's context, the graph's experts as a catalog for residency, and slots for the
+// plan of memory. Pure.
 #pragma once
 
 #include <cstddef>
@@ -29,15 +30,15 @@ constexpr uint32_t kMostTexts = 126;
 // n_vocab: 0 if unknown. REQUIRES: 1 to kMostTexts sequences.
 ContextSizes SizesOf(uint32_t n_ctx, uint32_t chunk, uint32_t sequences, uint64_t n_vocab);
 
-// One layer of the catalog for each group. If a group has fewer than three matrices, the others are
-// empty.
+// One layer of the catalog for each group. A group of fewer than three matrices gets empty ones for
+// the rest.
 ExpertCatalog CatalogOf(std::span<const ExpertGroup> groups);
 
 // Groups are the layers; experts and K are the largest of any group.
 MoeShape ShapeOf(std::span<const ExpertGroup> groups);
 
-// The slots of each pool with which `rows` rows can go through the layers together, whatever they
-// choose: a chunk cannot be split after its routing.
+// The slots of each pool with which `rows` rows can go through the layers together, whatever
+// experts they choose: a chunk cannot be split after its routing.
 std::vector<uint64_t> SlotsForRows(const LearnedGraph& graph, const ExpertCatalog& catalog,
                                    uint32_t rows);
 

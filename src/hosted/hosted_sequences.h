@@ -58,8 +58,8 @@ class HostedSequences final : public SequenceOwner {
   void Undo(const Batch& batch);
   void Undo(SequenceId id, uint32_t position);
 
-  // Before the rows are computed: what earlier rows of the step left in a place that is kept goes
-  // to where these write. REQUIRES: Begin().
+  // Call before the rows are computed: copies states that earlier rows of the step left in kept
+  // places to the places that these rows write to. REQUIRES: Begin().
   void PassOn(std::span<const BatchRow> rows);
   // libllama's sequence that the step under way writes the token at `position` to. REQUIRES:
   // Begin().

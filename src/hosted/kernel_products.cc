@@ -40,7 +40,7 @@ struct KernelProducts::Job {
   int64_t n_out = 0;
   size_t row_bytes = 0;
   bool is_interleaved = false;
-  Matrix matrix = Matrix::kGate;  // of an expert
+  Matrix matrix = Matrix::kGate;  // for an expert's product
   std::vector<Part> parts = {};
   // The number of parts that have landed; kEnded: stop computing. Written by the engine thread.
   std::unique_ptr<WaitWord> landed = std::make_unique<WaitWord>();
@@ -76,7 +76,7 @@ struct RowShare {
   int64_t begin;
   int64_t end;
   std::byte* quantised;
-  const std::byte* next;  // what the thread reads next; nullptr: not known
+  const std::byte* next;  // bytes that the thread reads next; nullptr: unknown
 };
 
 const std::byte* ActivationsAt(const ggml_tensor& x, const RowAt& at) {
@@ -122,7 +122,7 @@ void MultiplyGroup(const Job& job, const std::byte* rows, const RowShare& share,
                         .is_interleaved = job.is_interleaved});
 }
 
-// Rows of plain floats, as the kernels take and give them.
+// kUnsupported unless the product's rows are plain floats, as the kernels read and write them.
 Status CheckRows(const ggml_tensor& product) {
   const ggml_tensor& x = *product.src[1];
   const bool is_known = product.src[0]->view_src == nullptr && x.type == GGML_TYPE_F32 &&
@@ -301,7 +301,7 @@ Status KernelProducts::Replace(ggml_tensor& product, uint32_t group, uint32_t ma
   return {};
 }
 
-// No other operation can read interleaved rows.
+// Refuses a node of another operation that reads interleaved rows.
 Status KernelProducts::CheckOther(const ggml_tensor& node) const {
   for (const ggml_tensor* source : node.src) {
     if (source == nullptr || !dense_.contains(source->data)) continue;

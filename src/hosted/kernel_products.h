@@ -10,8 +10,8 @@
 // The kernels read interleaved rows of dense matrices, and experts in their slots. A row of
 // activations has the same product whatever rows are beside it.
 //
-// Experts may land while they are multiplied: each operation takes them in their order, and its
-// first thread, which is the engine thread, moves the reads forward in between.
+// Experts may land during an operation: each operation computes experts in their order, and the
+// operation's first thread, which is the engine thread, moves the reads forward in between.
 //
 // Thread rule: the engine thread; the operations themselves run on ggml's threads.
 #pragma once
@@ -54,9 +54,9 @@ class KernelProducts {
   KernelProducts(const KernelProducts&) = delete;
   KernelProducts& operator=(const KernelProducts&) = delete;
 
-  // Lays each dense matrix that our kernels multiply out as they read it fastest, in its place:
-  // part `part` of `parts` of the work; threads may each do a part. REQUIRES: the matrices are in
-  // memory as in the file; all parts are done once, before the first product.
+  // Lays out in place each dense matrix that our kernels multiply, in the order that the kernels
+  // read fastest: part `part` of `parts` of the work; threads may each do a part. REQUIRES: the
+  // matrices are in memory as in the file; all parts are done once, before the first product.
   void LayOutDense(size_t part, size_t parts);
   // Whether all of a group's matrices have a kernel of ours.
   bool has(uint32_t group) const { return !groups_[group].empty(); }

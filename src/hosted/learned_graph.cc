@@ -18,8 +18,8 @@ bool IsAlike(const ExpertGroup& a, const ExpertGroup& b) {
 
 }  // namespace
 
-// The product reads the router's input, too, so the input is in memory until then. Tensors of the
-// file outlive the graph; its inputs do not.
+// Two conditions: the product reads the router's input, too, so that the input is still in memory
+// when the ids are computed; and the router's tensors are the file's, which outlive the graph.
 std::optional<RouterTensors> LearningPass::RouterOf(const ggml_tensor& product) const {
   const std::optional<RouterNodes> nodes = FindRouter(*product.src[2]);
   if (!nodes || BaseOf(nodes->input) != BaseOf(product.src[1])) return std::nullopt;
@@ -73,7 +73,8 @@ Status LearningPass::Build(llama_context* context, uint32_t rows) {
   for (uint32_t i = 0; i < rows; ++i) batch.Add(0, i, 0, i + 1 == rows);
   const Result<int32_t> code = batch.Decode(context);
   hooks_ = {};
-  llama_memory_clear(llama_get_memory(context), false);  // nothing was written to its cells
+  // No cell was written, so the data may stay.
+  llama_memory_clear(llama_get_memory(context), false);
   if (!code) return std::unexpected(code.error());
   if (nodes_.empty()) {
     return Fail(Errc::kUnsupported, "libllama builds no graph of this model (code {})", *code);
@@ -111,8 +112,8 @@ bool LearningPass::is_streamed(const Source& source) const {
 Result<std::vector<ExpertGroup>> LearningPass::GroupsOfGraph(uint32_t& most_open) const {
   struct Found {
     ExpertGroup group;
-    size_t at = 0;    // of the ids
-    size_t last = 0;  // of the products
+    size_t at = 0;    // place of the ids
+    size_t last = 0;  // place of the last product
   };
   std::vector<Found> found;
   for (size_t n = 0; n < nodes_.size(); ++n) {

@@ -23,7 +23,7 @@ namespace moestro {
 struct MappedTensor {
   const TensorInfo* info = nullptr;
   std::byte* data = nullptr;
-  // Every node that reads it multiplies rows of floats by the whole matrix.
+  // Every node that reads the tensor multiplies rows of floats by the whole matrix.
   bool is_multiplied = false;
 };
 
@@ -41,7 +41,7 @@ struct ExpertGroup {
   uint32_t n_expert = 0;
   uint32_t n_used = 0;                      // K
   uint32_t n_products = 0;                  // products by chosen ids in a graph
-  std::vector<MappedTensor> matrices = {};  // of all experts one after the other, each once
+  std::vector<MappedTensor> matrices = {};  // all experts' matrices in a row, each once
   // The router, if it has a known form and its input is still in memory when the ids are computed.
   std::optional<RouterTensors> router = {};
 };
@@ -99,7 +99,7 @@ class LearningPass {
     const void* tensor = nullptr;
     std::vector<Source> sources = {};
     uint32_t n_used = 0;                       // for a product by chosen ids
-    std::optional<RouterTensors> router = {};  // the same; of its ids
+    std::optional<RouterTensors> router = {};  // of the ids
     bool has_float_rows = false;  // for products: activations and result are rows of floats
   };
   // The uses of a tensor of the file.
@@ -121,9 +121,9 @@ class LearningPass {
 
   const GgufFile& file_;
   GraphHooks& hooks_;
-  std::vector<Node> nodes_;  // of the last graph
+  std::vector<Node> nodes_;  // nodes of the last graph
   std::map<std::string, uint32_t> occurrences_;
-  std::map<const TensorInfo*, Uses> uses_;  // of all graphs
+  std::map<const TensorInfo*, Uses> uses_;  // uses in all graphs
 };
 
 }  // namespace moestro

@@ -30,7 +30,7 @@ class LlamaRows {
     batch_.seq_id[row][0] = sequence;
     batch_.logits[row] = is_output ? 1 : 0;
   }
-  // The code of llama_decode(). kUnsupported: libllama threw; the message has its words.
+  // The code of llama_decode(). kUnsupported: libllama threw; the message quotes the exception.
   Result<int32_t> Decode(llama_context* context) const {
     return Caught([&]() -> Result<int32_t> { return llama_decode(context, batch_); },
                   [](std::string_view why) -> Result<int32_t> {

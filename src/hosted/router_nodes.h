@@ -20,7 +20,7 @@ namespace moestro {
 struct RouterTensors {
   const ggml_tensor* matrix = nullptr;          // [n_embd, n_expert]
   const ggml_tensor* bias = nullptr;            // [n_expert] in F32; null: none
-  const ggml_tensor* selection_bias = nullptr;  // the same
+  const ggml_tensor* selection_bias = nullptr;  // nullptr: none
   Gating gating = Gating::kSoftmaxOfChosen;     // how logits become scores before the choice
 };
 

@@ -56,7 +56,7 @@ class SlotProducts {
  private:
   struct Group {
     Residency::Grid grid;
-    // Bytes from a slot's window to the matrix; nullopt: they differ between experts.
+    // Bytes from a slot's window to the matrix; nullopt: the number differs between experts.
     std::array<std::optional<uint64_t>, kMatrices> residue{};
     std::array<uint64_t, kMatrices> length{};  // of an expert's matrix
     std::array<ggml_tensor, kMatrices> matrices{};

@@ -26,8 +26,8 @@ namespace moestro {
 struct SequenceHome {
   KvOrigin origin;
   MemoryShape shape;
-  RecentRoom recent =
-      {};  // cells of layers with a window; empty: such layers have cells of all positions
+  // Cells of layers with a window; empty: such layers have cells of all positions.
+  RecentRoom recent = {};
   uint32_t n_ctx = 0;
   uint32_t n_vocab = 0;
 };

@@ -28,8 +28,7 @@ struct ExpertMatrix {
 };
 
 struct LayerExperts {
-  std::array<ExpertMatrix, kMatrices>
-      matrices;           // indexed by Matrix; no slices: the experts lack the matrix
+  std::array<ExpertMatrix, kMatrices> matrices;  // by Matrix; no slices: a missing matrix
   bool is_fused = false;  // the up matrix of each expert lies behind the gate matrix
   const ExpertMatrix& operator[](Matrix m) const { return matrices[static_cast<size_t>(m)]; }
   bool is_empty() const { return (*this)[Matrix::kDown].slices.empty(); }

@@ -47,9 +47,8 @@ class GgufFile {
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   const TensorInfo* Find(std::string_view name) const;  // nullptr: the file has no such tensor
   uint64_t file_bytes() const;                          // all shards
-  const std::vector<FileStamp>& stamps() const {
-    return stamps_;
-  }  // stamps of paths(), when opened
+  // Stamps of paths(), when opened.
+  const std::vector<FileStamp>& stamps() const { return stamps_; }
 
   // A value as stored in the first shard, for checks of a tokenizer's arrays; nullptr: absent.
   const MetaValue* FindValue(const std::string& key) const;

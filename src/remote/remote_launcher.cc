@@ -189,7 +189,7 @@ Status RemoteLauncher::Finish() {
   return {};
 }
 
-// Replies that are not taken would be taken for those of later launches.
+// Takes outstanding replies, which would otherwise pass for replies to later launches.
 void RemoteLauncher::Abandon() {
   for (; !flights_.empty(); flights_.erase(flights_.begin())) {
     if (!worker_->AwaitLaunch()) flights_.resize(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Launches experts on a remote host, through its worker's process. Rows go there and results come
-// back; weights go there once.
+// Launches experts on a remote host, through its worker's process. Rows go to the host and results
+// come back; weights go to the host once.
 //
 // Thread rule: Launcher's.
 #pragma once
@@ -34,12 +34,12 @@ struct KnownResult {
   uint64_t digest = 0;
 };
 
-// In every `check_every`th launch the known row rides along with an expert that was used since it
-// was last checked, one after the other. A result with other bits, or one that is no number, ends
-// the layer; the first has shown that the host is wrong.
+// In every `check_every`th launch the known row rides along with an expert that was used since its
+// last check, one after the other. A result with other bits, or one that is no number, ends the
+// layer; other bits prove that the host is wrong.
 class RemoteLauncher final : public Launcher {
  public:
-  // forms: of the slots there. `worker` must outlive this, or the next Take().
+  // forms: the forms of the host's slots. `worker` must outlive this launcher, or the next Take().
   RemoteLauncher(WorkerProcess& worker, std::span<const CopyForm> forms, const LaunchShape& shape);
 
   // The host is back, with another worker. REQUIRES: between two layers.
@@ -72,7 +72,7 @@ class RemoteLauncher final : public Launcher {
   };
   struct Known {
     KnownResult result;
-    bool is_used = false;  // since it was last checked
+    bool is_used = false;  // since the last check
   };
   Status CollectOldest();
   Status Compare(const Flight& flight);

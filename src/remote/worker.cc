@@ -60,8 +60,8 @@ bool Answer(int socket, WorkerReply reply, const Status& status) {
   return send(socket, &reply, sizeof(reply), MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(reply));
 }
 
-// A size over forms, in proportion to the bytes of their experts; no form gets more slots than it
-// has experts.
+// Slots for `bytes`, shared over the forms in proportion to the bytes of their experts; no form
+// gets more slots than it has experts.
 std::vector<DevicePools::Size> SlotsWithin(const WorkerSetup& setup, const ComputeDevice& device,
                                            uint64_t bytes) {
   const auto forms = std::span(setup.forms).first(setup.n_forms);
@@ -187,8 +187,9 @@ Status RemoteWorker::Launch(const LaunchMessage& asked) {
   return launcher_->Finish();
 }
 
-// For many rows of an expert ggml has other kernels than for one, whose sums are rounded otherwise
-// (Q4_K from 5 to 9 rows on): an exact launch has few rows of each.
+// Splits the pairs of an exact launch into rounds with few rows of each expert. For many rows of an
+// expert ggml has other kernels than for one, whose sums are rounded otherwise (Q4_K from 5 to 9
+// rows on).
 std::vector<std::vector<Launcher::Pair>> RemoteWorker::RoundsOf(
     std::span<const Launcher::Pair> pairs) const {
   constexpr uint32_t kMostRows = 4;
@@ -197,7 +198,7 @@ std::vector<std::vector<Launcher::Pair>> RemoteWorker::RoundsOf(
     rounds[0].assign(pairs.begin(), pairs.end());
     return rounds;
   }
-  std::unordered_map<uint64_t, uint32_t> rows;  // of each slot so far
+  std::unordered_map<uint64_t, uint32_t> rows;  // rows of each slot in the current round
   for (const Launcher::Pair& pair : pairs) {
     const uint32_t round = rows[pair.slot.value]++ / kMostRows;
     if (round == rounds.size()) rounds.emplace_back();
@@ -219,7 +220,7 @@ Status RemoteWorker::Write(const WriteMessage& asked) {
                           std::span(region_.data(), asked.bytes));
 }
 
-// Launches first: a step waits for them.
+// Serves launches before writes, since a step waits for launches.
 void RemoteWorker::Serve() {
   while (true) {
     std::array<pollfd, 2> sockets{pollfd{.fd = kWorkerLaunches, .events = POLLIN, .revents = 0},
@@ -254,7 +255,8 @@ void EndWithTheEngine() {
 
 int RemoteWorkerMain() {
   signal(SIGPIPE, SIG_IGN);  // ggml's client then prints the error that ended it
-  // A terminal or a service's manager sends them to every process; the engine's decides.
+  // A terminal or a service's manager sends these signals to every process; this one ends with the
+  // engine's.
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_IGN);
   setenv("GGML_NO_BACKTRACE", "1", 1);
   const rlimit no_core{};

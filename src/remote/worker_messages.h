@@ -22,17 +22,18 @@ namespace moestro {
 
 inline constexpr size_t kMostWorkerForms = 32;
 inline constexpr uint32_t kWorkerFlights = 4;
-inline constexpr uint32_t kWorkerPairs = 64;  // of a launch
-// A server keeps pieces of more than 10 MiB on its disk if it is started with -c.
+inline constexpr uint32_t kWorkerPairs = 64;  // pairs in a launch
+// Bytes of an upload's piece. A server that was started with -c keeps pieces of more than 10 MiB on
+// its disk.
 inline constexpr uint64_t kUploadBytes = 16 * kMiB;
 
 struct WorkerSetup {
   std::array<char, 64> endpoint{};  // "192.168.1.20:50052", with a zero behind it
-  uint64_t bytes = 0;               // that slots may take there; 0: what is free, less a margin
+  uint64_t bytes = 0;  // that slots may take on the host; 0: the free memory less a margin
   LaunchShape shape = {};
   uint32_t n_forms = 0;
   std::array<CopyForm, kMostWorkerForms> forms{};
-  std::array<uint64_t, kMostWorkerForms> experts{};  // of each form, all of the model
+  std::array<uint64_t, kMostWorkerForms> experts{};  // experts of each form in the whole model
 };
 
 struct LaunchMessage {
@@ -47,7 +48,8 @@ struct WriteMessage {
   Matrix matrix{};
   uint32_t slot = 0;
   uint64_t offset = 0;  // bytes into the slot
-  uint64_t bytes = 0;   // at the beginning of the place for uploads; they may fill slots behind it
+  // At the beginning of the place for uploads; may reach into the slots behind `slot`.
+  uint64_t bytes = 0;
 };
 
 struct WorkerReply {

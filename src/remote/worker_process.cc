@@ -27,7 +27,7 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// A host clears the memory of its slots first.
+// A host clears the memory of its slots at this rate first.
 constexpr double kClearedPerSecond = 1e9;
 
 struct SocketPair {
@@ -55,7 +55,8 @@ class SpawnActions {
   SpawnActions(const SpawnActions&) = delete;
   SpawnActions& operator=(const SpawnActions&) = delete;
   ~SpawnActions() { posix_spawn_file_actions_destroy(&actions_); }
-  // Behind all of its numbers, so that none is overwritten before it is copied.
+  // Descriptors were moved above all of the worker's numbers (Above()), so that none is overwritten
+  // before its copy.
   void Give(int fd, int as) { posix_spawn_file_actions_adddup2(&actions_, fd, as); }
   const posix_spawn_file_actions_t* get() const { return &actions_; }
 
@@ -162,7 +163,7 @@ Status WorkerProcess::Write(const WriteMessage& write) {
   return AwaitReply(writes_.get(), limits_.reply_seconds);
 }
 
-// The first reason counts: what comes later follows from it.
+// Keeps the first reason, from which later errors follow.
 std::unexpected<Error> WorkerProcess::Lose(const std::string& why) {
   const std::lock_guard lock(mutex_);
   if (!is_lost_.exchange(true)) {

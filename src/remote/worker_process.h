@@ -25,7 +25,7 @@ namespace moestro {
 class WorkerProcess {
  public:
   struct Limits {
-    double reach_seconds = 2.0;  // for the host to answer at all: it may have another client
+    double reach_seconds = 2.0;  // for the host to answer at all: another client may use it
     double reply_seconds = 4.0;  // for a launch, or a piece of an upload
   };
   // `program`: this program's file. `host`: for messages. kDevice: the host is of no use, with the
@@ -62,7 +62,7 @@ class WorkerProcess {
       : host_(std::move(host)), limits_(limits), layout_(shape) {}
   Status Begin(const std::string& program, const WorkerSetup& setup);
   Status Spawn(const std::string& program, int launches, int writes, int errors);
-  // taken: null: only whether it is good counts.
+  // taken: null if only success matters.
   Status AwaitReply(int socket, double seconds, WorkerReply* taken = nullptr);
   std::unexpected<Error> Lose(const std::string& why);
   std::string LastWords();
@@ -81,7 +81,7 @@ class WorkerProcess {
   pid_t process_ = -1;
   WorkerReply ready_;
   std::atomic<bool> is_lost_ = false;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the member below
   std::string reason_;
 };
 

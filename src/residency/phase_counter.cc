@@ -9,8 +9,8 @@ namespace moestro {
 
 Status PhaseCounter::Count(PhaseStats& phase, const std::function<Status()>& work) {
   Begun begun = Begin(phase);
-  Begun* const around =
-      std::exchange(counting_, &begun);  // the count that stepped aside for this one, if any
+  // The count that stepped aside for this one, if any.
+  Begun* const around = std::exchange(counting_, &begun);
   Status status = work();
   End(begun);
   counting_ = around;

@@ -52,10 +52,9 @@ class Lease {
   // State of the slot's bytes, recorded by a layer that computes with them for later layers.
   // Cleared when another expert is read into the slot.
   struct Notes {
-    bool was_used = false;  // a layer has computed with the bytes
-    bool is_interleaved =
-        false;  // each matrix lies as its kernel interleaves rows, if the kernel does so
-    bool is_at_front = false;  // each matrix begins where its window in the slot begins
+    bool was_used = false;        // a layer has computed with the bytes
+    bool is_interleaved = false;  // each matrix whose kernel interleaves rows lies so
+    bool is_at_front = false;     // each matrix begins where its window in the slot begins
   };
   Notes notes() const;
   // REQUIRES: is_complete().

@@ -219,8 +219,8 @@ Result<MessageSocket> ChildStarter::AwaitAndBegin(std::string_view request) {
 
 std::string ChildStarter::Missing() const {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock() || HasHelper())
-    return {};  // the thread that has the lock starts the missing helper
+  // If another thread has the lock, that thread starts the missing helper.
+  if (!lock.owns_lock() || HasHelper()) return {};
   return Format("the processes that {} are gone and are being started again; {} wait until then",
                 work_.purpose, work_.what_fails);
 }

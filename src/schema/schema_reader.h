@@ -30,8 +30,7 @@ struct SchemaProperty {
 
 class SchemaReader {
  public:
-  using Cases =
-      std::vector<Constraint>;  // one of the constraints holds; empty: no value is accepted
+  using Cases = std::vector<Constraint>;  // one of them holds; empty: no value is accepted
 
   // `schema` must live as long as this reader and its results. `leaves_out`: keywords that no
   // grammar can express go to Constraint::left_out, and a oneOf is read as an anyOf.

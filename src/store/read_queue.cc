@@ -314,8 +314,7 @@ void ReadQueue::Free(Index index) {
 
 void ReadQueue::CloseIfDone(Index index, std::vector<ExtentDone>& done) {
   Read& read = reads_[index];
-  if (read.open_parts > 0)
-    return;  // the remaining parts still write into the memory of a failed read
+  if (read.open_parts > 0) return;  // also of a failed read: parts still write into memory
   if (!read.error && read.handed_out < read.window.length) return;
   if (!read.error) {
     const bool is_demand = read.asked.urgency == Urgency::kDemand;

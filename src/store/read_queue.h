@@ -50,8 +50,7 @@ struct ReadQueueOptions {
   uint64_t max_request = 1 << 20;  // bytes per device read; longer extents are split
   unsigned max_in_flight = 4;      // device reads at a time: more land together, late, as one batch
   unsigned max_speculative = 4;    // speculative device reads at a time; no more than max_in_flight
-  unsigned max_ahead =
-      256;  // device reads of either kind after PumpAhead(); no fewer than max_in_flight
+  unsigned max_ahead = 256;        // of either kind after PumpAhead(); no fewer than max_in_flight
 };
 
 // `options` adjusted to the reader's block size, as a queue uses them.

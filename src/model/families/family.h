@@ -34,8 +34,8 @@ struct RouterRules {
 // Layers with a window: attention.sliding_window holds the number of last positions that they
 // attend to, attention.sliding_window_pattern may hold another period or a choice for each layer.
 struct WindowRules {
-  uint32_t period =
-      0;  // in each period of layers the last one attends to all positions; 0: no windows
+  // In each period of layers the last one attends to all positions; 0: no windows.
+  uint32_t period = 0;
   bool is_first = false;         // the first layer of each period does so instead
   bool is_optional = false;      // a file without attention.sliding_window has no windows
   bool rotates_all = true;       // false: only layers with a window are rotated
@@ -44,8 +44,8 @@ struct WindowRules {
   // dimensions.
   bool rotates_plainly = false;
   bool has_own_heads = false;  // heads of layers with a window are attention.key_length_swa wide
-  float base =
-      0.0F;  // of layers with a window without rope.freq_base_swa; 0: as in the other layers
+  // For layers with a window without rope.freq_base_swa; 0: the other layers' base.
+  float base = 0.0F;
   bool keeps_factor = false;  // rope.scaling.attn_factor counts in layers with a window, too
 };
 
