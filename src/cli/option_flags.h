@@ -14,7 +14,8 @@ namespace moestro {
 inline constexpr const char* kLossyHeading =
     "Cheaper misses (output is no longer exact; 'moestro eval' measures by how much)";
 
-// Adds a flag for each row, under the heading of its part.
+// Adds a flag for each row, under the heading of its part. `options` must outlive the parsing; the
+// rows must outlive this call.
 void AddOptionFlags(Flags flags, EngineOptions& options,
                     std::span<const OptionRow> table = OptionTable());
 // Adds the flags of one part alone.

@@ -9,8 +9,8 @@
 
 namespace moestro {
 
-// gguf_set_val_u32() sets the key, but only reading a file sets the alignment that offsets are
-// made with. So a file with that key is read.
+// gguf_set_val_u32() sets the key, but only reading a file sets the alignment that offsets are made
+// with. So NewGguf() reads a file with that key.
 gguf_context_ptr NewGguf(uint32_t alignment) {
   if (alignment == GGUF_DEFAULT_ALIGNMENT) return gguf_context_ptr{gguf_init_empty()};
   constexpr std::string_view kKey = GGUF_KEY_GENERAL_ALIGNMENT;
@@ -50,7 +50,7 @@ void AddTensor(gguf_context* gguf, const std::string& name, ggml_type type,
   ggml_tensor* tensor =
       ggml_new_tensor(context.get(), type, static_cast<int>(ne.size()), ne.data());
   ggml_set_name(tensor, name.c_str());
-  gguf_add_tensor(gguf, tensor);  // copies it
+  gguf_add_tensor(gguf, tensor);  // copies the tensor's description
 }
 
 std::vector<std::byte> HeaderBytes(const gguf_context* gguf) {

@@ -18,7 +18,8 @@
 
 namespace moestro {
 
-// No keys and no tensors; those added will start at multiples of `alignment`, a power of two.
+// A GGUF without keys and tensors; tensors added later start at multiples of `alignment`, a power
+// of two.
 gguf_context_ptr NewGguf(uint32_t alignment = GGUF_DEFAULT_ALIGNMENT);
 
 // The keys of a GGUF file for which `keep` returns true. Fails with kInvalidFile. REQUIRES: the
@@ -26,17 +27,17 @@ gguf_context_ptr NewGguf(uint32_t alignment = GGUF_DEFAULT_ALIGNMENT);
 Result<gguf_context_ptr> ReadKeys(const std::string& path,
                                   const std::function<bool(std::string_view key)>& keep);
 
-// The next tensor in the file; ne: one to four sizes, values in a row first.
+// Adds the next tensor of the file; ne: one to four sizes, values in a row first.
 void AddTensor(gguf_context* gguf, const std::string& name, ggml_type type,
                std::span<const int64_t> ne);
 
 // The finished header, padded to where the first tensor begins.
 std::vector<std::byte> HeaderBytes(const gguf_context* gguf);
 
-// Zeros up to the next multiple of `alignment`, at most 4096. Errors: those of Write().
+// Writes zeros up to the next multiple of `alignment`, at most 4096. Errors: those of Write().
 Status PadTo(OutputFile& file, uint64_t alignment);
 
-// Before anything is written. kIo: `path` leads to a file that may not be replaced, or cannot be
+// Checks before any write. kIo: `path` leads to a file that may not be replaced, or cannot be
 // written (OutputFile::Create()); the disk under it has less than `bytes` free.
 Status CheckMayWrite(const OutputPath& path, bool overwrite);
 Status CheckRoom(const OutputPath& path, uint64_t bytes);

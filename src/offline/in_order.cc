@@ -19,7 +19,7 @@
 namespace moestro {
 namespace {
 
-// The pieces between those that make them and the one that takes them.
+// Queue of pieces between the threads that make them and the thread that takes them.
 class PieceLine {
  public:
   PieceLine(uint64_t n, uint32_t threads, const MakePiece& make)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Types of weight matrices by name, and which of them a row fits. Pure functions.
+// Types of weight matrices by name, and the types that fit a row. Pure functions.
 #pragma once
 
 #include <ggml.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Several runs of a benchmark as one.
+// Joins several runs of a benchmark into one.
 #pragma once
 
 #include <vector>

@@ -15,7 +15,7 @@
 namespace moestro {
 namespace {
 
-// Another drafter's drafts, at its price, made right with some probability.
+// Drafts of another drafter, at its price, made right with some probability.
 class ForcedDrafter final : public Drafter {
  public:
   ForcedDrafter(std::unique_ptr<Drafter> drafter, std::span<const Token> text, double right,
@@ -45,7 +45,7 @@ class ForcedDrafter final : public Drafter {
 SideBySide::SideBySide(Engine& engine, const SideBySideOptions& options)
     : options_(options), engine_(engine) {
   for (uint32_t i = 0; i < options.sequences; ++i) {
-    // The first one's are those of a run of one sequence; seed + 1 is the warm-up's.
+    // The first sequence has the tokens of a run of one sequence; seed + 1 is the warm-up's.
     tokens_.push_back(RandomTokens(size_t{options.depth} + options.prefill + options.decode,
                                    engine.facts().n_vocab,
                                    i == 0 ? options.seed : options.seed + 1 + i));

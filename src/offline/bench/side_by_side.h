@@ -35,7 +35,7 @@ class SideBySide {
   // The engine must outlive this.
   SideBySide(Engine& engine, const SideBySideOptions& options);
 
-  // Errors of all: what Engine::Step() and Engine::MakeUp() say.
+  // Errors of all calls below: those of Engine::Step() and Engine::MakeUp().
   Status MakeUpDepth();  // before anything else
   Status Prefill();
   Status Decode();  // the next token of each sequence

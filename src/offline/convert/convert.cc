@@ -26,13 +26,13 @@
 namespace moestro {
 namespace {
 
-constexpr uint32_t kAlignment = 4096;                  // what direct reads want
+constexpr uint32_t kAlignment = 4096;                  // alignment that direct reads need
 constexpr uint64_t kPieceWeights = uint64_t{1} << 19;  // made at a time by a thread: 2 MiB F32
 constexpr uint32_t kMostThreads = 16;  // more would take more memory than is promised
 constexpr size_t kMostConfig = kMiB;
 constexpr size_t kMostConfigValues = 65536;
 
-// Everything that is known before the first byte is written.
+// Plan of the output, complete before the first byte is written.
 struct ConvertJob {
   SwitchConfig config;
   FolderWeights weights;
@@ -118,7 +118,7 @@ struct RowPiece {
   uint64_t rows = 0;
 };
 
-// A tensor cut into pieces that a thread makes at a time.
+// A tensor cut into pieces, each made by one thread.
 class RowPieces {
  public:
   explicit RowPieces(const ConvertedTensor& tensor)
@@ -153,7 +153,7 @@ Result<std::vector<std::byte>> ConvertPiece(const ConvertedTensor& tensor, const
   return Requantize(reader, rows, tensor.type, nullptr);
 }
 
-// Two tensors of the folder that should be one.
+// Checks that two tensors of the folder, which should be one, are equal.
 Status CheckIsCopy(const NamedTensor& first, const NamedTensor& copy, const ExtentReader& reader) {
   constexpr uint64_t kStep = kMiB;
   for (uint64_t at = 0; at < first.stored.where.length; at += kStep) {

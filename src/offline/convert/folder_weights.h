@@ -31,21 +31,24 @@ class FolderWeights {
  public:
   using Tensors = std::map<std::string, StoredTensor, std::less<>>;
 
-  // kIo; kInvalidFile: a header is damaged, an index names what is not there, two shards have the
-  // same tensor; kUnsupported: there are pickles only, or a type that is not read.
+  // kIo; kInvalidFile: a header is damaged, an index names a file or tensor that does not exist,
+  // two shards have the same tensor; kUnsupported: the folder has pickles only, or a type that is
+  // not read.
   static Result<FolderWeights> Open(const std::string& folder);
 
   const Tensors& tensors() const { return tensors_; }
-  const StoredTensor* Find(std::string_view name) const;            // nullptr: no such tensor
-  const std::vector<std::string>& paths() const { return paths_; }  // Extent::file indexes this
+  const StoredTensor* Find(std::string_view name) const;  // nullptr: no such tensor
+  const std::vector<std::string>& paths() const {
+    return paths_;
+  }  // paths of the files; Extent::file is an index into them
 
  private:
   std::vector<std::string> paths_;
   Tensors tensors_;
 };
 
-// The text of a file in the folder; nullopt: there is none. kIo: it cannot be read, or has more
-// than `most` bytes.
+// The text of a file in the folder; nullopt: no such file. kIo: the file cannot be read, or has
+// more than `most` bytes.
 Result<std::optional<std::string>> ReadFolderText(const std::string& folder, const char* name,
                                                   size_t most);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The header of a safetensors file: which tensors there are and where their bytes lie. Eight bytes
-// give its length, then comes a JSON object, then the tensors' bytes without gaps. Nothing in it is
+// The header of a safetensors file: its tensors, and the places of their bytes. Eight bytes give
+// its length, then comes a JSON object, then the tensors' bytes without gaps. Nothing in it is
 // trusted. Plain values.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace moestro {
 
 inline constexpr uint64_t kSafetensorsPrefix = 8;                   // bytes of the length
 inline constexpr uint64_t kMostSafetensorsHeader = 16 * kMiB;       // of JSON
-inline constexpr size_t kMostSafetensorsValues = size_t{1} << 20U;  // in that JSON
+inline constexpr size_t kMostSafetensorsValues = size_t{1} << 20U;  // values in the JSON
 
 struct SafeTensor {
   std::string name;
@@ -29,7 +29,8 @@ struct SafeTensor {
 };
 
 // The length of the JSON, from the first eight bytes of a file of `file_bytes`. kInvalidFile: the
-// file is too short for it; it is beyond what is read. `file` names it in messages.
+// file is too short for the JSON, or the JSON is beyond the limit. `file`: the file's name in
+// messages.
 Result<uint64_t> SafetensorsHeaderBytes(std::string_view first, uint64_t file_bytes,
                                         const std::string& file);
 

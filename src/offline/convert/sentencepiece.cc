@@ -21,12 +21,12 @@ struct Field {
   std::string_view bytes;  // of kBytes
 };
 
-// The fields of a message, one after the other.
+// Reads the fields of a message, one after the other.
 class Message {
  public:
   explicit Message(std::string_view bytes) : rest_(bytes) {}
 
-  // nullopt: at the end, or at a field that is damaged.
+  // The next field; nullopt: at the end, or at a damaged field.
   std::optional<Field> Next() {
     if (rest_.empty() || is_damaged_) return std::nullopt;
     is_damaged_ = true;  // until the field is whole

@@ -10,8 +10,8 @@
 
 namespace moestro {
 
-// kInvalidFile: it is no such message, or CheckUnigram() refuses what it holds; kUnsupported: the
-// model is no unigram model. `file` names it in messages.
+// kInvalidFile: not such a message, or CheckUnigram() refuses its vocabulary; kUnsupported: not a
+// unigram model. `file`: the file's name in messages.
 Result<UnigramVocab> ParseSentencePiece(std::string_view bytes, const std::string& file);
 
 }  // namespace moestro

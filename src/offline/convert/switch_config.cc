@@ -26,8 +26,8 @@ class ConfigReader {
     return value && value->kind() != JsonKind::kNull ? value : std::nullopt;
   }
 
-  // A whole number in a range; `without`: what holds where there is none, nullopt: it has to be
-  // there.
+  // A whole number in a range; `without`: the value where the key is missing; nullopt: the key is
+  // required.
   uint32_t Number(std::string_view key, int64_t least, int64_t most,
                   std::optional<uint32_t> without = std::nullopt) {
     const auto value = Value(key);
@@ -100,7 +100,7 @@ Status CheckIsRun(ConfigReader& reader) {
   return {};
 }
 
-// How many layers apart sparse ones are, as transformers computes it where it is not said.
+// Distance of sparse layers, as transformers computes it where the config lacks it.
 uint32_t SparseStep(ConfigReader& reader, std::string_view step, std::string_view sparse,
                     uint32_t layers) {
   if (reader.Value(step)) return reader.Number(step, 0, kMostLayers);

@@ -14,7 +14,7 @@ namespace moestro {
 enum class SwitchStack : uint8_t { kEncoder, kDecoder };
 
 struct SwitchConfig {
-  std::string name;  // _name_or_path; empty: it has none
+  std::string name;  // _name_or_path; empty: the config lacks it
   uint32_t encoder_layers = 0;
   uint32_t decoder_layers = 0;
   uint32_t embd = 0;
@@ -46,7 +46,7 @@ struct SwitchConfig {
 };
 
 // kInvalidFile: a key is missing or has an impossible value; kUnsupported: another kind of model,
-// or one with parts that nothing here runs. `file` names it in messages.
+// or one with parts that this engine does not run. `file`: the file's name in messages.
 Result<SwitchConfig> ReadSwitchConfig(const Json& json, const std::string& file);
 
 }  // namespace moestro

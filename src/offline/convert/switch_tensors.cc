@@ -50,7 +50,7 @@ class TensorPlan {
   }
 
  private:
-  // One of the folder's; sizes as in a GGUF.
+  // Takes a tensor of the folder; sizes as in a GGUF.
   Result<NamedTensor> Take(const std::string& name, const std::vector<int64_t>& ne) {
     const StoredTensor* stored = weights_.Find(name);
     if (stored == nullptr) {
@@ -87,7 +87,7 @@ class TensorPlan {
     return {};
   }
 
-  // A copy of what is in the file already, if there is one.
+  // Notes a copy of a tensor that the file has already, if the folder has one.
   Status AddCopy(std::string_view name, const ConvertedTensor& of) {
     if (weights_.Find(name) == nullptr) return {};
     TRY(NamedTensor copy, Take(std::string(name), of.ne));
@@ -104,7 +104,7 @@ class TensorPlan {
   ggml_type EmbeddingType() const { return type_ == GGML_TYPE_Q4_0 ? GGML_TYPE_Q8_0 : type_; }
   std::vector<int64_t> EmbeddingSizes() const { return {config_.embd, config_.vocab}; }
 
-  // Folders have it up to three times.
+  // Adds the embedding, which folders have up to three times.
   Status AddEmbedding() {
     constexpr std::array<std::string_view, 3> kNames{"shared.weight", "encoder.embed_tokens.weight",
                                                      "decoder.embed_tokens.weight"};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which tensors a Switch Transformers GGUF has, and which of a folder's become them:
-// docs/switch-format.md. Pure functions.
+// Plans the tensors of a Switch Transformers GGUF, and the tensors of a folder that they are made
+// of: docs/switch-format.md. Pure functions.
 #pragma once
 
 #include <ggml.h>

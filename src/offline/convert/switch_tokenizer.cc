@@ -20,9 +20,9 @@ constexpr const char* kTokenizer = "tokenizer.json";
 constexpr size_t kMostFile = 32 * kMiB;
 constexpr size_t kMostValues = size_t{1} << 20U;
 constexpr int64_t kUsualSentinels = 100;
-constexpr float kUnusedScore = -1000.0F;  // as llama.cpp has it
+constexpr float kUnusedScore = -1000.0F;  // llama.cpp's value
 
-// How many sentinels stand behind the pieces of spiece.model, which does not hold them.
+// Number of sentinels behind the pieces of spiece.model, which does not hold them.
 Result<int64_t> Sentinels(const std::string& folder) {
   TRY(const auto config, ReadFolderJson(folder, "tokenizer_config.json", kMostFile, kMostValues));
   const auto count = config ? config->Find("extra_ids") : std::nullopt;

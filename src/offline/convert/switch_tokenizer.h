@@ -16,11 +16,11 @@
 namespace moestro {
 
 // spiece.model with the sentinels behind, or else tokenizer.json. kIo, kUnsupported: the folder has
-// neither, or they cannot be read; errors of ParseSentencePiece() and ParseTokenizerJson().
+// neither file, or they cannot be read; errors of ParseSentencePiece() and ParseTokenizerJson().
 Result<UnigramVocab> ReadSwitchTokenizer(const std::string& folder);
 
-// One token for each row of the embedding: unused ones fill the end. kInvalidFile: there are more
-// pieces than rows, or the end of a text is no control.
+// One token for each row of the embedding: unused ones fill the end. kInvalidFile: more pieces than
+// rows, or the end of a text is not a control token.
 Status FillRows(UnigramVocab& vocab, const SwitchConfig& config);
 
 // REQUIRES: FillRows().

@@ -25,7 +25,7 @@ std::optional<uint32_t> SixBits(char c) {
   return static_cast<uint32_t>(at);
 }
 
-// nullopt: it is no base64.
+// Decodes base64; nullopt: malformed.
 std::optional<std::string> FromBase64(std::string_view text) {
   while (text.ends_with('=')) text.remove_suffix(1);
   std::string bytes;

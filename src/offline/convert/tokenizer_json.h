@@ -12,8 +12,8 @@
 namespace moestro {
 
 // The pieces hold the added tokens, too: sentinels such as <extra_id_0> are user defined, other
-// special ones are controls. kInvalidFile: it is no such file, or CheckUnigram() refuses what it
-// holds; kUnsupported: the model is no unigram model. `file` names it in messages.
+// special ones are controls. kInvalidFile: not such a file, or CheckUnigram() refuses its
+// vocabulary; kUnsupported: not a unigram model. `file`: the file's name in messages.
 Result<UnigramVocab> ParseTokenizerJson(const Json& json, const std::string& file);
 
 }  // namespace moestro

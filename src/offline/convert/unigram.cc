@@ -13,7 +13,8 @@
 namespace moestro {
 namespace {
 
-// The table: the bytes of a trie, the trie, the texts that its leaves lead to.
+// Whether `charsmap` is a table: the number of a trie's bytes, the trie, the texts that its leaves
+// lead to.
 bool IsCharsmap(std::string_view charsmap) {
   if (charsmap.size() < sizeof(uint32_t)) return false;
   const auto trie = Decoder(charsmap).Take<uint32_t>();

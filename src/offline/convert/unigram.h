@@ -28,14 +28,14 @@ struct Piece {
 
 struct UnigramVocab {
   std::vector<Piece> pieces;  // by id
-  std::string charsmap;       // SentencePiece's table of normalisation; empty: there is none
+  std::string charsmap;       // SentencePiece's table of normalisation; empty: none
   bool adds_space_prefix = true;
   bool removes_extra_spaces = true;
 };
 
 inline constexpr size_t kMostPieces = size_t{1} << 20U;
 
-// A piece of text such as "<0x41>" stands for a byte.
+// Whether `text` is a piece such as "<0x41>", which stands for a byte.
 bool IsBytePiece(const std::string& text);
 
 // kInvalidFile: no piece is the unknown one, or several are; a text is empty, not UTF-8, or occurs

@@ -30,8 +30,8 @@ struct Evaluator {
   std::function<Status(std::span<const float> logits, Token next)> evaluate;
 };
 
-// Every window as a new sequence, one token a step but for those that begin it together. Slots stay
-// as they are in between.
+// Decodes every window as a new sequence, one token a step but for the tokens that begin it
+// together. Slots keep their experts in between.
 Status DecodeText(Engine& engine, const EvalText& text, Sequence& sequence, const char* what,
                   const Progress& progress, const Evaluator& evaluator) {
   const uint64_t total = text.n_evaluated();
@@ -117,7 +117,8 @@ Status Evaluation::TakeShare(const ModelToLoad& model) {
   return {};
 }
 
-// Shards compared with other models' exact runs are not of one run.
+// Names the model of the exact run: shards that are compared with exact runs of different models
+// are not of one run.
 Status Evaluation::NameExact(const ModelFile& model) {
   TRY(const uint64_t weights, FindWeightsId(model, request_.engine.weights_folder));
   share_->settings += Format("against {:016x} {:016x}\n", model.id.fingerprint, weights);
@@ -133,7 +134,7 @@ Status Evaluation::CheckReadsAlike(const ModelToLoad& other) const {
               request_.model, request_.exact_model);
 }
 
-// Rows of both runs and of the file, and what the statistics keep.
+// Bytes for the rows of both runs and of the file, and for the statistics.
 uint64_t Evaluation::OwnBytes() const {
   return 3 * uint64_t{text_.n_vocab} * sizeof(float) +
          EvalStats::BytesFor(text_.n_evaluated(), text_.n_blocks(kBlockTokens));
@@ -141,7 +142,7 @@ uint64_t Evaluation::OwnBytes() const {
 
 Status Evaluation::MakeReference(ModelFile model) {
   ReferenceInfo info = ReferenceInfo::Of(model, text_);
-  if (!request_.reference.empty()) {  // a file that goes with this run needs no number
+  if (!request_.reference.empty()) {  // a file that is deleted with this run needs no number
     TRY(info.weights, FindWeightsId(model, request_.engine.weights_folder));
   }
   const std::string& kept = request_.reference.text();
@@ -153,7 +154,8 @@ Status Evaluation::MakeReference(ModelFile model) {
 }
 
 Result<ReferenceReader> Evaluation::RunExact(ModelFile model, const ReferenceInfo& info) {
-  // Shards on several machines, or in containers, may have one number of a process.
+  // Names include the shard, because processes on several machines or in containers may have equal
+  // ids.
   const Shard shard = request_.shard.value_or(Shard());
   const OutputPath path = request_.reference.empty()
                               ? OutputPath::OfOwn(Format("{}/moestro-eval-{}-{}.exact", scratch_,
@@ -176,7 +178,8 @@ Result<ReferenceReader> Evaluation::RunExact(ModelFile model, const ReferenceInf
   }
   TRY_STATUS(writer.Finish());
   Result<ReferenceReader> reader = ReferenceReader::Open(path.text(), info);
-  // The open file stays readable without its name, and however this process ends, it goes with it.
+  // The name is removed at once: the open file stays readable, and disappears however this process
+  // ends.
   std::error_code ignored;
   if (request_.reference.empty()) std::filesystem::remove(path.text(), ignored);
   return reader;
@@ -200,7 +203,7 @@ Result<ShardInfo> Evaluation::RunShard(const EngineOptions& options, const Outpu
   return *share_;
 }
 
-// Opens an engine with these options and runs it over the windows.
+// Opens an engine with `options` and runs it over the windows.
 Result<EvalResult> Evaluation::RunInto(EngineOptions options, EvalStats& stats) {
   options.caller_bytes += OwnBytes();
   TRY(const std::unique_ptr<Engine> engine, OpenEngine(request_.model, options, request_.progress));

@@ -24,7 +24,7 @@
 
 namespace moestro {
 
-// The options of the exact run to which one with `options` is compared.
+// Options of the exact run that a run with `options` is compared with.
 EngineOptions ExactOf(EngineOptions options);
 
 struct EvalRequest {
@@ -42,11 +42,11 @@ struct EvalRequest {
 
 struct EvalResult {
   EvalFigures figures = {};
-  RunReport report = {};     // of the run that is judged; decode is all of it
+  RunReport report = {};     // report of the judged run, all of which is decode
   uint64_t asked_bytes = 0;  // see engine/asked_bytes.h
   uint64_t windows = 0;
 
-  // Per evaluated position, those before score_from included: they cost as much.
+  // Bytes per evaluated position, positions before score_from included, because they cost as much.
   double bytes_per_token() const;
 };
 
@@ -57,7 +57,7 @@ class Evaluation {
   // windows. Errors: those of ModelToLoad::Open(), ScratchFolder(), ReadEvalText(), the engine and
   // the reference's file; kInvalidRequest if the two models read the text as other tokens.
   static Result<Evaluation> Prepare(EvalRequest request);
-  // Opens an engine with these options and runs it over the text. Errors: the engine's; kIo.
+  // Opens an engine with `options` and runs it over the text. Errors: the engine's; kIo.
   Result<EvalResult> Run(EngineOptions options);
   // Runs the text as Run() does, and writes the sums of the windows to a file, for MergeEval().
   // REQUIRES: the request has a shard.
@@ -73,7 +73,7 @@ class Evaluation {
 
   Status TakeShare(const ModelToLoad& model);
   Status NameExact(const ModelFile& model);
-  Status MakeReference(ModelFile model);  // the one that runs exactly
+  Status MakeReference(ModelFile model);  // model that runs exactly
   Result<ReferenceReader> RunExact(ModelFile model, const ReferenceInfo& info);
   Status CheckReadsAlike(const ModelToLoad& other) const;
   Result<EvalResult> RunInto(EngineOptions options, EvalStats& stats);
@@ -83,7 +83,7 @@ class Evaluation {
   ModelId model_;
   std::string scratch_;
   EvalText text_;
-  uint64_t text_hash_ = 0;               // of all windows, those of other shards included
+  uint64_t text_hash_ = 0;               // hash of all windows, those of other shards included
   std::optional<ShardInfo> share_ = {};  // with a shard
   std::optional<ReferenceReader> reference_;
 };

@@ -40,7 +40,7 @@ class ReferenceWriter {
   // kIo, also when the file system has no room for all of it (names the remedy).
   static Result<ReferenceWriter> Create(const OutputPath& path, const ReferenceInfo& info);
   Status Add(std::span<const float> row);
-  // The file has its name from now on; before, nothing has to be removed.
+  // Gives the file its name; a file without its name disappears by itself.
   Status Finish() { return writer_.Finish(); }
 
  private:
@@ -51,9 +51,10 @@ class ReferenceWriter {
 
 class ReferenceReader {
  public:
-  // kIo; kInvalidFile for a damaged file; kInvalidRequest for one of something else than `info`.
+  // kIo; kInvalidFile for a damaged file; kInvalidRequest for the file of another model or text
+  // than `info`.
   static Result<ReferenceReader> Open(const std::string& path, const ReferenceInfo& info);
-  // The row at `index`, valid until the next call. REQUIRES: there is such a row.
+  // The row at `index`, valid until the next call. REQUIRES: index < ReferenceInfo::rows.
   Result<std::span<const float>> Row(uint64_t index);
 
  private:
@@ -63,9 +64,9 @@ class ReferenceReader {
   std::vector<float> row_;
 };
 
-// Where large files for a while go: `asked`, or else the folder of `text`, or the current one if
-// that cannot be written. kInvalidRequest when that was not asked for and files there lie in
-// memory; kIo for a folder that is not there or cannot be written.
+// Folder for large temporary files: `asked`, or else the folder of `text`, or the current folder if
+// that one cannot be written. kInvalidRequest when `asked` is empty and files in the folder would
+// lie in memory; kIo for a folder that does not exist or cannot be written.
 Result<std::string> ScratchFolder(const std::string& asked, const std::string& text);
 
 }  // namespace moestro

@@ -19,7 +19,7 @@ struct MergedEval {
   EvalFigures figures = {};
   uint64_t windows = 0;
 };
-// The figures of the run over the whole text, to the bit. Errors: kInvalidFile, kIo.
+// Returns the figures of the run over the whole text, to the bit. Errors: kInvalidFile, kIo.
 // REQUIRES: the shards are those of FindShards(), of eval.
 Result<MergedEval> MergeEval(std::span<const FoundShard> shards);
 

@@ -32,7 +32,7 @@ double Divergence(std::span<const float> exact, std::span<const float> lossy) {
     if (exact[i] == lossy[i]) continue;
     const double p = std::exp(double{exact[i]});
     const double q = std::exp(double{lossy[i]});
-    // A probability that is 0 has a logarithm that must not be multiplied by it.
+    // A probability of 0 is left out, because its logarithm is infinite.
     const double gained = p > 0.0 ? p * (double{exact[i]} - double{lossy[i]}) : 0.0;
     sum += std::max(0.0, gained - p + q);
   }
@@ -139,9 +139,9 @@ double EvalStats::KlQuantile(double share) const {
   return low + (place - static_cast<double>(below)) * (divergent_[above].kl - low);
 }
 
-// How far the quantile scatters when as many blocks are drawn again, with replacement (bootstrap).
-// The same draws for the same blocks: a figure does not change from call to call. REQUIRES:
-// divergent_ is sorted, not empty.
+// Scatter of the quantile when as many blocks are drawn again, with replacement (bootstrap). Equal
+// blocks get equal draws, so that a figure does not change from call to call. REQUIRES: divergent_
+// is sorted, not empty.
 double EvalStats::KlQuantileError(double share) const {
   if (blocks_.size() < 2) return std::numeric_limits<double>::quiet_NaN();
   std::mt19937_64 random(1);
@@ -156,7 +156,7 @@ double EvalStats::KlQuantileError(double share) const {
       ++times[block];
       tokens += blocks_[block].tokens;
     }
-    // From the top, where these quantiles are.
+    // Counts from the top, because the quantiles are near it.
     const double above = (1.0 - share) * (tokens - 1.0);
     size_t at = divergent_.size();
     for (double passed = 0.0; passed <= above && at > 0;) {

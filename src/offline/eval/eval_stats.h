@@ -25,7 +25,8 @@ inline constexpr size_t kBlockTokens = 64;
 void LogSoftmax(std::span<const float> logits, std::span<float> log_probs);
 
 // KL(exact || lossy) in nats, as the sum of p (log p - log q) - p + q. Its terms are not negative,
-// and what p and q miss of 1 after rounding to F32 cancels. Of equal rows it is 0 to the bit.
+// and deviations of the sums of p and q from 1 by rounding to F32 cancel. Equal rows give 0 to the
+// bit.
 double Divergence(std::span<const float> exact, std::span<const float> lossy);
 
 // The index of the largest value, the first of several.
@@ -36,13 +37,13 @@ struct Estimate {
   double error = std::numeric_limits<double>::quiet_NaN();  // standard error
 };
 
-// A block's tokens, and the sum of some figure over them.
+// Number of a block's tokens, and the sum of a figure over the tokens.
 struct BlockSum {
   double tokens = 0.0;
   double sum = 0.0;
 };
-// The mean over tokens. Blocks differ in length, so its error is that of a ratio of two sums over
-// blocks.
+// The mean over tokens. Blocks differ in length, so the mean's error is that of a ratio of two sums
+// over blocks.
 Estimate MeanOver(std::span<const BlockSum> blocks);
 
 struct EvalFigures {
@@ -61,7 +62,7 @@ struct EvalFigures {
   std::optional<Against> against;
 };
 
-// Sums over the tokens of a block. Those against an exact run are 0 without one.
+// Sums over the tokens of a block. Sums against an exact run are 0 without an exact run.
 struct EvalBlock {
   double tokens = 0.0;
   double nll = 0.0;  // of the next token, nats
@@ -86,10 +87,10 @@ class EvalStats {
   EvalStats(uint64_t tokens, uint64_t blocks);
   static uint64_t BytesFor(uint64_t tokens, uint64_t blocks);
 
-  // Tokens from now on do not belong to those before.
+  // Begins a window: later tokens share no block with earlier ones.
   void BeginWindow() { window_begins_ = true; }
-  // A row of log-probabilities, and the token that the text has there. Either all rows come with
-  // the exact run's, or none does.
+  // Adds a row of log-probabilities, and the token that follows in the text. Either all rows come
+  // with the exact run's, or none does.
   void Add(std::span<const float> log_probs, Token next);
   void Add(std::span<const float> log_probs, std::span<const float> exact, Token next);
 

@@ -14,8 +14,8 @@
 
 namespace moestro {
 
-// "cache=25%,50%;prefetch=0,1": every combination, the last knob changing fastest. kUsage for what
-// SetKnob() refuses, for a knob that comes twice, and for more than 1000 combinations.
+// Parses "cache=25%,50%;prefetch=0,1" into every combination, the last knob changing fastest.
+// kUsage for errors of SetKnob(), for a knob that comes twice, and for more than 1000 combinations.
 Result<std::vector<KnobSettings>> ParseSweep(std::string_view text);
 // REQUIRES: the settings come from ParseSweep().
 EngineOptions WithSettings(EngineOptions options, const KnobSettings& settings);

@@ -38,8 +38,8 @@ struct Questions {
   std::vector<Question> items;
 };
 
-// An item as tokens. Of choices each is the whole text, and its answer begins where it stops being
-// the prompt's tokens.
+// An item as tokens. Each choice is the whole text; its answer begins at the first token that
+// differs from the prompt's.
 struct AskedTokens {
   std::vector<Token> prompt;
   std::vector<std::vector<Token>> choices;
@@ -79,7 +79,7 @@ Result<Questions> ReadQuestions(const TaskRequest& request) {
               questions.items.size(), request.shots);
 }
 
-// All shots, then the question up to where its answer begins.
+// Prompt with all shots, then the question up to the begin of its answer.
 std::string PromptOf(const Questions& questions, size_t item, uint32_t shots) {
   std::string text;
   for (size_t i = 0; i < shots; ++i) {
@@ -91,7 +91,8 @@ std::string PromptOf(const Questions& questions, size_t item, uint32_t shots) {
                        questions.answer_word);
 }
 
-// At most one token more than the context holds. In small pieces: an engine may have the memory.
+// Tokenizes until one token more than the context holds, in small pieces, because an engine may
+// hold most of the memory.
 Result<std::vector<Token>> TokensOf(const Vocab& vocab, std::string_view text, uint32_t n_ctx) {
   TokenStream stream(vocab, FromText(text),
                      {.add_special = false, .longest_piece_bytes = 32 * kKiB});
@@ -118,8 +119,8 @@ struct Selection {
   uint64_t too_long = 0;
 };
 
-// The items to ask. Their tokens are not kept: with many shots they would take more memory than the
-// file.
+// Selects the items that fit the context. Their tokens are not kept: with many shots they would
+// take more memory than the file.
 Result<Selection> Select(const TaskRequest& request, const Questions& questions, const Vocab& vocab,
                          uint32_t n_ctx) {
   const size_t n = questions.items.size();
@@ -138,8 +139,9 @@ Result<Selection> Select(const TaskRequest& request, const Questions& questions,
   return selection;
 }
 
-// Summed log-probabilities of the choices' answers. What all choices begin with is evaluated once,
-// as a prompt, but for its last token, after which the first answer's log-probability is known.
+// Summed log-probabilities of the choices' answers. The common beginning of all choices is
+// evaluated once, as a prompt, but for its last token, after which the first answer's
+// log-probability is known.
 Result<std::vector<double>> LogProbsOf(Engine& engine, Sequence& sequence,
                                        const AskedTokens& asked) {
   std::vector<size_t>
@@ -200,7 +202,8 @@ Result<ItemOutcome> Ask(const TaskRequest& request, Engine& engine, Sequence& se
     return outcome;
   }
   TRY(outcome.log_probs, LogProbsOf(engine, sequence, asked));
-  // The last of the likeliest: only a best answer that is likelier than all others is right.
+  // Takes the last of the likeliest choices: only a best answer that is likelier than all others is
+  // right.
   const auto likeliest = std::ranges::max_element(outcome.log_probs, std::ranges::less_equal());
   outcome.answer = Format("{}", likeliest - outcome.log_probs.begin());
   return outcome;
@@ -212,13 +215,13 @@ Result<TaskRun> RunItems(const TaskRequest& request, EngineOptions options, cons
   TRY_STATUS(model.CheckDecodesAlone("an evaluation"));
   options.caller_bytes += uint64_t{model.n_vocab()} * sizeof(float);
   for (const size_t item : items) {
-    // In a list that grows by doubling.
+    // Bytes of the outcomes, in a list that grows by doubling.
     options.caller_bytes +=
         2 * (sizeof(ItemOutcome) + questions.items[item].choices.size() * sizeof(double));
   }
   TRY(const std::unique_ptr<Engine> engine,
       OpenEngine(std::move(model), options, request.progress));
-  engine->SetProgress({});  // each prompt's bar would take the place of this one
+  engine->SetProgress({});  // each prompt's bar would replace the progress of the items
   Sequence sequence = engine->NewSequence();
   TaskRun run{.items = {}, .report = {}};
   for (const size_t item : items) {
@@ -234,7 +237,7 @@ Result<TaskRun> RunItems(const TaskRequest& request, EngineOptions options, cons
   return run;
 }
 
-// REQUIRES: both have the same items.
+// Compares the outcomes of two runs. REQUIRES: both have the same items.
 TaskResult::Against Compare(const TaskRun& exact, const TaskRun& run) {
   TaskResult::Against against{.right = exact.right()};
   for (size_t i = 0; i < run.items.size(); ++i) {

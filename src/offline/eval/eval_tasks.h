@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Scores on published questions: TruthfulQA by what the model finds likelier (MC1), GSM8K by the
-// number that it writes.
+// Scores on published questions: TruthfulQA by the answer that the model finds likelier (MC1),
+// GSM8K by the number that it writes.
 //
 // Prompts are plain text: "Q: …\nA:" and "Question: …\nAnswer:", each followed by a space and the
-// answer; the first `shots` items of the file stand before with their answers and are not asked. As
-// in a user's run, a prompt is evaluated at once and what follows it token by token.
+// answer; the first `shots` items of the file stand in front with their answers and are not scored.
+// As in a user's run, a prompt is evaluated at once and the tokens behind it one by one.
 #pragma once
 
 #include <cstdint>
@@ -57,15 +57,16 @@ struct TaskResult {
   struct Against {
     uint64_t right = 0;    // of the exact run
     uint64_t changed = 0;  // answers that differ, right or wrong
-    uint64_t gained = 0;   // wrong in the exact run, right in this one
+    uint64_t gained = 0;   // wrong in the exact run, right in the judged one
     uint64_t lost = 0;
   };
   std::optional<Against> against;
 };
 
-// The file is read and all prompts are tokenized before an engine is opened; the exact run is first
-// and its engine is gone when the other is opened. Errors: of the file (kIo, kInvalidRequest);
-// kInvalidRequest when no item is left or none fits the context; the model's and the engine's.
+// The file is read and all prompts are tokenized before an engine is opened; the exact run is
+// first, and its engine is closed before the other is opened. Errors: of the file (kIo,
+// kInvalidRequest); kInvalidRequest when no item is left or none fits the context; the model's and
+// the engine's.
 Result<TaskResult> RunTask(const TaskRequest& request);
 
 }  // namespace moestro

@@ -115,7 +115,7 @@ Result<EvalText> ReadEvalText(const TextModel& model, const TextRequest& request
     TRY(TextSource source, OpenText(path));
     const uint64_t left = most - text.n_evaluated();
     if (left == 0) continue;  // opened all the same, because every named text must exist
-    // Whole windows that hold what is left, at least.
+    // Tokens to read: whole windows that hold at least the missing positions.
     const uint64_t per_window = text.n_ctx - request.score_from - 1;
     const uint64_t wanted = request.tokens > 0 ? (left / per_window + 1) * text.n_ctx : 0;
     TRY(std::vector<Token> tokens,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Texts cut into windows of a context's length, for teacher-forced evaluation. Of a model with an
+// Texts cut into windows of a context's length, for teacher-forced evaluation. For a model with an
 // encoder a window is a source with spans cut out, and the target that fills them.
 #pragma once
 
@@ -68,10 +68,10 @@ struct TextModel {
   }
 };
 
-// Tokenizes the texts as ReadPrompt() does, each as a whole, then cuts them. The vocabulary is gone
-// again afterwards. kInvalidRequest: the context leaves no position to evaluate, or no text has
-// one; kUsage: score_from with an encoder; and what OpenText(), TokenizeText() and FindSpanTokens()
-// say.
+// Tokenizes the texts as ReadPrompt() does, each as a whole, then cuts them. The vocabulary is
+// freed afterwards. kInvalidRequest: the context leaves no position to evaluate, or no text has
+// one; kUsage: score_from with an encoder; and errors of OpenText(), TokenizeText() and
+// FindSpanTokens().
 Result<EvalText> ReadEvalText(const TextModel& model, const TextRequest& request,
                               const EngineOptions& options);
 

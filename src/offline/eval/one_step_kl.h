@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How far single steps of a lossy run were from exact ones on the same history: what --quality
-// checks while it runs. It is not the KL of `moestro eval`, whose exact run has its own history.
+// Divergence of single steps of a lossy run from exact steps on the same history, which --quality
+// measures during a run. The KL of `moestro eval` differs, because its exact run has its own
+// history.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ inline constexpr uint32_t kCheckEvery = 128;  // tokens
 
 class OneStepKl {
  public:
-  // The logits of one step, both [n_vocab].
+  // Adds the logits of one step, both [n_vocab].
   void Add(std::span<const float> exact, std::span<const float> actual);
 
   uint64_t tokens() const { return tokens_; }

@@ -102,7 +102,7 @@ Result<size_t> ColumnOf(const CsvRecord& head, std::string_view title, const std
               name, title);
 }
 
-// The number that begins at `begin`, and where it ends.
+// The number that begins at `begin`, and its end.
 std::pair<std::string, size_t> NumberAt(std::string_view text, size_t begin) {
   std::string number;
   const bool has_dash = begin > 0 && text[begin - 1] == '-';

@@ -15,7 +15,7 @@
 namespace moestro {
 
 struct CsvRecord {
-  size_t line = 0;  // where it begins, from 1
+  size_t line = 0;  // line where the record begins, from 1
   std::vector<std::string> fields;
 };
 // RFC 4180: quoted fields may hold commas, line breaks and doubled quotes. A byte order mark is
@@ -34,14 +34,14 @@ Result<std::vector<ChoiceItem>> ParseTruthfulQa(std::string_view text, const std
 // A question whose answer is a number.
 struct NumberItem {
   std::string question;
-  std::string answer;  // all of it, steps included
-  std::string number;  // as FinalNumber() gives it
+  std::string answer;  // the whole answer, steps included
+  std::string number;  // the number that FinalNumber() finds in the answer
 };
 // An object per line with "question" and "answer", which ends with "#### NUMBER".
 Result<std::vector<NumberItem>> ParseGsm8k(std::string_view text, const std::string& name);
 
-// The number that a text ends with: the first after the last "####", or without that mark the last
-// of all. Without commas between digits and zeros that change nothing: "1,050.0" is "1050".
+// The final number of a text: the first after the last "####", or without that mark the last
+// number. Commas between digits and redundant zeros are left out: "1,050.0" is "1050".
 std::optional<std::string> FinalNumber(std::string_view text);
 
 }  // namespace moestro

@@ -12,10 +12,10 @@
 namespace moestro {
 namespace {
 
-constexpr size_t kFewestWindows = 4;  // two of each kind, so that there is an error to speak of
+constexpr size_t kFewestWindows = 4;  // two of each kind, so that errors can be estimated
 constexpr size_t kFewestToCheck = 8;
 
-// Adds a step of the base run to what the experts did.
+// Adds a step of the base run to the experts' uses.
 void AddUse(const SeenExperts& seen, size_t per_layer, size_t n_ff, std::vector<bool>& in_window,
             ExpertUse& use) {
   const LayerPlan& plan = seen.plan;

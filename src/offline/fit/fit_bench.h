@@ -19,8 +19,8 @@
 
 namespace moestro {
 
-// The windows of a text: every second one ranks the experts, the others say what is lost. Of eight
-// or more, every fourth one does nothing but check the result.
+// The windows of a text: every second window ranks the experts, the others measure the loss. Of
+// eight or more, every fourth one only checks the result.
 struct FitText {
   EvalText text;
   std::vector<uint32_t> calibration;  // indices of windows
@@ -62,7 +62,7 @@ struct FitBenchOptions {
 
 class FitBench {
  public:
-  // `text` must outlive it. Errors: those of NativeEngine::Open().
+  // `text` must outlive the bench. Errors: those of NativeEngine::Open().
   static Result<FitBench> Open(const FitBenchOptions& options, const FitText& text);
 
   // Writes the log-probabilities of all windows, none of the experts lower, into a file.
@@ -80,7 +80,7 @@ class FitBench {
 
  private:
   FitBench(std::unique_ptr<NativeEngine> engine, const FitText& text, Progress progress);
-  // Each window as one prompt: an expert is needed once for all of its tokens.
+  // Evaluates each window as one prompt, which needs an expert once for all of its tokens.
   Status Read(std::span<const uint32_t> windows, const char* what,
               const std::function<void(size_t window)>& begin,
               const std::function<Status(std::span<const float> row, Token next)>& take);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// In which order experts go to a lower width, and whether what was measured can tell. Pure.
+// Order in which experts go to a lower width, and a test whether measurements determine an order.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +23,11 @@ inline constexpr double kMostNoise = 0.5;
 std::vector<uint32_t> RisingOrder(std::span<const double> score, std::span<const double> tie);
 
 // All experts ([layer][expert]), every beginning of them spread over the layers: by chance within a
-// layer, one of each layer in turn. The same at every call.
+// layer, one of each layer in turn. Every call gives the same order.
 std::vector<uint32_t> SpreadOver(uint32_t layers, uint32_t experts);
 
-// Spearman's: of the ranks, equal values having the mean of theirs. 0 when one side has a single
-// value. REQUIRES: equal sizes.
+// Spearman's correlation, of the ranks, with equal values at the mean of their ranks. 0 when one
+// side has a single value. REQUIRES: equal sizes.
 double RankCorrelation(std::span<const double> a, std::span<const double> b);
 
 // An estimate is used if its RankCorrelation() with the measured values of so many experts is at

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The files of a search for widths that stay until it is done, so that one that was stopped goes
-// on.
+// Files of a search for widths, kept until the search is done, so that a search that was stopped
+// goes on.
 #pragma once
 
 #include <cstddef>
@@ -18,15 +18,15 @@ namespace moestro {
 
 class FitScratch {
  public:
-  // `request` must outlive this. `base`: what the names begin with, folder included.
+  // `request` must outlive this. `base`: begin of the files' names, folder included.
   FitScratch(const FitRequest& request, std::string base)
       : request_(request), base_(std::move(base)) {}
 
-  // A name for a file that Remove() takes away.
+  // A name for a file that Remove() will delete.
   std::string File(std::string_view what);
-  // The path of the model with all experts at a width; written if it is not there.
+  // The path of the model with all experts at a width; written if the file does not exist.
   Result<std::string> ModelAt(const Width& width, size_t n_experts);
-  // The path of low copies of these types; written if they are not there.
+  // The path of low copies of these types; written if the file does not exist.
   Result<std::string> CopiesAt(const LowTypes& types);
   void Remove() const;
 

@@ -112,7 +112,7 @@ void FitSearch::CloseBench() {
   bench_.reset();
 }
 
-// One is open at a time, and stays open while the widths are the same.
+// Opens a bench. One is open at a time, and stays open while the widths do not change.
 Result<FitBench*> FitSearch::BenchOf(const SizedWidth& high, const SizedWidth& low) {
   const std::string is = WidthText(high.width) + " " + WidthText(low.width);
   if (bench_ && bench_is_ == is) return &*bench_;
@@ -171,7 +171,7 @@ Estimate FitSearch::LossOf(std::span<const BlockLoss> blocks) const {
   return {.value = ratio - 1.0, .error = ratio * loss.error};
 }
 
-// From the largest width down, until one loses too much.
+// Measures uniform widths from the largest down, until one loses too much.
 Status FitSearch::MeasureUniform() {
   high_ = report_.uniform.front().width;
   const std::string kind = request_.tolerance.Text(0.0);
@@ -206,7 +206,7 @@ Status FitSearch::Observe() {
 
 Status FitSearch::MeasureImportance(uint32_t e) {
   TRY(FitBench* const bench, BenchOf(high_, low_));
-  // In a window that never came to it, it changes nothing.
+  // In a window that never used the expert, its width changes nothing.
   std::vector<BlockSum> sums;
   auto block = base_.begin();
   std::vector<bool> is_low(n_experts());
@@ -263,7 +263,7 @@ Result<std::vector<double>> FitSearch::Estimates() {
   return estimates;
 }
 
-// `seconds`: what the sample took.
+// `seconds`: time of the sample.
 void FitSearch::NoteMeasuring(size_t experts, double seconds) const {
   const double each = seconds / static_cast<double>(std::min(kFitSample, n_experts()));
   Note(
@@ -293,7 +293,7 @@ Status FitSearch::Rank() {
     guesses.push_back(estimates[e]);
   }
   report_.rank_correlation = RankCorrelation(values, guesses);
-  // Where measuring cannot tell experts apart, it cannot tell whether the estimate does.
+  // Measurements that do not separate experts cannot test the estimate.
   if (report_.ranking == FitRanking::kUse) return {};
   if (*report_.rank_correlation >= request_.least_correlation) {
     report_.ranking = FitRanking::kEstimated;
@@ -323,7 +323,8 @@ Result<Estimate> FitSearch::LossWith(uint64_t moved, std::span<const uint32_t> w
   return LossOf(blocks);
 }
 
-// The largest number of experts that can go lower; one more has been measured to lose too much.
+// Finds the largest number of experts that can go lower; one more has been measured to lose too
+// much.
 Status FitSearch::SearchMoved() {
   uint64_t meets = 0;
   uint64_t fails = n_experts();
@@ -348,7 +349,8 @@ Status FitSearch::SearchMoved() {
               request_.tolerance.Text(nearest.value));
 }
 
-// The search took the k that looked best on what was held out, so that figure flatters a little.
+// Checks the result on windows that no choice used: the search took the k with the best figure on
+// the held-out windows, so that figure is a little too good.
 Status FitSearch::Check() {
   if (text_.check.empty()) return {};
   TRY(report_.checked, LossWith(report_.moved, text_.check));

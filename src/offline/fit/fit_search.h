@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A width for each expert of a model, fitted to what a text may lose by it (EdgeMoE): all experts
-// at each width, the importance of each, then the least important ones lower until the tolerance is
-// met. docs/fitted-format.md describes what is written, docs/fit.md the search.
+// A width for each expert of a model, fitted to a tolerance of loss on a text (EdgeMoE): all
+// experts at each width, the importance of each, then the least important ones lower until the
+// tolerance is met. docs/fitted-format.md describes the file, docs/fit.md the search.
 #pragma once
 
 #include <ggml.h>
@@ -28,7 +28,7 @@ namespace moestro {
 // How the experts were ranked.
 enum class FitRanking : uint8_t {
   kNone,       // nothing to rank: all experts have one width
-  kMeasured,   // loss when the expert alone goes lower; what was not measured stays longest
+  kMeasured,   // loss when the expert alone goes lower; experts without a measurement go last
   kUse,        // measured, but within the error; so popularity x norm
   kEstimated,  // popularity x norm x error of the weights, which a sample bears out
 };
@@ -43,8 +43,8 @@ struct FitRequest {
   std::string scratch = {};  // folder; empty: see ScratchFolder()
   OutputPath path;           // of the fitted model
   bool overwrite = false;    // replace an existing one
-  // Experts that are all measured. Of more a sample is, and if that does not bear out the estimate
-  // (RankCorrelation()) others follow for so long.
+  // Up to this number all experts are measured. Of more experts a sample is measured, and if the
+  // sample does not confirm the estimate (RankCorrelation()), others follow for so many minutes.
   uint32_t measure_most = 1000;
   double measure_minutes = 60.0;
   double least_correlation = kLeastCorrelation;
@@ -81,16 +81,16 @@ struct FitReport {
   uint64_t calibration_tokens = 0;
   uint64_t held_out_tokens = 0;
   uint64_t checked_tokens = 0;
-  uint64_t evaluated = 0;     // tokens, in this run
+  uint64_t evaluated = 0;     // tokens evaluated in this run
   uint64_t source_bytes = 0;  // of the experts
   uint64_t expert_bytes = 0;  // of the result's
   uint64_t file_bytes = 0;
 };
 
-// Searches, then writes the file. What it measures and the copies it makes stay in the scratch
-// folder until it is done; the same request goes on from there. Errors: those of the engine, the
-// text and the writers; kInvalidRequest when not one expert can go lower (names what can be met);
-// kIo before anything is measured if the output may not be written.
+// Searches, then writes the file. Measurements and copies stay in the scratch folder until the file
+// is written; a later call with the same request continues with them. Errors: those of the engine,
+// the text and the writers; kInvalidRequest when no expert can go lower (names the tolerance that
+// can be met); kIo before anything is measured if the output may not be written.
 Result<FitReport> FitWidths(const FitRequest& request);
 
 }  // namespace moestro

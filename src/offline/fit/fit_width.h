@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Widths that a model's experts may have, and how far two of them are apart.
+// Widths that a model's experts may have, and the distance of weights at two of them.
 #pragma once
 
 #include <ggml.h>
@@ -17,7 +17,7 @@ namespace moestro {
 
 struct SizedWidth {
   Width width;         // nullopt: the source's own
-  uint64_t bytes = 0;  // of all experts at it
+  uint64_t bytes = 0;  // bytes of all experts at the width
 };
 
 // The source's own width and those of `types` that take less, largest first; where rows do not fit

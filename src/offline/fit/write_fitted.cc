@@ -30,14 +30,14 @@
 namespace moestro {
 namespace {
 
-constexpr uint32_t kFittedAlignment = 4096;         // what direct reads want
+constexpr uint32_t kFittedAlignment = 4096;         // alignment that direct reads need
 constexpr uint64_t kCopyBytes = uint64_t{2} << 20;  // copied at a time
 constexpr uint64_t kFittedPieceWeights = uint64_t{1} << 19;
 
 // A part of an output tensor, as it lies in the source.
 struct FittedPart {
   WeightRows rows;
-  bool is_copied = false;  // its bytes stay
+  bool is_copied = false;  // bytes are copied unchanged
 };
 
 // One kind of matrix of a layer.
@@ -50,8 +50,9 @@ struct FittedTensor {
   std::string name;
   ggml_type type = GGML_TYPE_F32;
   std::vector<int64_t> ne;
-  std::vector<FittedPart> parts;            // in the order of the output
-  std::optional<FittedMatrix> judged = {};  // by importances; empty: every column counts the same
+  std::vector<FittedPart> parts;  // in the order of the output
+  std::optional<FittedMatrix> judged =
+      {};  // matrix whose importances are used; empty: all columns count equally
   uint64_t bytes() const {
     uint64_t rows = 1;
     for (const int64_t n : std::span(ne).subspan(1)) rows *= static_cast<uint64_t>(n);
@@ -59,7 +60,7 @@ struct FittedTensor {
   }
 };
 
-// Everything that is known before the first byte is written.
+// Plan of the output, complete before the first byte is written.
 struct FittedJob {
   ModelFile model;
   std::optional<ImatrixFile> imatrix;
@@ -107,7 +108,7 @@ Result<std::vector<float>> ImportancesOf(const FittedJob& job, const FittedMatri
   return columns;
 }
 
-// One matrix of those experts of a layer that have `width`.
+// Adds one matrix of the experts of a layer that have `width`.
 Status AddMatrixAt(const FittedJob& job, uint32_t layer, Matrix m, const Width& width,
                    std::span<const uint32_t> ids, FittedTensor& tensor) {
   const ExpertMatrix& matrix = job.model.weights.layers[layer].experts[m];

@@ -2,8 +2,8 @@
 // Writes a fitted model: the source with each expert at one of two widths. docs/fitted-format.md
 // describes the file, model/fitted.h reads it.
 //
-// Dense tensors are copied byte for byte, and so are experts at the source's own width; others are
-// what WriteLowCopies() would make of them. Memory: a few MiB for each thread.
+// Dense tensors are copied byte for byte, and so are experts at the source's own width; others have
+// the bytes that WriteLowCopies() would write. Memory: a few MiB for each thread.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace moestro {
 
-// nullopt: as the source has it, whatever types its layers have.
+// nullopt: the source's own types, which may differ by layer.
 using Width = std::optional<LowTypes>;
 std::string WidthText(const Width& width);  // "source" or as LowTypes::text()
 
@@ -25,11 +25,12 @@ struct FittedOptions {
   std::string model;  // the source: GGUF file, or the first shard
   Width high;
   Width low;
-  std::string widths;        // as FitHeader::widths
-  std::string imatrix = {};  // importances (imatrix_file.h); empty: every column counts the same
-  OutputPath path;           // of the file to write
-  uint32_t threads = 1;      // that quantise; from 1 on
-  bool overwrite = false;    // replace an existing file
+  std::string widths;  // as FitHeader::widths
+  std::string imatrix =
+      {};                  // file of importances (imatrix_file.h); empty: all columns count equally
+  OutputPath path;         // of the file to write
+  uint32_t threads = 1;    // that quantise; from 1 on
+  bool overwrite = false;  // replace an existing file
   std::string weights_folder = {};  // see FindWeightsId(), whose number the file names
   // Called with the written bytes of the file, from the calling thread; may be empty.
   std::function<void(uint64_t done_bytes, uint64_t all_bytes)> progress = {};

@@ -14,7 +14,7 @@ constexpr std::array<std::string_view, kMatrices> kMatrixWords{"gate", "up", "do
 
 using LowTypeChoice = std::optional<ggml_type>;
 
-// One part between commas: a type for all matrices, or one for a named matrix.
+// Parses one part between commas: a type for all matrices, or one for a named matrix.
 Status ParseLowPart(std::string_view part, LowTypeChoice& all,
                     std::array<LowTypeChoice, kMatrices>& own) {
   const size_t equals = part.find('=');

@@ -14,7 +14,7 @@
 namespace moestro {
 
 struct LowTypes {
-  // Indexed by Matrix; GGML_TYPE_COUNT: of gate, not named or not there.
+  // Types by Matrix; GGML_TYPE_COUNT, of gate only: not named, or no gate matrix.
   std::array<ggml_type, kMatrices> types{};
   ggml_type operator[](Matrix m) const { return types[static_cast<size_t>(m)]; }
   std::string text() const;  // "gate=q2_K,up=q2_K,down=q3_K"

@@ -28,10 +28,10 @@
 namespace moestro {
 namespace {
 
-constexpr uint32_t kLowAlignment = 4096;               // what direct reads want
+constexpr uint32_t kLowAlignment = 4096;               // alignment that direct reads need
 constexpr uint64_t kPieceWeights = uint64_t{1} << 19;  // quantised at a time by a thread: 2 MiB F32
 
-// A tensor of the source and what becomes of it.
+// A tensor of the source, and its new type.
 struct LowTensor {
   ExpertTensor source;
   ggml_type type = GGML_TYPE_F32;  // the new type
@@ -44,7 +44,7 @@ struct LowTensor {
   uint64_t bytes() const { return slice_bytes() * source.n_experts; }
 };
 
-// Everything that is known before the first byte is written.
+// Plan of the output, complete before the first byte is written.
 struct LowJob {
   ModelFile model;
   std::vector<LowTensor> tensors;  // in file order; lead into the model
@@ -77,7 +77,7 @@ Result<std::vector<LowTensor>> PlanLowTensors(const ModelFile& model, const LowT
   return tensors;
 }
 
-// All keys of the source but those that are about its vocabulary, its files and its types.
+// Keeps all keys of the source but those about its vocabulary, its files and its types.
 bool KeepsKey(std::string_view key) {
   constexpr std::array<std::string_view, 6> kDropped{
       "tokenizer.",        "split.",           GGUF_KEY_GENERAL_ALIGNMENT,
@@ -155,7 +155,7 @@ Status CheckImportances(LowJob& job) {
   return {};
 }
 
-// Named for the matrices that the model's experts have.
+// Checks that types are named for the matrices that the model's experts have.
 Result<LowTypes> TypesFor(const ModelFile& model, LowTypes types) {
   ggml_type& gate = types.types[static_cast<size_t>(Matrix::kGate)];
   if (!HasGate(model.spec.experts.activation)) gate = GGML_TYPE_COUNT;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Writes the routed experts of a model at a lower type into a GGUF of their own, without the dense
-// tensors: what OpenLowCopies() reads (model/low_copies.h). docs/low-format.md describes the file.
+// tensors, for OpenLowCopies() (model/low_copies.h). docs/low-format.md describes the file.
 //
 // Tensors have the source's names. Each starts at a multiple of 4 KiB, and with it every expert's
 // slice whose size is such a multiple. The bytes are those of ggml_quantize_chunk on the
@@ -21,10 +21,11 @@ namespace moestro {
 struct QuantizeOptions {
   std::string model;  // GGUF file, or the first shard
   LowTypes types;
-  std::string imatrix = {};  // importances (imatrix_file.h); empty: every column counts the same
-  OutputPath path;           // of the file to write
-  uint32_t threads = 1;      // that quantise; from 1 on
-  bool overwrite = false;    // replace an existing file
+  std::string imatrix =
+      {};                  // file of importances (imatrix_file.h); empty: all columns count equally
+  OutputPath path;         // of the file to write
+  uint32_t threads = 1;    // that quantise; from 1 on
+  bool overwrite = false;  // replace an existing file
   std::string weights_folder = {};  // see FindWeightsId(), whose number the file names
   // Called with the bytes of the source's experts done so far, from the calling thread; may be
   // empty.

@@ -41,7 +41,7 @@ Status CheckFinite(const ImatrixRun& run, const std::string& model) {
   return Fail(Errc::kInvalidFile, "{} computes what is no number; fetch it again", model);
 }
 
-// Texts as windows, all of them or those of the shard that was asked for.
+// Texts as windows, all windows or those of the requested shard.
 struct TextsToRead {
   CutTexts text;
   std::optional<ShardInfo> shard;
@@ -104,7 +104,7 @@ Result<ImatrixReport> MakeImatrix(const ImatrixOptions& options) {
   path.Spare(options.texts);
   TRY_STATUS(CheckMayWrite(path, true));
   TRY(const TextsToRead read, ReadForImatrix(options, model));
-  if (read.text.parts.empty()) {  // of this shard
+  if (read.text.parts.empty()) {  // the shard has no windows
     TRY_STATUS(WriteShard(path, *read.shard, {}));
     return ImatrixReport{.shard = read.shard};
   }

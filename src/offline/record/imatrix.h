@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Importances of the routed experts' matrices: what they are multiplied with while a model reads
-// texts (imatrix_sums.h), as a file for quantisers.
+// Importances of the routed experts' matrices, from their inputs while a model reads texts
+// (imatrix_sums.h), as a file for quantisers.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,16 @@ namespace moestro {
 struct ImatrixOptions {
   std::string model;
   EngineOptions engine;
-  std::vector<std::string> texts;   // paths
-  uint32_t tokens = 0;              // at most, of each text; 0: all
-  OutputPath path;                  // of the file to write
-  std::optional<Shard> shard = {};  // reads its windows alone; MergeImatrices() adds them up
-  Progress progress = {};           // may be empty
+  std::vector<std::string> texts;  // paths
+  uint32_t tokens = 0;             // at most, of each text; 0: all
+  OutputPath path;                 // of the file to write
+  std::optional<Shard> shard =
+      {};  // evaluates the shard's windows alone; MergeImatrices() adds up all shards
+  Progress progress = {};  // may be empty
 };
 
 struct ImatrixReport {
-  std::optional<ShardInfo> shard = {};  // of a shard there is nothing else
+  std::optional<ShardInfo> shard = {};  // the shard; all other members are then empty
   uint64_t tokens = 0;
   uint32_t experts = 0;                  // of a layer
   std::vector<uint32_t> unvisited = {};  // [layer with experts]: experts that no token came to
@@ -35,12 +36,12 @@ struct ImatrixReport {
 
 // Runs the model on the texts, in sequences of at most a context, and writes the importances of its
 // experts in llama.cpp's GGUF format. Errors: those of the engine, of the texts and of
-// WriteImatrix(); kInvalidRequest without a token; kInvalidFile when the model computes what is no
-// number.
+// WriteImatrix(); kInvalidRequest without a token; kInvalidFile when the model computes NaN or
+// infinity.
 Result<ImatrixReport> MakeImatrix(const ImatrixOptions& options);
 
-// Writes the importances that all shards of a run found. Errors: those of MergeImatrix() and
-// WriteImatrix(); kInvalidFile as above.
+// Writes the importances of all shards of a run. Errors: those of MergeImatrix() and
+// WriteImatrix(); kInvalidFile as MakeImatrix().
 Result<ImatrixReport> MergeImatrices(std::span<const FoundShard> shards, const OutputPath& path);
 
 }  // namespace moestro

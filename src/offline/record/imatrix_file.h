@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Importance matrices in llama.cpp's GGUF format: how large the inputs of each weight matrix were
-// on some text, column by column, for quantisers to spend bits where they matter.
-// docs/imatrix.md describes the file. The older .dat format is not read.
+// Importance matrices in llama.cpp's GGUF format: the sizes of each weight matrix's inputs on some
+// text, column by column, for quantisers to spend bits where they matter. docs/imatrix.md describes
+// the file. The older .dat format is not read.
 #pragma once
 
 #include <cstdint>

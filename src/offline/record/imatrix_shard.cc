@@ -17,14 +17,15 @@ namespace {
 constexpr uint32_t kMostCounts = 4096;  // of experts, of layers
 constexpr uint32_t kMostWidth = 1U << 24;
 constexpr uint64_t kMostDescription = 64 * kMiB;
-constexpr size_t kMostTensorName = 48;  // ggml's are shorter than 64 with what WriteImatrix() adds
+constexpr size_t kMostTensorName =
+    48;  // ggml's names are shorter than 64, with the suffix of WriteImatrix()
 
 void AppendText(std::string& bytes, std::string_view text) {
   AppendNumber(bytes, static_cast<uint32_t>(text.size()));
   bytes += text;
 }
 
-// All that the shards of a run have in common.
+// Description of a run, which all its shards share.
 std::string EncodeDescription(const ImatrixRun& run) {
   const ImatrixShape& shape = run.sums.shape();
   std::string bytes;
@@ -77,12 +78,13 @@ struct Description {
   std::vector<ImatrixPlace> places = {};
 };
 
-// GGUF's names have no other bytes, and C's ways with strings must not change them.
+// Whether `name` is a tensor's name: no other bytes occur in GGUF's names, and C's strings would
+// cut some of them.
 bool IsTensorName(std::string_view name) {
   return !name.empty() && name.size() <= kMostTensorName && Printable(name) == name;
 }
 
-// nullopt: it is none.
+// Decodes a description; nullopt: malformed.
 std::optional<Description> DecodeDescription(std::string_view bytes) {
   DescriptionReader reader(bytes);
   Description d{.chunk_size = reader.TakeNumber()};

@@ -15,7 +15,7 @@
 
 namespace moestro {
 
-// A run over texts, or over its part of them.
+// Sums of a run over texts, or over a shard of the texts.
 struct ImatrixRun {
   ImatrixInfo info = {};  // of the whole run
   std::vector<ImatrixPlace> places = {};
@@ -26,8 +26,8 @@ struct ImatrixRun {
 // Errors: kIo.
 Status WriteImatrixShard(const OutputPath& path, const ShardInfo& shard, const ImatrixRun& run);
 
-// Counts are those of the run over the whole texts, sums but for their rounding to F64. Errors:
-// kInvalidFile, kIo; kInvalidRequest: the shards are of different tensors.
+// Adds up the shards. Counts equal those of the run over the whole texts, and sums do but for their
+// rounding to F64. Errors: kInvalidFile, kIo; kInvalidRequest: the shards are of different tensors.
 // REQUIRES: the shards are those of FindShards(), of imatrix.
 Result<ImatrixRun> MergeImatrix(std::span<const FoundShard> shards);
 

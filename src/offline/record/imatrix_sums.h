@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The squares of what the routed experts' matrices are multiplied with, summed up column by column.
+// Sums of the squared inputs of the routed experts' matrices, column by column.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct ImatrixShape {
   uint64_t columns() const;  // of all experts of all layers
 };
 
-// Adds up what the experts of a model are given. F64, so that it hardly matters in which order, or
-// in how many parts. Engine's thread.
+// Adds up the squared inputs of a model's experts, in F64, so that order and number of parts hardly
+// matter. Engine's thread.
 class ImatrixSums {
  public:
   explicit ImatrixSums(ImatrixShape shape);
@@ -43,14 +43,14 @@ class ImatrixSums {
   };
   const Layer& layer(size_t l) const { return layers_[l]; }
   Layer& layer(size_t l) { return layers_[l]; }
-  bool is_finite() const;  // also in F32, as files have them
+  bool is_finite() const;  // whether all sums are finite, also in F32, as files have them
 
  private:
   ImatrixShape shape_;
   std::vector<Layer> layers_;
 };
 
-// A tensor of experts, and where its sums are.
+// A tensor of experts, and the place of its sums.
 struct ImatrixPlace {
   std::string name;
   Matrix matrix = Matrix::kGate;

@@ -13,8 +13,8 @@
 
 namespace moestro {
 
-// One sum for each window, added in the order of the text: the means are the same to the bit,
-// whether one run read all windows or several shared them.
+// Keeps one sum for each window, and adds the sums in the order of the text: the means are the same
+// to the bit, whether one run read all windows or several shared them.
 class OutputNorms {
  public:
   // n_embd: the width of an expert's output, ModelSpec::n_embd_expert(). `keeps_windows`: for
@@ -22,7 +22,7 @@ class OutputNorms {
   OutputNorms(const MoeShape& shape, uint32_t n_embd, bool keeps_windows = false);
 
   void Add(const SeenExperts& seen);
-  void EndWindow();  // what is added from now on belongs to the next one
+  void EndWindow();  // later rows belong to the next window
   // An expert that no row visited has its layer's mean; 1 where no expert of a layer was visited.
   ExpertNorms Mean() const;
 

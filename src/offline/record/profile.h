@@ -21,20 +21,20 @@
 
 namespace moestro {
 
-// Routing to learn from, and what it was recorded from. Two bytes per expert of a token.
+// Routing to learn from, and its model. Two bytes per expert of a token.
 struct RecordedRouting {
   ModelId model;
   PathCounter experts;
-  std::optional<OutputNorms> norms = {};  // of texts that the native engine read
+  std::optional<OutputNorms> norms = {};  // of texts that the native engine evaluated
 };
 
-// Where it goes.
+// Output files of a profile.
 struct ProfileFiles {
   OutputPath paths;
   OutputPath norms = {};  // empty: they are not written
 };
 
-// Before anything is recorded. kUsage: both would be one file; kIo: one of them is read.
+// Checks the files before recording. kUsage: both would be one file; kIo: one of them is an input.
 Status CheckFiles(const ProfileFiles& where);
 
 struct Profile {
@@ -45,16 +45,16 @@ struct Profile {
   PathRecall recall = {};
 };
 
-// Learns and writes. kInvalidRequest without a token; errors: those of WritePaths() and
-// WriteNorms().
+// Learns a profile and writes its files. kInvalidRequest without a token; errors: those of
+// WritePaths() and WriteNorms().
 Result<Profile> LearnProfile(const RecordedRouting& routing, const ModelId& model,
                              const ProfileFiles& where);
 
 // Errors: kIo. REQUIRES: the norms keep their windows, of which the shard has as many.
 Status WriteProfileShard(const OutputPath& path, const ShardInfo& shard,
                          const RecordedRouting& routing);
-// The routing of the run over the whole text, and its norms, to the bit. Errors: kInvalidFile, kIo.
-// REQUIRES: the shards are those of FindShards(), of profile.
+// Returns the routing of the run over the whole text, and its norms, to the bit. Errors:
+// kInvalidFile, kIo. REQUIRES: the shards are those of FindShards(), of profile.
 Result<RecordedRouting> MergeProfile(std::span<const FoundShard> shards);
 
 }  // namespace moestro

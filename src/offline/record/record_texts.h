@@ -27,7 +27,7 @@ struct RecordOptions {
   bool candidates = false;  // the next best experts of each layer
   uint32_t prefill = 0;     // at the start of each sequence, evaluated at once
   std::optional<ShardRequest> shard = {};  // evaluates its windows alone
-  // Memory that the taker of the tokens keeps for each expert of a token; part of the plan.
+  // Bytes that the sink keeps for each expert of a token; part of the plan of memory.
   uint64_t bytes_per_expert = 0;
   uint64_t bytes_per_window = 0;  // and for each expert of the model in each window
   // Made once the engine is open, to observe experts' inputs and outputs; may be empty. The hosted
@@ -47,10 +47,10 @@ struct TextsToRecord {
 // Called once, before the first token; returns the sink for the tokens.
 using OpenSink = std::function<Result<TraceSink>(const TextsToRecord& texts)>;
 
-// Tokenizes all texts, then opens the engine in what memory that leaves, and passes each token on
-// as it is evaluated. Of a shard without windows neither the engine nor the sink is opened. Gives
-// the shard that was asked for. Errors: those of OpenText(), TokenizeText(), CheckShardable(),
-// TakeShard(), the engine and the sink.
+// Tokenizes all texts, then opens the engine in the remaining memory, and passes each token on as
+// it is evaluated. For a shard without windows neither the engine nor the sink is opened. Returns
+// the requested shard. Errors: those of OpenText(), TokenizeText(), CheckShardable(), TakeShard(),
+// the engine and the sink.
 Result<std::optional<ShardInfo>> RecordTexts(const RecordOptions& options, const OpenSink& open);
 
 }  // namespace moestro

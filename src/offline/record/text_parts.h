@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Texts that a model is run on to learn from it, as sequences that fit its context.
+// Texts for learning from a model's runs, as sequences that fit its context.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct CutTexts {
   std::vector<TextSlice> parts = {};
 };
 
-// The model that reads them.
+// The model that reads the texts.
 struct ReadsTexts {
   const GgufFile& file;
   std::optional<EncoderSpec> encoder = {};
@@ -44,12 +44,12 @@ struct ReadsTexts {
 };
 
 // The first `most` tokens of each text, or all if that is 0, in parts of at most n_ctx tokens; of a
-// model with an encoder as sources and targets (text/span_corruption.h). What the vocabulary took
-// is free again when this returns. Errors: those of OpenText(), Vocab::Load(), TokenizeText() and
+// model with an encoder as sources and targets (text/span_corruption.h). The vocabulary is freed
+// before the call returns. Errors: those of OpenText(), Vocab::Load(), TokenizeText() and
 // FindSpanTokens().
 Result<CutTexts> ReadTextParts(const std::vector<std::string>& paths, uint32_t most,
                                const EngineOptions& options, const ReadsTexts& model);
-// Before all others: a text of tokens that is one part.
+// Puts a text of tokens, as one part, before all others.
 void PutFirst(NamedTokens text, CutTexts& all);
 
 // Parts of at most n_ctx tokens, in order; all of them hold all tokens.

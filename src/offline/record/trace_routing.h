@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Recorded choices in place of a model's routers: real routing over synthetic weights, for speeds
-// that depend on which experts are asked for.
+// Recorded choices in place of a model's routers: real routing over synthetic weights, for
+// measurements of speed that depend on the chosen experts.
 #pragma once
 
 #include <cstddef>
@@ -21,24 +21,24 @@ namespace moestro {
 class TraceRouting {
  public:
   // kInvalidRequest, naming both: the trace has another shape than the model; or no tokens of the
-  // layers of an encoder, or of the others; or a row names an expert twice.
+  // layers of an encoder, or none of the other layers; or a row names an expert twice.
   static Result<TraceRouting> Create(Trace trace, const ModelId& model);
 
   // kInvalidRequest: the trace has no little passes, or of another number of experts.
   Status CheckLittle(uint32_t n_used) const;
 
-  // The next rows of the trace, from its beginning again after its end; the same ones for all
-  // layers of a step. Rows of a source are the trace's tokens of sources, all others the others.
-  // Recorded weights where the trace has them, else 1/K. What is predicted of later layers is what
-  // was recorded of that; nothing where it was not. A routing of fewer than K experts is of a
-  // little step and gets that pass's; the step with all K right after it is of the same row. For
+  // Sets the next rows of the trace, from the begin again after the end, and the same rows for all
+  // layers of a step. Rows of a source get the trace's tokens of sources, all other rows the other
+  // tokens. Recorded weights where the trace has them, else 1/K. Predictions of later layers are
+  // the recorded ones, or none. A routing of fewer than K experts belongs to a little step and gets
+  // the recorded little pass; the step with all K right behind gets the same row. For
   // Engine::SetRoutingOverride(). REQUIRES: little steps as CheckLittle() allows them, of one row.
   void Apply(ExpertLayerId layer, Routing& routing, RoutedAhead& ahead);
 
   const Trace& trace() const { return trace_; }
 
  private:
-  // The trace's tokens that go through the same layers, and how far they have been taken.
+  // The trace's tokens that go through the same layers, and the position reached in them.
   struct Tokens {
     std::vector<size_t> all = {};
     size_t first = 0;  // of the step

@@ -9,7 +9,8 @@
 namespace moestro {
 namespace {
 
-// Slots follow from what memory was free, and change nothing that is recorded.
+// A trace's header without numbers of slots: they depend on free memory, and change nothing that is
+// recorded.
 TraceInfo WithoutSlots(TraceInfo info) {
   for (ExpertPools::Pool& pool : info.pools.pools) pool.slots = 0;
   return info;

@@ -19,21 +19,21 @@ struct Shard {
   bool operator==(const Shard&) const = default;
 };
 
-// "2/5". kUsage, naming the text, for anything else.
+// Parses "2/5". kUsage, naming the text, for anything else.
 Result<Shard> ParseShard(const std::string& text);
 
-// `end` is not in it.
+// A range of windows; `end` is excluded.
 struct WindowRange {
   uint64_t begin = 0;
   uint64_t end = 0;
   uint64_t size() const { return end - begin; }
 };
-// Neighbours, none twice, all of them over all shards; shares differ by one window at most. Empty
-// where there are fewer windows than shards. REQUIRES: windows < 2^48.
+// The windows of a shard: neighbours, each window in exactly one shard; shares differ by one window
+// at most. Empty where windows are fewer than shards. REQUIRES: windows < 2^48.
 WindowRange WindowsOf(const Shard& shard, uint64_t windows);
 
-// kUsage: what an engine with these options computes of a window depends on the windows before it,
-// which another shard has.
+// kUsage: with these options the results of a window depend on the windows before it, which another
+// shard has.
 Status CheckShardable(const EngineOptions& options);
 
 // Settings that decide the results, a line each: "ctx 512". Settings of place and speed are left

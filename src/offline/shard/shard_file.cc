@@ -67,7 +67,7 @@ Result<FoundShard> ReadShardHeader(const InputFile& source) {
   return found;
 }
 
-// The first line of each that the other lacks at that place.
+// The first line of each text that differs from the other's.
 std::pair<std::string, std::string> FirstDifference(std::string_view a, std::string_view b) {
   while (!a.empty() || !b.empty()) {
     const std::string_view line_a = a.substr(0, a.find('\n'));
@@ -79,7 +79,7 @@ std::pair<std::string, std::string> FirstDifference(std::string_view a, std::str
   return {};
 }
 
-// kInvalidRequest: they are not of one run.
+// Checks that two shards are of one run. kInvalidRequest: they are not.
 Status CheckSameRun(const FoundShard& first, const FoundShard& other) {
   const ShardInfo& a = first.info;
   const ShardInfo& b = other.info;
@@ -114,7 +114,8 @@ Status CheckSameRun(const FoundShard& first, const FoundShard& other) {
   return {};
 }
 
-// REQUIRES: they are of one run, in order, none twice, at least one.
+// Checks that no shard is missing. REQUIRES: the shards are of one run, in order, none twice, at
+// least one.
 Status CheckComplete(std::span<const FoundShard> shards) {
   const uint32_t count = shards.front().info.shard.count;
   if (shards.size() == count) return {};
@@ -193,7 +194,7 @@ Result<std::vector<FoundShard>> FindShards(std::span<const std::string> paths) {
                 std::next(twice)->path, NameOfShard(twice->info));
   }
   TRY_STATUS(CheckComplete(shards));
-  for (const FoundShard& found : shards) {  // last, because it reads all of them
+  for (const FoundShard& found : shards) {  // last, because the check reads all files
     TRY(const InputFile source, InputFile::Open(found.path, kShardFormat));
     TRY_STATUS(source.CheckSum());
   }

@@ -18,7 +18,7 @@
 
 namespace moestro {
 
-// The command whose run was shared out. Files have these numbers.
+// The command whose run was divided into shards. Files hold the numbers of the enumerators.
 enum class ShardOf : uint32_t { kEval = 1, kImatrix = 2, kProfile = 3, kTrace = 4 };
 std::string_view CommandOf(ShardOf command);
 

@@ -22,8 +22,8 @@ struct ModelNeeds {
   std::string family = {};  // the architecture's name
   MoeShape shape = {};
   uint32_t n_layer = 0;  // all layers
-  // Matrices that every token is multiplied by, shared experts and the output's included. Of the
-  // embedding a token reads one row.
+  // Matrices that every token is multiplied by, shared experts and the output's included. A token
+  // reads one row of the embedding.
   UseByType dense = {};
   UseByType experts = {};     // the K experts of each layer, of mean size
   uint64_t expert_bytes = 0;  // of the mean expert

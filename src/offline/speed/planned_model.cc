@@ -12,8 +12,8 @@
 namespace moestro {
 namespace {
 
-// Estimates of libllama's buffers for a step and its process, as seen with models of 1 to 30
-// billion parameters, for where the engine cannot look.
+// Estimates of libllama's buffers for a step and its process, as observed with models of 1 to 30
+// billion parameters, for models that the engine cannot measure.
 constexpr uint64_t kHostedWork = 320 * kMiB;
 constexpr uint64_t kHostedProcess = 192 * kMiB;
 constexpr uint64_t kMostPositionBytes = kGiB;
@@ -92,7 +92,7 @@ Result<PlannedModel> PlannedModel::Of(const ModelToLoad& model, const ContextWis
 
 PlannedModel PlannedModel::Scaled(double times) const {
   const auto scale = [times](uint64_t& bytes) {
-    constexpr double kMost = 0x1p50;  // sizes that a hub lists are not checked
+    constexpr double kMost = 0x1p50;  // limit, because sizes that a hub lists are not checked
     bytes = static_cast<uint64_t>(std::min(static_cast<double>(bytes) * times, kMost));
   };
   PlannedModel scaled = *this;

@@ -19,7 +19,7 @@ constexpr double kMilli = 1e-3;
 constexpr double kFast = 10.0;  // Gbit/s from which on the usual round trip is the shorter one
 constexpr double kShortTrip = 0.1e-3;
 
-// A positive number that fills the text and is at most `most`.
+// Parses a text that is a positive number up to `most`.
 std::optional<double> ParsePositive(std::string_view text, double most) {
   const std::optional<double> value = ParseNumber<double>(text);
   return value && *value > 0.0 && *value <= most ? value : std::nullopt;

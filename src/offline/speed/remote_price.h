@@ -29,20 +29,20 @@ Result<Network> ParseNetwork(std::string_view text);
 struct HostsToPrice {
   std::vector<uint64_t> bytes = {};  // of each host
   Network network = {};
-  MachineRates rates = {};  // of this machine; hosts multiply as fast
-  double disk = 0.0;        // bytes per second that the few reads of a layer get
+  MachineRates rates = {};  // rates of this machine; hosts are assumed to be as fast
+  double disk = 0.0;        // bytes per second in the short bursts of reads of a layer
   double resident = 0.0;    // seconds of a token with all experts in memory
   double experts = 0.0;     // seconds of `resident` that the experts take
   uint32_t count_from = 0;  // tokens of the trace before this one are not counted
 };
 
 struct RemotePrice {
-  double share = 0.0;    // of the experts, that hosts have
+  double share = 0.0;    // share of the experts that hosts have
   RemoteGain gain = {};  // seconds of a token
 };
 
-// By two replays of `routing` on a machine with settled devices: with them and on the CPU alone.
-// Errors: Replay(). REQUIRES: needs.row_bytes, needs.expert_bytes.
+// Prices hosts by two replays of `routing` on a machine with settled devices: with them and on the
+// CPU alone. Errors: Replay(). REQUIRES: needs.row_bytes, needs.expert_bytes.
 Result<RemotePrice> PriceHosts(const Trace& routing, const ModelNeeds& needs, const Fit& fit,
                                const HostsToPrice& hosts);
 

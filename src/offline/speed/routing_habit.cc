@@ -14,7 +14,7 @@
 namespace moestro {
 namespace {
 
-// From 0 to below 1, the same on every machine.
+// A number from 0 to below 1, the same on every machine.
 double Uniform(std::mt19937_64& random) { return static_cast<double>(random() >> 11) * 0x1.0p-53; }
 
 // One layer's router.
@@ -44,7 +44,7 @@ class HabitRouter {
  private:
   static constexpr uint32_t kMostDraws = 16;  // for each expert
 
-  // Each of `these` with a chance of `share`, and drawn ones up to K.
+  // Chooses each of `these` with a chance of `share`, and drawn experts up to K.
   std::vector<ExpertId> OfThese(std::span<const ExpertId> these, double share,
                                 std::mt19937_64& random) {
     std::vector<ExpertId> chosen;
@@ -60,7 +60,7 @@ class HabitRouter {
     for (uint32_t draws = 0; chosen.size() < n_used_ && draws < kMostDraws * n_used_; ++draws) {
       choose(Draw(random));
     }
-    // Where nearly all are used, those left are hardly ever drawn.
+    // Where nearly all experts are used, the remaining ones are hardly ever drawn.
     for (const uint16_t e : by_rank_) choose(ExpertId{e});
     return chosen;
   }
@@ -82,7 +82,7 @@ class HabitRouter {
 // Share of the experts that tokens use and that memory lacks, without prefetch.
 Result<double> MissingWith(const MoeShape& shape, const RoutingHabit& habit, uint64_t slots) {
   constexpr uint32_t kCounted = 112;
-  // A prompt before a decode fills slots; the more slots, the more tokens that takes.
+  // A prompt before a decode fills slots; more slots need more tokens.
   const auto uncounted =
       static_cast<uint32_t>(16 + 2 * slots / (uint64_t{shape.n_layer} * shape.n_used));
   TRY(const Trace trace, TraceOf(shape, habit, uncounted + kCounted, 1));
@@ -96,7 +96,7 @@ Result<double> MissingWith(const MoeShape& shape, const RoutingHabit& habit, uin
          static_cast<double>(replayed.requests);
 }
 
-// Between even routing (0), the recorded one (1), and beyond.
+// A habit between even routing (0) and the recorded one (1), or beyond.
 RoutingHabit HabitBetween(double way) {
   return {.skew = kRecordedRouting.skew * way,
           .again = kRecordedRouting.again * std::min(way, 1.0)};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Routing as models are known to do it, for a model that has not run yet. Pure.
+// Routing by the habits of known models, for a model that has not run yet. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct RoutingHabit {
   // Some experts are chosen more often: the n-th best of a layer (n + 1)^-skew times as often as
   // the best.
   double skew = 0.0;
-  // The chance that an expert of a token is the next token's, too, beyond what skew does.
+  // Chance that an expert of a token is the next token's, too, beyond the effect of `skew`.
   double again = 0.0;
 };
 

@@ -29,7 +29,7 @@ struct GgufShard {
   std::vector<std::byte> header;
 };
 
-// Everything that is known before the first byte is written.
+// Plan of the output, complete before the first byte is written.
 struct Job {
   SynthShape shape;
   std::vector<PlannedTensor> tensors;
@@ -77,7 +77,8 @@ std::vector<std::span<const PlannedTensor>> Distribute(std::span<const PlannedTe
   size_t next = 0;
   for (uint32_t shard = 0; shard < shards; ++shard) {
     const size_t first = next;
-    const size_t last = tensors.size() - (shards - shard - 1);  // leaves one for each that follows
+    const size_t last =
+        tensors.size() - (shards - shard - 1);  // leaves one tensor for each later shard
     const uint64_t target = all / shards * (shard + 1);
     do {
       placed += tensors[next++].bytes();

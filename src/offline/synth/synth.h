@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Writes a GGUF file with the shape of a real model and weights without training: the same
-// sizes, reads and arithmetic, to measure a machine before a download of 20 GB. The name and the
-// key `moestro.synthetic` in the file say what it is. Answers mean nothing, and routing is that of
-// random weights: more even than a trained model's unless `skew` is set (synth_weights.h).
+// Writes a GGUF file with the shape of a real model and weights without training: the same sizes,
+// reads and arithmetic, to measure a machine before a download of 20 GB. The name and the key
+// `moestro.synthetic` mark the file. Answers mean nothing, and routing is that of random weights:
+// more even than a trained model's unless `skew` is set (synth_weights.h).
 //
 // The same options give the same bytes. One thread; memory of some 100 MiB whatever the size.
 #pragma once
@@ -34,8 +34,8 @@ struct SynthOptions {
   uint32_t shards = 1;
   bool is_tied = false;   // no output matrix, token_embd serves twice: llama, qwen3moe
   bool is_damped = true;  // routing even at every depth, see PlanChoices
-  // Routed experts are holes: a file of hundreds of gigabytes takes what the rest takes, and their
-  // weights are zeros.
+  // Routed experts are holes: a file of hundreds of gigabytes takes the disk space of its other
+  // tensors, and the experts' weights are zeros.
   bool is_sparse = false;
   bool overwrite = false;  // replace existing files
   uint64_t random_throughout = kRandomThroughout;

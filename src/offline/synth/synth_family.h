@@ -16,10 +16,10 @@ inline constexpr uint32_t kSynthDistance = 128;
 
 // nullptr: unknown.
 const Family* FindSynthFamily(std::string_view arch);
-// The model that a file of this shape is read as, as far as tensors show it.
+// The ModelSpec of a file of this shape, as far as the tensors determine it.
 // REQUIRES: the architecture is known.
 ModelSpec SpecOf(const SynthShape& shape);
-// A stock file of this shape has such a tensor.
+// Whether a stock file has a tensor of this presence.
 bool IsWritten(Presence presence);
 
 }  // namespace moestro

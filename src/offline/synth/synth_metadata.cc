@@ -55,8 +55,8 @@ const Family& FamilyOf(const SynthShape& shape) {
   return *family;
 }
 
-// feed_forward_length as the stock converters write it: one expert where that is all there is, the
-// width active per token for the Qwen family.
+// feed_forward_length as the stock converters write it, by family: one expert's width, the width
+// active per token (Qwen), or a dense layer's.
 uint32_t DeclaredFeedForward(const SynthShape& shape) {
   switch (FamilyOf(shape).feed_forward_length) {
     case FeedForwardLength::kOneExpert:
@@ -106,7 +106,7 @@ void SetPatternKeys(ArchKeys& keys, const SynthShape& shape) {
   if (shape.latent > 0) keys.Set("moe_latent_size", shape.latent);
 }
 
-// Where layers with a window have heads of their own.
+// Sets the keys of layers with a window, where they have heads of their own.
 void SetWindowKeys(ArchKeys& keys, const SynthShape& shape) {
   std::vector<int32_t> kv_heads;
   std::vector<bool> has_window;
@@ -245,7 +245,8 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
   if (family.has_lone_parts) SetPatternKeys(keys, shape);
   if (family.windows.has_own_heads) SetWindowKeys(keys, shape);
   if (family.latent.is_used) SetLatentKeys(keys, shape);
-  if (family.has_scales) {  // near those of published models, but for a test's sake not as small
+  if (family.has_scales) {  // near those of published models, but not as small, so that tests
+                            // notice them
     keys.Set("embedding_scale", 1.5F);
     keys.Set("residual_scale", 0.75F);
     keys.Set("logit_scale", 1.5F);

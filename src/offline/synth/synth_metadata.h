@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The keys of a synthetic model's GGUF: what it is, and its vocabulary.
+// The keys of a synthetic model's GGUF: its properties, and its vocabulary.
 #pragma once
 
 #include <ggml-cpp.h>

@@ -26,7 +26,7 @@ constexpr float kRelativeDeviation = 1.0F;
 // change some choices of every token, too little to make favourites.
 constexpr float kSelectionDeviation = 0.1F;
 
-// How many bits a mix gives a matrix depends on its place.
+// Role of a matrix, on which the number of bits in a mix depends.
 MatrixRole MatrixRoleOf(std::string_view name) {
   using Named = std::pair<std::string_view, MatrixRole>;
   constexpr std::array kRoles = {Named{"token_embd.weight", MatrixRole::kTokenEmbd},
@@ -74,8 +74,8 @@ class Planner {
     return choices_.is_tied ? 1.0F / std::sqrt(static_cast<float>(shape_.embd)) : 1.0F;
   }
 
-  // For what is added to the hidden state: damped, all layers together add about as much as the
-  // embedding.
+  // Factor for results that are added to the hidden state: damped, all layers together add about as
+  // much as the embedding.
   float ResidualScale() const {
     if (!choices_.is_damped) return EmbeddingDeviation();
     return EmbeddingDeviation() / std::sqrt(2.0F * static_cast<float>(shape_.layers));
@@ -174,7 +174,7 @@ class Planner {
   void AddMatrix(std::string name, MatrixRole role, std::array<int64_t, 3> ne, int dims) {
     float deviation = 1.0F / std::sqrt(static_cast<float>(ne[0]));
     if (role == MatrixRole::kTokenEmbd) deviation = EmbeddingDeviation();
-    // Scores are not divided by the root of a head's width there.
+    // Models with an encoder do not divide scores by the root of a head's width.
     if (role == MatrixRole::kAttnQ && spec_.encoder) {
       deviation /= std::sqrt(static_cast<float>(shape_.head_dim));
     }
@@ -186,7 +186,8 @@ class Planner {
     // Squares of normal values are twice as large as products of two of these with a gate.
     const bool is_down = role == MatrixRole::kExpertDown || role == MatrixRole::kSharedDown;
     if (is_down && !HasGate(family_.experts.activation)) deviation *= 0.5F;
-    const bool is_counted = role == MatrixRole::kAttnV;  // among layers that have such a matrix
+    const bool is_counted =
+        role == MatrixRole::kAttnV;  // counted among layers that have such a matrix
     const MatrixPlace place{.role = role,
                             .layer = is_counted ? ValuesBefore(layer_) : layer_,
                             .layers = is_counted ? ValuesBefore(shape_.layers) : shape_.layers,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The tensors of a synthetic model in file order: name, sizes, type and how their values are
-// drawn. Pure: nothing is allocated or written here.
+// The tensors of a synthetic model in file order: name, sizes, type and the distribution of their
+// values. Pure: allocates and writes no tensor.
 #pragma once
 
 #include <ggml.h>
@@ -22,7 +22,7 @@ enum class Fill {
   kRouter,     // zero mean; rows scaled for popularity when a skew is asked for
   kRopeShort,  // rope factors near one
   kRopeLong,   // rope factors growing with the wavelength
-  kRopePart,   // rope factors of one for the first quarter, the other pairs stay where they are
+  kRopePart,   // rope factors of one for the first quarter; the other pairs are not turned
   kDecay,      // below zero: how fast heads forget, from a token to thousands
 };
 

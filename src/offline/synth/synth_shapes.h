@@ -57,13 +57,13 @@ struct SynthShape {
   // each (model/read_encoder.h). The second of so many blocks of a stack has experts.
   uint32_t encoder_layers = 0;  // 0: no encoder
   uint32_t sparse_every = 0;
-  uint32_t latent = 0;  // what experts take and give; 0: the hidden state
+  uint32_t latent = 0;  // width of experts' inputs and results; 0: that of the hidden state
   uint32_t state_heads = 0;
-  uint32_t state_key_heads = 0;  // shared by the others; of Mamba-2 the groups
+  uint32_t state_key_heads = 0;  // key heads, shared by the value heads; for Mamba-2 the groups
   uint32_t state_size = 0;       // values of a key, of Mamba-2
   uint32_t state_dim = 0;        // of a head
   uint32_t taps = 0;             // inputs of the convolution: this position's and those before it
-  bool has_qk_norm = false;      // where files of the family may lack these norms
+  bool has_qk_norm = false;      // the file has the norms, in families whose files may lack them
   bool is_tied = false;          // token_embd serves as output matrix, too
   uint32_t vocab = 0;
   uint32_t context = 0;       // trained context
@@ -91,7 +91,7 @@ struct SynthShape {
     }
     return pattern.empty() ? layer >= dense_layers : part(layer) == 'E';
   }
-  // REQUIRES: these layers have heads of their own.
+  // Whether the layer has a window. REQUIRES: window_every > 0.
   bool has_window(uint32_t layer) const { return (layer + 1) % window_every != 0; }
   bool shares_indexer(uint32_t layer) const {
     return indexer_every > 0 && layer % indexer_every != 0;
@@ -100,7 +100,7 @@ struct SynthShape {
   uint32_t rope_dim() const { return rotated > 0 ? rotated : head_dim; }
   uint64_t q_width() const { return uint64_t{heads} * head_dim; }
   uint64_t kv_width() const { return uint64_t{kv_heads} * head_dim; }
-  // REQUIRES: there is a pattern.
+  // The layer's letter. REQUIRES: `pattern` is not empty.
   char part(uint32_t layer) const { return pattern[layer % pattern.size()]; }
 };
 
@@ -109,8 +109,8 @@ std::span<const SynthShape> KnownShapes();
 // Fails with kUsage on an unknown name; the message lists the known ones.
 Result<SynthShape> FindShape(std::string_view name);
 
-// Whether such a model can exist and llama.cpp would load it. Fails with kInvalidRequest, naming
-// the number and its limits.
+// Checks that a model of the shape can exist and llama.cpp would load it. Fails with
+// kInvalidRequest, naming the number and its limits.
 Status CheckShape(const SynthShape& shape);
 
 }  // namespace moestro

@@ -32,8 +32,8 @@ constexpr std::array<SchemeRow, 17> kSchemes = {{{"F32", GGML_TYPE_F32, 0},
                                                  {"MXFP4", GGML_TYPE_MXFP4, 38},
                                                  {"Q4_K_M", GGML_TYPE_Q4_K, 15}}};
 
-// The first and last eighth of the layers and every third between them: the half that stock
-// K-quant mixes give more bits to.
+// Whether stock K-quant mixes give the layer more bits: the first and last eighth of the layers and
+// every third between them.
 bool GetsMoreBits(uint32_t layer, uint32_t layers) {
   const uint32_t eighth = layers / 8;
   return layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2;

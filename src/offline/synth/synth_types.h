@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which ggml type each matrix of a synthetic model gets: one type throughout, or the mixes that
+// Chooses the ggml type of each matrix of a synthetic model: one type throughout, or the mixes that
 // llama-quantize makes. Where a row is no whole number of blocks the next type that fits is taken,
 // as llama-quantize does. Pure functions.
 #pragma once
@@ -28,16 +28,16 @@ enum class MatrixRole {
   kSharedDown,
   kDenseGateUp,
   kDenseDown,
-  kOther,  // that no mix favours
+  kOther,  // roles without a special type in any mix
 };
 
-// A name for `--type` and what stands behind it.
+// A name for `--type`, with its types.
 struct WeightScheme {
   std::string name;
   ggml_type base = GGML_TYPE_F16;
   uint32_t file_type = 0;  // general.file_type, llama.cpp's numbering
   bool is_mix = false;     // Q4_K_M: some matrices get more bits
-  // MXFP4: of experts, and where each head has a matrix; everything else Q8_0.
+  // `base` is for experts only, and for matrices of single heads; all others are Q8_0 (MXFP4).
   bool is_experts_only = false;
 };
 

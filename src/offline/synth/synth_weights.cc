@@ -16,7 +16,7 @@ constexpr int64_t kBlockWeights = int64_t{4} << 20;  // one tiled block
 constexpr int64_t kDrawWeights = int64_t{1} << 18;   // drawn and quantised at a time
 constexpr double kMostPopular = 0.45;
 
-// The x that a standard normal number passes with probability p, by bisection.
+// The x that a standard normal number exceeds with probability p, by bisection.
 double UpperQuantile(double p) {
   double low = -40;
   double high = 40;
@@ -171,7 +171,7 @@ const std::vector<std::byte>& SynthWeights::BlockFor(const PlannedTensor& tensor
     slot->second.insert(slot->second.end(), bytes.begin(), bytes.end());
     return {};
   });
-  static_cast<void>(drawn);  // that sink cannot fail
+  static_cast<void>(drawn);  // the sink cannot fail
   return slot->second;
 }
 
