@@ -15,7 +15,7 @@ namespace moestro {
 namespace {
 
 constexpr std::string_view kAll = "*";
-constexpr size_t kLongestAsked = 1024;  // of header names in a preflight
+constexpr size_t kLongestAsked = 1024;  // length of the header names in a preflight
 
 // Unlike <cctype>, these do not depend on the locale.
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
@@ -38,7 +38,7 @@ bool IsAddress(const std::string& host) {
   return inet_pton(AF_INET, host.c_str(), bytes.data()) == 1;
 }
 
-// Letters, digits, '-', '_' and dots between them, in lower case.
+// True for labels of letters, digits, '-' and '_' with dots between them, in lower case.
 bool IsName(std::string_view host) {
   constexpr size_t kLongestName = 253;
   if (host.empty() || host.size() > kLongestName || host.starts_with('.')) return false;
@@ -48,13 +48,13 @@ bool IsName(std::string_view host) {
   });
 }
 
-// A host and the port beside it, as Host and Origin have them.
+// A host and an optional port, as in the headers Host and Origin.
 struct HostPort {
   std::string host;              // lower case; an IPv6 address keeps its brackets
   std::optional<uint16_t> port;  // none: the scheme's default
 };
 
-// "name", "name:80", "10.0.0.1:80", "[::1]:80". nullopt: it is no such thing.
+// Parses "name", "name:80", "10.0.0.1:80", "[::1]:80". nullopt: any other text.
 std::optional<HostPort> ParseHostPort(std::string_view text) {
   HostPort place;
   const size_t bracket = text.find(']');
@@ -85,7 +85,7 @@ std::optional<uint16_t> PortOf(std::string_view scheme) {
   return std::nullopt;
 }
 
-// "scheme://host", "scheme://host:port" and nothing more. nullopt: it is no such thing.
+// Parses "scheme://host" or "scheme://host:port" and nothing more. nullopt: any other text.
 std::optional<PageOrigin> ParseOrigin(std::string_view text) {
   const size_t end = text.find("://");
   if (end == std::string_view::npos || end == 0) return std::nullopt;
@@ -125,7 +125,7 @@ bool Has(const std::vector<std::string>& list, std::string_view value) {
 
 bool IsListed(const AccessRules& rules, std::string_view origin) {
   const std::optional<PageOrigin> parsed = ParseOrigin(origin);
-  if (!parsed) return false;  // "null" among them
+  if (!parsed) return false;  // such as "null"
   return Has(rules.origins, kAll) || Has(rules.origins, Spelled(*parsed));
 }
 
@@ -173,7 +173,7 @@ std::optional<Refusal> CheckPage(const AccessRules& rules, const AskedFrom& aske
   return Refusal{.status = 403, .message = "pages of other sites may not ask for this"};
 }
 
-// Names of headers between commas, as the answer may repeat them.
+// Whether the text is a list of header names, which the reply may repeat.
 bool IsListOfNames(std::string_view text) {
   constexpr std::string_view kMarks = "!#$%&'*+-.^_`|~, ";
   return text.size() <= kLongestAsked && std::ranges::all_of(text, [&](char c) {

@@ -23,8 +23,7 @@ struct AccessRules {
   std::vector<std::string> origins = {};  // allowed pages; ParseOrigins()
 };
 
-// The part of a request's head that the rule uses. A text is as it came. nullopt: the head has no
-// such line.
+// The part of a request's head that the rule uses, as it came. nullopt: the head has no such line.
 struct AskedFrom {
   std::string_view path;
   bool is_page = false;  // a file of our page, which other sites may link to
@@ -42,7 +41,7 @@ struct Refusal {
 // The names in a list of --allowed-host, which commas part: in lower case, without a dot at the
 // end. kUsage: a name has a scheme, a port, a wildcard, or a character that no name has.
 Result<std::vector<std::string>> ParseHosts(std::string_view list);
-// The origins in a list of --cors, which commas part, spelled as browsers spell them
+// Parses the list of --cors, origins between commas, spelled as browsers spell them
 // ("http://a.example", without the scheme's default port). kUsage: an origin that no browser sends,
 // "null", or "*" beside other origins.
 Result<std::vector<std::string>> ParseOrigins(std::string_view list);

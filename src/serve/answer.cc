@@ -75,7 +75,7 @@ void AddWarnings(const ApiRequest& request, HttpReply& reply) {
   reply.headers.emplace_back("X-Moestro-Warning", all.substr(0, kMostBytes));
 }
 
-// Paths that no other server has.
+// Whether only llama-server has such a path.
 bool IsLlamaServersOwn(std::string_view path) {
   constexpr std::array<std::string_view, 4> kOwn = {"/completion", "/tokenize", "/detokenize",
                                                     "/apply-template"};

@@ -12,10 +12,10 @@
 
 namespace moestro {
 
-// The reply to a body of that kind. A whole reply is ready when this returns. A streamed reply is
-// written by HttpReply::stream, with a comment every few seconds while the answer has no news. When
-// the client leaves, the request's jobs are withdrawn. The body is dropped as soon as it has been
-// read. `model` outlives the reply.
+// The reply to a body of the given kind. A whole reply is ready when this function returns. A
+// streamed reply is written by HttpReply::stream, with a comment every few seconds while the answer
+// has no news. When the client leaves, the request's jobs are withdrawn. The body is dropped as
+// soon as it has been read. `model` outlives the reply.
 HttpReply AnswerRequest(const ReadyModel& model, ApiKind kind, HttpRequest& request);
 
 // An error in the kind's own form.

@@ -102,7 +102,7 @@ uint32_t WhichKey(std::span<const std::string> keys, std::string_view given) {
   uint32_t which = 0;
   for (uint32_t i = 0; i < keys.size(); ++i) {
     const auto is_it = static_cast<uint32_t>(IsSame(keys[i], given));
-    which = (is_it * (i + 1)) + ((1 - is_it) * which);  // the same work for each key
+    which = (is_it * (i + 1)) + ((1 - is_it) * which);  // equal work for every key
   }
   return which;
 }

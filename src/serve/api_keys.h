@@ -13,10 +13,10 @@
 
 namespace moestro {
 
-// The file's keys, one a line. Blanks at the ends of lines, empty lines and those that begin with #
+// The file's keys, one a line. Blanks at the ends of lines, empty lines and lines that begin with #
 // do not count. Warns when other users of the machine can read the file, unless it is a credential
 // of systemd's or a secret of a container. kIo: the file cannot be read; kUsage: the file holds no
-// key, or one that no client can send; the message has the line's number.
+// key, or a key that no client can send; the message has the line's number.
 Result<std::vector<std::string>> ReadKeyFile(const std::string& path);
 
 // The number of the key that was given, from 1; 0: no key is equal. Every key is compared in full.

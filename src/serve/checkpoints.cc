@@ -12,7 +12,7 @@ namespace {
 
 // Fewer tokens are computed as quickly as a state is kept.
 constexpr uint32_t kWorthKeeping = 16;
-// How many tokens a conversation shares with the prompt; 0 if it cannot be rendered.
+// The number of tokens that a conversation shares with the prompt; 0 if it cannot be rendered.
 uint32_t Shared(const ReadyModel& model, const ChatInput& chat, std::span<const Token> prompt,
                 const WorkLimit& limit) {
   const Result<RenderedChat> rendered = model.format.Render(chat, {}, limit);

@@ -11,7 +11,7 @@
 namespace moestro {
 namespace {
 
-// A client whose machine is gone is missed after so long.
+// Seconds after which a client whose machine is gone is missed.
 constexpr int kAliveSeconds = 30;
 constexpr int kAliveEvery = 10;
 constexpr int kAliveTries = 3;
@@ -51,7 +51,7 @@ bool ClientSocket::NextRequest() {
   return true;
 }
 
-// Waits for bytes; false: there are no more.
+// Waits for bytes and takes them; false: none come any more.
 bool ClientSocket::FillPending() {
   std::array<char, 4096> bytes{};
   const ssize_t n = Receive(bytes.data(), bytes.size(), 0);
@@ -82,7 +82,7 @@ ssize_t ClientSocket::ReadAny(char* to, size_t size) {
 }
 
 ssize_t ClientSocket::Write(std::string_view bytes) {
-  // "Continue" and its empty line are no reply yet.
+  // The interim reply "Continue" with its empty line does not begin the reply.
   const bool is_interim = !is_answered_ && (bytes.starts_with("HTTP/1.1 100") || bytes == "\r\n");
   is_answered_ = !is_interim;
   bool has_waited = false;

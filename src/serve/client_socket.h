@@ -29,7 +29,7 @@
 
 namespace moestro {
 
-// The reply to a client whose request line did not arrive in time.
+// The reply to a client whose request line came too late.
 inline constexpr std::string_view kTooSlow =
     "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 // Bytes that clients pass over: before a reply, and between the events of a reply.

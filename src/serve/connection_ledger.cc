@@ -165,7 +165,7 @@ std::vector<ConnectionLedger::Id> ConnectionLedger::TakeLate(double now) {
   for (auto& [id, entry] : entries_) {
     if (entry.must_go || now <= DeadlineOf(entry)) continue;
     late.push_back(id);
-    entry.must_go = true;  // only what is named
+    entry.must_go = true;  // set only for connections in the list
   }
   return late;
 }

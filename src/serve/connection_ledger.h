@@ -23,14 +23,15 @@
 namespace moestro {
 
 struct ConnectionLimits {
-  size_t most = 256;                // requests at the same time
-  size_t kept = 16;                 // more connections, so that requests of kept paths get in
-  double head_seconds = 10.0;       // from a head's first byte, or the connection, to its end
-  double idle_seconds = 65.0;       // from a reply to the next request; clients are promised less
-  double start_seconds = 10.0;      // that a body may stand still at its beginning
-  double patience = 30.0;           // that a body or a reply may ever stand still
-  double bytes_per_second = 16384;  // of a body, and of a reply that fills the kernel's buffer
-  double linger_seconds = 1.0;      // for what a client still sends after a refusal
+  size_t most = 256;            // requests at the same time
+  size_t kept = 16;             // more connections, so that requests of kept paths get in
+  double head_seconds = 10.0;   // for a head, from its first byte or from the connection on
+  double idle_seconds = 65.0;   // from a reply to the next request; clients are promised less
+  double start_seconds = 10.0;  // for which a body may stand still at its beginning
+  double patience = 30.0;       // for which a body or a reply may ever stand still
+  double bytes_per_second =
+      16384;  // least speed of a body, and of a reply that fills the kernel's buffer
+  double linger_seconds = 1.0;  // for bytes that a client still sends after a refusal
 };
 
 // A client's bytes against the clock. A client may stand still for some time. Each byte earns the
@@ -84,17 +85,17 @@ class ConnectionLedger {
   Verdict HeadEnds(Id id, bool is_kept, double now);
   void BodyGrew(Id id, size_t bytes, double now);
   void BodyEnds(Id id, double now);
-  // The kernel takes no more of the reply until the client reads; it has taken `bytes` more.
+  // The kernel takes no more of the reply until the client reads; `bytes` went before that.
   void ReplyWaits(Id id, double now);
   void ReplyGoesOn(Id id, size_t bytes, double now);
-  // The reply has been sent. Rests(): the connection stays for another request. Lingers(): it ends,
-  // and the client may still send.
+  // The reply has been sent. Rests(): the connection stays for another request. Lingers(): the
+  // connection ends, and the client may still send.
   void Rests(Id id, double now);
   void Lingers(Id id, double now);
 
-  // The connections whose time is over; each is named once.
+  // The connections whose time is over; each is in one list only.
   std::vector<Id> TakeLate(double now);
-  // TakeLate() has named the connection, or it gave way to another.
+  // The connection was in TakeLate()'s list, or gave way to another.
   bool must_go(Id id) const;
   // The client sends a head or a body.
   bool is_sending(Id id) const;

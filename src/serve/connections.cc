@@ -27,7 +27,8 @@ bool Connections::Begin(std::function<void()> work) {
 bool Connections::BeginThread(std::function<void()> work) {
   std::unique_lock lock(mutex_);
   std::optional<ConnectionLedger::Arrival> arrival;
-  // Where all requests are being answered, those that are refused or of a kept path end soon.
+  // Waits for a place: while all places for requests are taken, connections beyond them (refusals,
+  // kept paths) end soon.
   const bool has_place = ended_.wait_for(lock, kGrace, [&] {
     arrival = ledger_.Arrive(clock_());
     return arrival.has_value();
@@ -37,7 +38,7 @@ bool Connections::BeginThread(std::function<void()> work) {
   ended_.wait_for(lock, kGrace, [this] { return threads_ < most_threads_; });
   try {
     std::thread([this, id = arrival->id, work = std::move(work)] {
-      // A connection that meets no memory ends; the others go on.
+      // A connection that cannot get memory ends; the others go on.
       Caught(
           [&] {
             Started(id);

@@ -35,15 +35,15 @@ class Connections {
   // A connection has come: does `work` in a new thread. False: the connection gets no place or no
   // thread.
   bool Begin(std::function<void()> work);
-  // The server ends. No connection begins another request. Connections that the server waits for
-  // end at once, the others after a second. Waits for the threads.
+  // Ends the server. No connection begins another request. Connections whose clients the server
+  // waits for end at once, the others after a second. Waits for the threads.
   void Finish();
   // In the connection's thread: names the connection's socket, which is open until Close().
   Id Open(int socket);
-  // Shuts the socket down and closes it.
+  // Shuts down and closes the connection's socket.
   void Close(Id id);
 
-  // Ends connections whose time is over. Cheap: to be called several times a second.
+  // Ends connections whose time is over. Cheap; call it several times a second.
   void EndLate();
 
   double now() const { return clock_(); }

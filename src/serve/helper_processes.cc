@@ -34,8 +34,8 @@ using std::chrono::steady_clock;
 
 constexpr double kLookEverySeconds = 0.2;
 constexpr double kLongestPause = 60.0;            // between two tries
-constexpr milliseconds kRequestPatience{30'000};  // of a request
-constexpr milliseconds kLongestStart{120'000};    // a vocabulary is read, on a machine that is busy
+constexpr milliseconds kRequestPatience{30'000};  // for a reply to a request
+constexpr milliseconds kLongestStart{120'000};    // for reading a vocabulary on a busy machine
 constexpr const char* kProgram = "/proc/self/exe";
 
 MessageSocket::Deadline StartsUntil() { return steady_clock::now() + kLongestStart; }
@@ -73,7 +73,7 @@ std::optional<HelperSetup> ReadSetup(MessageSocket& socket) {
   return setup;
 }
 
-// The other process's side: a spawner's number and socket; 0: there is none.
+// Gives a spawner's number and socket to the server; number 0: no spawner.
 bool Give(ChildStarter* starter, MessageSocket& socket) {
   if (starter == nullptr) return WriteNumber(socket, 0);
   const auto number = static_cast<uint32_t>(starter->spawner_id());
@@ -92,7 +92,7 @@ std::string HelperIdentity(uint64_t fingerprint, const ChatFormat& format) {
   return Format("{:016x} {}", fingerprint, format.description());
 }
 
-// The process that has started helpers, which live as long as it does.
+// A process that has started helpers, which live as long as the process does.
 class HelperWatch::Process {
  public:
   struct Spawner {
@@ -124,7 +124,7 @@ class HelperWatch::Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
   ~Process() {
-    End();  // it has nothing to end in order
+    End();  // nothing in the process must end in order
     while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
     }
   }

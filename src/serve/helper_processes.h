@@ -23,7 +23,7 @@
 
 namespace moestro {
 
-// The program's first argument for that process, which has its socket under this number.
+// The first argument of the program that starts helpers, and the number of its socket.
 inline constexpr std::string_view kHelpersArgument = "start-helpers";
 inline constexpr int kHelpersSocket = 3;
 
@@ -31,7 +31,7 @@ inline constexpr int kHelpersSocket = 3;
 struct HelperSetup {
   std::string model;          // path
   std::string engine;         // the engine's name as given
-  std::string chat_template;  // its text
+  std::string chat_template;  // Jinja text
   uint32_t parallel = 0;
   std::string identity;  // HelperIdentity() of the server's own parts
 };
@@ -59,7 +59,8 @@ class HelperWatch {
   class Process;
   struct Kind {
     ChildStarter* starter = nullptr;
-    std::shared_ptr<Process> process = {};  // whose spawner it has; null: the server's own
+    std::shared_ptr<Process> process =
+        {};  // the process whose spawner the starter has; null: the server's own
   };
 
   void Watch();
@@ -74,7 +75,7 @@ class HelperWatch {
   std::condition_variable ends_;
   bool is_over_ = false;
   std::shared_ptr<Process> starting_;
-  std::thread watcher_;  // last: it uses the others
+  std::thread watcher_;  // last member: uses the others
 };
 
 // The process that starts helpers. Ends when the server does; the exit code.

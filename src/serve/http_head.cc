@@ -6,10 +6,10 @@
 namespace moestro {
 namespace {
 
-constexpr size_t kLongestLine = 8192;  // that httplib takes, line end included
+constexpr size_t kLongestLine = 8192;  // of a line for httplib, line end included
 constexpr std::string_view kLineEnd = "\r\n";
 
-// "name: value" without the blanks around the value; an empty name: it is none.
+// "name: value" without the blanks around the value; an empty name: no header.
 std::pair<std::string, std::string> HeaderOf(std::string_view line) {
   line.remove_suffix(kLineEnd.size());
   const size_t colon = line.find(':');
@@ -126,7 +126,7 @@ std::string HttpHead::Push(std::string_view bytes) {
   size_t at = 0;
   for (; at < bytes.size() && !is_over_; ++at) {
     const char c = bytes[at];
-    if (!has_request_line_) {  // httplib limits it itself
+    if (!has_request_line_) {  // httplib limits the request line itself
       out += c;
       has_request_line_ = c == '\n';
       continue;

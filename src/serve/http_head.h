@@ -29,23 +29,23 @@ bool HasIgnoringCase(std::string_view text, std::string_view part);
 
 class HttpHead {
  public:
-  static constexpr size_t kMostBytes = 16 * 1024;  // of headers, line ends included
+  static constexpr size_t kMostBytes = 16 * 1024;  // bytes of all headers, line ends included
 
-  // The part of the next bytes that httplib gets. After the head that is all bytes. When the head
-  // becomes too long, httplib gets an empty line and no byte after it.
+  // Returns the part of the next bytes that httplib gets. After the head that is all bytes. When
+  // the head becomes too long, httplib gets an empty line and no byte after it.
   std::string Push(std::string_view bytes);
   bool is_over() const { return is_over_; }
   bool is_too_long() const { return is_too_long_; }
-  // A line was no header. httplib does not get it.
+  // A line was no header, and did not go to httplib.
   bool is_malformed() const { return is_malformed_; }
-  // The headers whose lines go past httplib.
+  // Headers whose lines went past httplib.
   const std::vector<std::pair<std::string, std::string>>& put_aside() const { return put_aside_; }
 
  private:
   void EndLine(std::string& out);
 
   std::string line_;  // the header that has begun
-  size_t bytes_ = 0;  // of headers so far
+  size_t bytes_ = 0;  // bytes of headers so far
   bool has_request_line_ = false;
   bool is_over_ = false;
   bool is_too_long_ = false;
@@ -86,8 +86,8 @@ class ChunkFrames {
   At OfSize(char c);
 
   At at_ = At::kSize;
-  uint64_t size_ = 0;   // of the chunk; in kData the part still to come
-  size_t digits_ = 0;   // of the size
+  uint64_t size_ = 0;   // bytes of the chunk; in kData the part still to come
+  size_t digits_ = 0;   // digits of the size so far
   size_t counted_ = 0;  // bytes of the extension, or of trailers
 };
 

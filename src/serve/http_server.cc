@@ -20,7 +20,7 @@ namespace {
 
 // A header that no client can send, since a name has no blank: the headers have too many bytes.
 constexpr const char* kTooLong = "too long";
-constexpr size_t kMostHeaderLines = 100;  // httplib's own limit, which it calls 400
+constexpr size_t kMostHeaderLines = 100;  // httplib's own limit, for which it replies 400
 constexpr int kBacklog = 512;
 constexpr int kLookEveryMicroseconds = 100000;  // between two searches for late connections
 // The share of the time for idle connections that clients are promised, so that they close first.
@@ -207,7 +207,7 @@ struct HttpServer::Impl {
   void SetUp();
 };
 
-// There is no body but one that has been announced.
+// Whether the request has a body: only an announced one counts.
 bool AnnouncesBody(const httplib::Request& request) {
   if (request.has_header("Transfer-Encoding")) return true;
   if (request.has_header("Content-Length")) {
@@ -251,7 +251,7 @@ std::optional<HttpReply> HttpServer::Impl::Admit(const httplib::Request& request
   if (request.has_header(kTooLong)) {
     return Refused(exchange, 431, "the request has more than 16 KiB of headers");
   }
-  if (request.headers.size() > kMostHeaderLines) {  // with those that httplib has not counted
+  if (request.headers.size() > kMostHeaderLines) {  // also counts headers that went past httplib
     return Refused(exchange, 431, "the request has more than 100 headers");
   }
   if (exchange.client.head().is_malformed()) {
@@ -298,7 +298,7 @@ void HttpServer::Impl::Read(const httplib::Request& request, httplib::Response& 
                             const httplib::ContentReader& content) {
   Exchange& exchange = exchanges.Of(request.remote_port);
   std::string body;
-  body.reserve(request.get_header_value_u64("Content-Length"));  // Admit() has judged it
+  body.reserve(request.get_header_value_u64("Content-Length"));  // Admit() has checked the length
   BodyRoom::Share room(bodies);
   bool has_room = true;
   exchange.has_read_body = content([&](const char* data, size_t size) {
@@ -335,7 +335,8 @@ void HttpServer::Impl::EndHead(const httplib::Request& request, httplib::Respons
   }
   exchange.stays = Stays(request, reply.status, exchange);
   exchange.record.status = reply.status;
-  if (exchange.record.id.empty()) exchange.record.id = RequestId("");  // it had no head
+  if (exchange.record.id.empty())
+    exchange.record.id = RequestId("");  // a request without a complete head
   reply.set_header(kIdHeader, exchange.record.id);
   const std::string session = request.get_header_value(kSessionHeader);
   const bool is_one = request.get_header_value_count(kSessionHeader) == 1;

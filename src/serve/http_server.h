@@ -49,7 +49,7 @@ struct HttpRequest {
   std::string body;
   std::function<std::optional<std::string>(std::string_view name)> header;
   std::function<std::optional<std::string>(std::string_view name)> query;  // a field's value
-  // Whether the client has closed the connection. A client that has only ended its own side has
+  // Whether the client has closed the connection; a client that has only ended its own side has
   // not. The request's thread.
   std::function<bool()> is_gone;
   // The request's record; handlers complete it until the reply has been sent.
@@ -94,13 +94,13 @@ struct HttpOptions {
   size_t most_body = size_t{32} << 20;
   ConnectionLimits limits = {};
   bool keeps_alive = true;
-  std::vector<std::string> kept_paths = {};  // have places beside those of all other requests
+  std::vector<std::string> kept_paths = {};  // paths with places beside those of all other requests
   Clock clock = SteadySeconds;               // for the limits
 };
 
 class HttpServer {
  public:
-  // Listens and takes connections. kIo: the address cannot be had; the message names it.
+  // Listens and takes connections. kIo: the address is not available; the message names it.
   static Result<std::unique_ptr<HttpServer>> Listen(HttpOptions options, HttpHandlers handlers);
   // Takes no more connections, and waits until the open ones have been answered.
   ~HttpServer();

@@ -34,25 +34,25 @@ struct JobOptions {
   bool spells_control = false;  // control tokens are text, for a reader of marks in the answer
   bool wants_logprobs = false;
   uint32_t top_logprobs = 0;
-  // Numbers of tokens of the prompt at which later prompts may part from it, rising. Empty: not
-  // known.
+  // Numbers of the prompt's tokens after which later prompts may part from this one, rising. Empty:
+  // unknown.
   std::vector<uint32_t> checkpoints = {};
   bool uses_prefixes = true;  // the text may begin with a kept prefix, and is kept as one
   std::shared_ptr<const Grammar> grammar = {};  // has been checked; null: no grammar
-  QuietText quiet = {};                         // where a grammar that waits for its trigger sleeps
-  std::vector<Token> end_tokens = {};           // end the text as the model's own do
-  uint32_t min_tokens = 0;             // before so many no end token and no stop string ends it
+  QuietText quiet = {};  // parts of the text in which a grammar does not wait for its trigger
+  std::vector<Token> end_tokens = {};  // end the text as the model's own do
+  uint32_t min_tokens = 0;  // before so many tokens no end token and no stop string ends the text
   std::vector<Token> early_ends = {};  // tokens that are not picked before min_tokens
   // The first token of the prompt that gets log-probabilities; nullopt: the answer's tokens do.
   std::optional<uint32_t> scored_from = {};
-  bool wants_progress = false;   // of the prompt
+  bool wants_progress = false;   // progress of the prompt
   double seconds = 0.0;          // most, from the job's making to the text's end; 0: no limit
   double writing_seconds = 0.0;  // most, from the first token to a line's end; 0: no limit
 
   bool scores_prompt() const { return scored_from.has_value(); }
 };
 
-// The log-probabilities of a prompt that is scored, once, before any text.
+// The log-probabilities of a scored prompt, once, before any text.
 struct JobPrompt {
   std::vector<TokenLogprob> logprobs;
 };

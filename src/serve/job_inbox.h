@@ -26,7 +26,7 @@ namespace moestro {
 
 class JobInbox {
  public:
-  // `queue`: requests that may wait beside those that can begin, of which there are `parallel`.
+  // `parallel`: texts that run beside each other; `queue`: requests that may wait beyond those.
   JobInbox(uint32_t queue, uint32_t parallel) : queue_(queue), parallel_(parallel) {}
 
   // Any thread. The jobs of a request: the first job takes a place in the queue, the others begin
@@ -50,16 +50,16 @@ class JobInbox {
 
   struct Next {
     std::shared_ptr<Job> job;
-    bool is_further = false;  // not the first of its request
+    bool is_further = false;  // a later job of its request
   };
   // The job to begin next, which stays in the queue until Took(). `may_begin` decides about further
   // jobs.
   std::optional<Next> FindNext(const std::function<bool(const Job&)>& may_begin) const;
-  // The job has left the queue. `text`: the job's text as it runs now; nullopt: the text does not
-  // run.
+  // The job has left the queue. `text`: the state of the job's running text; nullopt: the text does
+  // not run.
   void Took(const Job& job, const std::optional<TextStatus>& text);
   std::shared_ptr<PlaceTask> TakeTask();  // nullptr: no task waits
-  // Whether a further job waits that is not cancelled and for which `is_such` is true.
+  // Whether any waiting later job of a request is not cancelled and satisfies `is_such`.
   bool HasFurther(const std::function<bool(const Job&)>& is_such) const;
   // Each gives the number of jobs that left the queue.
   size_t RemoveCancelled();
@@ -79,8 +79,8 @@ class JobInbox {
   const uint32_t parallel_;
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable work_;
-  std::deque<std::shared_ptr<Job>> waiting_;  // of each request the first job
-  std::deque<std::shared_ptr<Job>> further_;  // the others
+  std::deque<std::shared_ptr<Job>> waiting_;  // the first job of each request
+  std::deque<std::shared_ptr<Job>> further_;  // later jobs of requests
   std::deque<std::shared_ptr<PlaceTask>> tasks_;
   std::vector<std::weak_ptr<const Job>> begun_;  // some have ended since
   std::vector<const Job*> prompts_in_step_;

@@ -7,7 +7,7 @@
 namespace moestro {
 namespace {
 
-// The sequence begins with the tokens and can be cut back to them.
+// Whether the sequence begins with the tokens and can be cut back to them.
 bool Covers(const Sequence& sequence, std::span<const Token> tokens) {
   const auto n = static_cast<uint32_t>(tokens.size());
   return std::ranges::starts_with(sequence.tokens(), tokens) && sequence.Reach(n) == n;
@@ -44,7 +44,7 @@ void KeptPrefixes::Keep(Sequence sequence, bool is_saved, double now) {
     longer->used = now;
     return;
   }
-  // Among those that go are texts that were cut back to their beginning while they rested.
+  // The covered texts include texts that were cut back to their beginning while they rested.
   std::erase_if(kept_, [&](const Kept& kept) { return Covers(sequence, kept.sequence.tokens()); });
   sequence.Rest();
   kept_.push_back({.sequence = std::move(sequence), .used = now, .is_saved = is_saved});

@@ -22,20 +22,20 @@ class KeptPrefixes {
  public:
   struct Kept {
     Sequence sequence;
-    double used = 0.0;      // when a request ended with it or began from it
-    bool is_saved = false;  // a file has it
+    double used = 0.0;      // when a request last ended with the text or began from it
+    bool is_saved = false;  // a file holds the text
   };
 
   // The kept text with the most tokens in common with `tokens`, at most `most`; nullopt: no kept
   // text has a token in common.
   std::optional<PrefixMatch> Find(std::span<const Token> tokens, uint32_t most) const;
-  // The most tokens that a kept text has in common with `tokens`, whether it can go on from there
-  // or not, at most `most`.
+  // The most tokens that a kept text has in common with `tokens`, at most `most`, whether or not
+  // the text can go on from there.
   uint32_t MostInCommon(std::span<const Token> tokens, uint32_t most) const;
   // A sequence of the first `match.common` tokens. Counts as a use of the text.
   Sequence Begin(const PrefixMatch& match, double now);
-  // Keeps a text unless a kept text covers it. A text covers another when it begins with the other
-  // and can be cut back to it. Kept texts that the new text covers go.
+  // Keeps a text unless a kept text covers it; drops kept texts that the new text covers. A text
+  // covers another one when it begins with the other and can be cut back to it.
   void Keep(Sequence sequence, bool is_saved, double now);
   // A sequence of exactly these tokens, forked from a kept text that covers them; nullopt: no kept
   // text covers them, the engine has no place for the fork, or `tokens` is empty.
@@ -43,7 +43,7 @@ class KeptPrefixes {
   // Whether a kept text begins with these tokens.
   bool BeginWith(std::span<const Token> tokens) const;
   // Drops the kept texts of exactly these tokens, or of their beginning, to which a text may have
-  // been cut back while it rested; false: no kept text has them.
+  // been cut back while it rested; false: no kept text matches.
   bool Drop(std::span<const Token> tokens);
   // The text that was used longest ago; nullptr: no text is kept.
   Kept* FindOldest();

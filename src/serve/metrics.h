@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a server does, for Prometheus (text format 0.0.4) and for the dashboard (JSON).
+// Figures of a server, for Prometheus (text format 0.0.4) and for the dashboard (JSON).
 //
 // Names begin with "moestro_": Prometheus' own checker refuses the colon of llama-server's.
 #pragma once

@@ -20,7 +20,7 @@ class MetricsWriter {
   // The head of a family; its values follow. `type`: counter, gauge, summary.
   void Family(std::string_view name, std::string_view help, std::string_view type);
   void Value(std::string_view name, std::string_view labels, double value);
-  // Each row that its text names in /metrics. Rows of one family follow each other in the list.
+  // Writes each row that has a name in /metrics. Rows of one family must be neighbours in the list.
   template <Counted T>
   void Counters(const T& counts) {
     std::string family;
