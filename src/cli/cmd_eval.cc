@@ -75,7 +75,7 @@ Status CheckBudget(const StoredSweep& stored, const MemoryPlan& memory) {
               FormatBytes(memory.slots), FormatBytes(stored.expert_bytes));
 }
 
-// Every combination after one exact run. A failure costs only the later runs.
+// Runs every combination after one exact run. A failure costs only the later runs.
 Status Sweep(const EvalCommand& command, Evaluation& evaluation, ProgressBar& bar) {
   const EngineOptions& engine = command.common.engine;
   std::vector<EvalPoint> points;

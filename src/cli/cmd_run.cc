@@ -65,8 +65,7 @@ struct RunOptions {
   bool is_demo() const { return model.empty(); }
 };
 
-// Where the text to continue comes from: -p, -f, or a pipe; nullopt when a person at a terminal is
-// to be asked.
+// Source of the text to continue: -p, -f, or a pipe; nullopt: a person at a terminal types it.
 Result<std::optional<TextSource>> FindPrompt(const RunOptions& options) {
   if (options.prompt) {
     auto text = std::make_shared<const std::string>(
@@ -288,8 +287,8 @@ Status Run(RunOptions& options) {
   const auto first = source ? std::optional(prompt.text) : std::nullopt;
   Status said = converses ? Converse(options, first, format, *terminal, output)
                           : Complete(options, prompt, *terminal, checked, output);
-  // A conversation is saved whatever ended it; a text that the engine could not continue stays as
-  // it was saved.
+  // A conversation is saved after any end; a text that the engine could not continue stays as it
+  // was saved.
   const bool is_kept = said || converses || !output.status();
   if (!options.session.empty() && is_kept && session.has_text()) {
     TRY_STATUS(session.Save(options.session));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which of the larger features work together. docs/flags.md has the same table.
+// Table of the larger features that work together. docs/flags.md has the same table.
 #pragma once
 
 #include "base/result.h"

@@ -371,8 +371,8 @@ ProgramText CommandLine::Describe() const {
   return text;
 }
 
-// Outputs spare whatever else the command line names. They are checked here, before any work, and
-// again where the file is made: by then links may lead elsewhere.
+// Outputs never replace another file that the command line names. They are checked here, before any
+// work, and again where the file is made: by then links may lead elsewhere.
 Status CommandLine::GuardOutputs(std::span<const std::string> read) {
   for (const CLI::App* command : app_->get_subcommands()) {
     const std::vector<OutputFlag>& outputs = outputs_[command];

@@ -15,7 +15,7 @@ namespace moestro {
 
 struct MachineWish {
   std::string file = {};        // a machine's speeds; empty: this machine's
-  bool measures_again = false;  // whatever is kept
+  bool measures_again = false;  // kept speeds are ignored
   uint32_t threads = 0;         // 0: physical cores
   ProbedDisk disk = {};
   std::string kept_in = {};  // folder; empty: nothing is kept

@@ -25,7 +25,7 @@ namespace moestro {
 // the folder.
 class DirectoryCopies {
  public:
-  // In the system's folder for temporary files. kIo.
+  // Makes a folder in the system's folder for temporary files. kIo.
   static Result<std::shared_ptr<DirectoryCopies>> Create();
   ~DirectoryCopies();
   DirectoryCopies(const DirectoryCopies&) = delete;

@@ -38,7 +38,7 @@ std::string Quoted(std::string_view text) {
   return out + "'";
 }
 
-// In zsh's specifications some signs end a part.
+// Escapes signs that would end a part of zsh's specifications.
 std::string ZshText(std::string_view text) {
   std::string out;
   for (const char c : text) {

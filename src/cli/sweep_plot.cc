@@ -31,7 +31,8 @@ ChartAxis SlotsAxis(const std::vector<SweepLine>& lines) {
           .is_logarithmic = true};
 }
 
-// With lanes a policy has a line for each way to place, number of rows and size of the devices.
+// Name of a line's series. With lanes a policy has a series for each way to place, number of rows
+// and size of the devices.
 std::string NameOfSeries(const SweepLine& line) {
   if (!line.has_lanes) return line.policy;
   return Format("{}, {}, {} rows, {} on devices", line.policy, NameOf(line.mode), line.rows,

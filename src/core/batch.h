@@ -25,8 +25,8 @@ struct BatchRow {
   Token token = 0;
   RowKind kind = RowKind::kDecode;
   bool wants_logits = false;
-  // The sequence can go back to the position after this row once the step has ended, as long as
-  // there is room (Sequence::Keep()).
+  // The sequence can go back to the position after this row once the step has ended, while states
+  // have room (Sequence::Keep()).
   bool is_kept = false;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Where every copy of every expert lies on disk, how it is computed, and which pool of slots it
-// goes to when read. Kernels go by form, slots by pool; both belong to a copy, not to a layer.
+// Catalog of every copy of every expert: its place on disk, its form, and the pool of slots that
+// holds it in memory. Kernels go by form, slots by pool; both belong to a copy, not to a layer.
 #pragma once
 
 #include <algorithm>
@@ -49,15 +49,15 @@ struct ExpertCopy {
   std::array<Extent, kMatrices> slices;
   bool is_fused = false;  // gate's slice holds the gate matrix and, behind it, the up matrix
 
-  // The slice that holds a matrix.
+  // Index of the slice that holds a matrix.
   size_t slice_of(Matrix m) const {
     return static_cast<size_t>(is_fused && m == Matrix::kUp ? Matrix::kGate : m);
   }
-  // Where the matrix begins in that slice.
+  // Offset of a matrix in its slice.
   uint64_t offset_in_slice(Matrix m) const {
     return is_fused && m == Matrix::kUp ? slices[slice_of(m)].length / 2 : 0;
   }
-  // Where a matrix lies in its file; a length of 0: the expert has no such matrix.
+  // Extent of a matrix in its file; a length of 0: the expert lacks the matrix.
   Extent matrix(Matrix m) const {
     Extent where = slices[slice_of(m)];
     where.offset += offset_in_slice(m);

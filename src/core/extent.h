@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Where bytes lie on disk, and the aligned window around them that a direct read fetches.
+// Place of bytes on disk, and the aligned window around them that a direct read fetches.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Expert ids in binary files: a byte each where there are at most 256 experts, else two.
+// Expert ids in binary files: a byte each for at most 256 experts, else two.
 #pragma once
 
 #include <cstddef>

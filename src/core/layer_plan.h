@@ -17,10 +17,10 @@ namespace moestro {
 enum class Use : uint8_t {
   kDecode,
   kPrefill,
-  kPrefetch,  // a later layer may ask for it
+  kPrefetch,  // a later layer may need it
 };
 
-// Where an expert is computed.
+// Processor that computes an expert, and the place of its weights.
 enum class Place : uint8_t {
   kHost,    // on the CPU, from memory
   kDevice,  // on a device, from a slot there
@@ -78,7 +78,7 @@ struct LaneTimes {
   }
 };
 
-// In place of a pair: the expert does not run.
+// Stands in place of a pair whose expert does not run.
 inline constexpr uint32_t kNoPair = ~0U;
 
 // Pair p is one (row, chosen expert). The pairs of an expert are neighbours, so that its results

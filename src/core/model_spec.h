@@ -85,7 +85,7 @@ struct ExpertForm {
   Activation activation = Activation::kSwiglu;
 };
 
-// How router logits become probabilities.
+// Function that turns router logits into probabilities.
 enum class Gating : uint8_t {
   kSoftmax,          // over all experts
   kSigmoid,          // each expert for itself
@@ -182,7 +182,7 @@ struct LatentAttentionSpec {
   bool operator==(const LatentAttentionSpec&) const = default;
 };
 
-// Which key head a value head uses.
+// Rule for the key head that a value head uses.
 enum class HeadSharing : uint8_t {
   kConsecutive,  // value head j uses key head j / (n_head_v / n_head_k)
   kInTurn,       // value head j uses key head j % n_head_k

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How blocks are read from files.
+// Kinds of readers of blocks from files.
 #pragma once
 
 #include <cstdint>

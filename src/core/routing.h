@@ -25,7 +25,7 @@ struct CandidateSpans {
 // are made of (WeighChosen), ranges the largest score of all experts less the smallest of those not
 // excluded.
 struct RoutingCandidates {
-  uint32_t per_row = 0;           // 0: not asked for
+  uint32_t per_row = 0;           // 0: not requested
   std::vector<ExpertId> experts;  // [n_tokens][per_row]
   std::vector<float> scores;      // [n_tokens][per_row], descending
   std::vector<float> raw;         // [n_tokens][per_row]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How the rows of a matrix are divided among the threads of a team: each gets a range of whole
-// tiles, in the order of the threads.
+// Division of a matrix's rows among the threads of a team: each thread gets a range of whole tiles,
+// in the order of the threads.
 #pragma once
 
 #include <algorithm>

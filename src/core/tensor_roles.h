@@ -55,7 +55,7 @@ enum class Dim : uint8_t {
 // expert, which makes it two-dimensional).
 enum class TensorKind : uint8_t { kMatrix, kVector };
 
-// Which layers have a role.
+// Layers that have a role.
 enum class LayerPart : uint8_t {
   kEvery,
   kAttention,
@@ -408,7 +408,7 @@ static_assert(CountLayerRoles() == sizeof(LayerRoles<char>));
 static_assert(CountModelRoles() == sizeof(ModelRoles<char>));
 }  // namespace tensor_roles_internal
 
-// Everything of a model: its roles outside the layers and those of each layer.
+// All roles of a model: those outside the layers and those of each layer.
 template <class T, class Layer = LayerRoles<T>>
 struct ModelTree : ModelRoles<T> {
   std::vector<Layer> layers;

@@ -41,7 +41,7 @@ void AddLibraries(const GgmlFacts& ggml, Findings& findings) {
   }
 }
 
-// Without AVX2 a token takes several times as long.
+// Whether a plug-in is for processors without AVX2, with which a token takes several times as long.
 bool IsForOldProcessors(std::string_view variant) {
   constexpr std::array<std::string_view, 5> kOld = {"x64", "sse42", "sandybridge", "ivybridge",
                                                     "piledriver"};

@@ -56,7 +56,7 @@ struct EngineFacts {
   uint32_t n_ctx_train = 0;
   uint32_t n_ctx = 0;
   uint32_t chunk = 0;  // rows of a batch that are computed at once, at most
-  // Some layer has a state or cells of the last positions alone, which cannot be cut back.
+  // true: some layer has a state, or cells of the last positions alone, which cannot be cut back.
   bool has_states = false;
   std::optional<EncoderSpec> encoder = {};  // nullopt: the model has no encoder
   bool divides_at_kept = false;  // a kept row (BatchRow::is_kept) costs as much as another step
@@ -88,7 +88,7 @@ struct SlotContents {
   std::vector<ExpertKey> experts;
 };
 
-// Where a copy of an expert goes.
+// Pool and bytes of a copy of an expert.
 struct ExpertPlace {
   uint32_t pool = 0;   // the pool whose slots it takes
   uint64_t bytes = 0;  // of its matrices

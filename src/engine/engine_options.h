@@ -41,7 +41,7 @@ Result<CacheSize> ParseCacheSize(const std::string& text);  // "2G", "25%"; kUsa
 // The flag --threads resolved: 0 becomes the physical cores.
 uint32_t ResolveThreads(uint32_t threads);
 
-// Where the budget goes. Sizes in bytes.
+// Division of the budget. Sizes in bytes.
 struct MemoryPlan {
   uint64_t budget = 0;  // the requested budget, or the one found
   uint64_t dense = 0;   // resident weights
@@ -94,8 +94,8 @@ struct EngineOptions {
   uint32_t capacity = 0;
   std::string reader = "auto";  // auto, uring, pread
   uint32_t io_depth = 0;        // reads at a time; 0: measured, engine/plan/io_depth.h
-  // Which expert leaves a slot; nullopt: the policy that policy_source.h finds for this model and
-  // number of slots.
+  // Policy that chooses the expert to leave a slot; nullopt: the policy that policy_source.h finds
+  // for this model and number of slots.
   std::optional<PolicyChoice> policy = {};
   std::string policy_file = {};  // a tuning to follow; read only without `policy`
   // predicts the experts of later layers, see KnownPredictors()
@@ -131,9 +131,9 @@ struct EngineOptions {
   // Called with the plan of the budget before any weight is read; may be empty.
   std::function<void(const MemoryPlan&)> planned = {};
 
-  // Every expert that a router chooses is computed as the model has it.
+  // Whether every expert that a router chooses is computed as the model has it.
   bool has_exact_experts() const { return lossy.is_exact(!low.empty()) && !little.is_on(); }
-  // The output is the model's own.
+  // Whether the output is the model's own.
   bool is_exact() const { return has_exact_experts() && kv_type == KvType::kF16; }
 
   // The only facts of the machine that the text depends on are the number of expert slots and the

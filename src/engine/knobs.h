@@ -15,7 +15,7 @@
 
 namespace moestro {
 
-// In the order in which help lists them, without dashes: "ram", "cache", ...
+// Names of the knobs in the order of help, without dashes: "ram", "cache", ...
 std::vector<std::string_view> KnownKnobs(std::span<const OptionRow> table = OptionTable());
 std::string KnobNames();  // KnownKnobs() in one line, for messages
 // Sets an option as the flag --name with this value would. kUsage for an unknown name, which lists

@@ -35,7 +35,8 @@ enum class OptionPart : uint8_t {
   kLittle,  // fewer experts first; also options of the simulator
 };
 
-// When an option changes a bit of keys and values; docs/sequence-format.md explains each value.
+// Conditions under which an option changes a bit of keys and values; docs/sequence-format.md
+// explains each value.
 enum class Counts : uint8_t { kNo, kYes, kLossy, kSlots, kDevice, kRope, kRows };
 std::string_view NameOf(Counts counts);  // "no", "yes", as in the document
 
@@ -67,7 +68,7 @@ struct OptionRow {
   std::function<Status(const EngineOptions&)> check = {};
   std::function<bool&(EngineOptions&)> on_off = {};  // for a switch; else empty
 
-  // Without dashes: "ctx".
+  // The first long name without dashes: "ctx".
   std::string_view name() const {
     const std::string_view rest = flag.substr(flag.find("--") + 2);
     return rest.substr(0, rest.find(','));

@@ -115,7 +115,7 @@ struct RunReport {
   uint64_t peak_rss = 0;     // bytes
   // Speeds of the machine with reads and computation at the same time; nullopt: not measured.
   std::optional<Probes> together = {};
-  // The limit of decode; nullopt: not requested; an error: why there is no limit.
+  // The limit of decode; nullopt: not requested; an error: why no limit is known.
   std::optional<Result<Limit>> limit = {};
 };
 

@@ -28,7 +28,8 @@ class SequenceOwner {
   virtual void CutBack(SequenceId id, uint32_t position) = 0;
   // Keeps the state as it is now, as long as places suffice.
   virtual void Keep(SequenceId id) = 0;
-  // Until it goes on, the sequence may be cut back to an earlier kept position for others.
+  // The sequence rests: until its next step, it may be cut back to an earlier kept position for
+  // others.
   virtual void Rest(SequenceId id) = 0;
 };
 

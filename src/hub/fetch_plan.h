@@ -48,7 +48,7 @@ class FetchPlan {
   // bytes go to position() on. kStartAgain discards all bytes and requests of the plan: its caller
   // cancels the transfers. The other verdicts leave the request to Ended().
   HeadVerdict OnHead(uint64_t number, const WebHead& head);
-  // Where the next byte of a request belongs.
+  // Position of a request's next byte.
   uint64_t position(uint64_t number) const { return asked_.at(number).at; }
   // Bytes that the request's reply may still bring.
   uint64_t room(uint64_t number) const;

@@ -10,7 +10,7 @@ struct RetryPolicy {
   int most_tries = 6;            // tries without progress between them
   double first_wait = 1.0;       // seconds; each further one is twice as long
   double longest_wait = 30.0;    // seconds
-  double longest_asked = 330.0;  // seconds that a server may ask for; the hub counts in 5 minutes
+  double longest_asked = 330.0;  // most seconds of a Retry-After; the hub counts in 5 minutes
 };
 
 // Counts failures in a row.

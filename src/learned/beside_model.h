@@ -12,14 +12,14 @@
 
 namespace moestro {
 
-// Where a file of each kind is looked for when none is named.
+// Default path of a file of each kind, if none is named.
 inline std::string PathsBeside(const std::string& model_path) { return model_path + ".paths"; }
 inline std::string NormsBeside(const std::string& model_path) { return model_path + ".norms"; }
 inline std::string TuningBeside(const std::string& model_path) {
   return model_path + ".policy.json";
 }
 inline std::string SweepBeside(const std::string& model_path) { return model_path + ".sweep.json"; }
-// All of the above, whether the files exist or not.
+// The paths of all kinds, whether the files exist or not.
 inline std::vector<std::string> FilesBeside(const std::string& model_path) {
   return {PathsBeside(model_path), NormsBeside(model_path), TuningBeside(model_path),
           SweepBeside(model_path)};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Which experts decode used, kept from one start to the next in a small file of the user's cache,
-// by the model's header. They are a hint for the order of the first reads and change no result.
-// Whatever is wrong with the folder or a file costs the hint and is no error.
+// Uses of experts by decode, kept from one start to the next in a small file of the user's cache,
+// by the model's header. Uses are a hint for the order of the first reads and change no result. A
+// fault of the folder or of a file costs the hint and is no error.
 //
 // Thread rule: none, calls share nothing but the file system.
 #pragma once

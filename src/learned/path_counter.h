@@ -44,7 +44,8 @@ class PathCounter {
     return std::span(experts_).subspan((token * shape_.n_layer + layer) * shape_.n_used,
                                        shape_.n_used);
   }
-  // From the first `tokens`; without any, all experts are alike. REQUIRES: tokens <= tokens().
+  // Learns a table from the first `tokens`; with none, all experts are equally likely. REQUIRES:
+  // tokens <= tokens().
   PathTable Learn(size_t tokens) const;
   PathTable Learn() const { return Learn(tokens()); }
 

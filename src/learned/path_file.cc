@@ -36,7 +36,8 @@ uint64_t FollowerBytes(const MoeShape& shape) {
   return IdBytes(shape.n_expert) + sizeof(PathShare);
 }
 
-// Without keys and followers. At most 2^12 * 2^14: no overflow. REQUIRES: CheckShape(h.shape).
+// Bytes of a file without keys and followers. At most 2^12 * 2^14: no overflow. REQUIRES:
+// CheckShape(h.shape).
 uint64_t LeastBytes(const Header& h) {
   return kPathsFormat.header_bytes + h.name_bytes + kChecksumBytes +
          uint64_t{h.shape.n_layer - 1} *
@@ -89,7 +90,7 @@ Result<Header> ReadHeader(const InputFile& source) {
   if (const Status fits = PathTable::CheckShape(h.shape); !fits) {
     return source.Damaged(fits.error().message);
   }
-  // In this order no sum overflows.
+  // The order of the comparisons keeps sums from overflowing.
   const uint64_t least = LeastBytes(h);
   const uint64_t rest = source.size() - std::min(source.size(), least);
   if (h.name_bytes > kMaxNameBytes || h.keys > rest / kKeyBytes ||

@@ -26,9 +26,9 @@ struct PathFile {
 // left behind then.
 Result<uint64_t> WritePaths(const OutputPath& path, const PathFile& paths);
 
-// Trusts nothing in the file: sizes are checked against the file's before memory is asked for, the
-// checksum before a row is looked at. kIo: cannot be read; kUnsupported: a newer format;
-// kInvalidFile: not paths, cut short, or damaged. The message names the file and the remedy.
+// Trusts nothing in the file: sizes are checked against the file's before memory is allocated, the
+// checksum before a row is read. kIo: cannot be read; kUnsupported: a newer format; kInvalidFile:
+// not paths, cut short, or damaged. The message names the file and the remedy.
 Result<PathFile> ReadPaths(const std::string& path);
 
 // Reads paths for a model. kInvalidRequest, naming both models, if the paths were learned from

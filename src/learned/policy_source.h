@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Where the policy comes from: the user's choice, a tuning the user names, a tuning that lies
-// beside the model, or the default, the best that was measured without any (docs/policies.md).
-// The choice waits until the number of slots is known.
+// Source of the policy: the user's choice, a tuning the user names, a tuning beside the model, or
+// the default, the best policy that was measured without a tuning (docs/policies.md). The choice
+// waits until the number of slots is known.
 #pragma once
 
 #include <cstdint>

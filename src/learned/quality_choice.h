@@ -27,7 +27,7 @@ struct MeasuredSetting {
   uint64_t low_slots = 0;
 };
 
-// Everything that was measured for one model and one budget.
+// All measurements for one model and one budget.
 struct StoredSweep {
   ModelId model;
   uint64_t ram_bytes = 0;     // peak of the whole process

@@ -12,7 +12,7 @@
 
 namespace moestro {
 
-// How often an expert was used, as a byte whose order is that of the counts: 0 for 0, then 16 steps
+// Number of an expert's uses, as a byte whose order is that of the counts: 0 for 0, then 16 steps
 // for each doubling.
 uint8_t PackUses(uint32_t uses);
 uint32_t UnpackUses(uint8_t packed);

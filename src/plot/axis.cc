@@ -23,7 +23,7 @@ std::vector<double> RoundTicks(double most) {
                                : leading <= 2.0 ? 2.0
                                : leading <= 5.0 ? 5.0
                                                 : 10.0);
-  // Not beyond the last step for a rounding error.
+  // A rounding error adds no step.
   const int steps = std::max(1, static_cast<int>(std::ceil(most / step - 1e-9)));
   std::vector<double> ticks;
   for (int i = 0; i <= steps; ++i) ticks.push_back(step * i);

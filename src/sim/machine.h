@@ -37,7 +37,7 @@ class Machine {
   // False: some or all of the read has been handed out.
   bool Cancel(Ticket ticket);
   void Pump();
-  // Before a dense part: hands out more than io_depth, until so many bytes are at the disk.
+  // Call before a dense part: hands out more than io_depth, until so many bytes are at the disk.
   void PumpAhead(double bytes);
   bool is_done(Ticket ticket) const { return !reads_.contains(ticket); }
   // The time at which the read was done; 0: before the last ForgetDone(). REQUIRES: the read is

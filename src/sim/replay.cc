@@ -233,7 +233,7 @@ Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options) {
   router.n_expert = info.shape().n_expert;
   router.n_used = info.shape().n_used;
   LossyOptions lossy = options.lossy;
-  if (lossy.is_exact(has_low)) lossy.importance = LossyOptions().importance;  // is not asked for
+  if (lossy.is_exact(has_low)) lossy.importance = LossyOptions().importance;  // unused when exact
   LossyChooser chooser(lossy, router, has_low, options.norms);
   std::optional<ResidentModel> choices;
   if (options.lossy.is_reproducible) {

@@ -63,7 +63,8 @@ struct ReplayOptions {
   uint64_t low_slots = 0;
   uint64_t low_bytes = 0;
   std::shared_ptr<const ExpertNorms> norms = {};  // for the importance "score-norm"
-  // How the model's router weighs its choices; nullopt: in proportion to the recorded raw values.
+  // The model's router, for the weights of its choices; nullopt: weights are in proportion to the
+  // recorded raw values.
   std::optional<RouterSpec> router = {};
   // Fewer experts first, as recorded in the trace. A token's recorded confidence decides whether
   // its first pass is kept.

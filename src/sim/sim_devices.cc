@@ -253,7 +253,7 @@ void SimDevices::MoveBack(ExpertKey key, uint32_t device, std::span<const Expert
   ++phase_->devices[device].moved_back;
 }
 
-// Before any expert moves.
+// Counts the places of the plan's experts. Call before any expert moves.
 void SimDevices::CountWhere(const LayerPlan& plan) {
   for (const PlannedExpert& expert : plan.experts) {
     const bool is_there = tier_.contains(expert.key);

@@ -5,7 +5,7 @@
 //
 //   devices.BeginStep(...)
 //     devices.Assign(plan)       a layer begins
-//     devices.ComputeOnHost(...) and devices.Copy(...) for each expert that memory was asked for
+//     devices.ComputeOnHost(...) and devices.Copy(...) for each expert that was requested in memory
 //     devices.Done(plan)         the layer ends with its last lane
 //   devices.EndStep()
 //

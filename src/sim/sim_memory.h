@@ -41,7 +41,7 @@ class SimMemory final : public ExpertHolder {
   void BeginSequence();
 
   bool has(ExpertKey key) const { return tables_[pools_.of(key)].contains(key); }  // itself
-  // How a missing expert is read; kFree: the expert is present without a read.
+  // Kind of reads for a missing expert; kFree: the expert is present without a read.
   enum class Reading : uint8_t { kFree, kUrgent, kAhead };
   // Requests a plan's expert. nullopt: every slot of the pool is taken.
   std::optional<Asked> Ask(const PlannedExpert& expert, Reading reading);

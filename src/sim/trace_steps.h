@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which tokens of a trace go through the layers together. Pure functions of values.
+// Finds the tokens of a trace that go through the layers together. Pure functions of values.
 #pragma once
 
 #include <cstddef>

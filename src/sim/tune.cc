@@ -28,7 +28,7 @@ using Values = std::map<std::string, double>;
 
 bool is_logarithmic(const PolicyParameter& p) { return p.min > 0.0 && p.max / p.min >= 100.0; }
 
-// How far apart two values lie, as a part of the whole range.
+// Distance of two values, as a part of the whole range.
 double Apart(const PolicyParameter& p, double a, double b) {
   if (is_logarithmic(p)) return std::abs(std::log(a / b)) / std::log(p.max / p.min);
   return p.max > p.min ? std::abs(a - b) / (p.max - p.min) : 0.0;
@@ -126,8 +126,8 @@ class Search {
     return sum;
   }
 
-  // Every mixture of the shares from `index` on that uses up `left` parts. REQUIRES: at least one
-  // share is left.
+  // Tries every mixture of the shares from `index` on that uses up `left` parts. REQUIRES: at least
+  // one share is left.
   Status TryMixtures(size_t index, int left, Values values) {
     if (index + 1 == shares_.size()) {
       values[shares_[index]] = static_cast<double>(left) / kParts;

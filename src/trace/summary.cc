@@ -104,7 +104,7 @@ void MeasureReuse(const Trace& trace, TraceSummary& summary) {
   summary.reuse_p90 = Quantile(distances, 0.9);
 }
 
-// How many of `chosen` are among the K experts with the highest scores.
+// Number of `chosen` experts among the K experts with the highest scores.
 size_t Guessed(std::span<const double> scores, std::span<const ExpertId> chosen) {
   std::vector<uint16_t> order(scores.size());
   std::iota(order.begin(), order.end(), uint16_t{0});

@@ -57,7 +57,8 @@ uint64_t LittleBytes(const TraceInfo& info) {
          info.predicted_rows() * info.little * PredictedWeightBytes(info) + sizeof(float);
 }
 
-// At most 1 + 2 * (2^24 * (2 + 2) + 2^23 * 2^12 * (2 + 4)) + 2^24 * 10 + 2^15: no overflow.
+// Bytes of one token, at most 1 + 2 * (2^24 * (2 + 2) + 2^23 * 2^12 * (2 + 4)) + 2^24 * 10 + 2^15:
+// no overflow.
 uint64_t TokenBytes(const TraceInfo& info) {
   const uint64_t used = uint64_t{info.shape().n_layer} * info.shape().n_used;
   return 1 + LittleBytes(info) +

@@ -75,9 +75,9 @@ class TraceReader {
 // such folder, `path` is something else than a file); nothing is left behind then.
 Status WriteTrace(const OutputPath& path, const Trace& trace);
 
-// Trusts nothing in the file: sizes are checked against the file's before memory is asked for, the
-// checksum before a token is looked at. kIo: cannot be read; kUnsupported: a newer format;
-// kInvalidFile: not a trace, cut short, or damaged. The message names the file and the remedy.
+// Trusts nothing in the file: sizes are checked against the file's before memory is allocated, the
+// checksum before a token is read. kIo: cannot be read; kUnsupported: a newer format; kInvalidFile:
+// not a trace, cut short, or damaged. The message names the file and the remedy.
 Result<Trace> ReadTrace(const std::string& path);
 
 }  // namespace moestro

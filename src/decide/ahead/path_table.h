@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Which experts a layer's routers choose after those of the one or two layers before, learned from
-// routing: EdgeMoE's dictionary of activation paths, for routers that choose K experts at a time.
+// Table of the experts that a layer's routers choose after those of the one or two layers before,
+// learned from routing: EdgeMoE's dictionary of activation paths, for routers that choose K experts
+// at a time.
 //
 // For each layer from 1 on: how popular its experts are; which of them follow an expert `last` of
 // the layer before; and which follow `last` when `earlier` was among the experts of the layer

@@ -100,7 +100,7 @@ class PrefetchPlanner {
   uint64_t bytes_beside_dense() const {
     return static_cast<uint64_t>(control_.beside_dense() * limits_.expert_bytes);
   }
-  // After a decode step's last layer.
+  // Call after a decode step's last layer.
   void StepDone(const StepCost& cost);
   // A layer's router has chosen. Scores the predictions for it and predicts later layers. All
   // prefetches for the layer end. `step_rows`: rows of the step, those of prompts included; 0:
@@ -131,7 +131,7 @@ class PrefetchPlanner {
   // While paused, Requests() returns nothing: for measurements without prefetch.
   void Pause(bool is_paused) { is_paused_ = is_paused; }
 
-  // By distance: [0] is the next layer.
+  // Scores by distance: [0] is the next layer.
   std::span<const PredictionScore> scores() const { return scores_; }
   // Score of the foreseen experts.
   const PredictionScore& foreseen_score() const { return foreseen_score_; }
@@ -139,7 +139,7 @@ class PrefetchPlanner {
  private:
   struct Prediction {
     ExpertKey key;
-    bool is_left_out = false;  // the layer would not ask for a copy if the prediction were right
+    bool is_left_out = false;  // the layer would request no copy if the prediction
     bool is_present = false;
     bool is_settled = false;  // a foreseen expert that was requested, or is not worth a request
   };

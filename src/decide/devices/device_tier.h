@@ -170,7 +170,7 @@ class DeviceTier {
   // settled expert has landed or failed.
   void ComesBack(uint32_t device);
 
-  // No expert runs on that device any more; the other devices go on.
+  // From now on no expert runs on the device; the other devices go on.
   void TurnOff(uint32_t device) { is_on_[device] = false; }
   bool is_on(uint32_t device) const { return is_on_[device]; }
   // Takes new costs, as measured on the machine during the run.

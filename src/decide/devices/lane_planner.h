@@ -43,7 +43,7 @@ struct LaneJob {
   std::vector<double> slot_prices = {};
 };
 
-// Where a job runs.
+// Processor that runs a job, and the place of its weights.
 struct Site {
   Place place = Place::kHost;
   uint32_t device = 0;  // unless place is kHost

@@ -52,7 +52,7 @@ void LayerPlanner::Gather(ExpertLayerId layer, const Routing& routing,
   }
 }
 
-// Which copy runs; false: none.
+// Chooses the copy that runs; false: none.
 bool LayerPlanner::ChooseCopy(const ExpertPresence& is_present, bool has_low, Needed& expert) {
   ExpertKey& key = expert.planned.key;
   expert.planned.is_present = is_present(key);

@@ -76,12 +76,13 @@ class LayerProtocol {
                 LossyParts lossy = {});
 
   void BeginSequence();
-  // Before a step's first layer. REQUIRES: a chooser, if a little step does not read every miss.
+  // Call before a step's first layer. REQUIRES: a chooser, if a little step does not read every
+  // miss.
   void BeginStep(const LittleStep& little);
   // Call after BeginStep(). Takes the experts that every layer of the step will probably need:
   // [layer][row][K], in router order. They are read ahead from now on. REQUIRES: all rows decode.
   void Foresee(std::span<const std::vector<ExpertId>> by_layer, uint32_t rows);
-  // How many candidates of each row the routing must hold.
+  // Number of candidates of each row that the routing must hold.
   uint32_t candidates() const {
     return lossy_.chooser != nullptr ? lossy_.chooser->candidates() : 0;
   }
@@ -92,7 +93,7 @@ class LayerProtocol {
     AfterRouting(routed, plan);
     return plan;
   }
-  // REQUIRES: every expert of the plan has been asked for.
+  // REQUIRES: every expert of the plan has been requested.
   void Prefetch();
   // Ends all prefetches: the step ended early.
   void Clear();
@@ -117,7 +118,7 @@ class LayerProtocol {
   LossyParts lossy_;
   LayerPlanner layer_planner_;
   std::vector<std::vector<ExpertKey>> held_;  // [layer]: prefetched and pinned
-  std::optional<ExpertKey> upgrade_;          // the layer's, to be asked for
+  std::optional<ExpertKey> upgrade_;          // the layer's upgrade, to be requested
   std::optional<ExpertKey>
       upgrading_;  // expert requested at the layer before, whose slot is held until now
   LossCounts losses_;

@@ -35,7 +35,7 @@ uint32_t LossyChooser::Prefer(ExpertLayerId layer, std::span<const RowKind> kind
   return replaced;
 }
 
-// How many of the row's experts were replaced.
+// Replaces experts of a row. Returns the number of replaced experts.
 uint32_t LossyChooser::PreferRow(ExpertLayerId layer, uint32_t row,
                                  const ExpertPresence& is_present, Routing& routing) {
   const RoutingCandidates& c = routing.candidates;

@@ -19,7 +19,7 @@
 
 namespace moestro {
 
-// Which slots must not be chosen: leased, or with bytes under way.
+// Tells the slots that must not be chosen: leased, or with bytes under way.
 class PinView {
  public:
   virtual bool is_pinned(SlotId slot) const = 0;
@@ -33,7 +33,8 @@ struct PolicyShape {
   size_t slots = 0;
   uint32_t layers = 1;
   uint32_t experts = 1;  // per layer
-  // Where a decode step begins; the layers before are an encoder's, which only sources go through.
+  // First layer of a decode step; the layers before it are an encoder's, which only sources go
+  // through.
   uint32_t first_layer = 0;
 
   static PolicyShape Of(size_t slots, const MoeShape& moe) {

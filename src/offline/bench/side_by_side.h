@@ -54,7 +54,7 @@ class SideBySide {
   std::vector<Sequence> sequences_;
   std::vector<Sequence*> pointers_;
   std::string hash_;
-  // With drafts.
+  // Members for runs with drafts.
   std::optional<EngineStepper> plain_;
   std::unique_ptr<Drafter> drafter_;
   std::optional<DraftControl> control_;

@@ -39,7 +39,7 @@ std::unexpected<Error> NoWeights(const std::string& folder) {
               folder);
 }
 
-// Which file each tensor lies in.
+// File of each tensor.
 using WeightMap = std::map<std::string, std::string>;
 
 Result<WeightMap> ReadIndex(const std::string& folder) {

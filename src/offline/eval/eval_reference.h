@@ -31,7 +31,7 @@ struct ReferenceInfo {
   uint32_t n_ctx = 0;
 
   uint64_t file_bytes() const;
-  // All but the weights' number, which takes reading.
+  // Fills all members but the weights' number, which takes reading.
   static ReferenceInfo Of(const ModelFile& model, const EvalText& text);
 };
 

@@ -28,7 +28,7 @@ namespace {
 struct Question {
   std::string text;
   std::string shown_answer;          // in a shot
-  std::vector<std::string> choices;  // the best one first; empty: a number is asked for
+  std::vector<std::string> choices;  // the best one first; empty: the answer is a number
   std::string number;
 };
 

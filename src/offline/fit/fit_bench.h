@@ -67,7 +67,8 @@ class FitBench {
 
   // Writes the log-probabilities of all windows, none of the experts lower, into a file.
   Status WriteReference(const ReferenceInfo& info, const std::string& path);
-  // With the experts in `is_low` ([layer][expert]) lower. Blocks in the order of the windows.
+  // Measures with the experts in `is_low` ([layer][expert]) at the lower width. Blocks are in the
+  // order of the windows.
   Result<std::vector<BlockLoss>> Measure(std::span<const uint32_t> windows,
                                          const std::vector<bool>& is_low,
                                          ReferenceReader& reference);

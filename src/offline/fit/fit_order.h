@@ -16,7 +16,7 @@ namespace moestro {
 // not differ at all, or when an error is not known.
 double NoiseShare(std::span<const Estimate> measured);
 
-// At more than this NoiseShare() differences count as within the error.
+// Limit of NoiseShare(), beyond which differences count as within the error.
 inline constexpr double kMostNoise = 0.5;
 
 // Indices by rising `score`; equal ones by rising `tie`, then by index. REQUIRES: equal sizes.

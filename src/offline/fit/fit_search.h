@@ -25,7 +25,7 @@
 
 namespace moestro {
 
-// How the experts were ranked.
+// Rankings of the experts.
 enum class FitRanking : uint8_t {
   kNone,       // nothing to rank: all experts have one width
   kMeasured,   // loss when the expert alone goes lower; experts without a measurement go last

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How much a fitted model may lose. Plain values.
+// Loss that a fitted model may have. Plain values.
 #pragma once
 
 #include <cstdint>

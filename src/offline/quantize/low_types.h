@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// At which type each kind of expert matrix is written. Plain values.
+// Types at which the kinds of expert matrices are written. Plain values.
 #pragma once
 
 #include <ggml.h>

@@ -17,7 +17,7 @@
 
 namespace moestro {
 
-// Some neighbouring rows of a matrix, as of an expert.
+// Neighbouring rows of a matrix, for example of an expert's.
 struct WeightRows {
   Extent where;
   ggml_type type = GGML_TYPE_F32;

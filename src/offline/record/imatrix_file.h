@@ -48,12 +48,12 @@ class ImatrixFile {
 
   const std::string& path() const { return gguf_.paths().front(); }
 
-  // For ggml_quantize_chunk: the mean of an expert's squared inputs, times a power of four that
-  // makes an expert's mean about one, which changes no quantised bit. Columns that were nearly
-  // always zero count a millionth of the mean. An expert that was never visited has the mean of all
-  // inputs of the tensor, or ones where there are none. kInvalidFile: the file lacks the tensor,
-  // has other sizes (both are in the message: the file is another model's) or holds values that are
-  // not sums; kIo.
+  // Importances for ggml_quantize_chunk: the mean of an expert's squared inputs, times a power of
+  // four that makes an expert's mean about one, which changes no quantised bit. Columns that were
+  // nearly always zero count a millionth of the mean. An expert that was never visited has the mean
+  // of all inputs of the tensor, or ones if the tensor had no inputs. kInvalidFile: the file lacks
+  // the tensor, has other sizes (both are in the message: the file is another model's) or holds
+  // values that are not sums; kIo.
   Result<Importances> Read(const std::string& tensor, uint32_t n_in, uint32_t n_experts) const;
 
   // Hash of all tensors' names and values. kIo.

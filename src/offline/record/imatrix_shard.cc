@@ -183,7 +183,7 @@ Result<ImatrixRun> EmptyRunOf(const ShardPayload& payload, const ShardHead& head
   auto description = DecodeDescription(head.description);
   if (!description) return payload.Damaged("its description of the model's tensors is none");
   const ImatrixShape& shape = description->shape;
-  if (payload.left() != ImatrixSums::BytesFor(shape)) {  // before so much memory is asked for
+  if (payload.left() != ImatrixSums::BytesFor(shape)) {  // before so much memory is allocated
     return payload.Damaged(
         Format("{} bytes of sums, not {}", payload.left(), ImatrixSums::BytesFor(shape)));
   }

@@ -31,7 +31,8 @@ Status ReadNative(const ModelToLoad& model, const ContextWish& wish, PlannedMode
   return {};
 }
 
-// By the tensors: metadata may count layers without experts, and may differ between layers.
+// Finds the shape by the tensors: metadata may count layers without experts, and may differ between
+// layers.
 Result<MoeShape> HostedShape(const ModelToLoad& model) {
   constexpr uint32_t kMost = 4096;
   MoeShape shape{.n_used = model.id().shape.n_used};

@@ -95,7 +95,7 @@ void SetRopeKeys(ArchKeys& keys, const SynthShape& shape) {
   keys.Set("rope.scaling.attn_factor", static_cast<float>(factor));
 }
 
-// Where a layer is a mixer or experts alone.
+// Sets the keys of models whose layers are a mixer or experts alone.
 void SetPatternKeys(ArchKeys& keys, const SynthShape& shape) {
   std::vector<int32_t> widths;
   for (uint32_t l = 0; l < shape.layers; ++l) {

@@ -15,11 +15,11 @@
 
 namespace moestro {
 
-// How the values of a tensor are drawn.
+// Distribution of a tensor's values.
 enum class Fill {
   kNormal,     // zero mean, `deviation`
   kNearOne,    // mean one, `deviation`: norm weights
-  kRouter,     // zero mean; rows scaled for popularity when a skew is asked for
+  kRouter,     // zero mean; rows scaled for popularity with a skew
   kRopeShort,  // rope factors near one
   kRopeLong,   // rope factors growing with the wavelength
   kRopePart,   // rope factors of one for the first quarter; the other pairs are not turned

@@ -28,7 +28,7 @@ struct SynthShape {
   uint32_t head_dim = 0;
   uint32_t rotated = 0;  // dimensions of a head; 0: all
   uint32_t window = 0;   // positions that some layers attend to, as the family has it; 0: all
-  // Where layers with a window have heads of their own.
+  // Layers with a window that have heads of their own.
   uint32_t window_every = 0;  // the last of so many layers attends to all positions
   uint32_t window_kv_heads = 0;
   uint32_t window_head_dim = 0;
@@ -38,7 +38,7 @@ struct SynthShape {
   uint32_t query_latent = 0;  // queries are projected by way of so many values; 0: at once
   uint32_t value_dim = 0;     // of a head
   bool is_joined = false;     // one matrix for keys and values of the latent, as in older files
-  // Where positions are chosen.
+  // An indexer that chooses positions.
   uint32_t indexer_heads = 0;  // 0: all positions are attended to
   uint32_t indexer_dim = 0;
   uint32_t top_k = 0;
@@ -48,12 +48,13 @@ struct SynthShape {
   float weights_scale = 0;     // expert_weights_scale with expert_weights_norm; 0: the family's
   uint32_t groups = 0;         // of experts; 0: no groups
   uint32_t groups_used = 0;
-  // Where some layers have a state instead of attention.
+  // Layers with a state instead of attention.
   uint32_t attention_every = 0;  // each so many-th layer has attention; 0: all have
-  // Where a layer is a mixer or experts alone: a letter for each, M a state, * attention, E
-  // experts. Shorter than the model: again from its beginning. Empty: layers have both.
+  // Pattern of models whose layers are a mixer or experts alone: a letter for each layer, M a
+  // state, * attention, E experts. A pattern shorter than the model repeats. Empty: layers have
+  // both.
   std::string pattern = {};
-  // Where the model has an encoder, its layers; behind them are the decoder's blocks, two layers
+  // Layers of the encoder, if the model has one; behind them are the decoder's blocks, two layers
   // each (model/read_encoder.h). The second of so many blocks of a stack has experts.
   uint32_t encoder_layers = 0;  // 0: no encoder
   uint32_t sparse_every = 0;

@@ -27,7 +27,8 @@ double UpperQuantile(double p) {
   return low;
 }
 
-// How often the expert of each rank is chosen: (r+1)^-skew, summing to `used`, none above the cap.
+// Share of tokens that choose the expert of each rank: (r+1)^-skew, summing to `used`, none above
+// the cap.
 std::vector<double> RankShares(uint32_t experts, uint32_t used, double skew) {
   std::vector<double> shares(experts);
   for (size_t r = 0; r < shares.size(); ++r)

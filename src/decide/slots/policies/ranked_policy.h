@@ -64,7 +64,7 @@ class RankedPolicy : public Policy {
   const ExpertKey& key_of(SlotId slot) const { return keys_[slot.value]; }
 
   // Shared with the kinds on purpose; mutable, because a kind may settle ranks as late as when a
-  // victim is asked for.
+  // victim is needed.
   mutable LayerRanking ranking_;  // NOLINT
 
  private:
