@@ -59,8 +59,7 @@ class HelperWatch {
   class Process;
   struct Kind {
     ChildStarter* starter = nullptr;
-    std::shared_ptr<Process> process =
-        {};  // the process whose spawner the starter has; null: the server's own
+    std::shared_ptr<Process> process = {};  // owner of the spawner; null: this server
   };
 
   void Watch();

@@ -335,8 +335,7 @@ void HttpServer::Impl::EndHead(const httplib::Request& request, httplib::Respons
   }
   exchange.stays = Stays(request, reply.status, exchange);
   exchange.record.status = reply.status;
-  if (exchange.record.id.empty())
-    exchange.record.id = RequestId("");  // a request without a complete head
+  if (exchange.record.id.empty()) exchange.record.id = RequestId("");  // without a head
   reply.set_header(kIdHeader, exchange.record.id);
   const std::string session = request.get_header_value(kSessionHeader);
   const bool is_one = request.get_header_value_count(kSessionHeader) == 1;

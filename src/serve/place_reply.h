@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A client's request about a place: to save the place's text to a file, to restore a text from a
 // file, to erase the text. A place is a number for one of the texts that are computed beside each
-// other; llama-server calls it a slot, and so do paths and flags that its clients know.
+// other; llama-server and its clients call it a slot, in paths and flags.
 //
 // Thread rule: any thread; the thread waits for the engine, which does such tasks between two
 // steps.

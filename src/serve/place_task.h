@@ -28,7 +28,7 @@ class PlaceTask {
     if (done_.wait_for(patience) != std::future_status::ready) return std::nullopt;
     return done_.get();
   }
-  // Client's thread: the client has gone. A task that has begun is done all the same.
+  // Client's thread: the client has gone. A task that has begun is completed all the same.
   void Cancel() { cancelled_.store(true, std::memory_order_release); }
 
   // Any thread.

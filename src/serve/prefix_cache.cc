@@ -10,7 +10,7 @@
 namespace moestro {
 namespace {
 
-// A prefix this short is computed as quickly as it is found on disk.
+// A prefix up to this length is computed as quickly as it is found on disk.
 constexpr uint32_t kWorthReading = 32;
 constexpr uint64_t kSavedAtOnce = 4 * kMiB;  // some milliseconds
 constexpr uint64_t kStatesInAFile = 5;       // at most: the last one, and checkpoints
@@ -27,13 +27,14 @@ Sequence PrefixCache::Begin(std::span<const Token> prompt) {
   auto match = kept_.Find(prompt, most);
   const auto saved = files_.Find(prompt, most);
   const bool is_worth_it = saved && saved->common >= (match ? match->common : 0) + kWorthReading;
-  // A text in memory that begins with all of the file's lacks a state there, and would go on to.
+  // If a text in memory begins with the whole text of the file, that text has no state there, and
+  // Find() would choose that text again.
   if (is_worth_it && !kept_.BeginWith(files_.tokens(*saved))) {
-    DropFor(files_.length(*saved) + kSlack, 2);  // for it, and for its fork
+    DropFor(files_.length(*saved) + kSlack, 2);  // for the file's text and for a fork
     Result<Sequence> restored = files_.Restore(*saved);
     if (restored) {
       const uint32_t reached = restored->Reach(std::min(saved->common, restored->position()));
-      if (reached < saved->common) files_.Ignore(*saved);  // no place was left for its checkpoint
+      if (reached < saved->common) files_.Ignore(*saved);  // its checkpoint did not fit
       kept_.Keep(std::move(*restored), true, clock_());
     } else {
       LogWarning("a prefix on disk is not used: {}", restored.error().message);
@@ -59,7 +60,7 @@ std::optional<Sequence> PrefixCache::ForkHeld(std::span<const Token> tokens) con
   for (const Sequence& held : held_) {
     if (!std::ranges::equal(held.tokens(), tokens)) continue;
     Sequence fork = held.Fork();
-    fork.GoBack(fork.position());  // to the beginning, if the engine had no place for it
+    fork.GoBack(fork.position());  // to the beginning, if the engine had no place for the fork
     return fork;
   }
   return std::nullopt;
@@ -94,7 +95,8 @@ bool PrefixCache::DropOneFor(uint32_t positions) {
 
 bool PrefixCache::DropOne() {
   if (KeptPrefixes::Kept* oldest = kept_.FindOldest(); oldest != nullptr) {
-    // A small cache leaves no text so long that it is written at its rest.
+    // In a small cache a text is dropped before it has rested long enough to be written, so a small
+    // text is written now.
     const EngineFacts& facts = engine_.facts();
     const uint64_t bytes =
         oldest->sequence.position() * facts.position_bytes + kStatesInAFile * facts.state_bytes;

@@ -31,7 +31,7 @@ struct PrefixCacheOptions {
 
 class PrefixCache {
  public:
-  // The positions that a sequence may take beyond those of the tokens that follow.
+  // Positions that a sequence may take beyond the tokens to come.
   static constexpr uint32_t kSlack = 2 * KvBlocks::kPositions;
 
   // Engine and clock must outlive this.
@@ -40,12 +40,12 @@ class PrefixCache {
   // A sequence with as much of the prompt's beginning as is kept; it takes one place. The prompt's
   // last token is never included, since the logits after that token are gone.
   Sequence Begin(std::span<const Token> prompt);
-  // How many tokens of the prompt's beginning a kept text in memory has, whether Begin() can use
-  // them or not.
+  // The number of tokens of the prompt's beginning that a kept text in memory has, whether or not
+  // Begin() can use them.
   uint32_t MostInCommon(std::span<const Token> prompt) const {
     return kept_.MostInCommon(prompt, static_cast<uint32_t>(prompt.size() - 1));
   }
-  // Keeps a text that has ended, and drops others if no place is left for one that begins.
+  // Keeps a text that has ended, and drops others if no place is left for a new text.
   void Keep(Sequence sequence);
   // See KeptPrefixes.
   std::optional<Sequence> ForkWhole(std::span<const Token> tokens) const {
@@ -63,12 +63,12 @@ class PrefixCache {
 
   // Whether `positions` are free, and so many of the engine's places for sequences.
   bool HasRoom(uint32_t positions, uint32_t places) const;
-  // Drops kept and held texts until there is room, or no text is left to drop.
+  // Drops kept and held texts until positions and places are free, or no text is left to drop.
   void DropFor(uint32_t positions, uint32_t places = 1);
   // Drops one text; false: no text is left. A small text is written to disk first, as it would be
   // after a rest.
   bool DropOne();
-  // Like DropOne(), if that can help to have `positions` and places; false: it cannot.
+  // Like DropOne(), if that can free `positions` and places; false: it cannot.
   bool DropOneFor(uint32_t positions);
   // Like DropOneFor(), but writes no file and leaves held prompts alone.
   bool DropOldestFor(uint32_t positions) { return MayHelp(positions) && kept_.DropOldest(); }

@@ -23,7 +23,7 @@ struct FoundFile {
   fs::file_time_type used;
 };
 
-// Earlier versions let others read what they wrote.
+// Removes other users' rights to a file: earlier versions granted them.
 void TakeBackFromOthers(const fs::path& path) {
   std::error_code error;
   constexpr fs::perms kOthers = fs::perms::group_all | fs::perms::others_all;
@@ -58,7 +58,7 @@ uint64_t OriginHash(const KvOrigin& origin, const std::string& key) {
 }
 
 void Touch(const std::string& path) {
-  std::error_code ignored;  // then it counts as used earlier
+  std::error_code ignored;  // after an error the file counts as used earlier
   fs::last_write_time(path, fs::file_time_type::clock::now(), ignored);
 }
 
@@ -85,8 +85,8 @@ void PrefixFiles::TurnOff(const std::string& why) {
   entries_.clear();
 }
 
-// An engine that has lost its device computes keys and values in another way from then on, and what
-// is on disk is no longer like its own. False: nothing is kept.
+// Takes the engine's present origin. An engine that has lost its device computes keys and values in
+// another way from then on, so files from before no longer match. False: no files are kept.
 bool PrefixFiles::Refresh() {
   if (!is_on()) return false;
   Result<KvOrigin> origin = engine_.kv_origin();
@@ -173,7 +173,8 @@ Status PrefixFiles::Save(const Sequence& sequence) {
   }
   std::error_code unknown;
   const uint64_t bytes = fs::file_size(path, unknown);
-  const Result<SavedTokens> saved = engine_.PeekSequence(path);  // which positions it goes on from
+  // For the positions from which the text can go on.
+  const Result<SavedTokens> saved = engine_.PeekSequence(path);
   entries_.push_back({.path = path,
                       .tokens = {tokens.begin(), tokens.end()},
                       .checkpoints = saved ? saved->checkpoints : std::vector<uint32_t>(),

@@ -24,9 +24,9 @@ namespace moestro {
 class PrefixFiles {
  public:
   // Finds the files with the engine's keys and values (Engine::kv_origin()) and with `key`. `key`
-  // stands for what else must be equal for a text to be useful (a chat template's hash). `folder`
-  // empty or most_bytes 0: no file is written. Files that cannot be read are left alone, and so are
-  // files of this model's header with other weights, choices or versions; the log names them.
+  // stands for further conditions of a text's use (a chat template's hash). `folder` empty or
+  // most_bytes 0: no file is written. Files that cannot be read are left alone, and so are files of
+  // this model's header with other weights, choices or versions; the log names them.
   PrefixFiles(Engine& engine, std::string folder, std::string key, uint64_t most_bytes);
 
   // Like KeptPrefixes::Find(), for saved files.
@@ -67,9 +67,9 @@ class PrefixFiles {
   Engine& engine_;
   std::string folder_;
   std::string key_;
-  KvOrigin origin_;          // of what the files hold
-  std::string model_begin_;  // of the names of files of this model's header
-  std::string begin_;        // of our files' names
+  KvOrigin origin_;          // origin of the files' values
+  std::string model_begin_;  // beginning of the names of files of this model's header
+  std::string begin_;        // beginning of our files' names
   uint64_t most_bytes_;
   std::vector<Entry> entries_;
 };

@@ -15,7 +15,7 @@
 namespace moestro {
 
 struct PrefixMatch {
-  size_t index = 0;     // of the text
+  size_t index = 0;     // number of the text in `texts`
   uint32_t common = 0;  // common tokens that a text can go on from, above 0
 };
 

@@ -25,7 +25,7 @@ namespace moestro {
 class Preparing {
  public:
   static constexpr size_t kSmallBody = 256 * kKiB;
-  // The bytes that all requests together keep while they wait and are answered.
+  // Bytes that all requests together may keep while they wait and are answered.
   static constexpr size_t kKeptBytes = 32 * kMiB;
 
   struct Options {
@@ -50,7 +50,7 @@ class Preparing {
       counted_.Begins();
     }
 
-    // Counts a request among those that wait, then among those that work.
+    // Counts a request first among the waiting, then among the working requests.
     class Counted {
      public:
       Counted(std::atomic<uint32_t>& waiting, std::atomic<uint32_t>& working)
@@ -74,7 +74,7 @@ class Preparing {
     std::unique_lock<std::mutex> lock_;
     WorkLimit limit_;  // the time begins when the lane is free
   };
-  // Waits until the lane for such a body is free. The lane is free again when the Turn ends.
+  // Waits until the lane for a body of this size is free, and takes the lane until the Turn ends.
   Turn Begin(size_t body_bytes) {
     const bool is_small = body_bytes <= kSmallBody;
     return {*this,

@@ -18,15 +18,15 @@ namespace moestro {
 
 // Whether a text of so many bytes is longer than any prompt of the context could be.
 bool IsHopeless(const ReadyModel& model, size_t bytes);
-// The 400 for such a text.
+// The 400 for a hopeless text.
 ApiError TooManyBytes(const ReadyModel& model, size_t bytes);
-// The tokens of a text. 400 "context_length_exceeded": the text is far beyond the context; at most
-// its first quarter of a million of tokens are computed then. 400: the text is not UTF-8, or the
-// limit is over.
 struct TokenWish {
   bool add_special = true;
   bool parse_special = true;
 };
+// The tokens of a text. 400 "context_length_exceeded": the text is far beyond the context; at most
+// its first quarter of a million of tokens are computed then. 400: the text is not UTF-8, or the
+// limit is over.
 ApiResult<std::vector<Token>> TokensOf(const ReadyModel& model, const std::string& text,
                                        TokenWish wish, const WorkLimit& limit);
 // The tokens of a prompt that a template or a client wrote.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A model that is ready to answer, as the threads that talk to clients see it.
+// A model that is ready to answer, as the threads of clients use it.
 //
 // Thread rule: any thread; the values do not change.
 #pragma once
@@ -19,10 +19,10 @@ namespace moestro {
 // Constant figures for reports.
 struct ServerFacts {
   uint32_t n_expert_layers = 0;
-  uint32_t n_experts = 0;         // of a layer
+  uint32_t n_experts = 0;         // in a layer
   uint64_t ram = 0;               // the budget
   double disk_bandwidth = 0.0;    // bytes per second by the probes of the start; 0: not known
-  double memory_bandwidth = 0.0;  // the same
+  double memory_bandwidth = 0.0;  // bytes per second; 0: not known
 };
 
 // The references must outlive this.

@@ -132,8 +132,8 @@ class ChoiceRelay {
   }
 
  private:
-  // Looked at now and then also while events come faster than NextEvent() waits: a reply that is
-  // not streamed writes nothing that could fail.
+  // Whether the client has left, checked now and then also while events come faster than
+  // NextEvent() waits: a reply that is not streamed writes nothing that could fail.
   bool HasLeft() {
     const auto now = std::chrono::steady_clock::now();
     if (now - looked_ < kClientPatience) return false;
@@ -152,7 +152,7 @@ class ChoiceRelay {
   bool End(const JobEnd& end) {
     const std::string last = writer_.Part(reader_.Rest(end.reason), choice_);
     ReplyEnd told = reader_.End(end);
-    // A prompt is counted once, with the first of its answers.
+    // A prompt counts once, with the first of its answers.
     if (choice_ % work_.request.n != 0) {
       told.usage.prompt_tokens = 0;
       told.usage.cached_tokens = 0;
@@ -196,7 +196,7 @@ uint32_t PromptLength(const Work& work) {
 
 ApiStatus Relay(const Work& work, ReplyWriter& writer, const Client& client, JobGuard& guard) {
   client.record.prompt_tokens = PromptLength(work);
-  client.record.finish = "cancelled";  // until it has ended
+  client.record.finish = "cancelled";  // until the answer has ended
   if (!client.write(writer.Begin())) return {};
   for (uint32_t choice = 0; choice < work.jobs.size(); ++choice) {
     ChoiceRelay relay(work, choice, writer, client);

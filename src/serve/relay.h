@@ -30,7 +30,7 @@ struct Work {
   std::vector<std::string> echoes = {};         // each prompt as text, if requested
   uint64_t id_seed = 0;                         // makes the ids of calls
   double submitted = 0.0;                       // by SteadySeconds()
-  std::unique_ptr<BodyRoom::Share> kept = {};   // of Preparing::kept()
+  std::unique_ptr<BodyRoom::Share> kept = {};   // share of Preparing::kept()
   size_t kept_bytes = 0;
 };
 
@@ -44,7 +44,7 @@ class JobGuard {
   ~JobGuard();
   JobGuard(const JobGuard&) = delete;
   JobGuard& operator=(const JobGuard&) = delete;
-  // The first job that is left has ended.
+  // Call when the first job that is left has ended.
   void Ended() { jobs_.erase(jobs_.begin()); }
 
  private:
@@ -60,7 +60,7 @@ struct Client {
   bool wants_pings = false;
 };
 
-// Writes all choices in order, in the writer's form. Errors: that of a job that failed; 504: a
+// Writes all choices in order, in the writer's form. Errors: the error of a job that failed; 504: a
 // job's time was over before the answer began.
 ApiStatus Relay(const Work& work, ReplyWriter& writer, const Client& client, JobGuard& guard);
 

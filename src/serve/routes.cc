@@ -112,7 +112,7 @@ HttpReply Properties(const ReadyModel& model, HttpRequest&) {
                                           .build = "moestro " MOESTRO_VERSION}));
 }
 
-// Changing which models there are.
+// Refuses requests that would change the set of models.
 HttpReply OneModelOnly(const ReadyModel&, HttpRequest& request) {
   return ErrorReply(ApiKind::kOllamaChat, NotOffered("changing the model of a running server"),
                     *request.record);

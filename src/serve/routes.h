@@ -34,12 +34,12 @@ class Routes {
   HttpReply Answer(HttpRequest& request) const;
   // The server's own name of a path, for the log: "/slots/N", "other".
   static std::string_view NameOf(std::string_view path);
-  // The body of an error of the server itself, in the form that the path's clients read.
+  // The body of an error of the server itself, in the format of the path's clients.
   static std::string Refuse(const RequestRecord& record, int status, std::string_view message);
   // Headers of every reply to the request.
   std::vector<std::pair<std::string, std::string>> HeadersFor(const HttpRequest& request) const;
 
-  // The paths that are answered even if all other connections are taken.
+  // Paths that are answered even if all other connections are taken.
   static std::vector<std::string> KeptPaths();
 
   // The server ends soon, and /health reports that. Any thread.

@@ -67,7 +67,7 @@ bool RunningText::IsKeptAfter(uint32_t n, uint32_t every) const {
 
 void RunningText::Score(uint32_t position, std::span<const float> logits) {
   const JobOptions& options = job_->options();
-  // A prompt that is computed again has been scored up to some place.
+  // The scores of a prompt that is computed again are complete up to some position.
   const bool is_next = position + 1 == *options.scored_from + scores_.size();
   if (has_said_prompt_ || !is_next) return;
   scores_.push_back(LogprobsOf(logits, tokens_[position + 1], options.top_logprobs, vocab_));
@@ -111,7 +111,7 @@ bool RunningText::Take(std::span<const float> logits, uint32_t n_ctx) {
   return end.has_value();
 }
 
-// Why there is no room for another token; none: there is.
+// The reason why no further token fits; none: one fits.
 std::optional<StopReason> RunningText::EndAfter(uint32_t n_ctx) const {
   const int64_t most = job_->options().generate.max_tokens;
   if (most >= 0 && std::cmp_greater_equal(generated(), most)) return StopReason::kLimit;

@@ -60,7 +60,7 @@ class RunningText {
   // Whether the state after the first `n` tokens is kept, so that later texts can go on from there.
   // `every`: states after each so many-th token are kept, too; 0: none of these.
   bool IsKeptAfter(uint32_t n, uint32_t every) const;
-  // Takes these logits, in the order of positions.
+  // Scores the prompt's next token by the logits at `position`; called in the order of positions.
   void Score(uint32_t position, std::span<const float> logits);
   // Reports the number of the prompt's computed tokens to the job, if the job has a use for it.
   void SayProgress(uint32_t processed);
@@ -74,7 +74,8 @@ class RunningText {
     job_->Tell(ToApiError(error));
   }
   bool has_failed() const { return has_failed_; }
-  // The text gives up the sequence for other texts, and will be computed again. Gives the sequence.
+  // Gives up the sequence for other texts; this text will be computed again in `empty`. Returns the
+  // old sequence.
   Sequence GiveUp(Sequence empty);
   // The sequence after the text's end, to be kept as a prefix.
   Sequence TakeSequence() { return std::move(sequence_); }

@@ -29,7 +29,7 @@ ApiError WithoutFolder(ApiError told, const std::string& folder) {
   return told;
 }
 
-// The client named the file, so what is wrong with it is the client's to mend.
+// Turns an error about a file into a 400: the client named the file, and has to mend its request.
 ApiError BlameFile(const Error& error, const std::string& folder) {
   ApiError told = WithoutFolder(ToApiError(error), folder);
   if (error.code != Errc::kInvalidFile && told.status != 400) return told;
@@ -42,7 +42,7 @@ SavedTexts::SavedTexts(Engine& engine, std::string folder, std::string key, uint
     : engine_(engine), folder_(std::move(folder)), key_(std::move(key)), most_files_(most_files) {
   if (folder_.empty()) return;
   WarnIfOpenToOthers(folder_);
-  // Now, so that no request waits for it.
+  // Computes the origin now, so that no request waits for it.
   if (const Result<KvOrigin> origin = engine_.kv_origin(); !origin) {
     LogWarning("texts cannot be saved or restored: {}", origin.error().message);
   }
@@ -73,14 +73,16 @@ ApiStatus SavedTexts::CheckNumber(const std::string& name) const {
   return std::unexpected(std::move(full));
 }
 
-// The folder may hold what no client may replace, for example the model.
+// Refuses to replace a file that is no saved text: the folder may hold others, for example the
+// model.
 ApiStatus SavedTexts::CheckMayReplace(const std::string& name) const {
   std::error_code unknown;
   const auto there = std::filesystem::symlink_status(PathOf(name), unknown);
   if (!std::filesystem::exists(there)) return {};
   const Result<SavedTokens> saved = engine_.PeekSequence(PathOf(name));
+  // A text of another model or version is one, too.
   const bool is_text = saved || saved.error().code == Errc::kInvalidRequest ||
-                       saved.error().code == Errc::kUnsupported;  // of another model or version
+                       saved.error().code == Errc::kUnsupported;
   if (std::filesystem::is_regular_file(there) && is_text) return {};
   return BadRequest("filename", Format("\"{}\" is there and is no saved text; use another name, or "
                                        "have it removed from the folder of --slot-save-path",

@@ -66,7 +66,7 @@ void Scheduler::Stop() {
 Status Scheduler::Run() {
   while (true) {
     RemoveCancelled();
-    const bool is_draining = inbox_.is_draining();  // what comes in from here on is refused
+    const bool is_draining = inbox_.is_draining();  // jobs that come after this line are refused
     if (inbox_.is_stopped()) break;
     DoPlaceTask();
     Admit();
@@ -110,8 +110,8 @@ void Scheduler::Admit() {
   }
 }
 
-// Positions of the cache that running texts have or that their prompts will take, those that they
-// share counted for each.
+// Positions of the cache that running texts have or that their prompts will take; shared positions
+// count for each text.
 uint32_t Scheduler::HeldPositions() const {
   uint32_t held = 0;
   for (const auto& text : running_) {
@@ -121,7 +121,7 @@ uint32_t Scheduler::HeldPositions() const {
   return held;
 }
 
-// Another text of so many positions may run beside those that do; alone any may.
+// Whether another text of `positions` may run beside the running ones; alone any text may run.
 bool Scheduler::Fits(uint32_t positions) const {
   return running_.empty() ||
          HeldPositions() + WholeBlocks(positions) + kReserve <= engine_.kv_room().all;
@@ -153,7 +153,7 @@ bool Scheduler::AdmitOne(const JobInbox::Next& next) {
   return true;
 }
 
-// Opened now and not before, so that there are as many as texts run.
+// Opens a grammar when its text begins, so that no more grammars are open than texts run.
 Result<std::unique_ptr<TokenFilter>> Scheduler::GrammarFor(const Job& job) const {
   const std::shared_ptr<const Grammar>& grammar = job.options().grammar;
   if (!grammar) return nullptr;
@@ -322,7 +322,7 @@ const RunningText* Scheduler::TwinOf(const Job& job) const {
   return best;
 }
 
-// The prompt as a twin has computed it.
+// A sequence of the prompt as far as a twin has computed it.
 std::optional<Sequence> Scheduler::SharedPrompt(const Job& job) const {
   const std::span<const Token> part = HeldPart(job);
   if (const RunningText* twin = TwinOf(job); twin != nullptr) {
@@ -334,7 +334,8 @@ std::optional<Sequence> Scheduler::SharedPrompt(const Job& job) const {
   return prefixes_.ForkHeld(part);
 }
 
-// A text that leaves no prefix has ended: its prompt stays as long as a twin waits.
+// Holds the prompt of a text that has ended without being kept as a prefix, as long as a twin
+// waits.
 void Scheduler::HoldForTwins(RunningText& text) {
   const Job& job = text.job();
   if (text.sequence().position() + 1 < text.n_prompt() || text.n_prompt() == 1) return;

@@ -45,10 +45,10 @@ using OpenGrammar = std::function<Result<std::unique_ptr<TokenFilter>>(const Gra
 
 struct SchedulerOptions {
   uint32_t parallel = 4;     // texts that are computed beside each other
-  uint32_t queue = 64;       // jobs that wait beside those that can begin
+  uint32_t queue = 64;       // jobs that wait beyond the next `parallel` ones
   double gap_seconds = 1.0;  // see StepPlanner
   // A text that cannot be cut back to every position can go back to each so many-th token, beside
-  // the job's checkpoints; 0: to these alone.
+  // the job's checkpoints; 0: to the checkpoints alone.
   uint32_t checkpoint_every = 2048;
   double rest_seconds = 1.0;            // a prefix that was not used for so long is written to disk
   std::string cache_folder = {};        // for prefixes; empty: no prefix is written to disk
@@ -133,7 +133,7 @@ class Scheduler {
   StepPlanner planner_;
   PrefixCache prefixes_;
   SavedTexts saved_texts_;
-  std::vector<std::vector<Token>> place_texts_;       // [place]: the text that ended there last
+  std::vector<std::vector<Token>> place_texts_;  // [place]: the last text that ended at the place
   std::deque<std::unique_ptr<RunningText>> running_;  // in order of arrival
   std::deque<std::unique_ptr<RunningText>> paused_;   // texts that gave up positions, oldest first
   std::vector<const RunningText*> ended_;             // in this step

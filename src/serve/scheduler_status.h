@@ -88,7 +88,7 @@ struct SchedulerStatus {
   Engine::KvRoom kv_room;
   ServeTotals totals;
   RunStats engine;
-  std::vector<SlotContents> slots = {};  // of experts; once a second
+  std::vector<SlotContents> slots = {};  // experts' slots; once a second
 };
 
 }  // namespace moestro

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A scheduler's step: which rows, computed, and what becomes of texts that cannot go on.
+// A scheduler's step: chooses rows, computes them, and handles texts that cannot go on.
 #include <algorithm>
 #include <ranges>
 #include <utility>
@@ -58,7 +58,7 @@ void Scheduler::Step() {
 // Computes the rows; texts whose last waiting token is among them get the logits.
 Status Scheduler::Compute(std::span<const uint32_t> rows, const Interlude& interlude) {
   Batch batch;
-  std::vector<RunningText*> takers;  // [row]: whose it is
+  std::vector<RunningText*> takers;  // [row]: the row's text
   const bool keeps = engine_.facts().has_states;
   for (size_t i = 0; i < rows.size(); ++i) {
     RunningText& text = *running_[i];
@@ -82,14 +82,15 @@ Status Scheduler::Compute(std::span<const uint32_t> rows, const Interlude& inter
     const uint32_t position = batch.rows[row].position;
     if (text.wants_logits_at(position)) return text.Score(position, logits);
     ++totals_.generated;
-    if (text.generated() == 0) is_shown_ = false;  // its prompt is done
+    if (text.generated() == 0) is_shown_ = false;  // the prompt is computed
     if (text.generated() > 0) totals_.gap_ms.Add((clock_() - text.told()) * 1e3);
     if (text.Take(logits, engine_.n_ctx())) ended_.push_back(&text);
   };
   return engine_.Step(batch, take, interlude);
 }
 
-// Texts get their tokens between layers when it is time; `aside`: seconds that they took.
+// Computes prompts' rows. Texts get their tokens between layers when it is time; `aside`: seconds
+// that the texts took.
 Status Scheduler::ComputePrompts(std::span<const uint32_t> rows, double& aside) {
   double looked = clock_();
   double piece = 0.0;
@@ -121,7 +122,8 @@ bool Scheduler::WaitsForToken(size_t text, std::span<const uint32_t> rows) const
          !std::ranges::contains(ended_, &its);
 }
 
-// Within a prompts' step with these rows: no text leaves before that ends.
+// Computes a token for each waiting text within a prompts' step with these rows; no text leaves
+// before that step ends.
 Status Scheduler::StepTexts(std::span<const uint32_t> rows) {
   std::vector<uint32_t> texts(rows.size(), 0);
   uint32_t n = 0;
@@ -148,8 +150,8 @@ Status Scheduler::StepTexts(std::span<const uint32_t> rows) {
   return {};
 }
 
-// A read that failed may concern one text's experts only: each is tried alone, and those that fail
-// again end.
+// Tries each text alone after a failed step, since a read that failed may concern one text's
+// experts only; a text that fails again ends.
 void Scheduler::FailedStep(std::span<const uint32_t> rows, const Error& error) {
   LogWarning("a step failed: {}", error.message);
   std::vector<uint32_t> alone(rows.size(), 0);
@@ -174,7 +176,7 @@ bool Scheduler::MakeRoomFor(std::span<const uint32_t> rows) {
   }
   while (!prefixes_.HasRoom(needed, n_texts)) {
     if (prefixes_.DropOneFor(needed)) continue;
-    if (running_.size() == 1) return true;  // it has all there is, so it fits
+    if (running_.size() == 1) return true;  // a single text fits, since it may take everything
     std::unique_ptr<RunningText> newest = std::move(running_.back());
     running_.pop_back();
     newest->GiveUp(engine_.NewSequence());

@@ -67,12 +67,12 @@ std::vector<std::string> NamesOfThisMachine() {
   return ParseHosts(name.data()).value_or(std::vector<std::string>());
 }
 
-// Turns signals into calls, in a thread of its own. The first one drains the server, a second one
-// ends the process, and so does the time that an end in order may take.
+// Turns signals into calls, in a thread of its own. The first signal drains the server; a second
+// one ends the process, and so does the end of the time for an orderly end.
 class StopSignals {
  public:
-  // Until there is a waiter, a signal ends the process at once: there is nothing to end in order,
-  // and a process that forks should have no second thread.
+  // Makes a signal end the process at once, until StopSignals is made: no work must end in order
+  // yet, and a process that forks should have no second thread.
   static void EndAtOnce() {
     for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
       struct sigaction action = {};
@@ -82,7 +82,7 @@ class StopSignals {
       sigaction(number, &action, nullptr);
     }
   }
-  // Blocks the signals for this thread and all that it starts from now on, processes included.
+  // Blocks the signals for this thread and for threads and processes that it starts from now on.
   static void Block() { SetMask(SIG_BLOCK); }
   static void Unblock() { SetMask(SIG_UNBLOCK); }
   // `drains` is called once a signal has come, before the scheduler drains.
@@ -97,11 +97,11 @@ class StopSignals {
       scheduler_ = nullptr;
       is_over_ = true;
     }
-    pthread_kill(waiter_.native_handle(), SIGTERM);  // wakes it up
+    pthread_kill(waiter_.native_handle(), SIGTERM);  // wakes the waiter
     waiter_.join();
   }
-  // From now on a signal drains the scheduler; before, it ends the process. null: the scheduler has
-  // done its work.
+  // From now on a signal drains the scheduler; before this call a signal ends the process. null:
+  // the scheduler has ended.
   void SetScheduler(Scheduler* scheduler) {
     const std::lock_guard lock(mutex_);
     was_ready_ = true;
@@ -120,7 +120,8 @@ class StopSignals {
     sigaddset(&signals, SIGTERM);
     return signals;
   }
-  // A terminal that closes sends SIGHUP more than once. Under nohup it stays ignored.
+  // All handled signals. A terminal that closes sends SIGHUP more than once; under nohup SIGHUP
+  // stays ignored.
   static sigset_t Signals() {
     sigset_t signals = Insisting();
     struct sigaction action = {};
@@ -170,7 +171,7 @@ class StopSignals {
   }
   void EndIfLoading() {
     const std::lock_guard lock(mutex_);
-    if (!is_over_ && !was_ready_) std::_Exit(0);  // there is nothing to end in order
+    if (!is_over_ && !was_ready_) std::_Exit(0);  // no work must end in order
   }
   template <class Call>
   void Tell(const Call& call) {
@@ -184,12 +185,12 @@ class StopSignals {
   Scheduler* scheduler_ = nullptr;
   bool was_ready_ = false;
   bool is_over_ = false;
-  std::thread waiter_;  // last: it uses the others
+  std::thread waiter_;  // last member: uses the others
 };
 
 std::string NameOf(const std::string& path) { return std::filesystem::path(path).stem().string(); }
 
-// Room for one full context and for others' texts beside it.
+// Plans room for one full context and for other texts beside it.
 void TakeContext(const ServerOptions& options, uint64_t position_bytes, uint32_t ctx,
                  EngineOptions& engine) {
   engine.ctx = ctx;
@@ -434,7 +435,7 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
   signals.SetScheduler(&scheduler);
   Status ran = scheduler.Run();
   signals.SetScheduler(nullptr);
-  http.reset();  // its threads use what ends here
+  http.reset();  // its threads use objects that end with this function
   return ran;
 }
 

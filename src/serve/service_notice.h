@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tells the service manager that started this process what it does: the datagrams of sd_notify(3),
+// Sends this process's state to the service manager that started it: the datagrams of sd_notify(3),
 // which are text. Without a manager nothing is sent.
 //
 // Thread rule: Send() from any thread.

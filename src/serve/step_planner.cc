@@ -34,7 +34,7 @@ uint32_t StepPlanner::rows_beside_texts() const {
     cost.fixed = mean_seconds - cost.each * mean_rows;
   }
   const double left = limits_.gap_seconds - cost.fixed;
-  const double within_gap = left > 0.0 ? left / cost.each : 0.0;  // all rows if they cost nothing
+  const double within_gap = left > 0.0 ? left / cost.each : 0.0;  // all rows if a row costs nothing
   // rows / (fixed + rows * each) = half of chunk / (fixed + chunk * each)
   const double half_of_best = cost.fixed / (2.0 * cost.fixed / limits_.chunk + cost.each);
   const double rows = std::max({within_gap, half_of_best, static_cast<double>(fewest)});

@@ -39,7 +39,7 @@ class StepPlanner {
   // The step that was planned last has been computed. `prompt_rows`: rows of prompts; 0: the step
   // had texts only. `others_wait`: texts were being written meanwhile.
   void StepDone(uint32_t prompt_rows, double seconds, bool others_wait);
-  // Texts had so many seconds of the prompts' step; these count as the texts' turn.
+  // Texts had `seconds` of the prompts' step, which count as the texts' turn.
   void TextsHad(double seconds);
   // Before a layer of a prompt's step: whether texts get a token first. `waited`: seconds since a
   // text had its last token. `piece`: the longest time from layer to layer so far. Between two
@@ -53,7 +53,7 @@ class StepPlanner {
  private:
   Limits limits_;
   double texts_turn_ = 0.0;    // seconds that texts may go on before prompts are next
-  double text_seconds_ = 0.0;  // of the last step of texts alone
+  double text_seconds_ = 0.0;  // seconds of the last step of texts alone
   // Fading sums over prompts' steps, for seconds = fixed + rows * each.
   double weight_ = 0.0;
   double rows_ = 0.0;

@@ -31,7 +31,8 @@ std::string GrammarField(const ApiRequest& request) {
   return request.chat.tools.empty() ? "" : "tools";
 }
 
-// Why there is no prompt: of template and schema, only the latter has a field of its own.
+// The error of a conversation without a prompt. Of template and schema only the schema has a field
+// to name.
 ApiError RenderError(const Error& error, const OutputForm& form, const WorkLimit& limit) {
   ApiError told = ToApiError(error);
   if (!limit.status()) return told;
@@ -67,7 +68,7 @@ ApiResult<RenderedChat> RenderChat(const ReadyModel& model, const ApiRequest& re
   if (const size_t bytes = BytesOf(request.chat); IsHopeless(model, bytes)) {
     return std::unexpected(TooManyBytes(model, bytes));
   }
-  // Each takes a kilobyte while it is rendered, and at least a token.
+  // Each turn or tool takes a kilobyte while it is rendered, and at least a token.
   const size_t parts = request.chat.turns.size() + request.chat.tools.size();
   if (parts > model.card.n_ctx) {
     return std::unexpected(ContextExceeded({.prompt = parts, .most = model.card.n_ctx}));
@@ -111,7 +112,7 @@ std::vector<Token> EarlyEnds(const ReadyModel& model, const ApiRequest& request)
   return ends;
 }
 
-// The shorter of what client and server allow; 0: any.
+// The shorter of the client's and the server's limits; 0: no limit.
 double SecondsOf(const ReadyModel& model, const ApiRequest& request) {
   if (request.seconds == 0.0 || model.request_seconds == 0.0) {
     return std::max(request.seconds, model.request_seconds);
@@ -126,7 +127,7 @@ QuietText QuietOf(const ThoughtMarks& marks) {
           .is_anywhere = marks.is_anywhere};
 }
 
-// How many tokens begin a prompt that are not in its text.
+// The number of a prompt's first tokens that are not in its text.
 uint32_t AddedTokens(const ReadyModel& model, const std::string& text,
                      const std::vector<Token>& tokens) {
   const std::string begin = model.vocab.begin_text();
@@ -135,7 +136,7 @@ uint32_t AddedTokens(const ReadyModel& model, const std::string& text,
   return static_cast<uint32_t>(std::min(added, tokens.size()));
 }
 
-// The way from a body to its jobs.
+// Makes jobs from a body.
 class Preparation {
  public:
   Preparation(const ReadyModel& model, Work& work, const WorkLimit& limit)
@@ -153,7 +154,7 @@ class Preparation {
                  .sampling = work_.request.sampling,
                  .stops = work_.request.stops,
                  .quiet = QuietOf(chat.grammar_sleeps_in)};
-    // Two more renderings; a prompt that takes most of its time for one goes without.
+    // Checkpoints need two more renderings; a prompt whose own took most of the time goes without.
     const bool has_time = !(limit_.seconds_left() < 4 * spent);
     if (model_.keeps_states && work_.request.cache_prompt && has_time) {
       plan.checkpoints = CheckpointsOf(model_, work_.request.chat, plan.prompt, limit_);
@@ -202,7 +203,7 @@ class Preparation {
     return {};
   }
 
-  // Counts what a job holds as long as it waits.
+  // Counts the bytes that a job holds while it waits.
   ApiStatus Keep(const JobPlan& plan) {
     const SamplingOptions& sampling = plan.sampling;
     const bool looks_back = sampling.repeat_penalty != 1.0F || sampling.presence_penalty != 0.0F ||

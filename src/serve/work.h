@@ -17,7 +17,7 @@ namespace moestro {
 
 // Makes the body's jobs and submits them. Waits for a turn (preparing.h), and for a grammar's
 // trial. 400: the body is wrong, or takes too long; 429 and 503 as Scheduler::Submit(); 503 also
-// when what other requests keep takes all the room.
+// when other requests keep all the bytes.
 ApiResult<Work> MakeWork(const ReadyModel& model, ApiKind kind, std::string body);
 
 // The prompt of a conversation, without answering it.
