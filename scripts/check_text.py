@@ -35,8 +35,8 @@ TOKEN = re.compile(r"""R"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)"|"(?:\\.|[^"\
 # A file's name with or without folders. Not after <, {, $, * or > (patterns, variables, "<name>_test.cc").
 PATH = re.compile(r"(?<![\w/.~$<>{}*-])(?:\.\./|[\w.-]+/)*[\w-]+(?:\.[\w-]+)*"
                   r"\.(?:h|cc|py|sh|md|txt|cmake|js|html|cfg|yml|json|svg|csv|conf)(?![\w/*-])")
-SOURCE = {"h", "cc", "py"}       # must exist even when no folder is named
-EXAMPLES = {"file_name.cc"}      # how files are called
+SOURCE = {"h", "cc", "py", "md"}  # must exist even when no folder is named
+EXAMPLES = {"file_name.cc", "OUT.md"}  # how files of the project, and of users, may be called
 
 # Habits that make a comment a riddle, and how many of them production's comments may have. A commit
 # that removes some lowers the figure; none raises it.

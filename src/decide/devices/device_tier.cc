@@ -358,7 +358,8 @@ std::vector<DeviceTier::Promotion> DeviceTier::FillWithin(std::span<const Expert
   return filled;
 }
 
-// Average seconds of reading the expert for a use on the CPU; 0 as often as memory has it.
+// Average seconds of reading the expert for a use on the CPU, where uses that find the expert in
+// memory count as 0.
 double DeviceTier::DiskSeconds(ExpertKey key) const {
   return missing_ * model_.disk.Seconds(parts_.bytes_of(key));
 }
