@@ -38,7 +38,7 @@ enum class Need : uint8_t {
 struct PlannedExpert {
   ExpertKey key;  // the expert, and the copy of it
   Place place = Place::kHost;
-  uint32_t device = 0;      // which one, unless place is kHost; 0 is the first
+  uint32_t device = 0;      // number of the device, unless place is kHost; 0 is the first
   SlotId slot = {};         // slot of that device; unless place is kHost
   bool is_staged = false;   // kCopied, and read from the disk past memory's slots
   Use use = Use::kDecode;   // kDecode if any of its rows decodes

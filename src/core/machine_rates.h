@@ -21,7 +21,7 @@ struct KernelRate {
 
 struct MachineRates {
   std::string cpu = {};   // the processor's name
-  uint32_t threads = 0;   // that compute
+  uint32_t threads = 0;   // compute threads
   uint64_t memory = 0;    // bytes that this process may take
   double disk = 0.0;      // bytes per second of direct reads, `io_depth` at a time
   uint32_t io_depth = 4;  // reads at a time

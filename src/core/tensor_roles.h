@@ -60,12 +60,12 @@ enum class LayerPart : uint8_t {
   kEvery,
   kAttention,
   kAttended,         // attention of any kind, a delta net of Kimi's, a mixer of a test
-  kQueried,          // attention that projects queries at once, or such a delta net
+  kQueried,          // attention that projects queries at once, or a delta net of Kimi's
   kLatentAttention,  // latent attention
-  kQueryLatent,      // that projects queries by way of a latent
-  kSplitHeads,       // that has a matrix for queries and one for values
-  kJoinedHeads,      // that has one for both
-  kIndexer,          // that chooses positions
+  kQueryLatent,      // latent attention that projects queries by way of a latent
+  kSplitHeads,       // latent attention with a matrix for queries and one for values
+  kJoinedHeads,      // latent attention with one matrix for both
+  kIndexer,          // latent attention that chooses positions
   kKeyed,            // attention, or a delta net of the next kind
   kDeltaNet,
   kKimiDelta,    // a delta net where each value of a key decays on its own

@@ -77,7 +77,7 @@ PathLayer PathCounter::LearnLayer(size_t layer, size_t tokens) const {
   std::vector<uint32_t> popularity(n);
   std::vector<std::vector<uint32_t>> tokens_after(n);    // [last]
   std::vector<uint32_t> pairs(before >= 2 ? n * n : 0);  // [last][earlier]
-  uint32_t n_tokens = 0;                                 // that go through the layer
+  uint32_t n_tokens = 0;                                 // tokens that go through the layer
   for (uint32_t t = 0; t < tokens; ++t) {
     if (!goes_through(t, layer)) continue;
     ++n_tokens;

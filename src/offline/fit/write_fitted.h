@@ -29,7 +29,7 @@ struct FittedOptions {
   std::string imatrix =
       {};                  // file of importances (imatrix_file.h); empty: all columns count equally
   OutputPath path;         // of the file to write
-  uint32_t threads = 1;    // that quantise; from 1 on
+  uint32_t threads = 1;    // threads that quantise; from 1 on
   bool overwrite = false;  // replace an existing file
   std::string weights_folder = {};  // see FindWeightsId(), whose number the file names
   // Called with the written bytes of the file, from the calling thread; may be empty.

@@ -24,7 +24,7 @@ struct QuantizeOptions {
   std::string imatrix =
       {};                  // file of importances (imatrix_file.h); empty: all columns count equally
   OutputPath path;         // of the file to write
-  uint32_t threads = 1;    // that quantise; from 1 on
+  uint32_t threads = 1;    // threads that quantise; from 1 on
   bool overwrite = false;  // replace an existing file
   std::string weights_folder = {};  // see FindWeightsId(), whose number the file names
   // Called with the bytes of the source's experts done so far, from the calling thread; may be
