@@ -47,7 +47,7 @@ HABITS = {
                                    r"|(?:is|are|was|be|been) told)\b"),
 }
 CEILINGS = {
-    "begin with What, Of or Who": 103,
+    "begin with What, Of or Who": 102,
     "is there, are there for 'exists'": 11,
     "code as a person": 79,
 }

@@ -131,7 +131,8 @@ std::string LlamaOverflowBody(const ContextOverflow& overflow) {
   return Json::Object().Set("error", OverflowNumbers(overflow, std::move(inner))).Dump();
 }
 
-// Ollama's own words, which have only the difference, and those of the server that it is made of.
+// Ollama's own words, which contain only the difference, and those of llama-server, on which Ollama
+// is built.
 std::string OllamaErrorMessage(const ApiError& error) {
   if (!error.overflow) return error.message;
   return Format("prompt too long; exceeded max context length by {} tokens: {}",

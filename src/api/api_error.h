@@ -13,8 +13,8 @@
 namespace moestro {
 
 // A request that the context does not hold. Agents shorten their conversation when they find the
-// words that a format's own server has for that, so that each format has its own (the functions
-// below; ApiError::message has OpenAI's).
+// words in which a format's own server reports that, so each format has its own words (the
+// functions below; ApiError::message has OpenAI's).
 struct ContextOverflow {
   uint64_t prompt = 0;  // tokens
   uint64_t answer = 0;  // tokens beside the prompt that were counted, too
@@ -24,7 +24,7 @@ struct ContextOverflow {
 struct ApiError {
   int status = 500;                   // HTTP
   std::string type = "server_error";  // "invalid_request_error", "unavailable_error", ...
-  std::string message = {};           // one line: what, which value, what to do
+  std::string message = {};           // one line: the field, its value, the remedy
   std::string code = {};              // "context_length_exceeded", ...; empty: no code
   std::string param = {};             // the field at fault; empty: no field
   std::optional<ContextOverflow> overflow = {};
@@ -44,11 +44,11 @@ ApiError GoingDown();
 ApiError ToApiError(const Error& error);
 // 400 "context_length_exceeded"; the message has all numbers.
 ApiError ContextExceeded(const ContextOverflow& overflow);
-// 501 for an endpoint that is known and not offered.
+// 501 for an endpoint that exists elsewhere and is not offered here.
 ApiError NotOffered(std::string what);
 
-// {"error": {"message", "type", "param", "code"}}, as OpenAI's clients read it. An overflow has
-// llama-server's numbers beside these.
+// {"error": {"message", "type", "param", "code"}}, the form for OpenAI's clients. An overflow also
+// has llama-server's numbers.
 std::string ErrorBody(const ApiError& error);
 // The error body of an overflow in llama-server's words and with its type, for paths that only
 // llama-server has.

@@ -33,7 +33,8 @@ bool IsOllama(ApiKind kind) {
   return kind == ApiKind::kOllamaChat || kind == ApiKind::kOllamaGenerate;
 }
 
-// Fields that clients send often and that mean nothing here: no line in the log for them.
+// Reads fields that clients send often and that have no meaning here, so that the log does not list
+// them.
 void AskForSilentFields(BodyFields& body) {
   for (const char* key :
        {"user", "metadata", "store", "service_tier", "prompt_cache_key", "safety_identifier",

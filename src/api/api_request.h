@@ -33,17 +33,17 @@ enum class ApiKind : uint8_t {
 // Text, or tokens as they are.
 using ApiPrompt = std::variant<std::string, std::vector<Token>>;
 
-// Functions that a client keeps in namespaces, as Codex does for each MCP server: maps namespace
-// and name to the name in the model's prompt: the same name, or one with the namespace before it
-// where tools have a name in common.
+// Functions that a client keeps in namespaces, as Codex does for each MCP server. Maps namespace
+// and name to the name in the model's prompt: the same name, or, where tools have a name in common,
+// one with the namespace before it.
 using NamespacedTools = std::map<std::pair<std::string, std::string>, std::string>;
 
 struct ApiRequest {
   ApiKind kind = ApiKind::kChat;
   std::string model;               // as sent; empty: no name was sent
   ChatInput chat;                  // all kinds but completions
-  NamespacedTools namespaced;      // responses; of chat.tools
-  std::vector<ApiPrompt> prompts;  // of texts without turns: n choices of each
+  NamespacedTools namespaced;      // responses: tools of `chat`
+  std::vector<ApiPrompt> prompts;  // for texts without turns: n choices of each
   uint32_t n = 1;  // answers to a prompt; with a seed, the next ones' are seed + 1, ...
   OutputForm form;
   // The defaults are those of llama.cpp's programs, as everywhere in Moestro; not OpenAI's
@@ -53,10 +53,10 @@ struct ApiRequest {
   int64_t max_tokens = -1;       // negative: until something else ends the text
   std::vector<std::string> stops;
   std::vector<Token> stop_tokens;  // end the text as the model's own end tokens do
-  uint32_t min_tokens = 0;         // before so many no end token and no stop string ends it
-  double seconds = 0.0;            // most, from the request to the answer's end; 0: no limit
-  double writing_seconds = 0.0;    // most, from the first token to a line's end; 0: no limit
-  bool return_progress = false;    // streamed: how far the prompt is
+  uint32_t min_tokens = 0;  // before so many tokens no end token and no stop string ends the text
+  double seconds = 0.0;     // most, from the request to the answer's end; 0: no limit
+  double writing_seconds = 0.0;  // most, from the first token to a line's end; 0: no limit
+  bool return_progress = false;  // streamed: how far the prompt is
   bool stream = false;
   bool include_usage = false;  // chat and completions, streamed: one more event with the usage
   bool echo = false;           // completions: the prompt comes first (reply.h)
@@ -91,7 +91,7 @@ ApiResult<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body, uint3
                                       ApiPurpose purpose = ApiPurpose::kAnswer,
                                       const WorkLimit& limit = {});
 
-// The type of a streamed answer, and an error's body, as the kind's clients read them.
+// The content type of a streamed answer, and an error's body, in the kind's format.
 const char* StreamType(ApiKind kind);
 std::string ErrorBodyFor(ApiKind kind, const ApiError& error, std::string_view request_id);
 

@@ -29,7 +29,7 @@ struct IntegerRange {
   int64_t most = std::numeric_limits<int64_t>::max();
 };
 
-// A value as a message shows it: short, one line, printable.
+// A value for a message: short, one line, printable.
 std::string ShownValue(JsonView value);
 
 // The 400 for the field `where`, whose value is not as `wanted` describes.

@@ -36,7 +36,7 @@ ApiStatus ReadCalls(BodyFields& message, ChatTurn& turn) {
 
 ApiResult<std::string> ReadRole(BodyFields& message) {
   TRY(std::string role, message.NeededText("role"));
-  if (role == "function") return "tool";  // its name before there were tools
+  if (role == "function") return "tool";  // the older name of this role
   for (const char* known : {"system", "developer", "user", "assistant", "tool"}) {
     if (role == known) return role;
   }

@@ -17,7 +17,7 @@ ApiStatus AddTokens(JsonView array, const std::string& where, uint32_t n_vocab,
   return {};
 }
 
-// A string, or tokens; an array of numbers is one prompt, any other array is one of prompts.
+// Reads a string or tokens: an array of numbers is one prompt, any other array a list of prompts.
 ApiStatus ReadPrompts(BodyFields& body, uint32_t n_vocab, ApiRequest& request) {
   constexpr std::string_view kKey = "prompt";
   const auto prompt = body.Find(kKey);

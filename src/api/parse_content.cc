@@ -23,7 +23,7 @@ ApiResult<std::string> ReadTextPart(BodyFields& part, const std::string& type) {
                            Printable(type, 40)));
 }
 
-// A string, or what `read` makes of each part, joined by line ends.
+// A string, or the results of `read` for each part, joined by line ends.
 template <class Read>
 ApiResult<std::string> ReadParts(BodyFields& turn, std::string_view key, const Read& read) {
   const auto content = turn.Find(key);
@@ -95,7 +95,7 @@ ApiResult<std::optional<std::string>> ReadDocument(BodyFields& block) {
     if (line && !line->empty()) text += *line + "\n";
   }
   const auto source = block.Find("source");
-  if (!source || source->kind() == JsonKind::kText) {  // a search result's is where it was found
+  if (!source || source->kind() == JsonKind::kText) {  // a search result's source is an address
     if (source) text += *source->text() + "\n";
     TRY(const std::string content, ReadContent(block, "content"));
     return text + content;

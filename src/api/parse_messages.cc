@@ -15,7 +15,7 @@ void AppendLine(std::string& text, const std::string& line, bool& is_first) {
   text += line;
 }
 
-// One message's blocks. Results of tools become turns of their own, in their place.
+// Reads one message's blocks. Results of tools become turns of their own, in their place.
 class BlockReader {
  public:
   BlockReader(std::string role, std::map<std::string, std::string>& tool_names, ApiRequest& request)
@@ -40,7 +40,7 @@ class BlockReader {
     if (type == "tool_result" && !is_assistant) return ReadResult(block);
     if (type == "tool_use" && is_assistant) return ReadUse(block);
     if (type == "thinking" && is_assistant) return ReadThinking(block);
-    if (type == "redacted_thinking" && is_assistant) return {};  // only its author can read it
+    if (type == "redacted_thinking" && is_assistant) return {};  // readable for its author
     // Skips results of a server's own tools and types that servers add later: if one such block
     // were refused, the conversation could never go on.
     if (is_assistant && type != "image" && type != "tool_result") {
@@ -53,7 +53,7 @@ class BlockReader {
                              Printable(type, 40), turn_.role));
   }
 
-  // A message without blocks is a turn, too, unless results of tools were all it had.
+  // Adds the message's turn, also without blocks, unless all blocks were results of tools.
   void Finish() {
     if (has_content_ || !has_results_) chat_.turns.push_back(std::move(turn_));
   }

@@ -16,7 +16,7 @@
 
 namespace moestro {
 
-// parse_sampling.cc: fields that are the same in all formats, also those of llama-server.
+// parse_sampling.cc: fields common to all formats, also those of llama-server.
 ApiStatus ReadSampling(BodyFields& body, uint32_t n_vocab, ApiRequest& request);
 // The first of `keys` that the body has; all are checked.
 ApiStatus ReadMaxTokens(BodyFields& body, std::initializer_list<std::string_view> keys,
@@ -29,8 +29,8 @@ ApiStatus ReadAnswers(BodyFields& body, size_t prompts, ApiRequest& request);
 // parse_form.cc: the form of the answer's text, and the arguments of the template.
 // "grammar" and "json_schema", as in llama-server.
 ApiStatus ReadBareForms(BodyFields& body, OutputForm& form);
-// {"type": "text" | "json_object" | "json_schema", ...}. The schema is in the format itself if it
-// is flat (responses, messages), else in its "json_schema".
+// {"type": "text" | "json_object" | "json_schema", ...}. A flat format (responses, messages) holds
+// the schema itself, another one in "json_schema".
 ApiStatus ReadFormat(BodyFields& format, bool is_flat, OutputForm& form);
 // Sets the answer's form; 400 if the request has a form already.
 ApiStatus SetForm(OutputForm::Kind kind, std::string definition, const std::string& where,
@@ -43,8 +43,9 @@ ApiStatus ReadEffort(BodyFields& fields, std::string_view key, ChatInput& chat);
 // parse_tools.cc
 // `function`: the object with name, description and schema.
 ApiStatus AddTool(BodyFields& function, std::string_view schema_key, ChatInput& chat);
-// "auto", "none", "required", the same as {"type": ...}, {"type": "allowed_tools"}, or {"type":
-// "function"} with the name in "function" or in the object itself. REQUIRES: the tools were read.
+// "auto", "none", "required", one of these words in {"type": ...}, {"type": "allowed_tools"}, or
+// {"type": "function"} with the name in "function" or in the object itself. REQUIRES: the tools
+// were read.
 ApiStatus ReadToolChoice(BodyFields& body, ApiRequest& request);
 // Chat's {"type": "function", "function": {...}} or the flat form of responses, where {"type":
 // "namespace", "tools": [...]} holds more functions. Tools of other types are left out with a
@@ -58,7 +59,7 @@ void Warn(ApiRequest& request, const std::string& where, std::string_view type,
           std::string_view offered);
 // 400 unless the tools' names differ and the requested tool is among them.
 ApiStatus CheckTools(const ChatInput& chat);
-// A call's arguments, a string or the object itself, as JSON text of an object.
+// A call's arguments, sent as a string or as an object, as JSON text of an object.
 ApiResult<std::string> ReadArguments(BodyFields& call, std::string_view key);
 // `text` if it is a JSON object, else {"input": text}; {} for an empty text.
 std::string ObjectText(std::string_view text);

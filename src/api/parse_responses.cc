@@ -114,7 +114,7 @@ class ItemReader {
 
   ApiRequest& request_;
   ChatInput& chat_;
-  std::map<std::string, std::string> names_;  // of tools, by the call's id
+  std::map<std::string, std::string> names_;  // tools' names by the call's id
 };
 
 ApiStatus ReadInput(BodyFields& body, ApiRequest& request) {
@@ -141,7 +141,7 @@ ApiStatus ReadInput(BodyFields& body, ApiRequest& request) {
   return {};
 }
 
-// Refuses fields that need an earlier answer: none is kept here once it has been sent.
+// Refuses fields that refer to an earlier answer: the server keeps no answer once it has been sent.
 ApiStatus CheckNeedsNoState(BodyFields& body) {
   for (const char* key : {"previous_response_id", "conversation", "prompt"}) {
     if (!body.Find(key)) continue;
@@ -170,7 +170,7 @@ ApiStatus ReadResponsesLogprobs(BodyFields& body, ApiRequest& request) {
 
 ApiStatus ReadResponsesBody(BodyFields& body, ApiRequest& request) {
   TRY_STATUS(CheckNeedsNoState(body));
-  TRY_STATUS(ReadTools(body, true, request));  // before calls, which name them
+  TRY_STATUS(ReadTools(body, true, request));  // before calls, whose names refer to tools
   TRY_STATUS(ReadInput(body, request));
   TRY_STATUS(ReadToolChoice(body, request));
   TRY(const auto parallel, body.Boolean("parallel_tool_calls"));

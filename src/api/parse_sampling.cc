@@ -91,7 +91,7 @@ ApiStatus ReadBiases(BodyFields& body, uint32_t n_vocab, ApiRequest& request) {
   return {};
 }
 
-// Any seed of OpenAI's 64 bits gives a seed of ours, always the same.
+// Maps each of OpenAI's seeds of 64 bits to a seed of ours, always the same one.
 ApiStatus ReadSeed(BodyFields& body, ApiRequest& request) {
   TRY(const auto seed, body.Integer("seed", {.least = std::numeric_limits<int64_t>::min()}));
   if (!seed || *seed == -1) return {};

@@ -12,7 +12,8 @@
 namespace moestro {
 namespace {
 
-// 400 that names the type, unless it is "function": what is demanded cannot be left out.
+// 400 that names the type, unless the type is "function": a tool that the request demands cannot be
+// left out.
 ApiStatus CheckIsFunction(BodyFields& choice) {
   TRY(const std::optional<std::string> type, choice.Text("type"));
   if (!type || *type == "function") return {};
@@ -61,7 +62,8 @@ std::string JoinedName(const std::string& space, const std::string& name) {
   return space + (space.ends_with("__") ? "" : "__") + name;
 }
 
-// Tools whose names are read before the model's names for them are known.
+// Reads the tools of namespaces. The model's names for these tools are chosen in Finish(), when all
+// names have been read.
 class NamespaceReader {
  public:
   explicit NamespaceReader(ApiRequest& request) : request_(request) {}
@@ -85,7 +87,7 @@ class NamespaceReader {
     return {};
   }
 
-  // A name is kept where no other tool has it.
+  // Chooses the model's names: a name stays as it is unless another tool has it, too.
   ApiStatus Finish() {
     std::map<std::string, size_t> uses;
     for (const Tool& tool : request_.chat.tools) ++uses[tool.name];

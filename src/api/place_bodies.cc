@@ -13,7 +13,7 @@
 namespace moestro {
 namespace {
 
-// A file system takes 255 bytes, and a file that is being written has a longer name.
+// A file system's limit is 255 bytes, and a file has a longer name while it is written.
 constexpr size_t kLongestFileName = 200;
 
 bool IsPlainName(std::string_view name) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An answer on the way to a client: what the writer of a wire format is given, and what it gives
-// back. Each format has a writer.
+// An answer on the way to a client: the parts that a writer of a wire format gets, and the writer's
+// interface. Each format has a writer.
 #pragma once
 
 #include <cstdint>
@@ -59,11 +59,11 @@ struct ReplyEnd {
 
 // The answer's model, time and ids.
 struct ReplyHead {
-  std::string id;               // random part; a writer puts its own prefix before it
-  std::string model;            // as /v1/models names it
-  std::string fingerprint;      // of program and model ("system_fingerprint"); empty: not sent
-  int64_t created = 0;          // seconds since 1970
-  std::string request_id = {};  // for formats whose errors name it
+  std::string id;           // random part; each writer adds a prefix
+  std::string model;        // the name in /v1/models
+  std::string fingerprint;  // identifies program and model ("system_fingerprint"); empty: not sent
+  int64_t created = 0;      // seconds since 1970
+  std::string request_id = {};  // for formats whose errors contain the request's id
   uint32_t prompt_tokens = 0;   // for formats that begin with a usage
 };
 

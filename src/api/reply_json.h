@@ -11,7 +11,7 @@
 
 namespace moestro {
 
-// An event of a stream, with the empty line that ends the event: clients drop an event without it.
+// An event of a stream, ended by the empty line without which clients drop it.
 std::string StreamEvent(std::string_view data);
 std::string StreamEvent(std::string_view name, const Json& data);
 // An empty comment of a stream.
@@ -28,8 +28,8 @@ Json TimingsJson(const ReplyUsage& usage);
 Json ProgressJson(const PromptProgress& progress);
 void AddUsage(const ReplyUsage& more, ReplyUsage& sum);
 
-// A number with the digits that tell it from other floats: 0.8, not 0.800000011920929. NaN becomes
-// null.
+// A number with as few digits as distinguish it from other floats: 0.8, not 0.800000011920929. NaN
+// becomes null.
 Json NumberJson(float number);
 // A log-probability. JSON has no infinity: an impossible token is -9999, as OpenAI writes it. NaN
 // becomes null.
@@ -41,10 +41,10 @@ void PushLogprobs(std::span<const TokenLogprob> logprobs, Json& array);
 // A part of an answer: a text, thoughts, or a call.
 struct AnswerItem {
   ChatDelta::Kind kind = ChatDelta::Kind::kContent;  // kContent, kReasoning or kCallBegin
-  std::string text;                                  // of a call: the arguments
+  std::string text;                                  // for a call: the arguments
   std::string name;
   std::string call_id;
-  Json logprobs = Json::Array();  // of the item's tokens; LogprobsJson()
+  Json logprobs = Json::Array();  // of the item's tokens, by LogprobsJson()
 };
 
 // Whether a delta is the first of a new item after `items`. A delta without text opens an item only

@@ -27,7 +27,7 @@ Json ServedModelJson(const ServedModel& model) {
       .Set("created", model.created)
       .Set("owned_by", "moestro")
       .Set("type", "llm")
-      .Set("max_model_len", model.n_ctx)  // as vLLM and others call it
+      .Set("max_model_len", model.n_ctx)  // the name that vLLM and other servers use
       .Set("meta", std::move(meta));
   return json;
 }
@@ -105,7 +105,7 @@ std::string MissingBody(std::span<const std::string> missing) {
   return json.Set("missing", TextsJson(missing)).Dump();
 }
 
-// The code is a number here, as llama-server has it, and no other body's is.
+// The code is a number in this body alone, as in llama-server's.
 std::string LoadingBody() {
   Json error = Json::Object();
   error.Set("code", 503).Set("message", "Loading model").Set("type", "unavailable_error");

@@ -16,7 +16,7 @@
 
 namespace moestro {
 
-// A model as clients see it.
+// A model's data for clients.
 struct ServedModel {
   std::string id;       // a name, no path
   int64_t created = 0;  // seconds since 1970
@@ -24,7 +24,7 @@ struct ServedModel {
   uint32_t n_ctx_train = 0;
   uint32_t n_vocab = 0;
   uint64_t n_params = 0;
-  uint64_t size_bytes = 0;        // of the tensors
+  uint64_t size_bytes = 0;        // bytes of the tensors
   std::string architecture = {};  // "qwen3moe"
   std::string quantization = {};  // the type that most weights have: "q4_K"
   std::string digest = {};        // hexadecimal; differs between models

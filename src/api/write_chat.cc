@@ -110,7 +110,7 @@ class ChatWriter final : public ReplyWriter {
     return std::move(Json::Array().Push(std::move(choice)));
   }
 
-  // `more`: an object whose members come after the choices.
+  // `more`: an object whose members follow the choices.
   std::string Chunk(Json choices, const Json& more = Json::Object()) const {
     Json chunk = Head("chat.completion.chunk");
     chunk.Set("choices", std::move(choices));
@@ -146,7 +146,8 @@ class ChatWriter final : public ReplyWriter {
     return Chunk(Choice(choice, std::move(said), Json(), TakeLogprobs(answers_[choice])));
   }
 
-  // Clients add names and arguments up: the name comes once, and no argument comes with it.
+  // Clients append later names and arguments to earlier ones: so the name is sent once, and without
+  // arguments.
   static Json Call(const ChatDelta& delta) {
     Json call = Json::Object();
     call.Set("index", delta.call);

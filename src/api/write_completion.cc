@@ -78,7 +78,7 @@ class CompletionWriter final : public ReplyWriter {
 
  private:
   struct Answer {
-    std::string text;                    // of an answer that is not streamed
+    std::string text;                    // the whole text, if it is not streamed
     std::vector<TokenLogprob> logprobs;  // not sent yet
     uint64_t offset = 0;                 // characters of the tokens whose logprobs were sent
     FinishReason reason = FinishReason::kStop;
@@ -111,7 +111,7 @@ class CompletionWriter final : public ReplyWriter {
     return choice;
   }
 
-  // The form from before there was chat: a column for each thing. Offsets count characters.
+  // The form of old completions: parallel arrays. Offsets count characters.
   static Json TakeOldLogprobs(Answer& answer) {
     Json tokens = Json::Array();
     Json logprobs = Json::Array();

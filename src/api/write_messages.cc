@@ -98,7 +98,7 @@ class MessagesWriter final : public ItemWriter {
     return StreamEvent(type, event);
   }
 
-  // is_empty: what it holds is still to come.
+  // A block; with is_empty, without the content that later events send.
   static Json Block(const AnswerItem& item, bool is_empty) {
     const std::string text = is_empty ? std::string() : item.text;
     Json block = Json::Object();

@@ -42,7 +42,7 @@ class OllamaWriter final : public ItemWriter {
 
   std::string Failed(const ApiError& error) override { return OllamaErrorBody(error) + "\n"; }
 
-  // Clients read each line as an answer's part, so there is no comment: a part without text.
+  // A part without text: clients read each line as a part of the answer, so no comment is possible.
   std::string Ping() const override { return Body({}, false).Dump() + "\n"; }
 
  protected:
@@ -75,7 +75,7 @@ class OllamaWriter final : public ItemWriter {
     Json calls = Json::Array();
   };
 
-  // A call that was cut off in its arguments is none.
+  // Adds an item. A call whose arguments were cut off is left out.
   void Add(const AnswerItem& item, Texts& texts) {
     if (item.kind == ChatDelta::Kind::kContent) texts.content += item.text;
     if (item.kind == ChatDelta::Kind::kReasoning) texts.thinking += item.text;

@@ -33,7 +33,7 @@ class ToolHomes {
   std::map<std::string, ToolHome> homes_;
 };
 
-// A name as the client has it.
+// Sets the client's name of a tool.
 void SetToolName(const ToolHome& home, Json& json) {
   json.Set("name", home.name);
   if (!home.space.empty()) json.Set("namespace", home.space);
@@ -196,7 +196,7 @@ class ResponsesWriter final : public ItemWriter {
 
  private:
   size_t Last() const { return items().size() - 1; }
-  // Calls have arguments, the others a part with text in it.
+  // Calls have arguments, other items a part with text.
   bool HasParts() const { return items().back().kind != ChatDelta::Kind::kCallBegin; }
 
   std::string TextEventName(const char* what) const {
@@ -225,7 +225,7 @@ class ResponsesWriter final : public ItemWriter {
     return Format("fc_{}_{}", head_.id, index);
   }
 
-  // An event's fields, by how much of the place it names.
+  // Fields of events, which name more or less of a place: the item, its id, its part.
   Json ItemEvent() const { return std::move(Json::Object().Set("output_index", Last())); }
   Json IdEvent() const {
     return std::move(Json::Object().Set("item_id", ItemId(Last())).Set("output_index", Last()));

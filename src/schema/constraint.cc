@@ -48,7 +48,7 @@ bool IsWithin(const Decimal& number, const NumberRange& range) {
          (!range.high->is_exclusive && number == range.high->value);
 }
 
-// Names of both; what one side does not name is among its others.
+// Merges the names of both sides; a name that one side lacks is among its other properties.
 void MergeProperties(const Constraint& a, const Constraint& b, Constraint& both) {
   const auto of_b = b.PropertyIndex();
   std::set<std::string_view> of_a;

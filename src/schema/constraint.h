@@ -45,7 +45,7 @@ struct Constraint {
 
   NumberRange number;
 
-  Times length;  // of a string, in characters
+  Times length;  // characters of a string
   // Patterns that must all hold, each with its keyword and place: "#: \"pattern\"".
   std::map<std::string, std::string> patterns;
 
@@ -67,11 +67,11 @@ struct Constraint {
 
   bool Has(JsonKind kind) const { return (kinds & KindBit(kind)) != 0; }
   const PlaceSet& Item(size_t index) const;
-  const PlaceSet& Property(std::string_view name) const;  // takes as long as there are properties
+  const PlaceSet& Property(std::string_view name) const;              // time: number of properties
   std::map<std::string_view, const PlaceSet*> PropertyIndex() const;  // for many; valid as this is
   void Refuse(KindSet kinds_refused, const std::string& why);
   void LeaveOut(KindSet kinds_meant, const std::string& what);
-  size_t weight() const;  // how much work it is to copy this
+  size_t weight() const;  // the cost of copying a constraint
 };
 
 // A constraint for values that hold both. The result's kinds are empty if they contradict each

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Numbers as decimal digits, exact, as JSON texts write them.
+// Numbers as decimal digits, exact, as in JSON texts.
 #pragma once
 
 #include <compare>
@@ -11,10 +11,10 @@ namespace moestro {
 
 struct Decimal {
   bool is_negative = false;   // never for zero
-  std::string integer = "0";  // no zeros before it
-  std::string fraction = {};  // no zeros after it
+  std::string integer = "0";  // without leading zeros
+  std::string fraction = {};  // without zeros at the end
 
-  // nullopt for what is no JSON number, or has an exponent beyond a double's.
+  // nullopt for a text that is no JSON number, or has an exponent beyond a double's.
   static std::optional<Decimal> Parse(std::string_view text);
   bool is_zero() const { return integer == "0" && fraction.empty(); }
   Decimal Negated() const;

@@ -17,7 +17,7 @@ constexpr std::string_view kTime =
     "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,9})?([Zz]|[+-]([01]\\d|2[0-3]):[0-5]\\d)";
 constexpr std::string_view kHex = "[0-9a-fA-F]";
 constexpr std::string_view kByte = "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)";
-// Four labels at most keep a name below the 255 bytes that it may have.
+// A name may have 255 bytes: four labels at most stay below that.
 constexpr std::string_view kLabel = "[A-Za-z0-9]([A-Za-z0-9-]{0,60}[A-Za-z0-9])?";
 
 }  // namespace

@@ -6,7 +6,8 @@
 namespace moestro {
 
 // Numbers end before they are beyond a double: 19 digits and an exponent of at most 279. Strings
-// have no half surrogate pairs, neither as bytes nor as escapes: most parsers refuse them.
+// have no half surrogate pairs, neither as bytes nor as escapes, since most parsers refuse such
+// strings.
 std::span<const JsonRule> JsonRules() {
   static constexpr std::array<JsonRule, 13> kRules = {{
       {"json-ws", R"(" "? | "\n" [ \t]{0,32})"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// GBNF rules for JSON as such. Between values there may be one blank, or a line end and up to 32
-// blanks: what writers of JSON do; without a bound a model may write blanks for ever.
+// GBNF rules for JSON as such. Between values one blank may stand, or a line end and up to 32
+// blanks, as writers of JSON put them; without a bound a model may write blanks for ever.
 #pragma once
 
 #include <span>

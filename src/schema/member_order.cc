@@ -75,8 +75,8 @@ RuleId MemberOrder::WriteCounted(const std::vector<MemberList::Member>& counted,
   return first;
 }
 
-// Two rules for each member: `first`, what may stand from it on if nothing stood before, and
-// `rest`, if something did. Free ones stand anywhere.
+// Two rules for each member: `first` for the members from this one on if none has come before,
+// `rest` if one has. Free members may come anywhere.
 RuleId MemberOrder::WriteInOrder(const std::vector<MemberList::Member>& members,
                                  const std::optional<RuleId>& free, const RuleBody& separator) {
   const std::optional<Rules> free_rules =

@@ -19,7 +19,7 @@ struct MemberList {
     bool is_required = false;
   };
   std::vector<Member> members;
-  std::optional<RuleId> others;  // beside them: any number, anywhere
+  std::optional<RuleId> others;  // other members: any number, anywhere
   RuleBody separator;            // stands between two; may be empty
 };
 
@@ -36,21 +36,22 @@ struct MemberRules {
 
 class MemberOrder {
  public:
-  // Up to so many members every order is allowed, and none comes twice; of more than that, this is
-  // so for required ones alone. Required ones beyond that many keep their order.
+  // Up to this number of members, every order is allowed and none comes twice. If an object has
+  // more, that holds for required members alone, and required ones beyond this number keep their
+  // order.
   static constexpr size_t kMostCounted = 7;
 
-  // `steps` are left of what all orders of a grammar may take (a step: one state and one member
+  // `steps`: the steps left for orders of members in a grammar (a step: one state and one member
   // that may follow in it).
   MemberOrder(RuleSet& rules, size_t& steps) : rules_(rules), steps_(steps) {}
 
-  // REQUIRES: there is a member, or others.
+  // REQUIRES: `list` has members or others.
   MemberRules Write(const MemberList& list, ManyMembers many);
 
  private:
   struct Rules {
     RuleId alone;   // without a separator
-    RuleId behind;  // with one before it
+    RuleId behind;  // with a separator before it
   };
   Rules RulesOf(RuleId member, const RuleBody& separator);
   bool Counts(size_t n_members);

@@ -43,8 +43,8 @@ std::optional<std::string> Joined(const std::string& first,
   return rest->empty() ? first : first + " " + *rest;
 }
 
-// Numbers without sign, whose part before the point has a certain length. Digits are written from
-// the left; "tight" to a bound means that all digits so far are the bound's own.
+// Writes numbers without sign that have `length` digits before the point. Digits are written from
+// the left; "tight" to a bound means that all digits so far equal the bound's.
 class DigitsWriter {
  public:
   DigitsWriter(size_t length, bool is_integer, const Bound& low, const std::optional<Bound>& high)
@@ -74,7 +74,7 @@ class DigitsWriter {
   static bool IsZeroFrom(const std::string& digits, size_t at) {
     return at >= digits.size() || digits.find_first_not_of('0', at) == std::string::npos;
   }
-  // The number is complete with what stands before `at`.
+  // Whether the number may end before the digit at `at`.
   bool MayStop(size_t at, Tight tight) const {
     if (tight.low && !(IsZeroFrom(low_, at) && !low_excluded_)) return false;
     return !(tight.high && high_excluded_ && IsZeroFrom(high_, at));
@@ -147,7 +147,7 @@ std::optional<std::string> Magnitudes(bool is_integer, const Bound& low,
       high ? high->value.integer.size() : std::max<size_t>(kIntegerDigits, shortest + 1);
   if (shortest > longest) return std::nullopt;
   Choice choice;
-  // Numbers as long as a bound must be compared with it; zero as a bound holds nothing back.
+  // Numbers as long as a bound must be compared with the bound; zero as a bound restricts nothing.
   const auto add = [&](size_t length) {
     const bool is_low_tight = length == shortest && !(low.value.is_zero() && !low.is_exclusive);
     const bool is_high_tight = high && length == longest;

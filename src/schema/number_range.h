@@ -17,13 +17,13 @@ struct NumberRange {
   std::optional<Bound> high = std::nullopt;
 };
 
-// Digits that a grammar allows before the point unless a bound needs more, and after it.
+// Digits that a grammar allows before the point, unless a bound needs more, and after the point.
 inline constexpr uint64_t kIntegerDigits = 19;
 inline constexpr uint64_t kFractionDigits = 24;
 
-// One expression. All numbers of the range in plain notation, but for those of more digits than
-// above; empty if there are none. REQUIRES: a bound. kUnsupported for bounds of more than 40 digits
-// on one side of the point.
+// One expression for all numbers of the range in plain notation with no more digits than
+// kIntegerDigits and kFractionDigits allow; empty if no number is in the range. REQUIRES: a bound.
+// kUnsupported for bounds of more than 40 digits on one side of the point.
 Result<std::string> NumberRangeGbnf(const NumberRange& range);
 
 }  // namespace moestro

@@ -13,13 +13,13 @@ namespace moestro {
 namespace {
 
 constexpr std::string_view kSpace = "json-ws";
-// A rule with a class of characters is made for it.
+// Work for a character: a rule with a class of characters is made.
 constexpr size_t kWorkOfCharacter = 16;
 
 std::string JsonText(std::string_view text) { return Json(text).Dump(); }
 
-// Characters of a name in one spelling only: else "\u0061" would be another way to write "a", and a
-// known name could come twice. So only what must be escaped is.
+// Characters of a name in one spelling only, escaped only where JSON requires that: else "\u0061"
+// would be another way to write "a", and a known name could come twice.
 std::string NameCharacters() { return CharSet::All().InJsonString(); }
 
 // A tree of names by their characters, for the rule of all other names. Nodes refer to each other
@@ -156,7 +156,7 @@ RuleId SchemaWriter::OtherName(const Constraint& constraint) {
   return first;
 }
 
-// A fixed value, with the blanks between its parts that others have, too.
+// A fixed value, with the same blanks between its parts as other values.
 RuleBody SchemaWriter::ValueBody(JsonView value) const {
   RuleBody body;
   const bool is_list = value.kind() == JsonKind::kArray;

@@ -62,7 +62,7 @@ Result<bool> LimitSequence(PatternNode& sequence, Times wanted) {
     }
     counted = &child;
   }
-  if (counted == nullptr) return false;  // all parts have one length, and it does not fit
+  if (counted == nullptr) return false;  // all parts have fixed lengths, and the sum does not fit
   Times& times = counted->times;
   if (wanted.least > fixed) times.least = std::max(times.least, wanted.least - fixed);
   if (wanted.most) {

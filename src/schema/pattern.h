@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Regular expressions of JSON schemas ("pattern", and the formats that are one) as rules for what
-// stands between the quotes of a JSON string.
+// Regular expressions of JSON schemas ("pattern", and formats that are expressions) as rules for
+// the text between the quotes of a JSON string.
 //
-// Known: characters, escapes, ., classes, groups, |, * + ? {n,m} (greedy or not: the same texts),
-// ^ and $ at the ends of the whole or of its outermost alternatives. No flags; without ^ and $ text
-// may surround the match, as ECMA-262 searches.
+// Supported: characters, escapes, ., classes, groups, |, * + ? {n,m} (greedy or not: the same
+// texts), ^ and $ at the ends of the whole or of its outermost alternatives. No flags; without ^
+// and $ text may surround the match, as ECMA-262 searches.
 //
 // Thread rule: any one thread at a time.
 #pragma once
@@ -44,7 +44,7 @@ class Pattern {
 // The expression for a "format" of the JSON Schema standard; it allows only texts of that format,
 // and for email, uri, hostname not all. nullopt: no expression here.
 std::optional<std::string> PatternOfFormat(std::string_view format);
-// The standard has a format of this name; others are annotations.
+// Whether the standard has a format of this name; other formats are annotations.
 bool IsStandardFormat(std::string_view format);
 
 }  // namespace moestro

@@ -84,7 +84,7 @@ class Parser {
     return choice;
   }
 
-  // Up to |, ) or the end, or $ there.
+  // Reads items up to |, ) or the end, or up to $ before the end.
   Status Items(PatternNode& sequence, int depth) {
     while (at_ < text_.size() && !Sees("|") && !Sees(")")) {
       if (Sees("$") && depth == 0 && (at_ + 1 == text_.size() || text_[at_ + 1] == '|')) break;

@@ -184,7 +184,7 @@ std::vector<std::pair<std::string, std::string>> RuleSet::Named(RuleId first,
       if (!text.empty()) text += " | ";
       std::string_view blank;
       for (const RuleBody::Part& part : body.parts_) {
-        // A count stands close to what it counts.
+        // A count follows its item without a blank.
         const bool counts = !part.rule && (part.text.starts_with('{') || part.text == "*");
         if (!counts) text += blank;
         text += part.rule ? name_of(*part.rule) : part.text;

@@ -21,16 +21,16 @@ namespace moestro {
 
 using RuleId = uint32_t;
 
-// How often something may follow itself; no `most`: for ever.
+// Numbers of repetitions; no `most`: without end.
 struct Times {
   uint64_t least = 0;
   std::optional<uint64_t> most = std::nullopt;
 };
 
-// A sequence of GBNF: text and the rules that it names.
+// A sequence in GBNF: text and references to rules.
 class RuleBody {
  public:
-  RuleBody& Gbnf(std::string_view text);  // as it is
+  RuleBody& Gbnf(std::string_view text);  // unchanged
   RuleBody& Text(std::string_view text);  // quoted
   RuleBody& Rule(RuleId rule);
   RuleBody& Append(const RuleBody& other);
@@ -44,7 +44,7 @@ class RuleBody {
   std::vector<Part> parts_;
 };
 
-// A text as GBNF writes it, quoted.
+// A text in GBNF's quotes.
 std::string QuoteForGbnf(std::string_view text);
 
 class RuleSet {
@@ -60,8 +60,8 @@ class RuleSet {
   // kMostTimes stands for a larger `most`. REQUIRES: least <= kMostTimes, and <= most.
   RuleId Repeated(RuleId unit, Times times);
 
-  // Name and body of each rule that is reached from `first`, which is the first and is called
-  // `name`; the others are name-1, name-2, .... Empty: `first` allows no text.
+  // Name and body of each rule that is reached from `first`. The first one is `first`, called
+  // `name`; the others are called name-1, name-2, .... Empty: `first` allows no text.
   std::vector<std::pair<std::string, std::string>> Named(RuleId first, std::string_view name) const;
   size_t size() const { return rules_.size(); }
 

@@ -37,7 +37,7 @@ struct GrammarMembers {
     bool is_required = false;
   };
   std::vector<Member> members;
-  std::string separator;  // GBNF of what stands between two
+  std::string separator;  // GBNF of the text between two members
 };
 
 class GrammarRules {
@@ -77,11 +77,11 @@ class GrammarRules {
   void SetOwner(std::string_view owner) { owner_ = owner; }
   // Sets the treatment of keywords that cannot be expressed, from now on.
   void SetUnsaid(Unsaid unsaid) { unsaid_ = unsaid; }
-  // A text as GBNF writes it, quoted.
+  // A text in GBNF's quotes.
   static std::string Literal(std::string_view text);
   // Text() would be longer than kLongestText: no use in adding more.
   bool is_full() const { return bytes_ > kLongestText; }
-  // All rules, one a line. REQUIRES: there is a rule "root".
+  // All rules, one a line. REQUIRES: a rule "root" was added.
   std::string Text() const;
 
  private:
@@ -104,7 +104,7 @@ class GrammarRules {
   std::map<std::string, std::string, std::less<>> rules_;
   // The numbers from which on a name may be free; a rule's name stays taken.
   std::map<std::pair<std::string, bool>, uint32_t> next_number_;
-  size_t bytes_ = 0;  // of Text()
+  size_t bytes_ = 0;  // bytes of Text()
 };
 
 }  // namespace moestro

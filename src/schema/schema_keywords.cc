@@ -147,7 +147,7 @@ Status SchemaReader::ReadNumber(const Keyword& keyword, Constraint& constraint) 
   if (!is_low && !is_high) return {};
   const bool is_exclusive = keyword.name.starts_with("exclusive");
   JsonView value = keyword.value;
-  // Draft 4: a mark on the other keyword.
+  // In draft 4 the keyword is a flag for the other one.
   if (is_exclusive && value.kind() == JsonKind::kBoolean) {
     const auto bound = places_[keyword.place].view.Find(is_low ? "minimum" : "maximum");
     if (value.boolean() == false || !bound) return {};
@@ -156,7 +156,7 @@ Status SchemaReader::ReadNumber(const Keyword& keyword, Constraint& constraint) 
   if (value.kind() != JsonKind::kNumber) return Wrong(keyword, "a number");
   const auto number = Decimal::Parse(value.Dump());
   if (!number) return Wrong(keyword, "a number of fewer digits");
-  // A contradiction ends in Merge(), so only the stronger of two is kept there.
+  // Merge() keeps only the stronger of two bounds; a contradiction leaves an empty range there.
   Constraint bound;
   (is_low ? bound.number.low : bound.number.high) = Bound{*number, is_exclusive};
   constraint.number = Merge(constraint, bound).number;

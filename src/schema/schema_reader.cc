@@ -10,11 +10,11 @@ namespace {
 
 constexpr size_t kMostCases = 256;
 constexpr size_t kMostWork = 2'000'000;
-constexpr size_t kStepsOfWork = 32;  // of a WorkLimit
-// Each that is read takes 700 bytes, twice where it is one of several cases.
+constexpr size_t kStepsOfWork = 32;  // steps of a WorkLimit for each unit of work
+// A place that is read takes 700 bytes, twice where it is one of several cases.
 constexpr size_t kMostPlaces = 20'000;
 constexpr size_t kMostBranches = 1'024;
-constexpr int kMostReferences = 200;  // one through the other, without reading a value between
+constexpr int kMostReferences = 200;  // in a chain, without reading a value between
 constexpr int kEmptinessDepth = 3;
 
 // "~1" and "%25" of a JSON pointer in a URI; nullopt: not one.
@@ -101,7 +101,7 @@ PlaceId SchemaReader::Below(const Keyword& keyword, std::string_view key, JsonVi
 }
 
 std::string SchemaReader::Where(PlaceId place) const {
-  constexpr size_t kLongest = 200;  // of a part of an error message
+  constexpr size_t kLongest = 200;  // for each part of an error message
   std::string where;
   for (; place != root() && where.size() < kLongest; place = places_[place].parent) {
     where.insert(0, "/" + Escaped(places_[place].token.substr(0, kLongest)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads a JSON schema's keywords into constraints: follows references, joins what allOf puts
-// together, multiplies out what anyOf and oneOf leave open.
+// Reads a JSON schema's keywords into constraints: follows references, merges the schemas of allOf,
+// and makes a case of each combination that anyOf and oneOf allow.
 //
 // Thread rule: any one thread at a time.
 #pragma once
@@ -37,7 +37,7 @@ class SchemaReader {
   explicit SchemaReader(JsonView schema, WorkLimit limit = {}, bool leaves_out = false);
 
   PlaceId root() const { return 0; }
-  PlaceId PlaceOf(const SchemaProperty& property);  // of the same schema
+  PlaceId PlaceOf(const SchemaProperty& property);  // in the same schema
   // kInvalidRequest for a keyword with a wrong value or a reference that leads nowhere or only to
   // itself; kUnsupported for a reference elsewhere, and for schemas that need too much work.
   // Keywords that merely cannot be expressed are in Constraint::unsupported.
@@ -54,7 +54,7 @@ class SchemaReader {
   void NoteLeftOut(std::string what);
   // Counts a part of the work that a schema may make.
   Status Spend(size_t work);
-  // A JSON pointer as messages name it: "#/$defs/name".
+  // A JSON pointer for messages: "#/$defs/name".
   std::string Where(PlaceId place) const;
   std::string Where(const PlaceSet& places) const;
 
@@ -102,7 +102,7 @@ class SchemaReader {
 
   WorkLimit limit_;
   bool leaves_out_;
-  bool is_probing_ = false;  // what is looked at may not become part of the grammar
+  bool is_probing_ = false;  // places read now may not become part of the grammar
   std::set<std::string> left_out_;
   std::vector<Place> places_;
   std::map<std::pair<PlaceId, std::string>, PlaceId> by_token_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a schema makes of a given value, and whether it leaves any.
+// Checks values against a schema, and whether a schema accepts any value.
 #include <algorithm>
 
 #include "schema/schema_reader.h"
@@ -8,7 +8,7 @@ namespace moestro {
 
 bool SchemaReader::IsSurelyEmpty(const PlaceSet& places, int depth) {
   if (places.empty() || depth == 0) return false;
-  // A place that is being read now, or cannot be, may accept something.
+  // A place that is being read now, or that cannot be read, may accept a value.
   const auto cases = Read(places);
   return cases && std::ranges::all_of(*cases, [this, depth](const Constraint& constraint) {
            return IsSurelyEmpty(constraint, depth - 1);

@@ -194,7 +194,7 @@ Result<bool> SchemaWriter::IsImpossible(const PlaceSet& places) {
   return cases.empty();
 }
 
-// Each item has a rule for what may follow the one before it.
+// Writes an array. `rest` is the rule for the text that may follow an item.
 Status SchemaWriter::WriteArray(const Constraint& constraint, RuleId rule) {
   TRY(const Times items, Countable(constraint.items, "minItems"));
   const auto [least, most] = items;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes rules of what SchemaReader reads: one for each set of sub-schemas that a value must satisfy
-// together, so that recursive schemas become recursive rules.
+// Makes rules of SchemaReader's constraints: one for each set of sub-schemas that a value must
+// satisfy together, so that recursive schemas become recursive rules.
 //
 // Thread rule: any one thread at a time.
 #pragma once
@@ -20,7 +20,7 @@ namespace moestro {
 
 class SchemaWriter {
  public:
-  // `order_steps` is what is left for orders of members (member_order.h).
+  // `order_steps`: the steps left for orders of members (member_order.h).
   SchemaWriter(SchemaReader& reader, RuleSet& rules, size_t& order_steps)
       : reader_(reader), rules_(rules), order_steps_(order_steps) {}
 

@@ -37,7 +37,7 @@ std::string Class(const std::vector<CharRange>& ranges) {
   return text + "]";
 }
 
-// The ranges without what lies outside of `keep`.
+// The ranges without characters outside of `keep`.
 std::vector<CharRange> Cut(const std::vector<CharRange>& ranges, CharRange keep) {
   std::vector<CharRange> cut;
   for (const auto& [first, last] : ranges) {

@@ -10,7 +10,7 @@ namespace moestro {
 
 struct CharRange {
   uint32_t first = 0;
-  uint32_t last = 0;  // belongs to it
+  uint32_t last = 0;  // included
 };
 
 // Sorted, without overlaps and without surrogates, which are no characters.
@@ -24,8 +24,8 @@ class CharSet {
   bool is_empty() const { return ranges_.empty(); }
   const std::vector<CharRange>& ranges() const { return ranges_; }
 
-  // GBNF for one character of the set in a JSON string: as it is where JSON allows that, else by
-  // its escape; never both. REQUIRES: not empty.
+  // GBNF for one character of the set in a JSON string: the character itself where JSON allows
+  // that, else its escape; never both. REQUIRES: not empty.
   std::string InJsonString() const;
 
  private:

@@ -13,7 +13,7 @@ namespace {
 
 // A continuation of a running beam by one token.
 struct Candidate {
-  double log_prob = 0.0;  // of the whole beam
+  double log_prob = 0.0;  // sum over the whole beam
   uint32_t parent = 0;    // index of the running beam
   Token token = 0;
 };
@@ -173,7 +173,7 @@ class BeamSearch {
   std::vector<Beam> running_;   // best first, all of one length
   std::vector<Beam> finished_;  // best first, at most B
   std::vector<Candidate> candidates_;
-  std::vector<uint32_t> parents_;  // of running_ in the step before
+  std::vector<uint32_t> parents_;  // index in the previous running_
   std::vector<Token> tokens_;      // the last ones of running_
   std::vector<Token> order_;       // scratch
   size_t told_ = 0;                // tokens that were agreed

@@ -26,13 +26,13 @@ namespace moestro {
 class BeamRows {
  public:
   virtual ~BeamRows() = default;
-  // Gets the logits of a row, [n_vocab], valid until it returns.
+  // Gets the logits of a row, [n_vocab], which are valid during the call.
   using Sink = std::function<void(size_t row, std::span<const float> logits)>;
 
   // Begins with one row, the prompt. Earlier rows are removed.
   virtual Status Begin(std::span<const Token> prompt, const Sink& sink) = 0;
-  // Replaces the rows: new row i is old row parents[i] and then tokens[i]. After an error there are
-  // no rows. REQUIRES: equal sizes, not empty.
+  // Replaces the rows: new row i is old row parents[i] and then tokens[i]. An error leaves no rows.
+  // REQUIRES: equal sizes, not empty.
   virtual Status Advance(std::span<const uint32_t> parents, std::span<const Token> tokens,
                          const Sink& sink) = 0;
 };
@@ -47,7 +47,7 @@ struct Beam {
   std::vector<Token> tokens;  // after the prompt
   double log_prob = 0.0;      // sum
   double score = 0.0;
-  bool is_ended = false;  // by an end token, which is the last one of `tokens`
+  bool is_ended = false;  // an end token, the last of `tokens`, has ended the text
 };
 
 struct BeamParts {
@@ -56,8 +56,8 @@ struct BeamParts {
   std::function<void(std::span<const Token>)> agreed = {};
 };
 
-// At most `beams`, best first (ties: finished earlier). Errors: those of the rows; kInvalidFile for
-// logits that are not numbers (a damaged model). REQUIRES: a prompt, beams > 0, max_tokens > 0.
+// At most `beams`, best first (ties: finished earlier). Errors of the rows; kInvalidFile for logits
+// that are not numbers (a damaged model). REQUIRES: a prompt, beams > 0, max_tokens > 0.
 Result<std::vector<Beam>> SearchBeams(BeamRows& rows, const BeamParts& parts,
                                       std::span<const Token> prompt, const BeamOptions& options);
 

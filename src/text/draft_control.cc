@@ -11,13 +11,13 @@ constexpr uint32_t kRoundsThatPay = 24;  // between two blocks of plain steps
 constexpr uint32_t kRoundsThatTry = 2;
 constexpr double kLeastGain = 1.03;         // a smaller one is noise
 constexpr uint32_t kTrial = 2;              // tokens of a draft that has not been shown to pay
-constexpr double kMostTrials = 16.0;        // tokens of such drafts, and
-constexpr double kTrialsMore = 1.0 / 64.0;  // more tokens of such drafts for each token made
+constexpr double kMostTrials = 16.0;        // most tokens of trial drafts, and
+constexpr double kTrialsMore = 1.0 / 64.0;  // more of them for each token made
 // Allowed loss, in plain steps, at first and for each token made: 2 % of 512 tokens.
 constexpr double kLossFirst = 5.0;
 constexpr double kLossMore = 0.006;
-constexpr double kWeight = 0.25;  // of the latest measurement in an average
-constexpr double kKeep = 0.9;     // of the experience with drafts, for each round
+constexpr double kWeight = 0.25;  // share of the latest measurement in an average
+constexpr double kKeep = 0.9;     // share of earlier experience with drafts that each round keeps
 
 void Average(double& average, double latest) { average += kWeight * (latest - average); }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Chooses how many tokens to draft before a step that checks them, from the cost of drafts and the
-// recent share of right ones. A step of more rows reads and computes the union of their experts, so
-// a wrong draft costs time. If drafts cost more than they save, none are made. The cost of trials
-// is bounded. Pure.
+// recent share of right tokens. A step of more rows reads and computes the union of the rows'
+// experts, so a wrong draft costs time. If drafts cost more than they save, none are made. The cost
+// of trials is bounded. Pure.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ class DraftControl {
   double Allowed() const;
 
   uint32_t most_;
-  double plain_seconds_ = 0.0;  // of a step, the mean over counted steps
+  double plain_seconds_ = 0.0;  // mean of a step over counted steps
   uint32_t counted_ = 0;
   uint32_t plain_left_ = kPlainFirst;  // plain steps left in the current block
   // steps left in that block that do not count
@@ -63,7 +63,7 @@ class DraftControl {
   double tried_ = 2.0;
   double right_ = 1.0;
   double tokens_ = 0.0;  // made so far
-  double lost_ = 0.0;    // seconds, by rounds that cost more than their tokens
+  double lost_ = 0.0;    // seconds, in rounds that cost more than their tokens
   double gained_ = 0.0;  // seconds, by the latest rounds
   double trials_ = 0.0;  // tokens drafted in trials
 };

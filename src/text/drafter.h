@@ -18,7 +18,7 @@ struct Draft {
   std::vector<std::vector<ExpertId>> foreseen = {};
 };
 
-// Thread rule: the one of Engine.
+// Thread rule: that of Engine.
 class Drafter {
  public:
   virtual ~Drafter() = default;

@@ -15,7 +15,7 @@ Result<std::span<const float>> DraftingStepper::Append(std::span<const Token> to
   return rows_.Append(tokens);
 }
 
-// The token, with a draft of the next ones behind it if that is expected to pay.
+// Evaluates the token, with a draft behind it if a draft is expected to pay.
 Result<std::span<const float>> DraftingStepper::Begin(Token token) {
   const double start = clock_();
   const uint32_t room = rows_.n_ctx() - std::min(rows_.n_ctx(), rows_.position() + 1);

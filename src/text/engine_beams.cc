@@ -22,7 +22,7 @@ Status EngineBeams::Advance(std::span<const uint32_t> parents, std::span<const T
   CHECK(!parents.empty() && parents.size() == tokens.size());
   std::vector<Sequence> next;
   for (const uint32_t parent : parents) next.push_back(rows_.at(parent).Fork());
-  rows_ = std::move(next);  // the old ones give back what no other shares
+  rows_ = std::move(next);  // the old sequences give back cells that no new one shares
   Batch batch;
   for (size_t i = 0; i < rows_.size(); ++i) {
     batch.rows.push_back({.sequence = rows_[i].id(),

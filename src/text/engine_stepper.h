@@ -27,9 +27,9 @@ class EngineStepper final : public RowStepper {
     rows_.clear();
     Batch batch = RowsOf(sequence_, tokens, RowKind::kDecode, true);
     batch.foreseen = std::move(foreseen);
-    // A state cannot be cut back. Written to another place for each row, it costs a few
-    // milliseconds of memory's time; tokens that were right are then not computed again for those
-    // that were wrong.
+    // Keeps every row's state, if layers have states and this does not divide the step: a state
+    // cannot be cut back. Writing each state to another place costs a few milliseconds of memory's
+    // time; the right tokens are then not computed again after wrong ones.
     const EngineFacts& facts = engine_.facts();
     if (facts.state_bytes > 0 && !facts.divides_at_kept) {
       for (BatchRow& row : std::span(batch.rows).first(batch.rows.size() - 1)) row.is_kept = true;

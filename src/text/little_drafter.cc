@@ -24,13 +24,14 @@ Result<Draft> LittleDrafter::Propose(std::span<const Token> text, uint32_t most)
   while (status && draft.tokens.size() < most) {
     status = Add(draft.tokens.empty() ? text.back() : draft.tokens.back(), draft);
   }
-  const Status back = CutBackTo(engine_, sequence_, position);  // the step that checks them fills
-  if (status) status = back;                                    // these cells
+  // The step that checks the draft fills these cells.
+  const Status back = CutBackTo(engine_, sequence_, position);
+  if (status) status = back;
   if (!status) return std::unexpected(std::move(status).error());
   return draft;
 }
 
-// Evaluates a token and drafts the likeliest one after it.
+// Evaluates a token and drafts the likeliest next token.
 Status LittleDrafter::Add(Token token, Draft& draft) {
   const Batch batch{.rows = {{.sequence = sequence_.id(),
                               .position = sequence_.position(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Drafts with the model itself, with fewer experts, and with experts in memory where possible.
-// Missing experts are left out, so that a draft reads no expert. The experts that its routers
-// choose are read ahead for the step that checks the draft.
+// Missing experts are left out, so that a draft reads no expert. The experts that the draft's
+// routers choose are read ahead for the step that checks the draft.
 #pragma once
 
 #include <cstdint>

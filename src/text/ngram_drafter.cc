@@ -9,7 +9,7 @@ namespace moestro {
 Result<Draft> NgramDrafter::Propose(std::span<const Token> text, uint32_t most) {
   constexpr size_t kLongest = 4;
   constexpr size_t kShortest = 2;
-  size_t best = kShortest - 1;  // tokens that are the same
+  size_t best = kShortest - 1;  // number of equal tokens
   size_t after = 0;
   for (size_t end = text.size() - std::min<size_t>(text.size(), 1); end > 0; --end) {
     size_t same = 0;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kBlankCharacters = " \t\r\n";
 
-// Leaves what may be the beginning of `mark`.
+// Keeps the end of the text that may be the beginning of `mark`.
 void KeepTail(std::string& text, std::string_view mark) {
   if (text.size() >= mark.size()) text.erase(0, text.size() - mark.size() + 1);
 }

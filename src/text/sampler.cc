@@ -192,7 +192,7 @@ Status Sampler::Impl::Fill(std::span<const float> logits) {
   return {};
 }
 
-// Candidates are in the order of their ids.
+// `candidates` is in the order of ids.
 void Sampler::Impl::Remove(std::span<const Token> tokens) {
   for (const Token token : tokens) {
     const auto [begin, end] =
@@ -217,7 +217,7 @@ Result<Token> Sampler::Impl::PickAllowed(std::span<const float> logits,
   if (candidates.empty()) {
     return Fail(Errc::kInvalidRequest, "the grammar allows no further token");
   }
-  // A grammar that is complete ends the text.
+  // A complete grammar ends the text.
   if (!not_yet.empty()) {
     const std::vector<llama_token_data> all = candidates;
     Remove(not_yet);

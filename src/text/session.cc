@@ -18,7 +18,7 @@ namespace moestro {
 
 Result<std::unique_ptr<Session>> Session::Load(const std::string& path, const EngineOptions& engine,
                                                const SamplingOptions& sampling) {
-  // Our own reader goes first: it survives damaged files, libllama's need not.
+  // Our own reader goes first: it survives damaged files, which libllama's need not.
   TRY(ModelToLoad model, ModelToLoad::Open(path, engine.engine));
   TRY(Vocab vocab, Vocab::Load(model.gguf()));
   if (!vocab.has_text()) {
@@ -71,7 +71,7 @@ Status Session::Save(const OutputPath& path) {
   const bool has_room = sequence_->position() + pending_.size() <= engine_->n_ctx();
   if (!pending_.empty() && has_room) {
     auto appended = Append(*engine_, *sequence_, pending_);
-    // A stop that came as the text ended was meant for it.
+    // A stop that comes as the text ends was meant for the text.
     if (!appended && appended.error().code == Errc::kInterrupted) {
       appended = Append(*engine_, *sequence_, pending_);
     }

@@ -32,9 +32,9 @@ namespace moestro {
 // Tokens of a session's prompts, by how their state was reached.
 struct PromptCounts {
   uint64_t all = 0;
-  uint64_t cached = 0;      // stood in the sequence and were not computed
-  uint64_t recomputed = 0;  // stood in the sequence behind the position to which it went back, and
-                            // were computed again
+  uint64_t cached = 0;  // stood in the sequence and were not computed
+  // Stood in the sequence, but behind the position to which the sequence could go back.
+  uint64_t recomputed = 0;
 };
 
 class Session {
@@ -47,8 +47,8 @@ class Session {
   // Makes room for `n` forks of one sequence instead of one sequence of any length. A fork has at
   // most `n_ctx` tokens, and all forks share the first `common`. Call before Start().
   void MakeRoom(uint32_t n, uint32_t common, uint32_t n_ctx);
-  // Continues texts with drafts that are checked. The tokens are the same, and the text is often
-  // faster. Errors: those of CheckDraft(). Call before Start().
+  // Continues texts with drafts that are checked. The tokens are those without drafts, and often
+  // come faster. Errors: those of CheckDraft(). Call before Start().
   Status DraftWith(const DraftOptions& draft);
   // Opens the engine, which takes the rest of the memory. Call before the functions below.
   // `progress` lives as long as the engine.
@@ -59,12 +59,12 @@ class Session {
   Status Resume(const std::string& path);
   // Saves the sequence with notes(), the last token included.
   Status Save(const OutputPath& path);
-  // Whether there is something to save.
+  // Whether Save() would write anything.
   bool has_text() const { return sequence_->position() + pending_.size() > 0; }
-  // The text that is saved with a sequence beside its tokens: a conversation's messages, as JSON.
+  // Notes that are saved with a sequence: a conversation's messages, as JSON.
   std::string& notes() { return notes_; }
-  // The positions that later texts are likely to go on from, rising: for models with states, which
-  // cannot be cut back to others. Continue() keeps them.
+  // Sets the positions that later texts are likely to go on from, rising: for models with states,
+  // which cannot be cut back to other positions. Continue() keeps them.
   void KeepAt(std::vector<uint32_t> positions) { kept_ = std::move(positions); }
 
   const Vocab& vocab() const { return vocab_; }
@@ -73,8 +73,8 @@ class Session {
   const PromptCounts& prompts() const { return prompts_; }
   Sequence& sequence() { return *sequence_; }
 
-  // The tokens of a text, at most one more than the context holds, with those that begin and end it
-  // as Vocab::AddSpecial() adds them, and control tokens where the text spells them.
+  // The tokens of a text, at most one more than the context holds, with the tokens of
+  // Vocab::AddSpecial(), and control tokens where the text spells them.
   Result<std::vector<Token>> Tokenize(std::string_view text) const;
 
   // Changes the text to `tokens` and continues it. Tokens that the sequence already has at its
@@ -90,7 +90,7 @@ class Session {
   std::unique_ptr<Drafter> MakeDrafter();  // nullptr: no drafts
   Session(Vocab vocab, Sampler sampler) : vocab_(std::move(vocab)), sampler_(std::move(sampler)) {}
 
-  std::optional<ModelToLoad> model_;  // until the engine takes it
+  std::optional<ModelToLoad> model_;  // empty once the engine has the model
   EngineOptions options_;
   DraftOptions draft_;
   std::optional<DraftControl> draft_control_;  // with drafts

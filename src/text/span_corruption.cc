@@ -13,9 +13,9 @@
 namespace moestro {
 namespace {
 
-constexpr double kCutShare = 0.15;  // of a text's tokens
+constexpr double kCutShare = 0.15;  // share of a text's tokens
 constexpr double kSpanLength = 3.0;
-constexpr size_t kShortestPiece = 2;  // a token that stays, and one that is cut out
+constexpr size_t kShortestPiece = 2;  // one token that stays, and one that is cut out
 
 // How a piece of a text is divided.
 struct Division {
@@ -35,7 +35,7 @@ struct Division {
   size_t target() const { return cut + spans + 2; }
 };
 
-// `total` as a sum of so many numbers from 1 on, every such sum as likely as any other.
+// `total` as a sum of `parts` numbers from 1 on, each such sum equally likely.
 std::vector<size_t> RandomLengths(size_t total, size_t parts, std::mt19937_64& random) {
   std::vector<size_t> ends(total - 1);
   std::iota(ends.begin(), ends.end(), size_t{1});

@@ -23,7 +23,7 @@
 
 namespace moestro {
 
-// The tokens that such pairs are made with.
+// The tokens that mark sources, targets and cut spans.
 struct SpanTokens {
   Token source_end = 0;
   Token target_begin = 0;
@@ -65,11 +65,11 @@ inline constexpr size_t kSourceTokens = 512;
 // FindSpanTokens().
 Result<SpanRules> FindSpanRules(const Vocab& vocab, const EncoderSpec& encoder,
                                 const EngineOptions& options, uint32_t n_ctx);
-// Cuts a text into pieces as long as the limits allow and makes a sequence of each. An end of a
-// source within the text is left out, and so is a last piece of a single token. The same text gives
-// the same sequences.
+// Cuts a text into pieces as long as the limits allow and makes a sequence of each. Ends of sources
+// within the text are left out, and so is a last piece of a single token. Equal texts give equal
+// sequences.
 SpanText CutSpans(std::span<const Token> text, const SpanTokens& with, const SpanLimits& limits);
-// The first `most` tokens of a text, or all if that is 0, as such sequences. Errors: those of
+// The first `most` tokens of a text, or all if `most` is 0, as sequences of spans. Errors: those of
 // TokenizeText().
 Result<SpanText> ReadSpanText(const Vocab& vocab, TextSource source, const std::string& name,
                               uint64_t most, const EngineOptions& options, const SpanRules& rules);

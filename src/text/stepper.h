@@ -13,7 +13,7 @@
 
 namespace moestro {
 
-// Thread rule: the one of Engine, all methods on one thread.
+// Thread rule: that of Engine, all methods on one thread.
 class Stepper {
  public:
   virtual ~Stepper() = default;
@@ -36,7 +36,7 @@ class RowStepper : public Stepper {
   // see Batch::foreseen. Errors as Append().
   virtual Result<std::span<const float>> AppendRows(
       std::span<const Token> tokens, std::vector<std::vector<ExpertId>> foreseen) = 0;
-  virtual std::span<const Token> tokens() const = 0;  // of the sequence
+  virtual std::span<const Token> tokens() const = 0;  // tokens of the sequence
 };
 
 }  // namespace moestro

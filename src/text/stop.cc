@@ -37,7 +37,7 @@ std::string StopMatcher::Push(std::string_view text) {
   if (found_) return {};
   const size_t before = held_.size();
   held_ += text;
-  // The one that begins first counts; of several, the one that was given first.
+  // The stop string that begins first counts; of several at one place, the first in the list.
   size_t cut = std::string::npos;
   size_t open = 0;
   for (Search& search : searches_) {

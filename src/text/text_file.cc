@@ -14,7 +14,7 @@
 namespace moestro {
 namespace {
 
-// Holds the last two bytes back until the end is seen: they may be the final line break.
+// Holds back the last two bytes until the end of the file: they may be the final line break.
 class FileText {
  public:
   FileText(std::FILE* file, std::string name) : file_(file), name_(std::move(name)) {}

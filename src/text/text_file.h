@@ -10,7 +10,7 @@
 namespace moestro {
 
 // The text of a file or of standard input, without one final line break, in parts on request. kIo:
-// it cannot be opened or read; the message names it.
+// the file cannot be opened or read; the message names it.
 Result<TextSource> OpenText(const std::string& path);
 TextSource StandardInput();
 // Reads a whole file of at most 1 MiB in UTF-8. kInvalidRequest, naming the file, for any other

@@ -11,7 +11,8 @@
 namespace moestro {
 namespace {
 
-// For what else grows while a text is read: the tokens themselves, buffers of files.
+// Memory for everything else that grows while a text is read: the tokens themselves, buffers of
+// files.
 constexpr uint64_t kLeftAlone = 8 * kMiB;
 
 // Bytes that the budget leaves now.

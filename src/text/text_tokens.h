@@ -36,7 +36,7 @@ struct ContextLimit {
 Result<Prompt> ReadPrompt(const Vocab& vocab, const TextSource& source, const ContextLimit& limit,
                           const EngineOptions& options);
 
-// The first `most` tokens of a text, or all if that is 0. kInvalidRequest if the budget does not
+// The first `most` tokens of a text, or all if `most` is 0. kInvalidRequest if the budget does not
 // hold the tokens. Error messages call the text `name`. `parse_special`: control tokens where the
 // text spells them, as in ReadPrompt().
 Result<std::vector<Token>> TokenizeText(const Vocab& vocab, TextSource source,

@@ -13,7 +13,7 @@ class Utf8Stream {
   // The whole characters that `bytes` completes. Bytes that can never become one (stray
   // continuation bytes, overlong forms, surrogates) come out as U+FFFD.
   std::string Push(std::string_view bytes);
-  // The incomplete character at the end as U+FFFD; empty if there is none.
+  // U+FFFD for an incomplete character at the end; empty if the last character was complete.
   std::string Flush();
 
  private:
