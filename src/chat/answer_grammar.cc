@@ -108,7 +108,7 @@ class GrammarMaker {
     AnswerGrammar grammar;
     grammar.has_calls = has_calls;
     if (!has_calls && is_text) return grammar;
-    // First, so that nothing takes their names.
+    // Added first, so that no other rule takes the names.
     const std::string thoughts = is_lazy ? "" : Thoughts();
     std::string body;
     // A named tool is called exactly once.

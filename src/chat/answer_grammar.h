@@ -17,7 +17,7 @@ struct ThoughtMarks {
   std::string begin;
   std::string end;           // empty: nowhere
   bool is_open = false;      // the answer begins within
-  bool is_anywhere = false;  // else at its beginning only
+  bool is_anywhere = false;  // else only at the answer's beginning
 };
 
 struct AnswerGrammar {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads an answer as it grows: thoughts, content and calls apart.
+// Reads an answer as it grows, and separates thoughts, content and calls.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,8 @@ class AnswerReader {
     if (is_worth) looked_at_ = size;
     return is_worth;
   }
-  // How much of held_ is certain if nothing in it is one of `marks`, but its end may be begun.
+  // The number of bytes of held_ that are certain if none of them belongs to one of `marks`, though
+  // a mark may begin at the end.
   size_t CertainBytes(const std::vector<std::string_view>& marks) const {
     return has_ended() && !is_cut() ? held_.size() : held_.size() - OpenEnd(held_, marks);
   }
@@ -64,7 +65,7 @@ class AnswerReader {
   std::optional<AnswerEnd> end_;
   size_t looked_at_ = 0;  // bytes of held_ at the last look
 
-  // Takes from held_ what is certain, which is not empty. True: something changed, look again.
+  // Takes the certain part from held_, which is not empty. True: the state changed, call again.
   virtual bool Step(DeltaSink& sink) = 0;
 };
 std::unique_ptr<AnswerReader> MakeTaggedReader(const AnswerStyle& style);
@@ -81,7 +82,7 @@ class AnswerParser {
  public:
   // `id_seed`: makes the calls' ids.
   AnswerParser(const AnswerStyle& style, uint64_t id_seed);
-  // REQUIRES: whole UTF-8 characters. Control tokens are spelled, but for those that end an answer.
+  // REQUIRES: whole UTF-8 characters. Control tokens are spelled, except those that end an answer.
   std::vector<ChatDelta> Push(std::string_view text);
   // No more is to come.
   std::vector<ChatDelta> Finish(AnswerEnd end = AnswerEnd::kWhole);

@@ -68,7 +68,7 @@ AnswerStyle FindStyle(std::string_view template_text) {
   const std::optional<CallStyle> calls = FindCallStyle(template_text);
   style.calls = calls.value_or(PlainCallStyle());
   style.is_guess = !calls;
-  if (style.calls.shape == CallShape::kChannels) return style;  // which hold its thoughts, too
+  if (style.calls.shape == CallShape::kChannels) return style;  // channels hold thoughts, too
   FindThoughtMarks(template_text, style);
   FindContentMarks(template_text, style);
   if (style.content_begin == "<|content|>") style.turn_begin = "<|begin|>assistant";

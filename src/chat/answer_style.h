@@ -26,10 +26,10 @@ struct ToolShape {
 
 struct AnswerStyle {
   CallStyle calls;
-  bool is_guess = false;        // of `calls`: the template speaks of no marks that are known
+  bool is_guess = false;        // the template has no known marks of calls
   std::string reasoning_begin;  // "<think>"; empty: the model has no thoughts
   std::string reasoning_end;
-  std::string content_begin;  // "<answer>": some models write it before content; empty: none does
+  std::string content_begin;  // "<answer>": written before content by some models; empty: by none
   std::string content_end;
   bool content_ends_thoughts = false;  // content's opening mark does, where theirs is left out
   std::string turn_begin;  // stands before content and calls behind thoughts; empty: nothing
@@ -37,14 +37,14 @@ struct AnswerStyle {
   bool begins_in_reasoning = false;  // the prompt ended with reasoning_begin
   bool begins_in_content = false;    // the prompt ended within the answer's text
   bool begins_marked = false;        // the prompt ended with content_begin
-  bool has_short_ids = false;        // of calls; call_ids.h
+  bool has_short_ids = false;        // calls have short ids; call_ids.h
   // A grammar holds the calls, so their arguments may be passed on before their end is seen.
   bool calls_are_certain = false;
   std::vector<ToolShape> tools;
 };
 
-// The marks that the text of a chat template speaks of, for a model that may call tools. Without
-// any known ones calls are tagged JSON. `tools` and what the prompt decides are left
+// The style of the marks that occur in a chat template's text, for a model that may call tools.
+// Without known marks calls are tagged JSON. `tools` and members that depend on the prompt are left
 // empty.
 AnswerStyle FindStyle(std::string_view template_text);
 

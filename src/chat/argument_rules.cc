@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The arguments of calls: as JSON, or each parameter as its style writes it, in any order.
+// The arguments of calls: as JSON, or each parameter in its style's spelling, in any order.
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -22,7 +22,7 @@ constexpr std::string_view kPythonName = "[a-zA-Z_] [a-zA-Z0-9_]{0,100}";
 
 std::string InQuotes(std::string_view text) { return GrammarRules::Literal(text); }
 
-// The texts of a list; what else a client has put there does not count.
+// The texts of a list; other values that a client has put there do not count.
 std::vector<std::string> TextsOf(const std::optional<JsonView>& list) {
   std::vector<std::string> texts;
   if (!list || list->kind() != JsonKind::kArray) return texts;
@@ -50,7 +50,7 @@ bool CanBeWritten(const CallStyle& style, std::string_view key) {
   }
 }
 
-// A JSON value's text as Python has it.
+// A JSON value in Python's spelling.
 std::string PythonText(JsonView value) {
   if (value.kind() == JsonKind::kNull) return "None";
   if (value.kind() == JsonKind::kBoolean) return value.boolean() == true ? "True" : "False";
@@ -74,7 +74,7 @@ std::string CallRules::ObjectArguments(const Tool& tool) {
   return rules_.AddAnyObject();
 }
 
-// Each parameter has a rule, and they come in any order.
+// Makes a rule for each parameter; the parameters come in any order.
 std::string CallRules::WrittenArguments(const Tool& tool) {
   const auto schema = Json::Parse(tool.parameters);
   const auto properties = schema ? schema->Find("properties") : std::nullopt;
@@ -92,7 +92,7 @@ std::string CallRules::WrittenArguments(const Tool& tool) {
   for (const Parameter& parameter : ParametersOf(schema->view())) {
     if (rules_.is_full() || !limit_.status()) break;
     if (!CanBeWritten(style_.calls, parameter.property.key)) {
-      // No model can write it so that it is read.
+      // a key that cannot be written in this style and read again
       if (parameter.is_required) NoteFree(parameter, "\"required\"");
       continue;
     }
@@ -233,8 +233,7 @@ std::string CallRules::TaggedText(const Parameter& parameter) {
   return AnyText();
 }
 
-// A value that may be text is any text: what it was meant as follows from the schema when it is
-// read.
+// A value that may be text is any text: the schema decides its kind when the call is read.
 std::string CallRules::Tagged(const Parameter& parameter) {
   const CallStyle& style = style_.calls;
   const std::string end =
@@ -263,7 +262,7 @@ std::string CallRules::MarkedString() {
   return Format("{} {}", InQuotes(mark), Until(mark));
 }
 
-// Any value with marked strings, in objects and arrays of such.
+// Any value with marked strings, also in objects and arrays.
 std::string CallRules::MarkedValue() {
   constexpr std::string_view kName = "marked-value";
   if (std::exchange(has_any_value_, true)) return std::string(kName);

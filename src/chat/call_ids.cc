@@ -43,7 +43,7 @@ class ShortIds {
   void Shorten(ChatTurn& turn) {
     for (ToolCall& call : turn.calls) {
       const bool has_none = call.id.empty();
-      // No client's id: those are texts of one line.
+      // no client's id, which has one line
       call.id = Of(has_none ? Format("call\n{}", n_calls_) : call.id);
       if (has_none) unanswered_.push_back(call.id);
       ++n_calls_;
@@ -126,7 +126,7 @@ class NumberedIds {
   }
 
   std::string_view begin_;
-  std::map<std::string, std::string> now_;  // of ids as they were sent
+  std::map<std::string, std::string> now_;  // new ids by the ids as sent
   std::set<std::string> taken_;
   std::deque<std::string> unanswered_;  // calls that came without an id
   size_t n_calls_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Calls, and any text up to a mark. Their arguments are in argument_rules.cc.
+// Calls, and any text up to a mark. argument_rules.cc has the arguments of calls.
 #include "chat/call_rules.h"
 
 #include <algorithm>

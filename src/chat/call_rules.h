@@ -25,13 +25,13 @@ class CallRules {
   CallRules(const AnswerStyle& style, GrammarRules& rules, const WorkLimit& limit)
       : style_(style), rules_(rules), limit_(limit) {}
 
-  // A rule for one call of one of the tools, or, with `many`, for calls in a row.
-  // REQUIRES: there are tools, and style.calls is not kNone.
+  // A rule for one call of one of the tools, or, with `many`, for calls in a row. REQUIRES: `tools`
+  // is not empty, and style.calls is not kNone.
   std::string Add(std::span<const Tool> tools, bool many);
   // kUnsupported: no grammar can express a strict tool's schema. Restrictions lost by the style
   // alone (call_style.h) are left out for strict tools, too.
   const Status& refusal() const { return refusal_; }
-  // Where such calls begin.
+  // Texts with which calls of the tools begin.
   std::vector<std::string> Triggers(std::span<const Tool> tools) const;
   // A rule for any text up to and with the first `mark`. REQUIRES: UTF-8, not empty.
   std::string Until(std::string_view mark);

@@ -20,7 +20,7 @@ constexpr size_t kMostNamesLookedFor = 64;
 // Whether a call of a known tool can be recognised without its mark by its beginning.
 bool HasOwnBegin(const CallStyle& style) { return !style.call_begin.empty(); }
 
-// How calls of the tool begin without their mark, for styles in which a name begins them.
+// Beginnings of the tool's calls without their mark, for styles in which a name begins a call.
 std::vector<std::string> NamedBegins(const CallStyle& style, std::string_view tool) {
   switch (style.shape) {
     case CallShape::kTags:
@@ -99,7 +99,7 @@ bool CallScanner::ReadBegin() {
   const std::string_view rest = in_.rest();
   const bool has_begin = rest.starts_with(calls_.begin) ||
                          (!calls_.other_begin.empty() && rest.starts_with(calls_.other_begin));
-  // While a mark is not whole it may still come.
+  // A mark that has begun may still be completed.
   const bool may_have_begin = calls_.begin.starts_with(rest) ||
                               (!calls_.other_begin.empty() && calls_.other_begin.starts_with(rest));
   lacks_begin_ = !has_begin && !may_have_begin;
@@ -256,7 +256,7 @@ bool CallScanner::ReadList() {
   }
 }
 
-// Calls with marks of their own, up to the end of all.
+// Reads calls with marks of their own, up to the end mark of all.
 bool CallScanner::ReadRow() {
   while (true) {
     in_.SkipBlanks();
@@ -313,7 +313,7 @@ bool CallScanner::ReadMarked() {
   return Whole();
 }
 
-// Whether what follows may be the name of a tool, or its beginning.
+// Whether the text here may be the name of a tool, or its beginning.
 bool CallScanner::MayBeTool() const {
   std::string_view rest = in_.rest();
   if (!calls_.id_end.empty() || !calls_.kind.empty()) return true;

@@ -137,7 +137,7 @@ class CallScanner {
   bool Whole();
   bool IsTool(std::string_view name) const;
   bool MayBeTool() const;
-  const ToolShape* Tool() const;  // of the call; null: none that is known
+  const ToolShape* Tool() const;  // the called tool; null: an unknown one
 
   const AnswerStyle& style_;
   const CallStyle& calls_ = style_.calls;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How a model writes calls of tools, as a value. Two interpreters read it: call_scan.h takes calls
-// out of an answer, call_rules.h writes the grammar that holds them. A model that writes calls in a
-// new way of a known shape is one more row of the table in call_style.cc.
+// A model's way to write calls of tools, as a value. Two interpreters read it: call_scan.h takes
+// calls out of an answer, call_rules.h writes the grammar that holds calls. A model that writes
+// calls in a new way of a known shape is one more row of the table in call_style.cc.
 #pragma once
 
 #include <array>
@@ -19,30 +19,31 @@ enum class CallShape : uint8_t {
   kEnvelope,  // {"name": NAME, KEY: {...}}
   kObject,    // NAME {...}, with marks around
   kTags,      // NAME, each argument between tags, with marks around
-  kNested,    // the same, tags named as the keys are, what lies in a value in tags of its own
+  kNested,    // NAME, each argument in a tag named as its key; values in a value have tags, too
   kPython,    // [NAME(KEY=VALUE, ...), ...]
   kChannels,  // <|channel|>commentary to=functions.NAME ...<|message|>{...}: channel_reader.cc
 };
 
-// The texts outlive it; empty: there is none.
+// The texts must outlive a style; an empty text: no such mark.
 struct CallStyle {
   CallShape shape = CallShape::kNone;
   std::string_view title = "none";  // for the log
   // Around each call, or around all calls in a row.
   std::string_view begin = {};
   std::string_view end = {};
-  // Read in their place, too.
+  // Marks that are also read in place of `begin` and `end`.
   std::string_view other_begin = {};
   std::string_view other_end = {};
   bool is_around_all = false;
   bool may_lack_begin = false;       // and be held by a grammar nevertheless
-  std::string_view list_begin = {};  // behind `begin` and before `end`, if that is around all
+  std::string_view list_begin = {};  // inside `begin` and `end`, if these are around all calls
   std::string_view list_end = {};
   std::string_view list_blank = {};       // GBNF of blanks inside the two
   std::string_view separator = {};        // between calls, which is needed
   std::string_view between = R"("\n"?)";  // GBNF of all that may stand between calls
   bool has_lines = false;                 // `begin` and `end` stand on lines of their own
-  // kEnvelope: {"ID_KEY": "0", "NAME_KEY": NAME, "ARGUMENTS_KEY": {...}}; others are read, too.
+  // kEnvelope: {"ID_KEY": "0", "NAME_KEY": NAME, "ARGUMENTS_KEY": {...}}; other usual keys are
+  // read, too.
   std::string_view id_key = {};
   std::string_view name_key = "name";
   std::string_view arguments_key = {};
@@ -77,14 +78,14 @@ struct CallStyle {
   std::string_view name_attribute = {};
   std::string_view text_attribute = {};
   std::string_view json_attribute = {};
-  std::string_view plain_json_attribute = {};  // one of json_attribute, as text
+  std::string_view plain_json_attribute = {};  // an example of json_attribute
   // kTags: blanks that are written behind NAME_END, KEY_END and VALUE_END, and before VALUE_END.
   std::string_view behind_name = "\n";
   std::string_view behind_key = "\n";
   std::string_view behind_value = "\n";
   std::string_view before_value_end = {};
 
-  // A whole answer, or what follows `begin`, is a JSON object.
+  // Whether a whole answer, or the text behind `begin`, may be a call's JSON object.
   bool is_bare() const { return shape == CallShape::kEnvelope && may_lack_begin; }
 };
 

@@ -10,8 +10,8 @@
 
 namespace moestro {
 
-// In the model's style or, where that cannot be written in content, as PlainCallStyle() has it.
-// REQUIRES: there are calls.
+// The calls in the model's style or, where content cannot hold that style, in PlainCallStyle().
+// REQUIRES: `calls` is not empty.
 std::string CallsText(const CallStyle& style, std::span<const ToolCall> calls);
 
 }  // namespace moestro

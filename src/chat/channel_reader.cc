@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Answers that are messages in channels, each behind a header: thoughts in "analysis", calls where
-// the header names a function as recipient, content in the others.
+// the header names a function as recipient, content in other messages.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -13,7 +13,7 @@ namespace {
 
 // Longer headers are a text that was not meant as one.
 constexpr size_t kMaxHeaderBytes = 256;
-// A recipient, and how tools of the client's are named among others.
+// Marks of a recipient and of a client's tool as recipient.
 constexpr std::string_view kTo = "to=";
 constexpr std::string_view kFunctions = "functions.";
 
@@ -211,7 +211,7 @@ class ChannelReader : public AnswerReader {
   }
 
   AnswerStyle style_;
-  std::string name_;      // of the tool that is being called
+  std::string name_;      // name of the called tool
   bool is_held_ = false;  // by a grammar, if any: the call began as in call_rules.h
   CallProgress progress_;
   Mode mode_ = Mode::kBetween;

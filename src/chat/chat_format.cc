@@ -49,11 +49,11 @@ std::string_view Trim(std::string_view text) {
 struct ChatFormat::Impl {
   std::optional<ChatTemplate> chat_template;
   TemplateTraits traits;
-  AnswerStyle style;  // of the model's answers, before a request is known
+  AnswerStyle style;  // of the model's answers, before a request changes it
   bool is_chatml = false;
   std::vector<std::string> stops;
-  ControlTexts controls;       // of tokens that no client may write
-  ControlTexts not_own_marks;  // but those that the model's own answers have
+  ControlTexts controls;       // texts of tokens that no client may write
+  ControlTexts not_own_marks;  // `controls` without those in the model's own answers
   std::string description;
   std::vector<std::string> warnings;
 
@@ -96,7 +96,8 @@ struct ChatFormat::Impl {
     }
   }
 
-  // The model's own template. Gives why that cannot be; empty: it is taken.
+  // Uses the model's own template. Returns the reason if that is impossible; empty: the template is
+  // used.
   std::string TakeOwn(const ChatModel& model) {
     Result<ChatTemplate> parsed = ChatTemplate::Parse(model.template_text, model.bos, model.eos,
                                                       ControlTexts(model.control_texts));
@@ -112,8 +113,8 @@ struct ChatFormat::Impl {
     return {};
   }
 
-  // A known template with the marks of the model's own, which is of no use for the reason
-  // `failure`. The model's calls and thoughts stay those that its own template speaks of.
+  // Uses a known template with the marks of the model's own, which is unusable for the reason
+  // `failure`. The model's calls and thoughts stay those of its own template.
   void TakeInPlace(const ChatModel& model, const std::string& failure) {
     std::string_view name;
     if (const auto known = TemplateOfMarks(model.template_text)) {
@@ -133,12 +134,12 @@ struct ChatFormat::Impl {
     warnings.push_back(Format("{}; {} takes its place, and answers may be worse", failure, name));
   }
 
-  // `text`: of the template that the model came with.
+  // `text`: the template that the model came with.
   void TakeTemplate(ChatTemplate parsed, TemplateTraits found, std::string_view text) {
     traits = std::move(found);
     style = FindStyle(text);
-    // The tools are then described in our words, with calls in the template's own style if an
-    // example can be written in it.
+    // Where our words describe the tools, calls are in the template's own style if an example of
+    // that style can be written, else tagged JSON.
     const bool has_example = traits.knows_calls && HasExample(style.calls);
     if (!traits.knows_tools && !has_example && !has_channels()) {
       traits.knows_calls = false;
@@ -175,7 +176,7 @@ struct ChatFormat::Impl {
     description = Format("{} ({})", is_chatml ? "ChatML" : "lines of \"role: text\"", reason);
   }
 
-  // A last turn that is gone on with is left to Continue().
+  // A last turn that the answer goes on with is left to Continue().
   Result<std::string> Prompt(const ChatInput& input, const WorkLimit& limit) const {
     if (input.continues_last && !input.turns.empty()) {
       ChatInput before = input;
@@ -221,9 +222,9 @@ struct ChatFormat::Impl {
     return answer;
   }
 
-  // The template writes the last turn, whose text ends with a mark, and the prompt ends there.
-  // nullopt: the template fails, or writes the text in another way. A template may strip a text, so
-  // the mark is a character and a blank.
+  // Renders the prompt through the last turn, whose text gets a mark at its end, and cuts it off at
+  // the mark. nullopt: the template fails, or writes the text in another way. A template may strip
+  // a text, so the mark is a character and a blank.
   Result<std::optional<std::string>> PromptThroughTurn(const ChatInput& input,
                                                        const WorkLimit& limit) const {
     constexpr std::string_view kMark = "\uFDD1";

@@ -24,11 +24,11 @@ class ChildStarter;
 
 // Parts of the model that the format depends on.
 struct ChatModel {
-  std::string template_text;  // its chat template (Jinja); empty: none
+  std::string template_text;  // the model's chat template (Jinja); empty: none
   std::string bos;            // text of the token that begins a text; empty: none
   std::string eos;
   bool has_chatml_marks = false;                // <|im_start|> and <|im_end|> are tokens
-  std::vector<std::string> control_texts = {};  // of tokens that no client may write
+  std::vector<std::string> control_texts = {};  // texts of tokens that no client may write
 };
 
 // A conversation ready for the model.

@@ -18,15 +18,15 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kSlack{10'000};   // beyond a trial's limit, for a machine that is busy
+constexpr milliseconds kSlack{10'000};   // beyond a trial's limit, for a busy machine
 constexpr milliseconds kLookEvery{100};  // between two checks of ends_now()
 constexpr uint32_t kTrialsAtOnce = 2;
-constexpr int kShortShare = 8;  // of a trial's times
+constexpr int kShortShare = 8;  // a short trial's part of a trial's times
 constexpr size_t kMostKnown = 64;
 constexpr size_t kMostKnownBytes = size_t{4} << 20;
 
-// The first byte of a message to the child: what to begin. Then strings, each after its length, and
-// a socket for the answers.
+// A message to the child begins with a byte for the kind of work. Then come strings, each after its
+// length, and a socket for the answers.
 constexpr char kTrial = 't';
 constexpr char kShortTrial = 's';
 constexpr char kText = 'o';
@@ -100,7 +100,7 @@ GrammarChecker::GrammarChecker(const Vocab& vocab, std::unique_ptr<ChildStarter>
 
 Status GrammarChecker::Check(const Grammar& grammar, const IsOver& is_over) {
   TRY_STATUS(CheckGrammarText(grammar, vocab_));
-  starter_->AwaitHelper();  // also for what is known already, since Open() does not wait
+  starter_->AwaitHelper();  // also before a known verdict, since Open() does not wait
   const std::string request = ToRequest(grammar);
   if (const auto verdict = Recall(request)) return *verdict;
   TRY(auto verdict, TryIn(short_trial_, kShortTrial, request, is_over));
@@ -110,7 +110,7 @@ Status GrammarChecker::Check(const Grammar& grammar, const IsOver& is_over) {
   return verdict ? *verdict : GrammarVerdict({.outcome = Trial::Outcome::kTimedOut, .output = {}});
 }
 
-// nullopt: there was not enough time.
+// Tries the grammar, one at a time in each lane. nullopt: the trial ran out of time.
 Result<std::optional<Status>> GrammarChecker::TryIn(std::mutex& lane, char what,
                                                     const std::string& request,
                                                     const IsOver& is_over) {
@@ -162,7 +162,7 @@ Result<Trial> GrammarChecker::Try(char what, const std::string& request, const I
     }
     reply = answers.Read(end);
   } while (reply && reply->empty());
-  if (!reply) return Trial{};  // there is no process for it
+  if (!reply) return Trial{};  // the child's process died
   return Trial{static_cast<Trial::Outcome>(reply->front()), reply->substr(1)};
 }
 

@@ -32,12 +32,12 @@ class GrammarChecker {
  public:
   struct Limits {
     uint32_t n_tokens = 0;                    // as for Sampler: logits per call
-    uint32_t most_texts = 1;                  // that have a grammar at a time
-    std::chrono::milliseconds trial{20'000};  // on a machine that is busy elsewhere
+    uint32_t most_texts = 1;                  // texts with a grammar at a time
+    std::chrono::milliseconds trial{20'000};  // long, since the machine may be busy
   };
   // Forks: call it before the process has a second thread, and from a thread that lives as long as
-  // the process does, since the spawner ends with that thread. `vocab` must outlive this. kIo if
-  // there can be no child.
+  // the process does, since the spawner ends with that thread. `vocab` must outlive this. kIo if no
+  // child can be started.
   static Result<std::unique_ptr<GrammarChecker>> Start(const Vocab& vocab, Limits limits);
 
   // kInvalidRequest: the grammar is malformed, too deep, allows nothing, or needs too much time or

@@ -23,7 +23,7 @@ constexpr char kTake = 't';     // token
 constexpr char kAllowed = 'a';  // number of tokens
 constexpr char kRestart = 'r';
 constexpr char kFine = '+';
-constexpr char kError = '-';  // then its text
+constexpr char kError = '-';  // then the error's text
 
 std::string ToBits(const std::vector<bool>& tokens) {
   std::string bits((tokens.size() + 7) / 8, '\0');

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A stranger's grammar in a process of its own. A single call of libllama's grammars may take
-// minutes and any amount of memory: the stacks of an ambiguous grammar are multiplied by each
+// A grammar that is not trusted, in a process of its own. A single call of libllama's grammars may
+// take minutes and any amount of memory: the stacks of an ambiguous grammar are multiplied by each
 // character, and nothing ends such a call but the end of its process. So the owner waits for at
 // most kLongestStall for an answer, and the process ends itself when a token has taken
 // GrammarLimits::token of processor time, or the text kGrammarMemory.
@@ -21,9 +21,9 @@
 
 namespace moestro {
 
-// Beyond its parent's. A large schema takes 1.5 MiB.
+// Bytes beyond the parent's. A large schema takes 1.5 MiB.
 inline constexpr uint64_t kGrammarMemory = uint64_t{16} << 20U;
-// On a machine so busy that the process does not get its processor time.
+// Time for a machine so busy that the process does not get its processor time.
 inline constexpr std::chrono::milliseconds kLongestStall{2'000};
 
 // The owner's side. A question without an answer in time gives kInvalidRequest, then and ever
@@ -32,8 +32,8 @@ class GrammarProcess final : public TokenFilter {
  public:
   using Opener = std::function<Result<MessageSocket>()>;
 
-  // The process begins meanwhile; the first question waits for it. `again` opens another one where
-  // none has begun: the process that should have begun it has died.
+  // The process begins meanwhile; the first question waits for it. `again` opens another process,
+  // if the first one died before it began.
   explicit GrammarProcess(MessageSocket socket, Opener again = {})
       : socket_(std::move(socket)), again_(std::move(again)) {}
 

@@ -22,7 +22,7 @@ constexpr size_t kMostTriggers = 64;
 constexpr const char* kGrammarRoot = "root";
 constexpr const char* kAllowsNothing = "it allows no token at the start";
 
-// The reason in what libllama printed: the line about the mistake, or the first one.
+// The reason in libllama's output: the line about the mistake, or the first line.
 std::string Reason(std::string_view output) {
   constexpr std::string_view kMark = "error parsing grammar: ";
   if (const size_t at = output.find(kMark); at != std::string_view::npos) {
@@ -83,7 +83,7 @@ std::unique_ptr<GrammarState> GrammarState::Make(const Grammar& grammar, const V
   return std::unique_ptr<GrammarState>(new GrammarState(std::move(sampler), grammar, vocab));
 }
 
-// Control tokens are spelled, as libllama's grammars see them.
+// The token's text, with control tokens spelled as in libllama's grammars.
 std::string GrammarState::TextOf(Token token) const {
   std::string text(16, '\0');
   while (true) {

@@ -45,13 +45,13 @@ struct GrammarLimits {
   }
 };
 
-// A call may take any time and memory (grammar_process.h bounds it). A negated class may let
+// A call may take any time and memory (grammar_process.h bounds both). A negated class may let
 // through characters that are spelled in too many bytes, where the vocabulary has tokens of single
-// bytes; the text shows them as U+FFFD.
+// bytes; the text shows such characters as U+FFFD.
 class GrammarState final : public TokenFilter {
  public:
-  // `vocab` must outlive this. Null: not a grammar. libllama may abort on it, or throw
-  // std::exception: try it first.
+  // `vocab` must outlive the result. Null: the text is no grammar. libllama may abort on the
+  // grammar, or throw std::exception: try the grammar first.
   static std::unique_ptr<GrammarState> Make(const Grammar& grammar, const Vocab& vocab);
 
   Result<bool> Take(Token token) override;
@@ -72,10 +72,11 @@ class GrammarState final : public TokenFilter {
   // The methods below may throw std::exception, as libllama does.
   bool Allows(Token token) const;
   std::vector<bool> AllowedOf(uint32_t n_tokens) const;
-  void Accept(Token token);  // REQUIRES: it is allowed
+  void Accept(Token token);  // REQUIRES: the token is allowed
   std::string TextOf(Token token) const;
   bool EndsTrigger(std::string_view text) const;
-  // The sampler after the trigger that `last` completes; null if the grammar forbids how it begins.
+  // The sampler after the trigger that `last` completes; null if the grammar forbids that
+  // beginning.
   SamplerPtr Begun(Token last) const;
 
   SamplerPtr sampler_;
@@ -84,7 +85,7 @@ class GrammarState final : public TokenFilter {
   size_t longest_trigger_ = 0;
   bool is_waiting_ = false;
   SamplerPtr fresh_;        // waits for a trigger; null without triggers
-  std::deque<Piece> tail_;  // what a trigger may have begun in
+  std::deque<Piece> tail_;  // the last tokens, in which a trigger may have begun
   std::string tail_text_;
 };
 
@@ -92,7 +93,7 @@ class GrammarState final : public TokenFilter {
 // not UTF-8, and for a model without a tokenizer.
 Status CheckGrammarText(const Grammar& grammar, const Vocab& vocab);
 // To be run in a child process: true if the grammar can be parsed and allows one of the first
-// n_tokens tokens at its start, within the limits. Else prints the reason on stderr.
+// n_tokens tokens at its start, within the limits. Otherwise prints the reason on stderr.
 bool TryGrammar(const Grammar& grammar, const Vocab& vocab, uint32_t n_tokens,
                 std::optional<GrammarLimits> limits = std::nullopt);
 // The outcome of such a trial as a Status.

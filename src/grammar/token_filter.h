@@ -20,7 +20,7 @@ class TokenFilter {
   TokenFilter& operator=(const TokenFilter&) = delete;
   virtual ~TokenFilter() = default;
 
-  // Appends the token to the text if the token is allowed; false: it is not. An error of any method
+  // Appends the token to the text if the grammar allows it; false if not. An error of any method
   // ends the text. kInvalidRequest with the reason.
   virtual Result<bool> Take(Token token) = 0;
   // Whether each of the first n_tokens tokens is allowed.

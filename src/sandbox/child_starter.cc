@@ -29,15 +29,15 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kReapEvery{100};       // while children run
 constexpr milliseconds kLookForSpawner{20};   // whether another spawner has come
-constexpr milliseconds kLongestStart{4'000};  // of a helper, on a machine that is busy
+constexpr milliseconds kLongestStart{4'000};  // of a helper on a busy machine
 
 // Leaves the spawner nothing of its parent's but memory: an open file or pipe would stay open for
-// others as long as it lives, and the signals that a terminal or a service's manager sends to all
-// processes are meant for the parent.
+// other processes as long as the spawner lives, and signals that a terminal or a service's manager
+// sends to all processes are meant for the parent.
 void Detach(int socket, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(EXIT_FAILURE);
-  prctl(PR_SET_CHILD_SUBREAPER, 1);  // of what a helper leaves behind when it dies
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // takes over the children of a dead helper
   for (const int number : {SIGCHLD, SIGPIPE}) signal(number, SIG_DFL);
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_IGN);
   const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -47,7 +47,7 @@ void Detach(int socket, pid_t parent) {
   close_range(static_cast<unsigned>(socket) + 1, ~0U, 0);
 }
 
-// Waits for children that have ended, and for one that has not while there are so many.
+// Reaps children that have ended; waits for one while `most` or more run.
 void Reap(uint32_t& running, uint32_t most) {
   while (running > 0) {
     const pid_t ended = waitpid(-1, nullptr, running < most ? WNOHANG : 0);
@@ -68,7 +68,7 @@ void Reap(uint32_t& running, uint32_t most) {
     MessageSocket answers = socket.Receive();
     if (!answers.is_open()) break;
     Reap(running, work.most_children);
-    if (!answers.Write("", std::nullopt)) continue;  // it begins; or its caller has gone
+    if (!answers.Write("", std::nullopt)) continue;  // the child begins, or its caller has gone
     const pid_t child = fork();
     if (child > 0) ++running;
     if (child != 0) continue;
@@ -86,10 +86,10 @@ void EndHelper(pid_t child) {
   }
 }
 
-// The spawner: at each message a new helper, whose number and socket are the answer. Ends when the
-// owner closes its side, and its helper with it.
+// The spawner: replies to each message with a new helper's number and socket. Ends when the owner
+// closes its side, and ends its helper then.
 [[noreturn]] void ServeHelpers(MessageSocket owner, const ChildStarter::Work& work) {
-  ReturnFreedMemory();  // or each child could take it beside its share
+  ReturnFreedMemory();  // freed memory would come on top of each child's share
   pid_t helper = -1;
   while (owner.Read(std::nullopt)) {
     EndHelper(std::exchange(helper, -1));
@@ -158,7 +158,7 @@ int ChildStarter::helper_id() const {
   return helper_;
 }
 
-// REQUIRES: mutex_ is held, or no other thread has this as yet.
+// REQUIRES: mutex_ is held, or no other thread has this object yet.
 bool ChildStarter::StartHelper() {
   to_helper_.Close();
   helper_ = -1;
@@ -213,7 +213,7 @@ Result<MessageSocket> ChildStarter::AwaitAndBegin(std::string_view request) {
   AwaitHelper();
   Result<MessageSocket> begun = Begin(request);
   if (begun) return begun;
-  AwaitHelper();  // what was killed may take a moment to be gone
+  AwaitHelper();  // a killed helper may take a moment to be gone
   return Begin(request);
 }
 
@@ -225,7 +225,7 @@ std::string ChildStarter::Missing() const {
                 work_.purpose, work_.what_fails);
 }
 
-// Where there is none. REQUIRES: mutex_ is held.
+// Starts a helper if none runs. REQUIRES: mutex_ is held.
 bool ChildStarter::ReplaceHelper() {
   if (HasHelper()) return true;
   if (!StartHelper()) return false;

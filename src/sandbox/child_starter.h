@@ -29,7 +29,7 @@ class ChildStarter {
     // In a child: answers the request. The process ends when this returns or throws.
     std::function<void(std::string_view request, MessageSocket answers)> serve;
     uint32_t most_children = 1;  // at a time, of one helper
-    // For messages: what the children are of ("grammars"), what they are for ("try out grammars"),
+    // Words for messages: what the children serve ("grammars"), their purpose ("try out grammars"),
     // what fails without them ("requests with a grammar").
     std::string what;
     std::string purpose;
@@ -55,7 +55,7 @@ class ChildStarter {
   // The owner replaces a lost spawner: AwaitHelper() waits for that for `patience`, unless
   // `is_over` becomes true.
   void ExpectAdoption(std::chrono::milliseconds patience, std::function<bool()> is_over);
-  // Waits until children can begin. Not for a thread that others wait for.
+  // Waits until children can begin. Not for a thread on which others wait.
   void AwaitHelper();
   // AwaitHelper(), then Begin().
   Result<MessageSocket> AwaitAndBegin(std::string_view request);
@@ -63,10 +63,10 @@ class ChildStarter {
   std::string Missing() const;
   // Starts another helper if none runs. False: the spawner is gone.
   bool Mend();
-  // The spawner of a ChildStarter of the same work in another process, which lives as long as the
-  // spawner shall.
+  // Takes the spawner of a ChildStarter of the same work in another process, which must live as
+  // long as the spawner is needed.
   void Adopt(MessageSocket to_spawner, int spawner);
-  // For that other process: gives its spawner away. Nothing can begin here any more.
+  // For the process in Adopt(): gives its spawner away. Nothing can begin here any more.
   MessageSocket GiveSpawner();
 
  private:

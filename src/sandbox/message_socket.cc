@@ -18,7 +18,7 @@ using std::chrono::steady_clock;
 
 constexpr uint32_t kLongestMessage = 2U << 20;
 
-// Waits until the other side is ready; false: it is not, in time.
+// Waits until the other side is ready; false: the time is up.
 bool AwaitEvent(int fd, short event, MessageSocket::Deadline end) {
   while (true) {
     int left = -1;

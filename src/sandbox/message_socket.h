@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Whole messages between a process and the child that it forked. Each is its length, then so many
+// Whole messages between a process and its forked child. Each message is a length, then so many
 // bytes, at most 2 MiB.
 //
 // Thread rule: one thread at a time.
@@ -39,9 +39,9 @@ class MessageSocket {
   bool is_open() const { return fd_ >= 0; }
   void Close();
 
-  // Waits until there is something to read, or the other side is gone; false: neither, in time.
+  // Waits until a message can be read or the other side is gone; false: neither, in time.
   bool Await(std::chrono::milliseconds time) const;
-  // The other side is gone, though it may have left something to read.
+  // The other side is gone; messages that it left may still be read.
   bool is_abandoned() const;
   // False, nullopt: the other side is gone or does not answer in time, or the message is too long.
   bool Write(std::string_view message, Deadline end);

@@ -12,8 +12,8 @@ namespace moestro {
 
 struct RelayEnd {
   Trial::Outcome outcome = Trial::Outcome::kNotRun;
-  int exit_code = 0;               // kRefused: what the child exited with
-  double processor_seconds = 0.0;  // that the child has used
+  int exit_code = 0;               // for kRefused: the child's exit code
+  double processor_seconds = 0.0;  // used by the child
 };
 
 // Runs `work` in a child, which writes whole messages; these go on to `owner`. The child is ended

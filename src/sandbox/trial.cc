@@ -26,7 +26,7 @@ constexpr rlim_t kStack = rlim_t{4} << 20;
 
 [[noreturn]] void RunChild(const std::function<bool()>& work, uint64_t memory, int output,
                            pid_t parent) {
-  // No other process would end it in the parent's place.
+  // Ends with the parent, since no other process would end this child.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(EXIT_FAILURE);
   dup2(output, STDERR_FILENO);
@@ -41,7 +41,7 @@ constexpr rlim_t kStack = rlim_t{4} << 20;
   _exit(passed ? EXIT_SUCCESS : EXIT_FAILURE);
 }
 
-// Reads until the child closes its end or the time is up; true: it closed.
+// Reads until the child closes its end or the time is up; true: the child closed its end.
 bool ReadOutput(int fd, std::chrono::milliseconds limit, std::string& output) {
   const auto end = std::chrono::steady_clock::now() + limit;
   std::array<char, 1024> buffer{};
@@ -89,7 +89,7 @@ void LimitChild(uint64_t more_bytes) {
 }
 
 uint64_t WritableBytes() {
-  std::array<uint64_t, 6> pages{};  // the last: of data and stack
+  std::array<uint64_t, 6> pages{};  // the last is the size of data and stack
   std::ifstream statm("/proc/self/statm");
   for (uint64_t& n : pages) statm >> n;
   return statm ? pages.back() * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) : 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tries something out in a child process first, because the library that does it may abort, run out
-// of stack or never return on hostile input.
+// Tries work out in a child process first, because the library that does it may abort, run out of
+// stack or never return on hostile input.
 #pragma once
 
 #include <chrono>
@@ -13,34 +13,34 @@ namespace moestro {
 struct Trial {
   enum class Outcome {
     kPassed,    // work() returned true
-    kRefused,   // work() returned false or threw, as it does when it needs too much memory
+    kRefused,   // work() returned false or threw, for example for lack of memory
     kCrashed,   // the child died by a signal
     kTimedOut,  // the child was ended, or a ProcessorLimit ended it
     kNotRun,    // no child could be started
   };
   Outcome outcome = Outcome::kNotRun;
-  std::string output;  // the start of what the child wrote to stderr
+  std::string output;  // the beginning of the child's output on stderr
 };
 
 struct TrialLimits {
   std::chrono::milliseconds time{20'000};
-  uint64_t memory = uint64_t{1} << 30U;  // bytes, beyond what this process has
+  uint64_t memory = uint64_t{1} << 30U;  // bytes, beyond those of this process
 };
 
 // REQUIRES: no other thread of this process holds a lock that work() needs (call it before the
 // engine starts its threads).
 Trial TryInChild(const std::function<bool()>& work, TrialLimits limits);
 
-// For a child: what it may take of memory beyond what its parent uses (or as much as its parent has
-// freed and kept, if that is more), and 4 MiB of stack, less than any thread has that will do the
-// work for good. A limit is never raised. When it aborts there is no core and no debugger.
+// For a child: limits memory to `more_bytes` beyond the parent's (or to the memory that the parent
+// has freed and kept, if that is more), and the stack to 4 MiB, less than any thread has that will
+// do the work for good. A limit is never raised. An abort writes no core and starts no debugger.
 void LimitChild(uint64_t more_bytes);
 
 // Bytes of this process's writable memory, as LimitChild() counts them; 0 where /proc is missing.
 uint64_t WritableBytes();
 
-// For a child: ends the process by SIGPROF when it has used that much processor time between
-// Resume() and Pause(). One at a time may run.
+// For a child: ends the process by SIGPROF when it has used `limit` of processor time between
+// Resume() and Pause(). One object at a time may run.
 class ProcessorLimit {
  public:
   explicit ProcessorLimit(std::chrono::milliseconds limit) : limit_(limit), left_(limit) {}
