@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A conversation as values, with tools: what the wire formats of src/api become, and what templates
-// and parsers of src/chat work on.
+// A conversation as values, with tools: the readers of src/api make it, the templates and parsers
+// of src/chat use it.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +18,24 @@ struct ToolCall {
 struct ChatTurn {
   std::string role;       // "system", "developer", "user", "assistant", "tool"
   std::string content;    // may be empty
-  std::string reasoning;  // an assistant's thoughts, as it wrote them; empty: none
+  std::string reasoning;  // an assistant's thoughts, as written; empty: none
   std::vector<ToolCall> calls;
-  std::string call_id;  // of a tool's answer
-  std::string name;     // of a tool's answer; empty: not given
+  std::string call_id;  // in a tool's answer: the call's id
+  std::string name;     // in a tool's answer: the tool; empty: not given
 };
 
 struct Tool {
   std::string name;
   std::string description;
-  std::string parameters;  // JSON text of a schema, as it was sent; empty: none
+  std::string parameters;  // JSON text of a schema, as sent; empty: none
   bool is_strict = false;  // a schema that no grammar can express is refused
 };
 
 enum class ToolUse : uint8_t {
   kAuto,      // the model decides
-  kNone,      // it writes no call
-  kRequired,  // it begins with a call
-  kNamed,     // it calls ChatInput::named_tool exactly once
+  kNone,      // the model writes no call
+  kRequired,  // the answer begins with a call
+  kNamed,     // the answer calls ChatInput::named_tool exactly once
 };
 
 struct ChatInput {
@@ -47,7 +47,7 @@ struct ChatInput {
   bool parallel_calls = true;
   std::string template_arguments;  // JSON text of an object for the template; empty: none
   bool add_assistant = true;       // the prompt ends where the answer begins
-  bool continues_last = false;     // it ends within the last turn, an assistant's without calls
+  bool continues_last = false;     // the prompt ends within the last turn, without calls
 };
 
 // The form of an answer's text, calls of tools aside.

@@ -41,7 +41,7 @@ std::string MarkControls(const ControlTexts& controls, std::string_view text) {
   size_t copied = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     if (controls.MatchAt(text.substr(i)) == 0) continue;
-    // Another one may begin inside, so the search goes on there.
+    // Another control text may begin inside, so the search goes on there.
     const size_t inside = i + ReadUtf8(text.substr(i)).length;
     marked += text.substr(copied, inside - copied);
     marked += kTextMark;

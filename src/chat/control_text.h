@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Texts of control tokens ("<|im_end|>") in a client's words. There they are words, and must not
-// become the tokens that a template's own spelling of them becomes. So each gets a mark inside
+// Marks texts of control tokens ("<|im_end|>") in a client's words. There such texts are words, and
+// must not become the tokens that the same texts in a template become. So each gets a mark inside
 // before the template is rendered; afterwards the marks are taken out, and the text around each
 // mark certainly has no control token.
 //
@@ -43,11 +43,11 @@ struct TextPart {
 
 struct UnmarkedText {
   std::string text;
-  // From one control token to the next, where a mark was: in them no control token is meant.
+  // Parts from one control token to the next that had a mark: control texts in them are words.
   std::vector<TextPart> plain;
 };
 
-// A character that no text needs: Unicode promises that it stands for nothing.
+// A character that no text needs: a noncharacter of Unicode.
 inline constexpr std::string_view kTextMark = "\uFDD0";
 
 // The text with a mark within each control text. Marking twice is marking once.

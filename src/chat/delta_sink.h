@@ -47,13 +47,13 @@ class CallProgress {
  public:
   // `certain`: also passes on the beginning of a call that is not whole.
   void Show(const CallScan& scan, bool certain, DeltaSink& sink);
-  // A call was begun whose end has not come.
+  // A call has begun, and its end has not been passed on.
   bool is_inside() const { return begun_ > done_; }
 
  private:
   size_t begun_ = 0;
   size_t done_ = 0;
-  size_t sent_bytes_ = 0;  // of the last call's arguments
+  size_t sent_bytes_ = 0;  // bytes of the last call's arguments
 };
 
 // The bytes at the end of `text` that may become one of `marks`.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Finds where a JSON value ends in a text that is still being written.
+// Finds the end of a JSON value in a text that is still being written.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace moestro {
 
 enum class Scan : uint8_t {
   kWhole,
-  kOpen,  // the text ends before it does
+  kOpen,  // the text ends within the value
   kBroken,
 };
 
@@ -22,7 +22,7 @@ struct JsonScan {
 };
 
 // `text` begins with the value, perhaps after blanks, which count. A number is whole only when
-// something follows it. Deeper nesting than Json::kMaxDepth is broken. Does not recurse.
+// another character follows. Deeper nesting than Json::kMaxDepth is broken. Does not recurse.
 JsonScan ScanJson(std::string_view text);
 
 inline constexpr std::string_view kBlanks = " \t\r\n";

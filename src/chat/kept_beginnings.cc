@@ -7,7 +7,7 @@
 namespace moestro {
 namespace {
 
-// No message begins with it: a character for private use.
+// A character for private use, with which no client's message begins.
 constexpr const char* kOtherMessage = "\xEE\x80\x80";
 
 bool IsInstruction(const ChatTurn& turn) {
@@ -19,7 +19,7 @@ bool IsInstruction(const ChatTurn& turn) {
 std::vector<ChatInput> LikelyBeginnings(const ChatInput& chat) {
   ChatInput other{.turns = {},
                   .tools = chat.tools,
-                  .tool_use = ToolUse::kNone,  // they stay in the prompt
+                  .tool_use = ToolUse::kNone,  // tools stay in the prompt
                   .named_tool = {},
                   .template_arguments = chat.template_arguments,
                   .add_assistant = false};

@@ -9,7 +9,7 @@ namespace {
 
 struct Known {
   std::string_view name;
-  std::string_view mark;  // templates of this kind have it
+  std::string_view mark;  // a text that templates of this kind contain
   std::string_view text;
 };
 

@@ -12,7 +12,7 @@ namespace moestro {
 
 struct MarkedScan {
   Scan state = Scan::kOpen;
-  size_t length = 0;  // of the object if it is whole, else of what has been read
+  size_t length = 0;  // bytes of the object if it is whole, else of the part that was read
   // The object as JSON, as far as it is certain; more text never changes this beginning.
   std::string json;
 };

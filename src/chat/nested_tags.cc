@@ -29,7 +29,7 @@ class NestedScanner {
  private:
   struct Tag {
     std::string_view key;
-    std::string json;  // of its parts
+    std::string json;  // JSON of its parts so far
     size_t n_parts = 0;
     size_t n_items = 0;
   };
@@ -60,7 +60,7 @@ class NestedScanner {
     return Scan::kWhole;
   }
 
-  // A key from `begin` on and the end of its tag.
+  // Reads a key from `begin` on and the end of its tag.
   Scan ReadKey(size_t begin, std::string_view& key) {
     const std::string_view head = rest().substr(begin, kLongestKey + style_.key_end.size());
     const size_t end = head.find(style_.key_end);
@@ -75,7 +75,7 @@ class NestedScanner {
     return Scan::kWhole;
   }
 
-  // Text up to the next tag, which closes this one or opens one in it.
+  // Reads the text up to the next tag, which closes the open one or opens one inside.
   Scan ReadInside() {
     const size_t found = rest().find(mark_);
     if (found == std::string_view::npos) return Scan::kOpen;
@@ -126,7 +126,7 @@ class NestedScanner {
   }
 
   const CallStyle& style_;
-  std::string_view mark_;  // all tags begin with it
+  std::string_view mark_;  // beginning of every tag
   std::string_view text_;
   const NestedText& text_of_;
   size_t at_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads values whose parts are tags named as keys are (call_style.h, kNested), while they are still
-// being written.
+// Reads values whose parts are in tags named like keys (call_style.h, kNested), while the values
+// are still being written.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ using NestedText = std::function<std::string(std::string_view path, std::string_
 
 struct NestedScan {
   Scan state = Scan::kOpen;
-  size_t length = 0;  // up to and with CALL_END if it is whole, else of what has been read
+  size_t length = 0;  // up to and with CALL_END if the call is whole, else up to what was read
   // The arguments as a JSON object, as far as whole parameters go; more text never changes this
   // beginning.
   std::string json;

@@ -24,7 +24,7 @@ std::string CallExample(const CallStyle& style) {
   return Format("{}{}{}{}{}", style.begin, style.list_begin, call, style.list_end, style.end);
 }
 
-// JSON texts stay as they were sent.
+// Describes the tools, with JSON texts as they were sent.
 std::string DescribeTools(const std::vector<Tool>& tools, const AnswerStyle& style) {
   std::string text = "You can call these tools, one a line:\n";
   for (const Tool& tool : tools) {
@@ -112,7 +112,7 @@ class CallResults {
       : results_(std::move(results)), is_taken_(results_.size()) {
     for (size_t i = 0; i < results_.size(); ++i) by_id_[results_[i].call_id].push_back(i);
   }
-  // Moves those of the call to `turns`; of a call without an id the first that is left.
+  // Moves the call's results to `turns`; for a call without an id, the first result that is left.
   void TakeOf(const ToolCall& call, std::vector<ChatTurn>& turns) {
     if (call.id.empty()) {
       while (first_ < results_.size() && is_taken_[first_]) ++first_;
@@ -138,7 +138,7 @@ class CallResults {
   std::vector<ChatTurn> results_;
   std::vector<bool> is_taken_;
   std::map<std::string, std::vector<size_t>> by_id_;
-  size_t first_ = 0;  // before it all are taken
+  size_t first_ = 0;  // all results before this one are taken
 };
 
 // Makes a turn of each call with its results, for templates that write one call of a turn.
@@ -156,7 +156,7 @@ std::vector<ChatTurn> WithCallsApart(const std::vector<ChatTurn>& turns) {
       apart.back().calls.push_back(calls[c]);
       of_calls.TakeOf(calls[c], apart);
     }
-    of_calls.TakeRest(apart);  // of calls that are not known
+    of_calls.TakeRest(apart);  // results of unknown calls
   }
   return apart;
 }
@@ -166,8 +166,8 @@ size_t LeadingSystems(const std::vector<ChatTurn>& turns) {
   return static_cast<size_t>(std::ranges::find_if(turns, is_other) - turns.begin());
 }
 
-// Neighbours of this role become one turn, for templates that refuse them or leave one out. Calls
-// stay apart.
+// Joins neighbours of this role into one turn, for templates that refuse such neighbours or leave
+// one out. Turns with calls stay apart.
 void JoinRows(std::vector<ChatTurn>& turns, std::string_view role) {
   std::vector<ChatTurn> joined;
   for (ChatTurn& turn : turns) {

@@ -32,7 +32,7 @@ void AppendUtf8(std::string& text, uint32_t c) {
   follow(0);
 }
 
-// Digits of a \x, \u or \U; nullopt: they are none.
+// The value of hexadecimal digits in \x, \u or \U; nullopt: other characters.
 std::optional<uint32_t> HexOf(std::string_view digits, size_t count) {
   if (digits.size() < count) return std::nullopt;
   uint32_t value = 0;
@@ -57,7 +57,7 @@ std::optional<std::string> Unescape(std::string_view inner) {
       auto value = HexOf(inner.substr(i + 1), n_digits);
       if (!value) return std::nullopt;
       i += n_digits;
-      // Two halves of a character, as JSON writes them.
+      // a character as two surrogates, as in JSON
       const bool is_half = *value >= 0xD800 && *value < 0xDC00 && inner.substr(i + 1, 2) == "\\u";
       if (is_half) {
         const auto low = HexOf(inner.substr(i + 3), 4);
@@ -127,7 +127,8 @@ class PythonScanner {
     return Scan::kBroken;
   }
 
-  // A comma before the end is none of JSON's, so it is written with what follows.
+  // Reads a comma and writes it with the next value, since Python allows a comma before the end and
+  // JSON does not.
   Scan ReadComma() {
     const std::string_view behind = rest().substr(1);
     const std::string_view next = behind.substr(CountBlanks(behind));

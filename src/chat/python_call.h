@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the arguments of a call that is written as Python has it while it is still being written:
-// KEY=VALUE, ...), where values are strings, numbers, True, False, None, lists, tuples and dicts,
-// or JSON.
+// Reads the arguments of a call in Python's spelling while it is still being written: KEY=VALUE,
+// ...), where values are strings, numbers, True, False, None, lists, tuples and dicts, or JSON.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +13,7 @@ namespace moestro {
 
 struct PythonScan {
   Scan state = Scan::kOpen;
-  size_t length = 0;  // up to and with the parenthesis if it is whole, else of what has been read
+  size_t length = 0;  // up to and with the parenthesis if whole, else up to what was read
   // The arguments as a JSON object, as far as they are certain; more text never changes this
   // beginning.
   std::string json;

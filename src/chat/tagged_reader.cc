@@ -39,7 +39,7 @@ class TaggedReader : public AnswerReader {
     return false;
   }
 
-  // Models put thoughts and calls on lines of their own; those newlines are no text.
+  // Drops newlines: models put thoughts and calls on lines of their own, whose ends are no text.
   void DropNewlines() {
     if (!drops_newlines_) return;
     held_.erase(0, std::min(held_.find_first_not_of('\n'), held_.size()));
@@ -49,7 +49,7 @@ class TaggedReader : public AnswerReader {
   bool ReadReasoning(DeltaSink& sink) {
     DropNewlines();
     if (is_start_ && !held_.empty()) {
-      // The prompt has opened the thoughts, some models do it again.
+      // Some models open thoughts again that the prompt has opened.
       const std::string_view begin = style_.reasoning_begin;
       if (held_.size() < begin.size() && begin.starts_with(held_)) {
         if (!has_ended()) return false;
@@ -80,7 +80,8 @@ class TaggedReader : public AnswerReader {
     return ReadOpenThoughts(sink);
   }
 
-  // Passes on what is certain of the text before `end`; newlines at its end may be none.
+  // Passes on the certain part of the thoughts before `end`; newlines at the end may belong to the
+  // closing mark.
   void Think(size_t end, bool keeps_newlines, DeltaSink& sink) {
     while (!keeps_newlines && end > 0 && held_[end - 1] == '\n') --end;
     sink.Reasoning(std::string_view(held_).substr(0, end));
@@ -96,8 +97,8 @@ class TaggedReader : public AnswerReader {
     not_call_at_ = 0;
   }
 
-  // Thoughts whose end is not there. A call in them is one if they never end, so that it is held
-  // back until that is known.
+  // Reads thoughts whose end has not come. A call within them counts only if the thoughts never
+  // end, so the call is held back until then.
   bool ReadOpenThoughts(DeltaSink& sink) {
     if (said_call_at_ == std::string::npos) {
       if (!IsWorthALook()) return false;
@@ -173,8 +174,8 @@ class TaggedReader : public AnswerReader {
     return false;
   }
 
-  // Marks that only the first text of an answer, or of what follows a call, can be.
-  // 1: one was found, 0: none, -1: not known yet.
+  // Reads marks that only the first text of an answer, or of the part behind a call, can be. 1:
+  // read one, 0: none, -1: more text decides.
   int ReadFirst() {
     const bool is_bare = style_.calls.is_bare() && may_be_bare_;
     const bool may_think = is_start_ && !style_.reasoning_begin.empty();
@@ -297,8 +298,8 @@ class TaggedReader : public AnswerReader {
     held_.erase(0, end);
   }
 
-  // Models close calls whose opening mark they have left out, or close them twice. True: a mark was
-  // dropped. While more text decides, is_behind_call_ stays.
+  // Drops a closing mark of a call: models close calls whose opening mark they have left out, or
+  // close calls twice. True: a mark was dropped. While more text decides, is_behind_call_ stays.
   bool DropClosingMark() {
     const size_t first = CountBlanks(held_);
     const std::string_view rest = std::string_view(held_).substr(first);
@@ -318,7 +319,7 @@ class TaggedReader : public AnswerReader {
     return false;
   }
 
-  // A model may end its answer where the closing mark should come.
+  // Drops the beginning of a closing mark: a model may end its answer there.
   void DropOpenEnd() {
     const size_t first = CountBlanks(held_);
     const std::string_view rest = std::string_view(held_).substr(first);
@@ -327,7 +328,7 @@ class TaggedReader : public AnswerReader {
 
   AnswerStyle style_;
   std::vector<std::string> opening_marks_;
-  std::string blanks_;  // before the call that is being read
+  std::string blanks_;  // blanks before the call in reading
   CallProgress progress_;
   Mode mode_;
   bool is_start_;        // nothing was passed on yet
@@ -337,7 +338,7 @@ class TaggedReader : public AnswerReader {
   bool drops_newlines_;  // until something else comes
   bool is_behind_call_ = false;
   bool is_free_ = false;    // no grammar holds the calls that come
-  size_t not_call_at_ = 0;  // before it no call begins in the thoughts that are held
+  size_t not_call_at_ = 0;  // no call begins before this place in the held thoughts
   size_t said_call_at_ = std::string::npos;  // where one does
 };
 

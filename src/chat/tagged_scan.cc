@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Calls whose arguments are tags, or written as Python has them.
+// Calls whose arguments are in tags, or in Python's spelling.
 #include <algorithm>
 
 #include "base/format.h"
@@ -14,7 +14,7 @@ namespace moestro {
 bool CallScanner::ReadTags() {
   const bool has_name_end = !calls_.name_end.empty();
   const std::string_view name_end = has_name_end ? calls_.name_end : calls_.key_begin.substr(0, 1);
-  // Words about such tags name no tool.
+  // Words about such tags name no tool, so a name must be a known tool's.
   const bool must_be_known = lacks_begin_ || calls_.may_lack_begin;
   if (must_be_known && !MayBeTool()) return in_.Fail();
   if (!TakeName(in_, name_end, call().name)) return false;

@@ -21,10 +21,10 @@ using std::chrono::steady_clock;
 
 constexpr size_t kSmallInput = size_t{256} << 10U;
 constexpr size_t kMostText = size_t{40} << 20U;  // the largest body, and a template's own words
-constexpr double kMostSeconds = 10.0;            // of the processor, where the limit has more
+constexpr double kMostSeconds = 10.0;            // processor time, even if the limit leaves more
 constexpr double kClockStep = 0.001;
 constexpr milliseconds kLookEvery{50};         // whether all work shall end
-constexpr milliseconds kLongestStart{15'000};  // of a process, on a machine that is busy
+constexpr milliseconds kLongestStart{15'000};  // of a process on a busy machine
 constexpr const char* kDoesNotSurvive = "the process that runs it does not survive it";
 // Wall-clock seconds allowed for each second of processor time.
 constexpr int kBusyMachine = 6;
@@ -69,13 +69,13 @@ struct Said {
   }
 };
 
-// Until when a child is waited for: its processor time, on a machine that is busy elsewhere.
+// The time until which a child is waited for: its processor time, stretched for a busy machine.
 steady_clock::time_point EndOf(double processor_seconds) {
   return steady_clock::now() + kLongestStart +
          milliseconds(std::lround(processor_seconds * 1000) * kBusyMachine);
 }
 
-// A child, from its beginning on.
+// A child that renders, from its beginning on.
 class Child {
  public:
   explicit Child(MessageSocket socket) : socket_(std::move(socket)) {}
@@ -125,7 +125,7 @@ class Child {
 
  private:
   MessageSocket socket_;
-  double seconds_ = 0.0;  // of the processor
+  double seconds_ = 0.0;  // processor time so far
 };
 
 }  // namespace

@@ -31,16 +31,17 @@ constexpr std::string_view ThoughtsKeyName(ThoughtsKey key) {
 
 // Choices in which templates differ.
 struct TemplateForms {
-  bool has_object_arguments = false;  // a call's arguments are an object, else its JSON text
-  bool has_null_content = false;      // empty content beside calls is null, else ""
-  bool has_undefined_tools = false;   // without tools the variable is missing, else none
+  bool has_object_arguments =
+      false;                      // a call's arguments are passed as an object, else as JSON text
+  bool has_null_content = false;  // empty content beside calls is null, else ""
+  bool has_undefined_tools = false;  // without tools the variable is missing, else none
   ThoughtsKey thoughts_key = ThoughtsKey::kReasoningContent;
 };
 
 struct TemplateInput {
   std::span<const ChatTurn> turns;
   std::span<const Tool> tools = {};
-  std::string_view arguments = {};  // JSON text of an object; its keys are variables
+  std::string_view arguments = {};  // JSON text of an object, whose keys become variables
   bool add_assistant = true;
   TemplateForms forms = {};
 };
@@ -48,8 +49,8 @@ struct TemplateInput {
 class ChatTemplate {
  public:
   // Forks: the rules of ChildStarter::Start() hold. `controls` are marked in tools, arguments and
-  // calls; the turns' texts come as they shall be. kUnsupported with the reason: it cannot be
-  // parsed, or takes more than parsing may. kIo: there can be no process.
+  // calls; the turns' texts are taken as they are. kUnsupported with the reason: the template
+  // cannot be parsed, or takes more than parsing may. kIo: no process can be started.
   static Result<ChatTemplate> Parse(std::string_view text, std::string_view bos,
                                     std::string_view eos, const ControlTexts& controls = {});
   ChatTemplate(ChatTemplate&&) noexcept;

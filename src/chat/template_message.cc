@@ -43,7 +43,7 @@ class PartWriter {
   std::string part_;
 };
 
-// Takes them out again. After an error all are empty.
+// Takes numbers and texts out of the parts again. After an error all are empty.
 class PartReader {
  public:
   using Read = std::function<std::optional<std::string>()>;

@@ -15,7 +15,7 @@
 
 namespace moestro {
 
-// A TemplateInput that owns what it holds.
+// A TemplateInput that owns its texts.
 struct SentInput {
   std::vector<ChatTurn> turns;
   std::vector<Tool> tools;
@@ -24,7 +24,7 @@ struct SentInput {
   TemplateForms forms;
 };
 
-// Bytes of its texts.
+// Bytes of the input's texts.
 size_t SizeOf(const TemplateInput& input);
 
 // `write` sends one message, of kPartBytes at most. `goes_on` is called before each turn and tool.

@@ -32,7 +32,7 @@ std::string MessageOf(RenderMark mark, std::string_view words) {
   return message;
 }
 
-// Sends the parts of a text as messages. The process ends when they cannot be sent.
+// Sends the parts of a text as messages. Ends the process when a message cannot be sent.
 class TextSender {
  public:
   explicit TextSender(MessageSocket& socket) : socket_(socket) { part_.reserve(kTextPart); }
@@ -101,8 +101,8 @@ class Renderer {
   Renderer(MessageSocket answers, MessageSocket& owner, const ParsedTemplate& parsed)
       : answers_(std::move(answers)), owner_(owner), parsed_(parsed) {}
 
-  // Until the owner closes its side, or templates have kept too much: a list that holds itself is
-  // never freed.
+  // Renders until the owner closes its side, or until templates have kept too much memory: a list
+  // that holds itself is never freed.
   void Run(uint64_t memory) {
     LimitChild(memory);
     std::set_new_handler([] { _exit(kOutOfMemory); });  // else an exception, which becomes words
@@ -139,7 +139,7 @@ class Renderer {
   const ParsedTemplate& parsed_;
 };
 
-// The process that watches it.
+// Watches the rendering child for the owner.
 void ServeOwner(std::string_view request, MessageSocket owner,
                 const Result<ParsedTemplate>& parsed) {
   RelayEnd end{.outcome = Trial::Outcome::kPassed};
@@ -175,7 +175,7 @@ ChildStarter::Work TemplateWork(TemplateText given) {
               [parsed](std::string_view request, MessageSocket answers) {
                 ServeOwner(request, std::move(answers), **parsed);
               },
-          .most_children = 4,  // for each size one, and one that is being ended
+          .most_children = 4,  // one for each size, and one of each that is being ended
           .what = "the chat template's renderings",
           .purpose = "render the chat template",
           .what_fails = "conversations"};

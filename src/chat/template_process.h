@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The children's side of a template (template.h is the owner's). A helper reads it. A child of the
-// helper watches one of its own, which renders one conversation after another.
+// The children's side of a template (template.h is the owner's). A helper reads the template. A
+// child of the helper watches a child of its own, which renders one conversation after another.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ struct TemplateText {
 // conversations and one small ones, so both take 64 MiB at most.
 inline constexpr uint64_t kLargeRenderMemory = uint64_t{48} << 20U;
 inline constexpr uint64_t kSmallRenderMemory = uint64_t{16} << 20U;
-inline constexpr std::chrono::milliseconds kLongestParse{5'000};  // of the processor
+inline constexpr std::chrono::milliseconds kLongestParse{5'000};  // of processor time
 
 // Requests to the helper for a child.
 inline constexpr std::string_view kAskParsed = "p";  // reports whether the template could be parsed

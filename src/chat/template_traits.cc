@@ -131,7 +131,7 @@ class Prober {
     return true;
   }
 
-  // `turns`: with one call, and perhaps its result.
+  // `turns`: a conversation with one call, and perhaps its result.
   bool KnowsCallsInARow(std::vector<ChatTurn> turns) const {
     constexpr std::string_view kMoreTool = "probe_more";
     turns[1].calls.push_back(
@@ -141,7 +141,7 @@ class Prober {
       more.call_id = "probe0002";
       more.name = kMoreTool;
     }
-    // A result may have the name of its call.
+    // A result may contain its call's name.
     for (ChatTurn& turn : turns) turn.name.clear();
     return Say(turns, tools_, traits_.forms).contains(kMoreTool);
   }

@@ -15,7 +15,8 @@ namespace {
 
 using jinja::Value;
 
-constexpr size_t kMostValues = size_t{1} << 18U;  // of a conversation's JSON; 150 bytes each
+constexpr size_t kMostValues = size_t{1}
+                               << 18U;  // most JSON values of a conversation; 150 bytes each
 
 class ConversationValues {
  public:
@@ -33,7 +34,7 @@ class ConversationValues {
     return parsed;
   }
 
-  // Takes each out of its place, so that large texts are not there twice.
+  // Moves each turn's texts, so that large texts do not exist twice.
   Value Turns(std::span<ChatTurn> turns) {
     std::vector<Value> values;
     for (ChatTurn& place : turns) values.push_back(Turn(std::exchange(place, {})));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The variables that a chat template finds: a conversation's turns and tools, as transformers gives
-// them. Inside src/chat only.
+// The variables of a chat template: a conversation's turns and tools, as in transformers. Inside
+// src/chat only.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@
 
 namespace moestro {
 
-// A dict. Takes time in proportion to the texts, and the texts with it. `controls` are marked as in
-// ChatTemplate::Parse(). kInvalidRequest for JSON that is none or has more than 262144 values
-// together, but for a call's arguments, which stay text then.
+// A dict of the variables. Takes time in proportion to the texts, and takes the texts over.
+// `controls` are marked as in ChatTemplate::Parse(). kInvalidRequest for JSON that is none or has
+// more than 262144 values together; a call's arguments may be no JSON, and stay text then.
 Result<jinja::Value> TemplateValues(SentInput input, const std::string& bos, const std::string& eos,
                                     const ControlTexts& controls);
 

@@ -13,7 +13,7 @@
 namespace moestro::jinja {
 namespace {
 
-// glibc's tables of letters, whatever language the process speaks; null where there are none, and
+// glibc's tables of letters, independent of the process's language; null where glibc has none: then
 // letters beyond ASCII stay as they are.
 class LetterTables {
  public:

@@ -18,7 +18,7 @@ std::vector<std::string_view> SplitCharacters(std::string_view text);
 // Bytes before a character; text.size() behind the last.
 size_t ByteOf(std::string_view text, size_t character);
 void AppendCharacter(std::string& text, uint32_t code_point);
-// The code point that a text begins with, and its bytes.
+// The code point at the beginning of a text, and its bytes.
 struct Character {
   uint32_t code_point = 0;
   size_t bytes = 0;
@@ -45,14 +45,14 @@ std::string_view Strip(std::string_view text, bool from_left, bool from_right);
 std::string_view StripSet(std::string_view text, std::string_view set, bool from_left,
                           bool from_right);
 
-// The float that digits such as "2.5e-3" name, infinite or 0 beyond what a float holds; nullopt: no
-// number, or more than one.
+// The float with digits such as "2.5e-3", infinite or 0 beyond a float's range; nullopt: no number,
+// or more than one.
 std::optional<double> RealOfDigits(std::string_view digits);
 
 // str.splitlines().
 std::vector<std::string_view> SplitLines(std::string_view text);
 
-// The text with each of the characters & < > " ' as HTML writes it.
+// The text with the characters & < > " ' in HTML's spelling.
 std::string EscapeHtml(std::string_view text);
 
 }  // namespace moestro::jinja

@@ -423,7 +423,7 @@ bool ExpressionParser::BeginsTestArgument() const {
   }
 }
 
-// A place that something is set to: a name, a.b, or a tuple of such.
+// Parses the target of an assignment: a name, a.b, or a tuple of targets.
 ExpressionPtr ExpressionParser::ParseTarget(std::string_view end_name, bool may_be_attribute) {
   if (may_be_attribute && tokens_.current().kind == Token::Kind::kName &&
       tokens_.next().kind == Token::Kind::kOperator && tokens_.next().text == ".") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads expressions by Jinja's grammar, and what stands in tags beside them: places that are set,
-// filters, a macro's parameters. parser.cc reads tags with it.
+// Reads expressions by Jinja's grammar, and the parts of tags beside expressions: targets of
+// assignments, filters, a macro's parameters. parser.cc reads tags with it.
 #pragma once
 
 #include <optional>
@@ -31,7 +31,7 @@ class ExpressionParser {
   // 1, 2 and 1, are tuples, 1 is none.
   ExpressionPtr ParseTuple(const TupleForm& form);
   ExpressionPtr ParsePrimary();
-  // A place that something is set to: a name, a.b, or a tuple of such.
+  // Parses the target of an assignment: a name, a.b, or a tuple of targets.
   ExpressionPtr ParseTarget(std::string_view end_name, bool may_be_attribute);
   void CheckTarget(const Expression& target) const;
   // Behind "|".
@@ -41,7 +41,7 @@ class ExpressionParser {
   // The text of the block that filters are applied to.
   ExpressionPtr Captured() const { return Node(Kind::kCaptured); }
 
-  // From now on names are those of the macro's body, too, until it is closed.
+  // From now on names also belong to the macro's body, until CloseMacro().
   void OpenMacro(MacroSyntax& macro) { open_macros_.push_back(&macro); }
   void CloseMacro() { open_macros_.pop_back(); }
 

@@ -17,7 +17,7 @@ class Failure : public std::exception {
  public:
   enum class Kind : uint8_t {
     kSyntax,
-    kRender,   // what Python raises
+    kRender,   // an error that Python would raise
     kRefusal,  // the template's own words
   };
   Failure(Kind kind, std::string words, uint32_t line = 0)
@@ -37,7 +37,7 @@ class Failure : public std::exception {
   std::string words_;
 };
 
-// Throws what a rendering fails with: Raise("'{}' is undefined", name).
+// Throws the error of a rendering: Raise("'{}' is undefined", name).
 template <class... Args>
 [[noreturn]] void Raise(std::format_string<Args...> text, Args&&... args) {
   throw Failure(Failure::Kind::kRender, Format(text, std::forward<Args>(args)...));

@@ -5,7 +5,7 @@
 namespace moestro::jinja {
 namespace {
 
-// none: there is no such filter.
+// none: no filter has that name.
 const FilterTable::value_type* FindFilter(std::string_view name) {
   for (const FilterTable* filters : {&TextFilters(), &ListFilters()}) {
     const auto found = filters->find(name);

@@ -85,7 +85,7 @@ Form ReadForm(std::string_view text) {
   return form;
 }
 
-// `digits` begins with a sign if there is one; '=' fills behind it.
+// `digits` may begin with a sign, behind which '=' fills.
 std::string Padded(const Form& form, std::string digits, bool is_number) {
   const size_t length = CountCharacters(digits);
   if (length >= form.width) return digits;
@@ -171,7 +171,7 @@ std::string RealDigits(const Form& form, double value) {
 
 bool IsRealType(char type) { return std::string_view("eEfFgG%").contains(type) && type != '\0'; }
 
-// A value as format() writes it.
+// A value in the spelling of format().
 std::string Formatted(const Value& value, std::string_view text) {
   if (text.empty()) return TextOf(value);
   const Form form = ReadForm(text);
@@ -320,7 +320,7 @@ class BraceFormatter {
   BraceFormatter(Interpreter& interpreter, const Arguments& arguments)
       : interpreter_(interpreter), arguments_(arguments) {}
 
-  // `level`: a format may have fields of its own.
+  // `level`: depth of formats within fields.
   std::string Run(std::string_view text, int level) {
     std::string made;
     while (!text.empty()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Functions that every template finds: Jinja's own, and those that transformers adds.
+// Functions for every template: Jinja's own, and those that transformers adds.
 #include <ctime>
 #include <iomanip>
 #include <memory>
@@ -13,7 +13,7 @@ namespace moestro::jinja {
 namespace {
 
 Value Range(Interpreter& /*interpreter*/, Arguments& arguments) {
-  constexpr int64_t kMostNumbers = 100'000;  // as Jinja's sandbox has it
+  constexpr int64_t kMostNumbers = 100'000;  // limit of Jinja's sandbox
   if (!arguments.named.empty()) Raise("range() takes no keyword arguments");
   const std::vector<Value>& given = arguments.values;
   if (given.empty() || given.size() > 3) Raise("range() takes 1 to 3 numbers");
@@ -33,7 +33,7 @@ Value Range(Interpreter& /*interpreter*/, Arguments& arguments) {
   return Value::MakeList(std::move(numbers), List::Form::kRange);
 }
 
-// Members of dicts, pairs and keywords, as dict() and namespace() take them.
+// Adds members from dicts, pairs and keywords, for dict() and namespace().
 void AddMembers(Dict& dict, const Arguments& arguments) {
   if (arguments.values.size() > 1) Raise("dict() takes one value besides its keywords");
   for (const Value& given : arguments.values) {
@@ -82,7 +82,7 @@ Value FormatNow(Interpreter& interpreter, Arguments& arguments) {
   return Value(std::move(text).str());
 }
 
-// cycler(1, 2): its values in turn.
+// cycler(1, 2) gives its values in turn.
 class Cycler final : public Object {
  public:
   explicit Cycler(std::vector<Value> values) : values_(std::move(values)) {}
@@ -116,7 +116,7 @@ Value MakeCycler(Interpreter& /*interpreter*/, Arguments& arguments) {
       std::static_pointer_cast<Object>(std::make_shared<Cycler>(std::move(arguments.values))));
 }
 
-// joiner(", "): nothing the first time, then its text.
+// joiner(", ") gives nothing the first time, then its text.
 Value MakeJoiner(Interpreter& /*interpreter*/, Arguments& arguments) {
   ArgumentReader reader("joiner", arguments);
   const Value between = reader.Take("sep", Value(", "));

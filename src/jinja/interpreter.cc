@@ -15,7 +15,7 @@ constexpr size_t kTextPart = size_t{64} << 10U;
 // Stack for expressions, statements and calls within each other; a template's process has 4 MiB.
 constexpr uintptr_t kMostStackBytes = uintptr_t{2} << 20U;
 
-// Puts another value in a place as long as it lives.
+// Puts another value in a place for the object's lifetime.
 template <class T>
 class Replaced {
  public:
@@ -286,7 +286,7 @@ Value Interpreter::Call(const Value& callee, Arguments& arguments) {
   Step();
   if (callee.is_undefined()) Raise("{}", callee.why_undefined());
   if (!callee.is_object()) Raise("'{}' object is not callable", TypeName(callee));
-  // The object may leave its scope while it runs.
+  // Shared ownership: the object may leave its scope while it runs.
   const std::shared_ptr<Object> object = callee.shared_object();
   return object->Call(*this, arguments);
 }

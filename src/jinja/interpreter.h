@@ -20,7 +20,7 @@
 
 namespace moestro::jinja {
 
-// Names that are set in a part of a template, and those around the part.
+// Names that are set in a part of a template, and the scope around the part.
 struct Scope {
   std::map<std::string, Value, std::less<>> names;
   std::shared_ptr<Scope> outer;  // null: the outermost
@@ -34,7 +34,7 @@ using ScopePtr = std::shared_ptr<Scope>;
 struct InterpreterHost {
   std::function<void(std::string_view)> write;  // takes the text, in parts
   std::function<std::tm()> now;                 // the time of day for templates that use it
-  uint64_t most_steps = 0;                      // of statements and expressions; 0: any number
+  uint64_t most_steps = 0;                      // most statements and expressions; 0: any number
 };
 
 class Interpreter {
@@ -99,11 +99,12 @@ class Interpreter {
   uint64_t steps_ = 0;
   uintptr_t stack_begin_ = 0;  // where the stack was when the rendering began
   ScopePtr scope_;
-  std::string text_;                   // not yet given to the host
-  std::string* out_ = &text_;          // where statements write
-  Value captured_;                     // a block's text, for the filters behind it
-  std::vector<ScopePtr> held_scopes_;  // by macros and loops that they may hold in turn
-  std::vector<Value> changed_;         // containers that may hold themselves
+  std::string text_;           // not yet given to the host
+  std::string* out_ = &text_;  // where statements write
+  Value captured_;             // a block's text, for the block's filters
+  std::vector<ScopePtr>
+      held_scopes_;  // scopes held by macros and loops, which the scopes may hold in turn
+  std::vector<Value> changed_;  // containers that may hold themselves
 };
 
 // Jinja's filters and tests by name; Failure for an unknown name.

@@ -16,7 +16,7 @@ namespace {
 
 using Library = nlohmann::ordered_json;
 
-// The library's parser calls this with what it reads.
+// Makes values of the library parser's events.
 class ValueBuilder final : public nlohmann::json_sax<Library> {
  public:
   explicit ValueBuilder(JsonReading& reading) : reading_(reading), most_(reading.values_left) {}
@@ -231,7 +231,7 @@ class JsonWriter {
 }  // namespace
 
 Result<Value> ReadJson(std::string_view text, JsonReading& reading) {
-  // The library takes it for the end and reads no further.
+  // The library would take a zero byte for the end and read no further.
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
     return Fail(Errc::kInvalidRequest, "not JSON: mistake at byte {}", zero + 1);
   }

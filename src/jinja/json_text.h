@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// JSON texts as values and back, the way Python's module json has them: whole numbers stay whole,
-// and keys keep their order.
+// JSON texts as values and back, like Python's module json: whole numbers stay whole, and keys keep
+// their order.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,13 @@
 namespace moestro::jinja {
 
 struct JsonReading {
-  size_t values_left = 0;  // that a text may have; Read() takes away those that it had
-  // Changes each text and key; empty: they stay.
+  size_t values_left = 0;  // most values of the texts; ReadJson() subtracts those that it read
+  // Changes each text and key; empty: no change.
   std::function<std::string(std::string)> change_text = {};
 };
 
-// kInvalidRequest: it is no JSON, is nested deeper than Json::kMaxDepth, or has too many values.
+// kInvalidRequest: the text is no JSON, is nested deeper than Json::kMaxDepth, or has too many
+// values.
 Result<Value> ReadJson(std::string_view text, JsonReading& reading);
 
 struct JsonStyle {

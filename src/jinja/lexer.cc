@@ -41,7 +41,7 @@ std::string NormalLines(std::string_view text) {
   return lines;
 }
 
-// Python's escapes in a text literal; an unknown one stays as it is.
+// Reads Python's escapes in a text literal; an unknown escape stays as it is.
 class EscapeReader {
  public:
   explicit EscapeReader(std::string_view literal) : left_(literal) {}
@@ -99,7 +99,7 @@ class EscapeReader {
     }
     left_.remove_prefix(digits);
     if (*code < 0xD800 || *code > 0xDFFF) return AppendCharacter(text_, *code);
-    // Two halves of a character, as JSON writes those beyond 16 bits.
+    // a character beyond 16 bits as two surrogates, as in JSON
     if (*code < 0xDC00 && left_.starts_with("\\u")) {
       const auto low = Digits(left_.substr(2), 4, 16);
       if (low && *low >= 0xDC00 && *low <= 0xDFFF) {
@@ -192,7 +192,8 @@ class Lexer {
     if (sign != '+') SkipLineEnd();
   }
 
-  // Behind "{%": reads a tag of the word alone and gives the sign before its end; nullopt: another.
+  // Behind "{%": reads a tag that is the word alone and returns the sign before its end; nullopt:
+  // another tag.
   std::optional<char> ReadWordTag(std::string_view word) {
     std::string_view left = Strip(rest(), true, false);
     if (!left.starts_with(word)) return std::nullopt;
@@ -258,7 +259,7 @@ class Lexer {
     return true;
   }
 
-  // Digits, with "_" between them.
+  // Length of digits with "_" between them.
   static size_t DigitsAt(std::string_view text) {
     size_t n = 0;
     while (n < text.size() &&
@@ -343,7 +344,7 @@ class Lexer {
   std::string_view text_;
   size_t at_ = 0;
   uint32_t line_ = 1;
-  std::string brackets_;  // that will close those that are open
+  std::string brackets_;  // the closing brackets of the open ones
   std::vector<Token> tokens_;
 };
 

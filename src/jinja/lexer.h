@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Cuts a template into tokens, as Jinja does with trim_blocks and lstrip_blocks: the line end
-// behind a block tag and the blanks before one on its line are no text.
+// behind a block tag and blanks before the tag on its line are no text.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ struct Token {
     kBlockBegin,
     kBlockEnd,
     kName,
-    kString,  // its characters, escapes resolved
+    kString,  // characters of a literal, escapes resolved
     kInteger,
     kFloat,
     kOperator,
-    kEnd,  // of the template
+    kEnd,  // end of the template
   };
   Kind kind = Kind::kEnd;
   std::string text;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Jinja's filters of lists and dicts, and `tojson` as transformers has it.
+// Jinja's filters of lists and dicts, and `tojson` of transformers.
 #include <algorithm>
 #include <charconv>
 #include <optional>
@@ -72,7 +72,8 @@ std::optional<Value> AttributeArgument(ArgumentReader& reader) {
   return reader.TakeIfGiven("attribute");
 }
 
-// The items in the order of keys. Equal ones stay as they were, also when the order is reversed.
+// The items in the order of keys. Items with equal keys keep their order, also when the order is
+// reversed.
 template <class KeyOf>
 std::vector<Value> Sorted(const std::vector<Value>& items, bool is_reversed, KeyOf key_of) {
   std::vector<std::pair<Value, size_t>> keys;
@@ -147,7 +148,7 @@ Value FilterSort(const FilterCall& call) {
   reader.ExpectEnd();
   std::vector<KeyMaker> makers;
   if (attribute && attribute->is_text()) {
-    // "a,b": by the one, then by the other.
+    // "a,b": by a, then by b
     std::string_view left = attribute->text();
     while (true) {
       const size_t comma = std::min(left.find(','), left.size());
@@ -261,7 +262,7 @@ Value FilterGroupBy(const FilterCall& call) {
   for (const Value& item : Sorted(ItemsOfInput(call), /*is_reversed=*/false, key_of)) {
     Value key = key_of(item);
     if (!last || !AreEqual(*last, key)) {
-      // The name of a group is as its first item has it.
+      // A group's name is its first item's key, unchanged.
       groups.push_back(
           Value::MakeList({keys.PlainKeyOf(item), Value::MakeList()}, List::Form::kGroup));
       last = std::move(key);

@@ -48,7 +48,7 @@ Value DictUpdate(const MethodCall& call) {
   Dict& dict = call.self.dict();
   for (const Value& more : call.arguments.values) {
     if (!more.is_dict()) Raise("update() takes a dict, not a '{}'", TypeName(more));
-    const auto members = more.dict().members();  // perhaps those of the same dict
+    const auto members = more.dict().members();  // a copy, since `more` may be the same dict
     for (const auto& [key, value] : members) {
       call.interpreter.NoteChange(call.self, value);
       dict.Set(key, value);
@@ -114,7 +114,7 @@ Value ListExtend(const MethodCall& call) {
   ItemsIn(call).insert(ItemsIn(call).end(), more.begin(), more.end());
   return Value::None();
 }
-// Where an index points, counted from behind if it is negative.
+// The place of an index, which counts from the end if it is negative.
 std::ptrdiff_t PlaceIn(const std::vector<Value>& items, int64_t index) {
   const auto size = static_cast<int64_t>(items.size());
   return static_cast<std::ptrdiff_t>(
@@ -210,7 +210,7 @@ const MethodTable& ListMethods() {
   return methods;
 }
 
-// null: there are none.
+// null: the value has no methods.
 const MethodTable* MethodsOf(const Value& value) {
   if (value.is_text()) return &TextMethods();
   if (value.is_dict()) return &DictMethods();

@@ -51,10 +51,10 @@ class Object {
 
   virtual std::string_view type_name() const = 0;
   virtual bool is_callable() const { return false; }
-  // nullopt: there is no such attribute.
+  // nullopt: no such attribute.
   virtual std::optional<Value> Attribute(std::string_view name) const;
   virtual Value Call(Interpreter& interpreter, Arguments& arguments);
-  // Gives its values to `to`, before its end.
+  // Moves the object's values to `to`, before the object ends.
   virtual void Unload(std::vector<Value>& /*to*/) {}
 
   bool is_noted = false;  // Interpreter::NoteChange()

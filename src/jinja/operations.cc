@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Operators: what Python makes of two values.
+// Operators: Python's results for two values.
 #include <algorithm>
 #include <cmath>
 #include <optional>

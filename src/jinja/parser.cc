@@ -51,7 +51,7 @@ class TemplateParser {
       }
     }
   }
-  // Behind a body: the name that ends it, to the end of the tag.
+  // Parses the tag that ends a body: its name, to the end of the tag.
   void ExpectEndTag(std::string_view name) {
     tokens_.ExpectName(name);
     tokens_.ExpectBlockEnd();
@@ -200,7 +200,7 @@ class TemplateParser {
     tokens_.ExpectBlockEnd();
     return made;
   }
-  // A block that changes nothing here but for names that are set in it.
+  // Parses a block whose only effect here is a scope for its names.
   Statement ParseScope(std::string_view end) {
     Statement made = NewStatement(Statement::Kind::kScope);
     tokens_.Take();
@@ -221,7 +221,7 @@ class TemplateParser {
 
   TokenReader tokens_;
   ExpressionParser expressions_{tokens_};
-  int loops_ = 0;  // around the current statement, within its macro
+  int loops_ = 0;  // loops around the current statement, within its macro
 };
 
 }  // namespace

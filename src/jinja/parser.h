@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Makes a tree of a template, by Jinja's grammar with its loop controls and transformers' block
+// Parses a template into a tree, by Jinja's grammar with its loop controls and transformers' block
 // {% generation %}. Templates cannot include or extend others.
 #pragma once
 

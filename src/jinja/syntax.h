@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A parsed template as a tree: the parser (parser.h) makes it, the interpreter (interpreter.h)
-// walks it. Immutable once it is parsed.
+// walks it. Immutable after parsing.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,7 @@ struct Expression {
     kCondition,  // parts[1] if parts[0] else parts[2], which may be null
     kAttribute,  // parts[0].name
     kItem,       // parts[0][parts[1]]
-    kSlice,      // of kItem: parts[0]:parts[1]:parts[2], each may be null
+    kSlice,      // in kItem: parts[0]:parts[1]:parts[2], each may be null
     kCall,       // parts[0](arguments)
     kFilter,     // parts[0] | name(arguments)
     kTest,       // parts[0] is name(arguments), is not if negated
@@ -108,12 +108,12 @@ struct Statement {
     kFor,       // for target in value if condition: body, else: other
     kIf,        // branches
     kSet,       // target = value
-    kSetBlock,  // target = the body's text, through the filters of value if there are some
+    kSetBlock,  // target = the body's text, through the filters of value, if any
     kMacro,     // macro
     kCall,      // value is a call, macro its caller
     kFilter,    // the body's text through the filters of value
     kWith,      // body, in which targets[i] = values[i]
-    kScope,     // body with names of its own
+    kScope,     // a body with names of its own
     kBreak,
     kContinue,
   };

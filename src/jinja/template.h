@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Jinja, as chat templates use it: the language of Python's jinja2 with the settings that
-// transformers renders chat templates with (trim_blocks, lstrip_blocks, loop controls,
-// raise_exception, strftime_now, its own tojson). Values behave as Python's do. Differences are
-// listed in docs/templates.md.
+// Jinja for chat templates: the language of Python's jinja2 with the settings with which
+// transformers renders chat templates (trim_blocks, lstrip_blocks, loop controls, raise_exception,
+// strftime_now, its own tojson). Values behave like Python's. docs/templates.md lists the
+// differences.
 //
-// A template is a stranger's program: it may run long and take memory. Neither nesting nor
-// recursion overflows the stack; time and memory are the caller's to bound (chat/template_process.h
-// does), or `most_steps`.
+// A template is a program that is not trusted: it may run long and take memory. Neither nesting nor
+// recursion overflows the stack; the caller bounds time and memory (chat/template_process.h does),
+// or `most_steps` does.
 //
 // Thread rule: a Template is immutable; any thread may render it. Values belong to one rendering.
 #pragma once
@@ -24,7 +24,7 @@ namespace moestro::jinja {
 
 struct RenderOptions {
   std::function<std::tm()> now = {};  // the time for templates that use it; empty: the clock's
-  uint64_t most_steps = 0;            // of statements and expressions; 0: any number
+  uint64_t most_steps = 0;            // most statements and expressions; 0: any number
 };
 
 class Template {
@@ -35,9 +35,9 @@ class Template {
   Template& operator=(Template&&) noexcept;
   ~Template();
 
-  // Gives the text to `write` in parts, also what comes before an error. `variables` is a dict.
+  // Passes the text to `write` in parts, also the part before an error. `variables` is a dict.
   // kInvalidRequest with the template's own words if it calls raise_exception(); kUnsupported with
-  // the line and the reason where Python would raise anything else.
+  // the line and the reason where Python would raise any other error.
   Status Render(const Value& variables, const std::function<void(std::string_view)>& write,
                 const RenderOptions& options = {}) const;
 

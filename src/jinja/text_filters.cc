@@ -132,7 +132,7 @@ Value FilterWordCount(const FilterCall& call) {
   }
   return Value(words);
 }
-// `is_field`: of a query, where a blank is "+" and "/" is not plain.
+// `is_field`: for a query's field, where a blank is "+" and "/" is escaped.
 std::string UrlEncoded(std::string_view text, bool is_field) {
   const std::string_view plain = is_field ? "_.-~" : "_.-~/";
   std::string encoded;

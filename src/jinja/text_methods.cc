@@ -52,7 +52,7 @@ std::vector<Value> SplitAtBlanks(std::string_view text, size_t most) {
 std::vector<Value> SplitAtBlanksFromBehind(std::string_view text, size_t most) {
   std::vector<Value> parts = SplitAtBlanks(text, SIZE_MAX);
   if (parts.size() <= most) return parts;
-  // The parts before the last ones stay together, with the blanks between them.
+  // The first parts stay together, with the blanks between them.
   std::string_view rest = text;
   for (size_t i = 0; i < most; ++i) {
     rest = Strip(rest, false, true);
@@ -294,7 +294,7 @@ Value MethodJustify(const MethodCall& call) {
   return Value(std::move(made));
 }
 
-// All characters are of a kind, and there is one.
+// Whether the text has characters and all are of the kind.
 template <class IsOfKind>
 Value AreAll(const MethodCall& call, IsOfKind is_of_kind) {
   call.ExpectNoArguments();

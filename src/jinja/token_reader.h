@@ -23,7 +23,7 @@ class TokenReader {
 
   explicit TokenReader(std::string_view text) : tokens_(CutIntoTokens(text)) {}
 
-  // Counts levels as long as it lives.
+  // Counts a level for its lifetime.
   class Level {
    public:
     explicit Level(TokenReader& tokens) : tokens_(tokens) {

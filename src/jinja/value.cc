@@ -23,7 +23,7 @@ void CheckLevel(int level) {
   if (level > kMostValueLevels) Raise("values are nested deeper than {} levels", kMostValueLevels);
 }
 
-// A float that is whole and fits is hashed and compared as an int.
+// A float's value as int if it is whole and fits: such a float is hashed and compared as an int.
 std::optional<int64_t> AsInteger(const Value& value) {
   switch (value.kind()) {
     case Value::Kind::kBool:
@@ -466,7 +466,7 @@ std::string TextOfReal(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   std::array<char, 64> buffer{};
-  // The fewest digits that give the same number, "d.ddde-07".
+  // the fewest digits that give the same number, "d.ddde-07"
   const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
                                  std::chars_format::scientific);
   const std::string_view scientific(buffer.data(), end.ptr);

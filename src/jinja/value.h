@@ -35,9 +35,9 @@ struct Text {
 enum class ListForm : uint8_t {
   kList,
   kTuple,
-  kGroup,  // a tuple of a grouper and a list, whose parts have names
+  kGroup,  // a tuple of a grouper and a list, with names for both parts
   kRange,  // a list that prints as a range
-  kLazy,   // a generator: always true, without length, empty once it was gone through
+  kLazy,   // a generator: always true, without length, empty after a loop over it
 };
 
 class Value {
@@ -47,7 +47,7 @@ class Value {
     kNone,
     kBool,
     kInt,
-    kBigInt,  // a whole number beyond 64 bits, as its digits
+    kBigInt,  // a whole number beyond 64 bits, kept as digits
     kFloat,
     kText,
     kList,
@@ -95,7 +95,7 @@ class Value {
   double real() const { return std::get<double>(held_); }
   const std::string& digits() const;
   const std::string& text() const;
-  bool is_escaped() const;  // false for what is no text
+  bool is_escaped() const;  // false if the value is no text
   List& list() const { return *std::get<std::shared_ptr<List>>(held_); }
   Dict& dict() const { return *std::get<std::shared_ptr<Dict>>(held_); }
   Object& object() const { return *std::get<std::shared_ptr<Object>>(held_); }
@@ -137,7 +137,7 @@ struct List {
   bool is_noted = false;  // Interpreter::NoteChange()
 };
 
-// An object of JSON, a dict: keys in the order in which they came.
+// A JSON object as a dict: keys in the order in which they came.
 class Dict {
  public:
   Dict() = default;
@@ -145,12 +145,12 @@ class Dict {
   Dict& operator=(const Dict&) = delete;
   ~Dict();  // takes no stack for values within values
 
-  // nullptr: there is no such key. Throws for a key that Python cannot hash.
+  // nullptr: no such key. Throws for a key that Python cannot hash.
   const Value* Find(const Value& key) const;
   const Value* Find(std::string_view key) const;
   void Set(const Value& key, Value value);
   void Set(std::string_view key, Value value);
-  // nullopt: there is no such key.
+  // nullopt: no such key.
   std::optional<Value> Take(const Value& key);
   void Clear();
   // Gives all keys and values to `to`.
@@ -165,7 +165,7 @@ class Dict {
   void BuildIndex() const;
 
   std::vector<std::pair<Value, Value>> members_;
-  // Places by the hashes of keys; empty as long as there are few keys.
+  // Places by the hashes of keys; empty while the keys are few.
   mutable std::unordered_multimap<size_t, size_t> index_;
 };
 
@@ -189,8 +189,8 @@ std::string TextOfReal(double value);
 // "str", "int", "list"...
 std::string_view TypeName(const Value& value);
 
-// The values of a text (its characters), a list, an object (its keys), an undefined (none). A lazy
-// list is empty afterwards. Throws for what cannot be gone through.
+// The values that a loop goes through: characters of a text, items of a list, keys of an object;
+// none for undefined. A lazy list is empty afterwards. Throws for values without a loop.
 std::vector<Value> ItemsOf(const Value& value);
 // True for a value that a template can loop over: undefined, text, list or dict. A lazy list stays
 // as it is.
@@ -199,7 +199,7 @@ bool IsIterable(const Value& value);
 size_t LengthOf(const Value& value);
 // The number as a double; REQUIRES: is_number().
 double RealOf(const Value& number);
-// A whole number that fits, of an int or a bool; throws otherwise. `what` names the value.
+// A whole number in an int or a bool, if it fits; throws otherwise. `what` names the value.
 int64_t WholeOf(const Value& value, std::string_view what);
 
 }  // namespace moestro::jinja
