@@ -124,7 +124,7 @@ ApiStatus ReadBreakers(BodyFields& body, ApiRequest& request) {
   return {};
 }
 
-// When a text ends, beside stop strings and max_tokens.
+// Reads the fields that end a text, beside stop strings and max_tokens.
 ApiStatus ReadEnds(BodyFields& body, uint32_t n_vocab, ApiRequest& request) {
   constexpr IntegerRange kMilliseconds{.least = -1, .most = int64_t{1} << 40};
   TRY(const auto least, body.Integer("min_tokens", {.least = 0, .most = 1 << 30}));

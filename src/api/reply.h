@@ -43,7 +43,7 @@ struct ReplyUsage {
   double completion_seconds = 0.0;
 };
 
-// How far a prompt has been computed.
+// The computed part of a prompt.
 struct PromptProgress {
   uint32_t total = 0;      // tokens
   uint32_t cached = 0;     // of `total`, not computed again

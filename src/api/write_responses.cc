@@ -12,7 +12,7 @@
 namespace moestro {
 namespace {
 
-// Where the client has a tool.
+// The client's place for a tool.
 struct ToolHome {
   std::string space;  // empty: in no namespace
   std::string name;

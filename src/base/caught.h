@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Where exceptions end: at the edge of a foreign library and at the end of a thread.
+// Catches exceptions at the edge of a foreign library and at the end of a thread.
 #pragma once
 
 #include <exception>

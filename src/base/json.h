@@ -32,7 +32,7 @@ class JsonView {
  public:
   JsonKind kind() const;
   // Each returns nullopt when this value has another kind, or no such key or index. Find() takes
-  // time in proportion to the object's keys; code that looks up many keys uses members().
+  // time in proportion to the object's keys; to find many keys, use members().
   std::optional<JsonView> Find(std::string_view key) const;
   std::optional<JsonView> At(size_t index) const;
   std::optional<bool> boolean() const;

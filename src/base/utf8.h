@@ -7,7 +7,7 @@
 
 namespace moestro {
 
-// How the start of a text reads as one character.
+// The start of a text, read as one character.
 struct Utf8Sequence {
   size_t length = 1;      // bytes to take
   bool is_valid = false;  // the bytes are a character

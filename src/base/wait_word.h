@@ -24,7 +24,8 @@ class WaitWord {
   WaitWord(const WaitWord&) = delete;
   WaitWord& operator=(const WaitWord&) = delete;
 
-  // Acquires: a thread that sees a change of the value sees all writes made before that change.
+  // Acquires: a thread that reads a changed value also reads all that was written before the
+  // change.
   uint32_t load() const { return value_.load(std::memory_order_acquire); }
 
   // Change the value, and wake the threads that sleep.

@@ -12,7 +12,7 @@
 
 namespace moestro {
 
-// Where an answer's thoughts are.
+// The marks of thoughts in an answer.
 struct ThoughtMarks {
   std::string begin;
   std::string end;           // empty: nowhere

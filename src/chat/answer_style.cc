@@ -24,7 +24,7 @@ constexpr ContentRow kContents[] = {
     {{"<|begin|>assistant<|content|>"}, "<|content|>", "<|end|>"},
 };
 
-// Which marks stand around thoughts where a template speaks of this text.
+// Marks around thoughts, by a text that occurs in a template.
 struct ThoughtRow {
   std::string_view text;
   std::string_view begin;

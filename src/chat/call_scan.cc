@@ -54,7 +54,7 @@ std::string_view WithoutBlanksAround(std::string_view text) {
 
 bool TakeName(CallCursor& in, std::string_view mark, std::string& out) {
   std::string_view name;
-  // Where the mark would be seen at the latest.
+  // The part in which the mark must occur.
   const std::string_view head = in.rest().substr(0, kMaxNameBytes + mark.size());
   const bool is_full = head.size() == kMaxNameBytes + mark.size();
   if (is_full && !head.contains(mark)) return in.Fail();

@@ -13,7 +13,7 @@
 
 namespace moestro {
 
-// Where a call's name and arguments stand.
+// The places of a call's name and arguments.
 enum class CallShape : uint8_t {
   kNone,      // calls are not looked for
   kEnvelope,  // {"name": NAME, KEY: {...}}

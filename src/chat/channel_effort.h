@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How much models of channels think.
+// The effort of models of channels: the amount of their thoughts.
 #pragma once
 
 #include <string>

@@ -102,7 +102,7 @@ class ChannelReader : public AnswerReader {
   }
 
   bool ReadHeader(DeltaSink& sink) {
-    // Where the mark would be seen at the latest.
+    // The length within which the mark must occur.
     constexpr size_t kMost = kMaxHeaderBytes + kMessageMark.size();
     const std::string_view head = std::string_view(held_).substr(0, kMost);
     size_t end = head.find(kMessageMark);

@@ -31,10 +31,9 @@ constexpr std::string_view ThoughtsKeyName(ThoughtsKey key) {
 
 // Choices in which templates differ.
 struct TemplateForms {
-  bool has_object_arguments =
-      false;                      // a call's arguments are passed as an object, else as JSON text
-  bool has_null_content = false;  // empty content beside calls is null, else ""
-  bool has_undefined_tools = false;  // without tools the variable is missing, else none
+  bool has_object_arguments = false;  // a call's arguments are an object, else JSON text
+  bool has_null_content = false;      // empty content beside calls is null, else ""
+  bool has_undefined_tools = false;   // without tools the variable is missing, else none
   ThoughtsKey thoughts_key = ThoughtsKey::kReasoningContent;
 };
 

@@ -15,8 +15,7 @@ namespace {
 
 using jinja::Value;
 
-constexpr size_t kMostValues = size_t{1}
-                               << 18U;  // most JSON values of a conversation; 150 bytes each
+constexpr size_t kMostValues = size_t{1} << 18U;  // in a conversation's JSON; 150 bytes each
 
 class ConversationValues {
  public:

@@ -94,7 +94,7 @@ struct HostedEngine::Parts {
                  const Interlude& interlude);
 };
 
-// Makes libllama's model and context, and learns its graph.
+// Makes libllama's model and context, and builds the learned graph.
 Status HostedEngine::Parts::OpenModel() {
   TRY_STATUS(CheckOptions(options));
   TRY_STATUS(CheckHosted(options));

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMostFormatWidth = 100'000;
 constexpr int kMostPrecision = 500;
 
-// How one value is written: [[fill]align][sign][#][0][width][,][.precision][type].
+// The format of one value: [[fill]align][sign][#][0][width][,][.precision][type].
 struct Form {
   std::string fill = " ";
   char align = '\0';  // '<', '>', '^', '='; 0: texts left, numbers right

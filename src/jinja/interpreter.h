@@ -102,8 +102,8 @@ class Interpreter {
   std::string text_;           // not yet given to the host
   std::string* out_ = &text_;  // where statements write
   Value captured_;             // a block's text, for the block's filters
-  std::vector<ScopePtr>
-      held_scopes_;  // scopes held by macros and loops, which the scopes may hold in turn
+  // Scopes held by macros and loops, which the scopes may hold in turn.
+  std::vector<ScopePtr> held_scopes_;
   std::vector<Value> changed_;  // containers that may hold themselves
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which of several positions that sequences can go back to is given up first. Pure.
+// The order in which positions that sequences can go back to are given up. Pure.
 #pragma once
 
 #include <cstdint>

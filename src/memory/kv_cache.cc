@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kMatrixAlignment = 64;
 
-// Where the keys and the values of each layer begin, and the end.
+// Offsets of the keys and the values of each layer, and the end.
 std::vector<uint64_t> BeginsOf(const MemoryShape& shape, const CellCounts& cells,
                                ggml_backend_t backend) {
   const uint64_t alignment =

@@ -32,7 +32,7 @@ struct SequenceHome {
   uint32_t n_vocab = 0;
 };
 
-// Where the values themselves are.
+// The values of a run's sequences.
 struct SequenceValues {
   const KvCache& kv;
   const StateStore& states;

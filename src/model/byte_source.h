@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Where the bytes of a model's header come from: a file on this machine, or ranges of one
-// elsewhere.
+// The source of the bytes of a model's header: a file on this machine, or ranges of a remote file.
 //
 // Thread rule: one thread for each source.
 #pragma once

@@ -32,7 +32,7 @@ struct LowCopies {
   // [layer with experts], in the order of the model's; none is empty. As in LayerWeights::experts.
   std::vector<LayerExperts> layers;
   bool names_source = false;  // the file has the fingerprint of its source
-  // Of the source (model/weights_id.h); nullopt: the file lacks the key.
+  // Number of the source's weights (model/weights_id.h); nullopt: the file lacks the key.
   std::optional<uint64_t> source_weights = {};
 
   uint64_t expert_bytes() const;  // of all layers and experts

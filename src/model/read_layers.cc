@@ -117,7 +117,7 @@ Status ReadNormEpsilon(const MetaKeys& keys, const Family& family, ModelSpec& sp
   return {};
 }
 
-// Which of the layers have a window.
+// Finds the layers that have a window.
 Result<std::vector<bool>> ReadWindowPattern(const MetaKeys& keys, const WindowRules& rules,
                                             const Blocks& blocks) {
   constexpr std::string_view kKey = "attention.sliding_window_pattern";
@@ -282,7 +282,7 @@ struct Widths {
   uint32_t shared = 0;  // expert_shared_feed_forward_length
 };
 
-// Which layers have experts. The router decides: counting rules differ between converters.
+// Finds the layers that have experts. The router decides: counting rules differ between converters.
 Result<std::vector<bool>> FindExpertLayers(const MetaKeys& keys, const Family& family,
                                            const std::vector<Widths>& widths, uint32_t n_layer) {
   std::vector<bool> has_experts(n_layer, true);

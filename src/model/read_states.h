@@ -12,8 +12,8 @@
 
 namespace moestro {
 
-// Which of the first `n_evaluated` of `n_all` layers have a state, by StateLayers::kByInterval.
-// kInvalidFile.
+// Finds those of the first `n_evaluated` of `n_all` layers that have a state, by
+// StateLayers::kByInterval. kInvalidFile.
 Result<std::vector<bool>> FindStateLayers(const MetaKeys& keys, uint32_t n_all,
                                           uint32_t n_evaluated);
 

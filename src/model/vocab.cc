@@ -34,7 +34,7 @@ TextCutter::Kind CutsOf(const llama_vocab* vocab, const std::string& model,
                         const std::string& pre_tokenizer) {
   if (llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_SPM) return TextCutter::Kind::kSentencePiece;
   if (llama_vocab_type(vocab) != LLAMA_VOCAB_TYPE_BPE) return TextCutter::Kind::kNowhere;
-  // Which has one expression, whatever pre-tokenizer the file names.
+  // gemma4 has one expression, whatever pre-tokenizer the file names.
   if (model == "gemma4") return TextCutter::Kind::kAtLines;
   return TextCutter::KindOfPreTokenizer(pre_tokenizer);
 }

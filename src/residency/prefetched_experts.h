@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Residency as LayerProtocol sees it: carries out prefetch requests at low priority and holds their
-// leases until the protocol ends them. An expert that a device holds counts as present and is not
-// read ahead.
+// Residency for LayerProtocol: carries out prefetch requests at low priority and holds their leases
+// until the protocol ends them. An expert that a device holds counts as present and is not read
+// ahead.
 //
 // Thread rule: engine thread only.
 #pragma once

@@ -42,9 +42,9 @@ class Lease {
   ExpertKey key() const { return key_; }
   SlotId slot() const { return slot_; }  // of the expert's pool
   Placement::Was was() const { return was_; }
-  // The matrix as stored in the file, unless notes() says otherwise; complete once landed(m). Code
-  // that computes with the bytes may lay them out anew if no other thread reads them meanwhile and
-  // SetNotes() records the new layout before the lease ends.
+  // The matrix, laid out as in the file unless notes() has another layout; complete once landed(m).
+  // Code that computes with the bytes may lay them out anew if no other thread reads them meanwhile
+  // and SetNotes() records the new layout before the lease ends.
   std::byte* matrix(Matrix m) const;
   bool landed(Matrix m) const;
   bool is_complete() const;  // all matrices have landed
@@ -116,7 +116,7 @@ class Residency {
   uint64_t slots(uint32_t pool) const { return pools_[pool].slots.size(); }
   // Experts in the pool's slots, including those still being read; unordered.
   std::vector<ExpertKey> contents(uint32_t pool) const { return pools_[pool].table->keys(); }
-  // Where a pool's slots lie: the window of matrix m in slot s is at begin + s * stride +
+  // Layout of a pool's slots: the window of matrix m in slot s is at begin + s * stride +
   // offset[m].
   struct Grid {
     std::byte* begin = nullptr;
@@ -168,7 +168,7 @@ class Residency {
   bool idle() const { return queue_->idle(); }  // no read is under way
   // Waits until no read is under way.
   void Drain();
-  // Waits until no read is under way and forgets their errors. REQUIRES: no leases.
+  // Waits until no read is under way and discards the reads' errors. REQUIRES: no leases.
   void Settle();
   // Stops reads after work that ended early, without waiting: reads for which no lease on demand
   // exists go no further than the parts already at the disk. Those parts still land, and their

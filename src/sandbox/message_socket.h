@@ -48,7 +48,7 @@ class MessageSocket {
   std::optional<std::string> Read(Deadline end);
   // Gives the other side a copy of a third socket.
   bool Send(const MessageSocket& other);
-  // Not open if none came.
+  // The received socket; not open if none came.
   MessageSocket Receive();
 
  private:

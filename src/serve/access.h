@@ -32,7 +32,7 @@ struct AskedFrom {
   std::optional<std::string> fetch_site = {};
 };
 
-// Why a request is not answered.
+// The reply to a request that is refused.
 struct Refusal {
   int status = 403;
   std::string message;

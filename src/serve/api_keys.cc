@@ -58,7 +58,7 @@ Result<std::string> ReadBytes(const std::string& path) {
 
 bool IsBlankEnd(char c) { return c == '\r' || c == ' ' || c == '\t'; }
 
-// Why no header holds the key; nullptr: one does.
+// The reason why no header can hold the key; nullptr: none.
 const char* WhyUnsendable(std::string_view key) {
   if (key.starts_with("\xef\xbb\xbf")) {
     return "the file begins with a byte order mark (save it as UTF-8 without one)";

@@ -13,7 +13,8 @@
 namespace moestro {
 namespace {
 
-// How long replies that are under way get at the end, and threads that are about to end.
+// Time at the end for replies that are under way, and waiting time for threads that are about to
+// end.
 constexpr std::chrono::seconds kGrace{1};
 
 }  // namespace

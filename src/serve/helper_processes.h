@@ -39,7 +39,7 @@ struct HelperSetup {
 // Identity of helpers: equal if model and chat format are equal.
 std::string HelperIdentity(uint64_t fingerprint, const ChatFormat& format);
 
-// How a model takes conversations, with the template that was chosen.
+// The format of a model's conversations with the chosen template.
 ChatFormat MakeChatFormat(const std::string& chat_template, const Vocab& vocab);
 
 class HelperWatch {

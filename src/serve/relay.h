@@ -52,7 +52,7 @@ class JobGuard {
   std::vector<std::shared_ptr<Job>> jobs_;
 };
 
-// How a reply reaches a client, and the record of the request.
+// The functions by which a reply reaches a client, and the record of the request.
 struct Client {
   std::function<bool(std::string_view)> write;  // false: the client is gone
   std::function<bool()> is_gone;

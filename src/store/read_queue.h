@@ -24,7 +24,7 @@ enum class Urgency : uint8_t { kDemand, kSpeculative };
 
 struct ExtentRead {
   Extent from;
-  // Where the covering window lands; the extent's first byte ends up at landing[residue], see
+  // Memory for the covering window; the extent's first byte lands at landing[residue], see
   // CoveringWindow(). REQUIRES: size >= WindowCapacity(from.length, block), address aligned.
   std::span<std::byte> landing;
   uint64_t tag = 0;  // unique among unfinished reads

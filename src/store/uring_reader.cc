@@ -39,8 +39,8 @@ class Ring {
 
   // Tries deferred task work first: completions then wait in a list until this thread collects
   // them, so that they neither interrupt computation nor cost a system call each; the kernel raises
-  // a flag in shared memory that Poll() sees. A Pump() of the queue that finds nothing takes 64 ns.
-  // Kernels before 6.1 lack DEFER_TASKRUN, before 5.19 all of these flags.
+  // a flag in shared memory, which Poll() reads. A Pump() of the queue that finds nothing takes 64
+  // ns. Kernels before 6.1 lack DEFER_TASKRUN, before 5.19 all of these flags.
   int Open(unsigned entries) {
     constexpr unsigned kWays[] = {
         IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
@@ -211,7 +211,7 @@ size_t UringReader::WaitBriefly(std::span<BlockDone> out) {
 size_t UringReader::Reap(std::span<BlockDone> out) {
   std::array<io_uring_cqe*, 32> ready;
   const auto room = static_cast<unsigned>(std::min(out.size(), ready.size()));
-  // Looks at shared memory; enters the kernel only when a flag there says that completions wait.
+  // Reads shared memory; enters the kernel only when a flag shows that completions wait.
   const unsigned n = io_uring_peek_batch_cqe(ring_->get(), ready.data(), room);
   size_t n_out = 0;
   for (unsigned i = 0; i < n; ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A filter that sleeps while a model thinks, because thoughts may contain the texts that start a
+// A filter that pauses while a model thinks, because thoughts may contain the texts that start a
 // grammar.
 //
 // Thread rule: one thread.

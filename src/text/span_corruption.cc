@@ -17,7 +17,7 @@ constexpr double kCutShare = 0.15;  // share of a text's tokens
 constexpr double kSpanLength = 3.0;
 constexpr size_t kShortestPiece = 2;  // one token that stays, and one that is cut out
 
-// How a piece of a text is divided.
+// The numbers by which a piece of a text is divided.
 struct Division {
   size_t cut = 0;    // tokens
   size_t spans = 0;  // that they lie in

@@ -78,7 +78,7 @@ enum class StateMixer : uint8_t {
   kShortConv,  // shortconv.l_cache
 };
 
-// Which layers have a state instead of attention.
+// Rules for the layers that have a state instead of attention.
 enum class StateLayers : uint8_t {
   kByInterval,      // attention.recurrent_layers, or else all but each full_attention_interval-th
   kWithoutKvHeads,  // where attention.head_count_kv is 0

@@ -19,7 +19,7 @@ Status ReadGemma4(const MetaKeys& keys, ModelSpec& spec) {
     return Fail(Errc::kInvalidFile, "{}: {} is {}, expected 0 beside experts", keys.path(),
                 keys.Full(key), *value);
   }
-  // Which pairs of the layers without a window are turned.
+  // rope_freqs.weight chooses the rotated pairs of layers without a window.
   if (spec.first_rotated() != nullptr && keys.file().Find("rope_freqs.weight") == nullptr) {
     return Fail(Errc::kInvalidFile, "{}: tensor 'rope_freqs.weight' is missing; convert it again",
                 keys.path());
