@@ -108,7 +108,7 @@ ApiStatus ReadOptions(BodyFields& body, uint32_t n_vocab, ApiRequest& request) {
   TRY_STATUS(ReadStops(*options, "stop", request));
   TRY(const auto most,
       options->Integer("num_predict", {.least = std::numeric_limits<int32_t>::min()}));
-  if (most && *most > 0) request.max_tokens = *most;  // else until the text ends
+  if (most && *most > 0) request.max_tokens = *most;  // else the text ends by itself
   TRY(const auto context, options->Integer("num_ctx", {.least = 0}));
   request.needed_context = static_cast<uint64_t>(context.value_or(0));
   AskForRunnersFields(*options);

@@ -62,7 +62,7 @@ constexpr size_t kMostStops = 256;
 constexpr size_t kLongestStop = 4096;
 constexpr size_t kMostStopBytes = size_t{1} << 16;  // all together: a text keeps nine times as much
 constexpr size_t kMostStopTokens = 64;
-constexpr int64_t kMostAnswers = 128;  // as OpenAI's
+constexpr int64_t kMostAnswers = 128;  // OpenAI's limit
 constexpr size_t kMostTexts = 256;     // answers to all prompts
 
 // "15043": -100.

@@ -251,7 +251,7 @@ ApiStatus CheckTools(const ChatInput& chat) {
 
 std::string ObjectText(std::string_view text) {
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return "{}";
-  constexpr size_t kMostValues = size_t{1} << 18;  // as of a body
+  constexpr size_t kMostValues = size_t{1} << 18;  // as many as in a body
   const auto parsed = Json::Parse(text, kMostValues);
   if (parsed && parsed->view().kind() == JsonKind::kObject) return std::string(text);
   return Json::Object().Set("input", text).Dump();

@@ -80,7 +80,7 @@ class ReplyWriter {
   // `choice`: the number of the answer, over all prompts and n answers to each; 0 but for chat and
   // completions.
   virtual std::string Part(const ReplyPart& part, uint32_t choice) = 0;
-  // Streamed, in formats that can tell progress; else no bytes.
+  // Bytes for a streamed reply in formats that have progress; else none.
   virtual std::string Progress(const PromptProgress&, uint32_t) { return ""; }
   // One choice has been written to the end.
   virtual std::string EndChoice(const ReplyEnd& end, uint32_t choice) = 0;

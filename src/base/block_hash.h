@@ -67,7 +67,7 @@ inline uint64_t HashBlock(std::span<const std::byte> bytes, uint64_t seed) {
   uint64_t hash = Mix(Mix(kOdd, seed), bytes.size());
 #pragma GCC unroll 8
   for (size_t i = 0; i < kLanes; ++i) hash = Mix(hash, lanes[i]);
-  hash ^= hash >> 32;  // the high half has seen more than the low one
+  hash ^= hash >> 32;  // the high half depends on more bits than the low one
   return hash * kOdd;
 }
 

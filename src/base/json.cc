@@ -161,7 +161,7 @@ class LimitedText {
 
   const char* at_;
   const char* end_;
-  const char* stop_ = nullptr;  // where the limit is checked next
+  const char* stop_ = nullptr;  // place of the limit's next check
   const WorkLimit* limit_;
 };
 

@@ -23,7 +23,7 @@ class ProgressBar {
     double interval = 0.1;  // seconds between two redraws
     size_t width = 78;
     std::function<double()> now;                  // seconds; any origin
-    std::function<void(std::string_view)> write;  // where the line goes
+    std::function<void(std::string_view)> write;  // output of the line
   };
   explicit ProgressBar(Options options);
   ~ProgressBar();

@@ -26,7 +26,7 @@ struct CallScan {
   Scan state = Scan::kOpen;
   std::vector<ScannedCall> calls;  // all but the last are whole
   size_t whole_end = 0;            // end of the last whole call; 0: no call is whole
-  size_t end = 0;                  // where the calls ended, or broke
+  size_t end = 0;                  // end of the calls, or place of the break
   // The beginning is one that a grammar, if any, holds (call_rules.h).
   bool is_held = true;
 };

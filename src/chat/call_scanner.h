@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The interpreter of call styles that call_scan.h speaks of. Inside src/chat only.
+// The interpreter of call styles behind call_scan.h. Inside src/chat only.
 #pragma once
 
 #include <initializer_list>

@@ -35,7 +35,7 @@ struct CallStyle {
   std::string_view other_begin = {};
   std::string_view other_end = {};
   bool is_around_all = false;
-  bool may_lack_begin = false;       // and be held by a grammar nevertheless
+  bool may_lack_begin = false;       // a grammar holds such calls all the same
   std::string_view list_begin = {};  // inside `begin` and `end`, if these are around all calls
   std::string_view list_end = {};
   std::string_view list_blank = {};       // GBNF of blanks inside the two

@@ -64,7 +64,7 @@ struct ChatDelta {
   enum class Kind : uint8_t { kContent, kReasoning, kCallBegin, kCallArguments };
   Kind kind = Kind::kContent;
   std::string text;     // content, reasoning, or a fragment of the call's arguments; UTF-8
-  uint32_t call = 0;    // which call, from 0 on
+  uint32_t call = 0;    // number of the call, from 0 on
   std::string name;     // kCallBegin: the tool's
   std::string call_id;  // kCallBegin: unique within the answer's conversation
 };

@@ -335,11 +335,11 @@ class TaggedReader : public AnswerReader {
   bool may_be_marked_;   // content's opening mark may stand here
   bool is_marked_;       // content's closing mark has not come
   bool may_be_bare_;     // a bare call may begin here
-  bool drops_newlines_;  // until something else comes
+  bool drops_newlines_;  // until other text comes
   bool is_behind_call_ = false;
   bool is_free_ = false;    // no grammar holds the calls that come
   size_t not_call_at_ = 0;  // no call begins before this place in the held thoughts
-  size_t said_call_at_ = std::string::npos;  // where one does
+  size_t said_call_at_ = std::string::npos;  // place of a call in them
 };
 
 }  // namespace

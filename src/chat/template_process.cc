@@ -105,7 +105,8 @@ class Renderer {
   // that holds itself is never freed.
   void Run(uint64_t memory) {
     LimitChild(memory);
-    std::set_new_handler([] { _exit(kOutOfMemory); });  // else an exception, which becomes words
+    // An exception would become an error message.
+    std::set_new_handler([] { _exit(kOutOfMemory); });
     const uint64_t most_kept = WritableBytes() + memory / 8;
     while (WritableBytes() < most_kept) {
       const auto request = owner_.Read(std::nullopt);

@@ -21,7 +21,7 @@ struct TemplateTraits {
   bool drops_thoughts = false;   // cuts thoughts out of an earlier answer's content
   // Renders such turns as they are sent; turns that the template refuses or leaves out are joined.
   bool knows_systems_in_a_row = false;
-  bool knows_late_system = false;  // behind an answer
+  bool knows_late_system = false;  // a system's turn behind an answer
   bool knows_users_in_a_row = false;
   bool knows_assistants_in_a_row = false;
   bool knows_calls_in_a_row = false;  // several calls in one turn

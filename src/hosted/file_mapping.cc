@@ -34,7 +34,7 @@ thread_local LazyMapping* current = nullptr;
 MOESTRO_BEFORE_SANITIZER void* MapBySystem(void* address, size_t length, int protection, int flags,
                                            int fd, off_t offset) {
 #if defined(__SANITIZE_THREAD__)
-  // The sanitizer's own must see every mapping. A guarded static would report to the sanitizer.
+  // The sanitizer's mmap() must get every mapping. A guarded static would report to the sanitizer.
   using Map = void* (*)(void*, size_t, int, int, int, off_t);
   static Map next;
   if (next == nullptr) next = reinterpret_cast<Map>(dlsym(RTLD_NEXT, "mmap"));

@@ -68,7 +68,7 @@ class GraphServer {
   // reading; kInterrupted; kUnsupported: the graph differs from the learned graph.
   Status End();
 
-  double wait_seconds() const { return wait_seconds_; }              // for reads, since creation
+  double wait_seconds() const { return wait_seconds_; }  // waiting for reads, since creation
   double look_ahead_seconds() const { return look_ahead_seconds_; }  // of early routers
 
  private:
@@ -107,7 +107,7 @@ class GraphServer {
   uint32_t look_ahead_ = 0;
   // State of the graph under way.
   std::vector<Group> groups_;
-  // how often each name of ids has been seen
+  // occurrences of each name of ids so far
   std::map<std::string, size_t, std::less<>> seen_;
   // ids that the graph computes next
   std::optional<std::pair<const ggml_tensor*, uint32_t>> awaited_;

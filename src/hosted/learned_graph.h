@@ -61,7 +61,7 @@ struct GraphHooks {
   // Before a node is computed (`asks`): returns whether the graph stops after the node. Called
   // again after the node is computed: returns whether the graph goes on.
   std::function<bool(ggml_tensor* node, bool asks)> on_node = {};
-  std::function<bool()> aborts = {};  // before each node: whether the graph ends here
+  std::function<bool()> aborts = {};  // before each node; true: the graph ends here
 
   // For llama_context_params, with the hooks as their data.
   static bool OnNode(ggml_tensor* node, bool asks, void* hooks) {

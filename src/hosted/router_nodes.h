@@ -21,7 +21,7 @@ struct RouterTensors {
   const ggml_tensor* matrix = nullptr;          // [n_embd, n_expert]
   const ggml_tensor* bias = nullptr;            // [n_expert] in F32; null: none
   const ggml_tensor* selection_bias = nullptr;  // nullptr: none
-  Gating gating = Gating::kSoftmaxOfChosen;     // how logits become scores before the choice
+  Gating gating = Gating::kSoftmaxOfChosen;     // function from logits to scores before the choice
 };
 
 struct RouterNodes {

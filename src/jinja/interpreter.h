@@ -97,10 +97,10 @@ class Interpreter {
 
   const InterpreterHost host_;
   uint64_t steps_ = 0;
-  uintptr_t stack_begin_ = 0;  // where the stack was when the rendering began
+  uintptr_t stack_begin_ = 0;  // top of the stack when the rendering began
   ScopePtr scope_;
   std::string text_;           // not yet given to the host
-  std::string* out_ = &text_;  // where statements write
+  std::string* out_ = &text_;  // destination of statements' text
   Value captured_;             // a block's text, for the block's filters
   // Scopes held by macros and loops, which the scopes may hold in turn.
   std::vector<ScopePtr> held_scopes_;

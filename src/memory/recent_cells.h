@@ -38,10 +38,10 @@ struct RecentRoom {
 // The windows that one sequence holds.
 struct RecentTimeline {
   KvTimeline now;                         // the window, and positions that the last step added
-  std::optional<KvTimeline> before = {};  // what `now` was before the last step
+  std::optional<KvTimeline> before = {};  // `now` before the last step
   std::vector<KvTimeline> kept = {};      // windows before kept positions, rising
   uint32_t done = 0;                      // positions of steps that have ended
-  uint64_t used = 0;                      // as Timeline::used
+  uint64_t used = 0;                      // like Timeline::used
 };
 
 class RecentCells {

@@ -39,7 +39,7 @@ struct Timeline {
   KvTimeline cells;
   RecentTimeline recent;  // cells in layers with a window; empty where these layers have cells of
                           // all positions
-  std::vector<Token> tokens;  // as many as positions
+  std::vector<Token> tokens;  // one for each position
   // The members below are for layers with a state, and empty in models without one.
   std::optional<Checkpoint> state = {};      // nullopt: no token is computed
   std::optional<StateSlot> next = {};        // written by the last rows of the step under way

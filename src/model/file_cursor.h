@@ -27,7 +27,7 @@ class FileCursor {
 
   const std::string& path() const { return bytes_->name(); }
   uint64_t file_bytes() const { return stamp().size; }
-  const FileStamp& stamp() const { return bytes_->stamp(); }  // when the file was opened
+  const FileStamp& stamp() const { return bytes_->stamp(); }  // at opening
   uint64_t position() const { return position_; }
 
   // The next bytes as a little-endian number. Errors name the number by `what`: kInvalidFile if the

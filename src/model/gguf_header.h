@@ -53,7 +53,7 @@ struct TensorRecord {
 struct GgufHeader {
   std::unordered_map<std::string, MetaValue> metadata;
   std::vector<TensorRecord> tensors;  // in file order, names unique
-  FileStamp stamp;                    // when the file was opened
+  FileStamp stamp;                    // at opening
 };
 
 // Reads only the header's bytes; `bytes` is the source of one file. Fails with kIo, kInvalidFile

@@ -61,7 +61,7 @@ class TokenStream {
                         // text's start
   size_t drop_ = 0;     // tokens of before_ alone, which are not given out again
   uint64_t done_ = 0;
-  std::vector<Token> last_;  // as many of the text's last tokens as end texts
+  std::vector<Token> last_;  // the text's last tokens, as many as end a text
   bool adds_end_ = false;
   bool began_ = false;
   bool ended_ = false;  // the source has

@@ -198,8 +198,8 @@ bool Reader::IsOfSharedIndexer(const TensorInfo& tensor) const {
   return latent != nullptr && latent->indexer && latent->indexer->is_shared;
 }
 
-// A tensor without a role means a model that does more than this architecture: running it without
-// that tensor would give wrong text silently.
+// Refuses a file with a tensor that has no role: such a model does more than this architecture, and
+// running it without the tensor would silently give wrong text.
 Status Reader::CheckAllUsed() const {
   for (const TensorInfo& tensor : file_.tensors()) {
     if (used_.contains(&tensor) || IsOfNextToken(tensor) || IsOfSharedIndexer(tensor)) continue;

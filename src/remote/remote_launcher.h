@@ -99,7 +99,7 @@ class RemoteLauncher final : public Launcher {
   std::unordered_map<uint64_t, size_t> known_at_;  // [place]
   size_t next_known_ = 0;
   uint32_t check_every_ = 64;
-  uint32_t launches_ = 0;  // since the last that was checked
+  uint32_t launches_ = 0;  // since the last check
   bool is_wrong_ = false;
 };
 

@@ -29,7 +29,7 @@ inline constexpr uint64_t kUploadBytes = 16 * kMiB;
 
 struct WorkerSetup {
   std::array<char, 64> endpoint{};  // "192.168.1.20:50052", with a zero behind it
-  uint64_t bytes = 0;  // that slots may take on the host; 0: the free memory less a margin
+  uint64_t bytes = 0;               // for slots on the host; 0: the free memory less a margin
   LaunchShape shape = {};
   uint32_t n_forms = 0;
   std::array<CopyForm, kMostWorkerForms> forms{};

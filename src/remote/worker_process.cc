@@ -108,7 +108,7 @@ Status WorkerProcess::Spawn(const std::string& program, int launches, int writes
   const UniqueFd third = Above(region_.fd());
   const UniqueFd last = Above(errors);
   SpawnActions actions;
-  actions.Give(last.get(), STDOUT_FILENO);  // which is for answers, here
+  actions.Give(last.get(), STDOUT_FILENO);  // stdout is for answers, here
   actions.Give(last.get(), STDERR_FILENO);
   actions.Give(first.get(), kWorkerLaunches);
   actions.Give(second.get(), kWorkerWrites);

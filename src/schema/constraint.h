@@ -67,8 +67,9 @@ struct Constraint {
 
   bool Has(JsonKind kind) const { return (kinds & KindBit(kind)) != 0; }
   const PlaceSet& Item(size_t index) const;
-  const PlaceSet& Property(std::string_view name) const;              // time: number of properties
-  std::map<std::string_view, const PlaceSet*> PropertyIndex() const;  // for many; valid as this is
+  const PlaceSet& Property(std::string_view name) const;  // time: number of properties
+  // For many look-ups; valid as long as the constraint.
+  std::map<std::string_view, const PlaceSet*> PropertyIndex() const;
   void Refuse(KindSet kinds_refused, const std::string& why);
   void LeaveOut(KindSet kinds_meant, const std::string& what);
   size_t weight() const;  // the cost of copying a constraint

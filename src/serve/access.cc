@@ -30,7 +30,7 @@ std::string Lower(std::string_view text) {
 }
 
 bool IsAddress(const std::string& host) {
-  if (host.contains('\0')) return false;  // where inet_pton() would stop
+  if (host.contains('\0')) return false;  // inet_pton() would stop there
   std::array<unsigned char, sizeof(in6_addr)> bytes{};
   if (host.starts_with('[') && host.ends_with(']')) {
     return inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), bytes.data()) == 1;

@@ -27,8 +27,8 @@ struct ConnectionLimits {
   size_t kept = 16;                 // more connections, so that requests of kept paths get in
   double head_seconds = 10.0;       // for a head, from its first byte or from the connection on
   double idle_seconds = 65.0;       // from a reply to the next request; clients are promised less
-  double start_seconds = 10.0;      // for which a body may stand still at its beginning
-  double patience = 30.0;           // for which a body or a reply may ever stand still
+  double start_seconds = 10.0;      // longest standstill at a body's beginning
+  double patience = 30.0;           // longest standstill of a body or a reply
   double bytes_per_second = 16384;  // least speed of a body, and of a reply that waits
   double linger_seconds = 1.0;      // for bytes that a client still sends after a refusal
 };

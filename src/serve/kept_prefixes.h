@@ -22,7 +22,7 @@ class KeptPrefixes {
  public:
   struct Kept {
     Sequence sequence;
-    double used = 0.0;      // when a request last ended with the text or began from it
+    double used = 0.0;      // time of the last request that ended with the text or began from it
     bool is_saved = false;  // a file holds the text
   };
 

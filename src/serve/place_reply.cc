@@ -16,7 +16,7 @@
 namespace moestro {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{100};  // how soon a client is missed
+constexpr std::chrono::milliseconds kPatience{100};  // longest time until a client is missed
 
 std::optional<uint32_t> NumberOf(std::string_view text) {
   uint32_t number = 0;

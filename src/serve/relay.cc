@@ -13,7 +13,7 @@
 namespace moestro {
 namespace {
 
-constexpr std::chrono::milliseconds kClientPatience{100};  // how soon a client is missed
+constexpr std::chrono::milliseconds kClientPatience{100};  // longest time until a client is missed
 constexpr std::chrono::seconds kPingEvery{5};
 
 AnswerEnd EndOf(StopReason reason) {
@@ -114,7 +114,7 @@ class ChoiceRelay {
   ChoiceRelay(const Work& work, uint32_t choice, ReplyWriter& writer, const Client& client)
       : work_(work), choice_(choice), writer_(writer), client_(client), reader_(work, choice) {}
 
-  bool has_ended() const { return has_ended_; }  // and is in the client's record
+  bool has_ended() const { return has_ended_; }  // the end is in the client's record, too
   // True: this choice has been sent to its end. False: the client is gone.
   ApiResult<bool> Run() {
     Job& job = *work_.jobs[choice_];

@@ -48,7 +48,7 @@ class RunningText {
   // The place where the text runs, for reports and for clients that save texts of a place.
   uint32_t place() const { return place_; }
   void set_place(uint32_t place) { place_ = place; }
-  double told() const { return told_; }  // when the newest token was picked
+  double told() const { return told_; }  // time of picking the newest token
 
   // Whether the job needs the logits after this token of the prompt for its scores; never those
   // after the prompt's last token.
@@ -100,7 +100,7 @@ class RunningText {
   Utf8Stream utf8_;
   StopMatcher stop_;
   double began_;
-  double first_token_ = 0.0;  // when the prompt had been computed
+  double first_token_ = 0.0;  // time when the prompt had been computed
   double told_ = 0.0;
   std::vector<TokenLogprob> scores_;  // of the prompt's tokens, until the job gets them
   uint32_t unsaid_tokens_ = 0;        // picked since the job last got text

@@ -23,7 +23,7 @@ struct BandwidthProbe {
 struct ProbeOptions {
   ReadQueueOptions reads;       // of the measured queue: how extents are split, the depth
   uint64_t total = 256u << 20;  // bytes to read, less for small files
-  double most_seconds = std::numeric_limits<double>::infinity();  // then no more are begun
+  double most_seconds = std::numeric_limits<double>::infinity();  // no read is begun later
   uint64_t seed = 1;
 };
 

@@ -20,7 +20,7 @@ constexpr size_t kShortestPiece = 2;  // one token that stays, and one that is c
 // The numbers by which a piece of a text is divided.
 struct Division {
   size_t cut = 0;    // tokens
-  size_t spans = 0;  // that they lie in
+  size_t spans = 0;  // spans of these tokens
 
   // REQUIRES: tokens >= kShortestPiece, sentinels >= 1.
   static Division Of(size_t tokens, size_t sentinels) {

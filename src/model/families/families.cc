@@ -86,7 +86,7 @@ void RequireLatentAttention(LayerRoles<Presence>& layer) {
   for (Presence* part : {&layer.attn_q, &layer.latent_q_a, &layer.latent_q_norm, &layer.latent_q_b,
                          &layer.latent_kv_a, &layer.latent_kv_norm, &layer.latent_k_b,
                          &layer.latent_v_b, &layer.latent_kv_b}) {
-    *part = Presence::kRequired;  // where the layer has that part
+    *part = Presence::kRequired;  // required in layers with that part
   }
 }
 

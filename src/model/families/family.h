@@ -81,7 +81,7 @@ enum class StateMixer : uint8_t {
 // Rules for the layers that have a state instead of attention.
 enum class StateLayers : uint8_t {
   kByInterval,      // attention.recurrent_layers, or else all but each full_attention_interval-th
-  kWithoutKvHeads,  // where attention.head_count_kv is 0
+  kWithoutKvHeads,  // layers with attention.head_count_kv of 0
 };
 
 struct StateRules {

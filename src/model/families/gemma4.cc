@@ -24,7 +24,7 @@ Status ReadGemma4(const MetaKeys& keys, ModelSpec& spec) {
     return Fail(Errc::kInvalidFile, "{}: tensor 'rope_freqs.weight' is missing; convert it again",
                 keys.path());
   }
-  constexpr float kUsualCap = 30.0F;  // also without that key
+  constexpr float kUsualCap = 30.0F;  // also without the key
   TRY(const auto cap, keys.FindFactor("final_logit_softcapping"));
   spec.logit_cap = cap.value_or(kUsualCap);
   return {};
