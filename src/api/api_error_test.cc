@@ -138,7 +138,7 @@ TEST(ApiError, AnExceededContextIsWordedAsEachServerDoes) {
   EXPECT_EQ(llama->Find("error")->Find("type")->text(), "exceed_context_size_error");
   EXPECT_EQ(llama->Find("error")->Find("n_prompt_tokens")->Dump(), "600");
   EXPECT_EQ(llama->Find("error")->Find("n_ctx")->Dump(), "512");
-  // A prompt that leaves no room: the sum is what is too long.
+  // A prompt that leaves no room for an answer: the message counts both.
   const OverflowWords full({.prompt = 512, .answer = 1, .most = 512});
   EXPECT_TRUE(full.messages().starts_with("prompt is too long: 513 tokens > 512 maximum"));
 }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kSmallVocab = 1000;
 
-// A body of a kind that is fine, and then what `fields` adds or overrides: the last key counts.
+// A valid body of a kind with `fields` behind: these add or override, since the last key counts.
 std::string BodyWith(ApiKind kind, const std::string& fields) {
   const char* fine = nullptr;
   switch (kind) {
@@ -391,7 +391,7 @@ TEST(ApiRefusal, MoreValuesThanAnyContextHasTokens) {
   EXPECT_NE(error.message.find("262144 values"), std::string::npos) << error.message;
 }
 
-// A value of megabytes is not repeated in a message, nor is what a terminal would obey.
+// A message never repeats a value of megabytes, nor characters that a terminal would obey.
 TEST(ApiRefusal, MessagesAreShortAndPrintable) {
   const std::string huge(1 << 22, 'x');
   Refused(ApiKind::kChat, BodyWith(ApiKind::kChat, R"("temperature":")" + huge + '"'));

@@ -90,7 +90,7 @@ TEST(ApiRequest, ServerFieldsArrive) {
   EXPECT_EQ(request.top_logprobs, 5U);
 }
 
-// A place is no cache here, so nothing would follow from it.
+// Places are no caches here, so a place in a request has no effect.
 TEST(ApiRequest, APlaceIsIgnoredAsUnknownFieldsAre) {
   EXPECT_EQ(Chat(R"("id_slot":3)").ignored, std::vector<std::string>{"id_slot"});
 }

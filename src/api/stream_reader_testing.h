@@ -17,7 +17,7 @@
 namespace moestro {
 
 struct ReadEvent {
-  std::string name;  // of its "event:" line; empty: none
+  std::string name;  // from the "event:" line; empty: no such line
   std::string data;
 
   Json json() const {

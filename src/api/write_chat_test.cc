@@ -40,7 +40,7 @@ TEST(ChatStream, GoldenExchange) {
   EXPECT_EQ(writer->End(), "data: [DONE]\n\n");
 }
 
-// One answer was all that there was.
+// Earlier versions allowed one answer only.
 TEST(ChatStream, EachOfSeveralAnswersIsAChoiceAndUsageCountsAll) {
   const auto writer =
       ChatWriterFor(R"("stream":true,"n":2,"stream_options":{"include_usage":true})");

@@ -83,7 +83,7 @@ TEST(CompletionBody, ChoicesAreInOrderWhateverTheOrderOfTheirEnds) {
   EXPECT_EQ(At(*body, "timings.predicted_ms"), "3000.0");
 }
 
-// An echoed prompt comes as the first part; nothing is known of its first token.
+// An echoed prompt comes as the first part; its first token has no logprob.
 TEST(CompletionBody, LogprobsAreColumnsAndOffsetsCountCharacters) {
   const auto writer = CompletionWriterFor(R"("prompt":"p","echo":true,"logprobs":1)");
   TokenLogprob first;

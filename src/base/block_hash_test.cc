@@ -45,7 +45,7 @@ TEST(BlockHash, IsWhatTheDocumentSays) {
     const std::vector<std::byte> bytes = Bytes(n);
     EXPECT_EQ(HashBlock(bytes, 3), ByDefinition(bytes, 3)) << n;
   }
-  // Files hold numbers that come from it: it must stay what it is.
+  // Files hold numbers made by HashBlock(), so that its results must never change.
   EXPECT_EQ(HashBlock({}, 0), 0xae1492b33dbc3336U);
 }
 

@@ -74,7 +74,7 @@ TEST(Json, ParsesWhatItPrintsAndSaysWhereAMistakeIs) {
   EXPECT_NE(broken.error().message.find("byte 6"), std::string::npos) << broken.error().message;
 }
 
-// Parsers like to take it for the end of the text.
+// Many parsers take a zero byte for the end of the text.
 TEST(Json, RefusesAZeroByteAndWhatIsBehindIt) {
   using std::literals::operator""sv;
   for (const std::string_view text : {"1\0"sv, "1\0 x"sv, "\"a\"\0\\\0"sv, "{}\0{}"sv, "\0"sv}) {
@@ -84,7 +84,7 @@ TEST(Json, RefusesAZeroByteAndWhatIsBehindIt) {
   }
 }
 
-// A parser or a copy that recurses would run out of stack on these.
+// A recursive parser or copy would run out of stack on these texts.
 TEST(Json, RefusesWhatIsNestedTooDeeply) {
   const std::string open(size_t{1} << 20, '[');
   const std::string close(open.size(), ']');
@@ -107,7 +107,7 @@ TEST(Json, OfEqualKeysTheLastOneCounts) {
   EXPECT_EQ(parsed->Dump(), R"({"a":3,"b":{"c":[2]},"d":4})");
 }
 
-// Each text has the tests' time limit against it if a key is looked for among those before it.
+// A parser that compares each key with all keys before would run into the tests' time limit.
 TEST(Json, ManyKeysTakeTimeInProportion) {
   std::string distinct = "{";
   std::string equal = "{";
@@ -191,7 +191,7 @@ TEST(Json, MembersComeInOrder) {
   EXPECT_TRUE(parsed->Find("a")->members().empty());
 }
 
-// The library throws something else for these than for other mistakes.
+// The library throws a different exception for such numbers than for other mistakes.
 TEST(Json, RefusesNumbersThatNoDoubleHolds) {
   for (const char* text : {"1e999", "[-9999e444]", R"({"a":1e400,"b":)"}) {
     const auto parsed = Json::Parse(text);

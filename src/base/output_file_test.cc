@@ -140,7 +140,7 @@ TEST(OutputFile, AnOpenFileOfTheProcessIsAppendedTo) {
   ASSERT_TRUE(more && more->Skip(3) && more->Publish());
   close(fd);
   EXPECT_EQ(ReadAll(path), std::string("before this\0\0\0", 14));
-  EXPECT_FALSE(OutputFile::Create(link));  // it is closed
+  EXPECT_FALSE(OutputFile::Create(link));  // the descriptor is closed
   const int own = open(path.c_str(), O_RDWR | O_CLOEXEC);
   EXPECT_FALSE(OutputFile::Create(Format("/proc/self/fd/{}", own)));  // not inherited
   close(own);
@@ -183,7 +183,7 @@ TEST(OutputFile, WhatIsReadIsSparedByWhateverName) {
   OutputPath second(folder.File("a/../to-new"));
   second.Spare(folder.File("new"));
   EXPECT_FALSE(second.Check());
-  // A name that leads to it only while the file is written.
+  // A name that leads to the spared file only while the file is written.
   OutputPath late(folder.File("late"));
   late.Spare(input);
   Result<OutputFile> file = OutputFile::Create(late);
@@ -259,7 +259,7 @@ std::vector<mode_t> OpenModes(const std::filesystem::path& folder) {
 TEST(OutputFile, AConversationIsItsOwnersFromTheFirstByteOn) {
   const TempFolder folder;
   const std::string path = folder.File("a.bin");
-  const mode_t before = umask(0);  // the widest there is
+  const mode_t before = umask(0);  // new files are open to everybody
   std::ofstream(path) << "of an earlier version, and everybody's";
   EXPECT_EQ(ModeOf(path), 0666U);
   {

@@ -136,7 +136,7 @@ TEST(SystemLimitsOfThisMachine, AreThere) {
   EXPECT_GT(ProcessorQuota(), 0.0);
 }
 
-// By itself the C library would keep blocks no larger than one that was freed before.
+// Without this call the C library would keep blocks no larger than one that was freed before.
 TEST(SystemLimitsOfThisMachine, LargeBlocksAreReturnedAtOnce) {
   if constexpr (kIsSanitized) GTEST_SKIP() << "a sanitizer has its own allocator";
   ReturnLargeBlocksAtOnce();

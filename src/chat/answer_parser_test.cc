@@ -102,7 +102,7 @@ TEST(AnswerParser, ReadsLongNamesTheSameHoweverTheTextIsCut) {
   }
 }
 
-// Every example, cut off everywhere: what calls there are have arguments that are JSON.
+// Every example, cut off everywhere: the arguments of each call are JSON.
 TEST(AnswerParser, ArgumentsAreAlwaysAnObject) {
   for (const Example& example : Examples()) {
     for (const size_t cut : Cuts(example.text)) {

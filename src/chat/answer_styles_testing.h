@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// For tests: styles of answers, and what a parser reads as one text.
+// For tests: styles of answers, and a parser's deltas as one text.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// For tests: answers as models write them, in each style, and what is to be read in them.
+// For tests: answers as models write them, in each style, with the expected readings.
 #pragma once
 
 #include <string>

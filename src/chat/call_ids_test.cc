@@ -50,7 +50,7 @@ TEST(CallIds, WithoutIdsAnswersGoInTheOrderOfCalls) {
   EXPECT_TRUE(IsShortId(turns[3].call_id));
 }
 
-// One whose short form another client's id has already.
+// An id whose short form is already another client's id.
 TEST(CallIds, NoShortFormIsTakenTwice) {
   std::vector<ChatTurn> turns{Call({"call_x"})};
   ShortenIds(turns);
@@ -81,7 +81,7 @@ TEST(CallIds, NumberedOnesSayTheirTool) {
   EXPECT_EQ(turns[3].calls[1].id, "functions.f:3") << "more digits than a number has";
   EXPECT_EQ(turns[4].call_id, "functions.f:2");
   EXPECT_EQ(turns[5].call_id, "functions.g:4");
-  // A turn more changes none before it.
+  // A further turn changes no earlier ids.
   std::vector<ChatTurn> fewer = before;
   NumberIds(fewer, "functions.");
   for (size_t i = 0; i < fewer.size(); ++i) EXPECT_EQ(fewer[i].call_id, turns[i].call_id);

@@ -46,7 +46,7 @@ ChatInput WithTool(ChatInput input) {
   return input;
 }
 
-// A question, a call, its result.
+// A conversation with a question, a call and the call's result.
 ChatInput WithCall() {
   ChatTurn call = Turn("assistant", "");
   call.reasoning = "Hm.";
@@ -120,7 +120,7 @@ TEST(ChatFormat, ATemplateSaysCallsInItsOwnWay) {
                     "<|channel|>commentary json<|message|>{\"place\": \"Rome\", \"days\": 2}"));
 }
 
-// The list's template has no system; its words come before the first question.
+// The list's template has no system turn; the system's words come before the first question.
 TEST(ChatFormat, SystemIsSaidByTheUserWhereATemplateHasNone) {
   const std::string prompt = Prompt(MakeFormat(kListTemplate), WithCall());
   EXPECT_TRUE(prompt.contains("[INST] Be kind.\n\nRain?[/INST]")) << prompt;
@@ -206,7 +206,7 @@ TEST(ChatFormat, WordsBesideACallAreThoughtsWhereATemplateRefusesBoth) {
       Prompt(MakeFormat(kChannelTemplate), input).contains("<|message|>Hm.\n\nI look.<|end|>"));
 }
 
-// Mistral's templates raise an exception for ids of any other form.
+// Mistral's templates raise an exception for ids of another form.
 TEST(ChatFormat, IdsOfCallsAreShortWhereATemplateWantsThat) {
   ChatInput input = WithCall();
   input.turns[2].calls[0].id = "call_0123456789abcdefghijklmn";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a conversation may take of the processor.
+// The limits of a conversation's processor time.
 #include <gtest/gtest.h>
 
 #include <string>

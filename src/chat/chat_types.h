@@ -47,7 +47,8 @@ struct ChatInput {
   bool parallel_calls = true;
   std::string template_arguments;  // JSON text of an object for the template; empty: none
   bool add_assistant = true;       // the prompt ends where the answer begins
-  bool continues_last = false;     // the prompt ends within the last turn, without calls
+  // The prompt ends within the last turn, an assistant's without calls.
+  bool continues_last = false;
 };
 
 // The form of an answer's text, calls of tools aside.

@@ -14,7 +14,7 @@ ChatFormat FormatOf(std::string_view text) {
   return ChatFormat::Make({.template_text = std::string(text), .bos = "<s>", .eos = "</s>"});
 }
 
-// The server shows these on the terminal and in /props.
+// The server shows a format's warnings on the terminal and in /props.
 TEST(ChatFormat, WarnsOfATemplateThatCannotBeUsed) {
   const ChatFormat broken = FormatOf("{% for m in messages %}{{ m.content }");
   ASSERT_EQ(broken.warnings().size(), 1U);
@@ -70,7 +70,7 @@ TEST(ChatFormat, WarnsOfCallsInAFormThatIsNotKnown) {
       "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}");
   ASSERT_EQ(odd.warnings().size(), 1U);
   EXPECT_TRUE(odd.warnings()[0].contains("calls of tools")) << odd.warnings()[0];
-  // Without tools in the template they are described in our words, and calls are known.
+  // For a template without tools our words describe them, and with them a known style of calls.
   EXPECT_TRUE(FormatOf("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}")
                   .warnings()
                   .empty());

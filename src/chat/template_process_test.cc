@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a template may do to the process that renders it, and what that means for requests.
+// A template's effects on the process that renders it, and the consequences for requests.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -32,7 +32,7 @@ class TemplateProcessTest : public testing::Test {
     ASSERT_TRUE(parsed) << parsed.error().message;
     template_ = std::make_unique<ChatTemplate>(*std::move(parsed));
   }
-  // Endless for a conversation of these words or more, else "fine".
+  // Parses a template that is endless for a conversation of `bytes` bytes or more, else "fine".
   void ParseEndlessFor(size_t bytes) {
     Parse("{% if messages[0].content | length >= " + std::to_string(bytes) + " %}" +
           std::string(kEndless) + "{% endif %}fine");
@@ -57,7 +57,7 @@ class TemplateProcessTest : public testing::Test {
     for (int child = 0; file >> child;) children.push_back(child);
     return children;
   }
-  // Waits for the process that renders, below the one that watches it.
+  // Waits for the rendering process, which is a child of the watching process.
   int Renderer() const {
     while (true) {
       for (const int watcher : ChildrenOf(template_->helper_id())) {
@@ -71,7 +71,7 @@ class TemplateProcessTest : public testing::Test {
   std::unique_ptr<ChatTemplate> template_;
 };
 
-// Each of them ended the process of the library that ran templates before.
+// Each of these templates ended the process under an earlier template library.
 TEST_F(TemplateProcessTest, DivisionRecursionAndCirclesFailInWords) {
   ExpectFails("{{ 1 % 0 }}", "division by zero (line 1)");
   ExpectFails("a\n{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
@@ -153,7 +153,7 @@ TEST_F(TemplateProcessTest, ASmallConversationDoesNotWaitForALargeOne) {
   other.join();
   ASSERT_FALSE(large);
   EXPECT_EQ(large.error().code, Errc::kInterrupted);
-  // It is not waited for, so it ends.
+  // No caller waits for the large rendering, so its process ends.
   while (kill(renderer, 0) == 0) std::this_thread::sleep_for(1ms);
 }
 
@@ -185,7 +185,7 @@ TEST_F(TemplateProcessTest, AProcessThatDiesBetweenRequestsIsReplaced) {
   }
 }
 
-// The library keeps what holds itself; it must not add up.
+// Values that contain themselves must not add up over renderings.
 TEST_F(TemplateProcessTest, WhatRenderingsLeaveBehindIsGivenBack) {
   Parse(
       "{% set ns = namespace(a='x') %}{% for i in range(18) %}{% set ns.a = ns.a ~ ns.a %}"

@@ -183,7 +183,7 @@ inline constexpr std::string_view kChannelTemplate = R"(
 {%- endfor %}
 {%- if add_generation_prompt %}<|start|>assistant{% endif %})";
 
-// Refuses what does not alternate, and a system anywhere but at the beginning.
+// Refuses turns that do not alternate, and a system turn anywhere but at the beginning.
 inline constexpr std::string_view kAlternatingTemplate = R"(
 {%- set ns = namespace(asks=true) %}
 {%- for m in messages %}

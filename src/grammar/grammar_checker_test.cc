@@ -39,7 +39,7 @@ class GrammarCheckerTest : public testing::Test {
     EXPECT_EQ(status.error().code, Errc::kInvalidRequest);
     EXPECT_NE(status.error().message.find(reason), std::string::npos) << status.error().message;
   }
-  // Trying it takes all the time that there is.
+  // A grammar whose trial takes all the time allowed.
   static constexpr const char* kExpensive = "root ::= (\"a\"?){1,1000}";
   static void KillBoth(const GrammarChecker& checker) {
     kill(checker.spawner_id(), SIGKILL);
@@ -64,7 +64,7 @@ TEST_F(GrammarCheckerTest, PassesGoodGrammarsAndSaysWhatIsWrongWithOthers) {
   ExpectRefused(*checker, {"root ::= \"a\"", {"\xff"}}, "trigger");
 }
 
-// Each costs the trial its life, not the process that runs the trials.
+// Each grammar here costs the trial its life, not the process that runs the trials.
 TEST_F(GrammarCheckerTest, SurvivesHostileGrammars) {
   const auto checker = Start();
   // A sanitizer reports the end of the stack before the library does.
@@ -125,7 +125,7 @@ TEST_F(GrammarCheckerTest, WithoutTheSpawnerTheHelperGoesOn) {
   EXPECT_TRUE(checker->Check({"root ::= \"a\"", {}}));
 }
 
-// The long trial of one holds up no other.
+// A grammar's long trial holds up no other grammar.
 TEST_F(GrammarCheckerTest, AGrammarDoesNotWaitForAnExpensiveOne) {
   const auto checker = Start();
   std::atomic<bool> has_ended = false;

@@ -49,7 +49,8 @@ class GrammarProcessTest : public testing::Test {
     ADD_FAILURE() << "no token '" << letter << "'";
     return 0;
   }
-  // The end of a text that begins with these letters; "" if no token can follow.
+  // Takes the letters' tokens and asks what may follow; returns the first error's message, ""
+  // without an error.
   static std::string Spell(TokenFilter& grammar, const std::string& letters) {
     std::map<char, Token> tokens;
     for (const char letter : letters) {

@@ -74,7 +74,7 @@ TEST(ContextMemory, BlocksAreRefusedAsByTheLibrary) {
   EXPECT_EQ(posix_memalign(&block, 24, 100), EINVAL);
   EXPECT_EQ(posix_memalign(&block, 4, 100), EINVAL);
   EXPECT_EQ(block, &block);
-  if (kIsSanitized) return;  // its allocator ends the process on such sizes
+  if (kIsSanitized) return;  // a sanitizer's allocator ends the process on such sizes
   EXPECT_EQ(posix_memalign(&block, 64, SIZE_MAX / 2), ENOMEM);
   EXPECT_EQ(block, &block);
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Small templates, one feature each, with what Python's jinja2 makes of them
-// (tests/jinja/README.md).
+// Small templates, one feature each, with the results of Python's jinja2 (tests/jinja/README.md).
 #include <gtest/gtest.h>
 
 #include <ctime>

@@ -88,7 +88,7 @@ TEST(JinjaTemplate, NestingIsBounded) {
               !fits)
         << n;
   }
-  // Parts beside each other may be many.
+  // Parts beside each other, unlike nested ones, may be many.
   EXPECT_EQ(Said("{{ 'a'" + Repeated(" ~ 'a'", 5000) + " }}").size(), 5001U);
   EXPECT_EQ(Said("{% if false %}" + Repeated("{% elif false %}", 5000) + "{% endif %}"), "");
 }
@@ -119,7 +119,7 @@ TEST(JinjaTemplate, ValuesThatHoldThemselvesFail) {
   EXPECT_EQ(Said("{% set d = {} %}{% set _ = d.update({'d': d}) %}{{ d.d.d | length }}"), "1");
 }
 
-// A sanitizer's build reports memory that is left.
+// A sanitizer's build reports leaked memory.
 TEST(JinjaTemplate, CirclesAreFreedAtTheEnd) {
   for (const std::string_view text :
        {"{% set ns = namespace() %}{% set ns.self = ns %}",
@@ -205,7 +205,7 @@ TEST(JinjaTemplate, ElseFollowsALoopWithoutAWholeRound) {
       "");
 }
 
-// Python's generators are true even if they are empty, and can be gone through once.
+// Like Python's generators, lazy lists are true even if empty, and can be gone through once.
 TEST(JinjaTemplate, LazyListsAreAsPythonsGenerators) {
   EXPECT_EQ(Said("{% set g = [] | map('upper') %}{{ 'T' if g else 'F' }}{{ g | list }}"), "T[]");
   EXPECT_EQ(Said("{% set g = [1, 2] | select %}{{ g | first }}{{ g | list }}{{ g | list }}"),

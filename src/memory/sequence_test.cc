@@ -118,14 +118,14 @@ TEST(SequenceTable, PlacesOfCheckpointsAreAvailable) {
   }
   EXPECT_EQ(table.states().free(), 0U);
   const SequenceId fork = table.Fork(one);
-  EXPECT_EQ(table.available_states(), 4U);  // they share a state
+  EXPECT_EQ(table.available_states(), 4U);  // both sequences share a state
   table.Drop(one);
   EXPECT_EQ(table.available_states(), 4U);
   table.Drop(fork);
   EXPECT_EQ(table.available_states(), 5U);
 }
 
-// Rows after a kept one write to a place of their own.
+// Rows after a kept position write to another place.
 TEST(SequenceTable, PositionsWithinAStepAreKept) {
   SequenceTable table(16, 6);
   const SequenceId id = table.New();
@@ -174,7 +174,7 @@ TEST(SequenceTable, AStepThatFailsKeepsNothing) {
   EXPECT_EQ(table.Reach(id, 6), 3U) << "the state before the step";
 }
 
-// Each is worth the tokens behind the one before it.
+// A checkpoint is worth the tokens since the checkpoint before.
 TEST(SequenceTable, TheCheckpointThatIsWorthLeastGoesFirst) {
   SequenceTable table(32, 5);
   const SequenceId id = table.New();
@@ -191,7 +191,7 @@ TEST(SequenceTable, TheCheckpointThatIsWorthLeastGoesFirst) {
   Go(table, other, 1);
   EXPECT_EQ(table.Reach(id, 31), 20U) << "three tokens were worth least";
   EXPECT_EQ(table.Reach(id, 32), 32U);
-  // A position that is worth less than all that are kept is not kept.
+  // A position that is worth less than all kept positions is not kept.
   ASSERT_TRUE(table.Append(other, Tokens(1)));
   table.KeepInStep(other);
   ASSERT_TRUE(table.Append(other, Tokens(1)));
@@ -230,8 +230,8 @@ TEST(SequenceTable, ARestingSequenceIsCutBackWhenPlacesRunOut) {
   EXPECT_EQ(table.available_states(), 0U) << "it goes on";
 }
 
-// More texts with tokens than places: those that rest share one. When all states are lost, each
-// would take a place of its own to be computed again.
+// More texts with tokens than places: the resting texts share one place. When all states are lost,
+// each text would take a place of its own to be computed again.
 TEST(SequenceTable, TextsThatRestGiveWayWhenAllIsComputedAgain) {
   SequenceTable table(64, 6);
   const SequenceId first = table.New();
@@ -275,7 +275,7 @@ TEST(SequenceTable, NothingIsKeptFromPlacesThatOthersNeed) {
   EXPECT_EQ(table.Reach(one, 150), 51U);
 }
 
-// A draft goes back to it at once.
+// A draft goes back to the last checkpoint at once.
 TEST(SequenceTable, TheLastCheckpointOfATextThatRunsStays) {
   SequenceTable table(64, 3);
   const SequenceId id = table.New();

@@ -142,7 +142,7 @@ TEST_F(RecentCellsTest, AStepThatFailsLeavesWhatItBeganWith) {
   Go(id, 1000);
   const std::vector<CellRun> before = held(id).Runs();
   ASSERT_TRUE(table_.Append(id, EqualTokens(400)));
-  AdvanceBy(id, 320);  // of 400
+  AdvanceBy(id, 320);  // of 400 appended
   for (uint32_t p = 1400; p > 1000;) table_.CutBack(id, --p);
   EXPECT_EQ(held(id).length(), 1000U);
   EXPECT_EQ(held(id).Runs(), before);
@@ -209,14 +209,15 @@ TEST_F(RecentCellsTest, LostWindowsAreComputedAgainFromTheTokens) {
   Go(id, 300);
   table_.LoseStates();
   EXPECT_EQ(table_.available_windows(), table_.recent_room().places);
-  AdvanceBy(id, 1300);  // the tokens are still there
+  AdvanceBy(id, 1300);  // the sequence still has all tokens
   table_.Commit(id);
   EXPECT_EQ(table_.Reach(id, 1300), 1300U);
   EXPECT_EQ(table_.Reach(id, 1000), 0U) << "what was kept is lost";
   Go(id, 7);
 }
 
-// Against what each sequence should hold; two that share no prefix never share a cell.
+// Compares cells with the marks that each sequence should hold; two sequences without a common
+// prefix never share a cell.
 TEST_F(RecentCellsTest, RandomCallsKeepCellsApart) {
   std::mt19937 random(7);
   const auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };

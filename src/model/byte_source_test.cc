@@ -92,8 +92,8 @@ TEST(RangedBytes, FewerBytesThanAskedForAreAnError) {
   EXPECT_NE(range.error().message.find("there"), std::string::npos);
 }
 
-// Each string of an array is passed over, and the next one's length lies in another range: what is
-// fetched of a directory has an end all the same.
+// The reader passes over each string of an array, and the next one's length lies in another range:
+// the fetched part of a directory is bounded all the same.
 TEST(RangedBytes, ADirectoryOfHugeStringsIsNotFetchedToItsEnd) {
   constexpr uint64_t kLength = 70 * kMiB;
   RawHeader header(0, 1);

@@ -19,8 +19,8 @@
 #include "model/vocab.h"
 #include "model/weights.h"
 
-// Read by the address sanitizer's runtime, if there is one. By default it keeps 256 MiB of freed
-// memory, as much as these tests allow at all; what they look for is memory that is in use.
+// Read by the address sanitizer's runtime, if linked. By default that keeps 256 MiB of freed
+// memory, as much as these tests allow at all; the tests check memory in use.
 extern "C" const char* __asan_default_options();
 extern "C" const char* __asan_default_options() { return "quarantine_size_mb=32"; }
 

@@ -19,7 +19,7 @@ class GgufFileTest : public testing::Test {
   std::string Path(const std::string& name = "model.gguf") const {
     return (folder_.path() / name).string();
   }
-  // Opens those bytes and returns the error.
+  // Writes the header to a file, opens that and returns the error.
   Error ErrorOf(const RawHeader& header) const {
     WriteBytes(Path(), header.bytes());
     auto file = GgufFile::Open(Path());

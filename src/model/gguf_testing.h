@@ -30,7 +30,7 @@ class GgufBuilder {
   // For value types without a setter above.
   gguf_context* raw() { return gguf_; }
 
-  // A tensor of that name is replaced where it stands.
+  // Adds a tensor; a tensor with the same name is replaced in its place.
   GgufBuilder& Tensor(const std::string& name, ggml_type type, const std::vector<int64_t>& ne);
   GgufBuilder& RemoveTensor(const std::string& name);
 

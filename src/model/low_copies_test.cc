@@ -117,7 +117,8 @@ TEST_F(LowCopiesTest, OtherModelsAreRefused) {
   ExpectError(SmallLow().Set(kLowVersionKey, kLowVersion + 1), Errc::kUnsupported, "version 2");
 }
 
-// A model that predicts further tokens: its copies count layers as its file does, or without those.
+// Copies of a model that predicts further tokens may count the predicting layers, as the model's
+// file does, or leave them out.
 TEST(LowCopiesOfAPredictingModel, LayersAreCountedWithThoseAndWithout) {
   const TempFolder folder;
   const auto predicting = [](uint32_t blocks) {

@@ -44,14 +44,14 @@ TEST_F(ReadLayersTest, CountsLayersThatPredictFurtherTokens) {
                   .Set("glm4moe.nextn_predict_layers", 2U)
                   .Tensor("blk.2.nextn.eh_proj.weight", GGML_TYPE_F16, {64, 32}),
               Errc::kInvalidFile, "layer 1 predicts no further tokens");
-  // A file may have been written without these layers' tensors.
+  // A file may lack the predicting layers' tensors.
   const auto without = Spec(
       SmallMoe("glm4moe").Set("glm4moe.block_count", 3U).Set("glm4moe.nextn_predict_layers", 1U));
   ASSERT_TRUE(without) << without.error().message;
   EXPECT_EQ(without->n_layer(), 2U);
 }
 
-// Each array with an entry for a layer may leave out those that are passed over.
+// An array with an entry per layer may leave out the layers that are passed over.
 TEST_F(ReadLayersTest, ArraysOfTheLayersThatAreEvaluated) {
   const auto with = [](std::vector<int32_t> heads) {
     GgufBuilder file = SmallMoe("glm4moe");

@@ -134,8 +134,8 @@ std::string Spelling(std::string_view text) {
   return spelled;
 }
 
-// Byte-level BPE with all bytes, words learned from the snippets, and special tokens: one of two
-// words, one that is searched in every text.
+// Byte-level BPE with all bytes, words learned from the snippets, and two special tokens: "<|x y|>"
+// of two words, and "@@", which is searched in every text.
 GgufBuilder ByteLevel(const std::string& pre, uint32_t seed) {
   std::vector<std::string> tokens{"<s>", "</s>", "<|x y|>", "@@"};
   std::vector<int32_t> types{3, 3, 3, 4};
@@ -144,8 +144,8 @@ GgufBuilder ByteLevel(const std::string& pre, uint32_t seed) {
   std::vector<std::string> merges;
   std::set<std::string> known(tokens.begin(), tokens.end());
   std::mt19937 random(seed);
-  // Merges of neighbours in random texts, so that longer and longer ones come about, also such as
-  // no pre-tokenizer would let happen.
+  // Adds merges of neighbours in random texts, so that ever longer tokens arise, even ones that no
+  // pre-tokenizer would allow.
   for (int i = 0; i < 600; ++i) {
     const std::string text = RandomText(random, 3);
     const size_t begin = random() % text.size();
@@ -419,7 +419,7 @@ TEST_F(TokenStreamTest, CollectStopsWhereItIsTold) {
                        return "word and " + std::string(most > 9 ? most - 9 : 0, ' ');
                      },
                      {.piece_bytes = 64, .longest_piece_bytes = 256});
-  const auto tokens = Collect(stream, 100);  // of a text without end
+  const auto tokens = Collect(stream, 100);  // the first tokens of an endless text
   ASSERT_TRUE(tokens) << tokens.error().message;
   EXPECT_EQ(tokens->size(), 100U);
   EXPECT_LT(asked, 20000U);

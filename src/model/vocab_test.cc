@@ -94,7 +94,7 @@ TEST_F(VocabTest, WhatATextSpellsIsNotAddedToIt) {
   EXPECT_EQ(tokens(""), (Tokens{kBegin, kEnd}));
   EXPECT_EQ(vocab->Tokenize("<s>", true, false)->front(), kBegin) << "words do not begin a text";
   EXPECT_GT(vocab->Tokenize("<s>", true, false)->size(), 2U);
-  // Where the vocabulary does not search for the spelling it is words, too.
+  // Where the vocabulary does not search for the spelling, "<s>" is words even with parse_special.
   file.SetInts("tokenizer.ggml.token_type", std::vector<int32_t>(300, 1));
   const auto unmarked = Load(file);
   ASSERT_TRUE(unmarked) << unmarked.error().message;

@@ -134,14 +134,15 @@ TEST_F(WeightsTest, PassesOverLayersThatPredictFurtherTokens) {
   const std::vector<const TensorInfo*> dense = opened->weights.dense_tensors();
   EXPECT_TRUE(std::ranges::none_of(
       dense, [](const TensorInfo* t) { return t->name.starts_with("blk.2."); }));
-  // A layer behind these, or a name that only looks like one of theirs, is one too many.
+  // A layer behind the predicting layers, or a name that only resembles a name of theirs, is one
+  // too many.
   for (const char* name :
        {"blk.3.attn_norm.weight", "blk.02.attn_norm.weight", "blk.2", "blk.x."}) {
     GgufBuilder more = SmallMoe("glm4moe");
     more.Set("glm4moe.block_count", 3U).Set("glm4moe.nextn_predict_layers", 1U);
     ExpectError(more.Tensor(name, GGML_TYPE_F32, {32}), Errc::kUnsupported, name);
   }
-  // Without nextn_predict_layers the same layer is one too many.
+  // Without nextn_predict_layers the predicting layer itself is one too many.
   file.Set("glm4moe.block_count", 2U).Set("glm4moe.nextn_predict_layers", 0U);
   ExpectError(file, Errc::kUnsupported, "blk.2.attn_norm.weight");
 }
@@ -268,7 +269,7 @@ TEST_F(WeightsTest, AcceptsFusedAttention) {
   ExpectError(builder, Errc::kInvalidFile, "biases of attention in layer 0");
 }
 
-// Layers may have heads of different widths; the factors of a rotation are those of one width.
+// Layers may have heads of different widths; a rotation's factors fit one width only.
 TEST_F(WeightsTest, RefusesFactorsThatFitSomeLayersAlone) {
   GgufBuilder builder = SmallMoe("llama");
   builder.SetInts("llama.attention.head_count", {4, 2})

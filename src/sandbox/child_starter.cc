@@ -219,7 +219,7 @@ Result<MessageSocket> ChildStarter::AwaitAndBegin(std::string_view request) {
 
 std::string ChildStarter::Missing() const {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  // If another thread has the lock, that thread starts the missing helper.
+  // A thread that has the lock uses the helper, or starts a missing one.
   if (!lock.owns_lock() || HasHelper()) return {};
   return Format("the processes that {} are gone and are being started again; {} wait until then",
                 work_.purpose, work_.what_fails);

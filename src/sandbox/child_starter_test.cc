@@ -51,7 +51,7 @@ TEST(ChildStarter, AHelperThatDiesIsReplaced) {
     const int helper = starter->helper_id();
     kill(helper, SIGKILL);
     std::optional<std::string> answer = AnswerTo(*starter, "a");
-    if (!answer) answer = AnswerTo(*starter, "a");  // it may have taken the request with it
+    if (!answer) answer = AnswerTo(*starter, "a");  // the dead helper may have taken the request
     EXPECT_EQ(answer, "a");
     EXPECT_NE(starter->helper_id(), helper);
   }
@@ -79,7 +79,7 @@ TEST(ChildStarter, WhatKillsAHelperWhileItPreparesIsSeen) {
   }
 }
 
-// Kills both and waits until another process has reaped them.
+// Kills spawner and helper and waits until another process has reaped them.
 void KillAllOf(const ChildStarter& starter) {
   kill(starter.spawner_id(), SIGKILL);
   kill(starter.helper_id(), SIGKILL);
@@ -93,7 +93,7 @@ TEST(ChildStarter, AnothersSpawnerTakesThePlaceOfOneThatHasGone) {
   EXPECT_EQ(starter->Missing(), "");
   KillAllOf(*starter);
   EXPECT_TRUE(starter->Missing().contains("say it again")) << starter->Missing();
-  while (starter->Mend()) std::this_thread::yield();  // the spawner's socket outlives it a moment
+  while (starter->Mend()) std::this_thread::yield();  // the dead spawner's socket closes later
   const int spawner = other->spawner_id();
   starter->Adopt(other->GiveSpawner(), spawner);
   EXPECT_EQ(starter->spawner_id(), spawner);

@@ -63,7 +63,7 @@ TEST(TryInChild, TheLimitOfMemoryIsTheCallers) {
   };
   const TrialLimits limits{.time = 30s, .memory = uint64_t{16} << 20U};
   EXPECT_EQ(TryInChild(takes(8), limits).outcome, Trial::Outcome::kPassed);
-  const size_t kept = mallinfo2().fordblks >> 20U;  // that other tests have freed
+  const size_t kept = mallinfo2().fordblks >> 20U;  // MiB that other tests have freed
   EXPECT_NE(TryInChild(takes(32 + kept), limits).outcome, Trial::Outcome::kPassed);
 }
 

@@ -237,7 +237,7 @@ TEST(GrammarRules, AVeryLongNameIsRefused) {
   ExpectRefused(R"({"required":[")" + name + R"("]})", Errc::kUnsupported, "rules");
 }
 
-// Each branch takes memory of 700 bytes, however short it is.
+// Each branch takes 700 bytes of memory, even an empty one.
 TEST(GrammarRules, ManyBranchesAreRefused) {
   std::string list = "[{}";
   for (int i = 0; i < 80'000; ++i) list += ",{}";

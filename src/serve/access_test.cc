@@ -155,7 +155,7 @@ TEST(Access, TakesNoOtherPage) {
                                     std::string(100000, 'h')}) {
     EXPECT_EQ(StatusOfPage(origin, host), 403) << origin.substr(0, 60);
   }
-  // Neither side's silence about the port makes them equal.
+  // A missing port is the scheme's default; without a Host no Origin is the server's own.
   EXPECT_EQ(StatusOfPage("http://127.0.0.1:8080", "127.0.0.1"), 403);
   EXPECT_EQ(StatusFor({.has_keys = true}, {.path = "/x", .origin = "http://a.example"}), 403);
 }

@@ -45,7 +45,8 @@ struct Piece {
   size_t bytes;
 };
 
-// When a body that comes so is ended; 0: it is not, up to a second after its last piece.
+// The time when a body with these pieces is ended; 0: not ended up to a second after the last
+// piece.
 double EndOf(const std::vector<Piece>& pieces) {
   ConnectionLedger ledger({});
   const auto id = ArriveAt(ledger, 0.0);
@@ -86,7 +87,7 @@ TEST(ConnectionLedger, AFastLinkMayPauseForLonger) {
   EXPECT_EQ(EndOf(pieces), 0.0);
 }
 
-// However much came before: who sends 16 MB at once has not bought a quarter of an hour.
+// 16 MB sent at once do not buy a quarter of an hour.
 TEST(ConnectionLedger, NoBodyStandsStillForLongerThanThePatience) {
   EXPECT_NEAR(EndOf({{.at = 1.0, .bytes = 16'000'000}, {.at = 100.0, .bytes = 1}}), 31.0, 0.5);
 }
@@ -136,7 +137,7 @@ TEST(ConnectionLedger, WhenAllPlacesAreTakenTheOldestWithoutAHeadGivesWay) {
     EXPECT_EQ(arrival->leaves, ids[expected]);
     EXPECT_TRUE(ledger.must_go(ids[expected]));
   }
-  // An idle one is older or younger by its last reply, not by its connection.
+  // An idle connection's age counts from its last reply, not from its beginning.
   ledger.BodyEnds(ids[0], 8.0);
   ledger.Rests(ids[0], 8.0);
   EXPECT_EQ(ledger.Arrive(9.0)->leaves, ids[4]);

@@ -204,7 +204,7 @@ TEST_F(HttpServerTest, RefusesALongChunkedBody) {
   EXPECT_EQ(answered_, 0);
 }
 
-// A balancer before this server that reads a size or a line's end otherwise takes part of a body
+// A balancer before this server that reads a size or a line's end differently takes part of a body
 // for a request, or the other way round.
 TEST_F(HttpServerTest, RefusesChunksThatOthersMayReadOtherwise) {
   const std::string head = "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -429,7 +429,7 @@ TEST_F(HttpServerTest, SaysWhichPortIsTaken) {
       << second.error().message;
 }
 
-// Two bodies of three quarters of what all may take.
+// Two bodies, each of three quarters of the most that all bodies may take.
 TEST_F(HttpServerTest, BodiesThatTakeTooMuchTogetherAreRefused) {
   constexpr size_t kAll = size_t{1} << 20U;
   constexpr size_t kBytes = kAll * 3 / 4;

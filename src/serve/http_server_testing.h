@@ -97,7 +97,7 @@ class HttpServerTest : public ::testing::Test {
   std::atomic<size_t> ended_ = 0;
   std::mutex records_mutex_;
   std::vector<RequestRecord> records_;
-  std::unique_ptr<HttpServer> server_;  // last: its threads use the others
+  std::unique_ptr<HttpServer> server_;  // last: the server's threads use the other members
 };
 
 }  // namespace moestro

@@ -25,7 +25,7 @@ std::optional<JobEvent> Job::Next(std::chrono::milliseconds patience) {
 void Job::Tell(JobEvent event) {
   const bool is_last =
       std::holds_alternative<JobEnd>(event) || std::holds_alternative<ApiError>(event);
-  // Before the client can send another request.
+  // Stored before the client can send another request.
   if (is_last) is_told_.store(true, std::memory_order_release);
   {
     const std::lock_guard lock(mutex_);

@@ -65,7 +65,7 @@ TEST(Metrics, NamesThatDashboardsReadStay) {
                                       "read_wait_seconds_total"}));
 }
 
-// A family without a sentence would stand there without help.
+// Without a sentence a family of metrics would have no HELP line.
 template <Counted T>
 void ExpectMeanings(const T& counts) {
   std::string family;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kLarge = size_t{16} << 20;
 
-// On one thread: a turn that waited for the other would wait for ever.
+// Both turns begin on one thread: a turn that waited for the other would wait for ever.
 TEST(PreparingTest, SmallBodiesDoNotWaitForLargeOnes) {
   Preparing preparing({});
   const Preparing::Turn large = preparing.Begin(kLarge);

@@ -37,8 +37,8 @@ class SlowClientsTest : public HttpServerTest {
     const SocketClient client(server_->port());
     return client.Send(request) ? client.ReceiveAll() : "";
   }
-  // Threads of earlier connections have read what was sent: a server that answers so many later
-  // ones has let them run.
+  // Lets threads of earlier connections read the sent bytes: a server that answers a hundred later
+  // requests has let these threads run.
   void Settle() const {
     for (int i = 0; i < 100; ++i) EXPECT_FALSE(Ask(Get("/")).empty());
   }
@@ -125,7 +125,7 @@ TEST_F(SlowClientsTest, AReplyThatIsNotReadIsEnded) {
   const SocketClient client(server_->port());
   ASSERT_TRUE(client.Send(Post("/flood", "")));
   while (written_ == 0) std::this_thread::yield();
-  // The thread may not have come to wait yet: time goes on until it is ended.
+  // The server's thread may not wait yet, so time goes on until the connection is ended.
   while (missed_ == 0) {
     seconds_ = seconds_ + 0.1;
     std::this_thread::sleep_for(1ms);

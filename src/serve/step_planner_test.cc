@@ -105,7 +105,7 @@ TEST(StepPlannerTest, TextsAreDueBeforeTheLayerThatWouldEndAfterTheGap) {
 TEST(StepPlannerTest, TextsAreDueWhenTheirStepWouldEndAfterTheGap) {
   StepPlanner planner({.chunk = 1024, .gap_seconds = 1.0});
   planner.StepDone(0, 0.5, false);
-  EXPECT_FALSE(planner.is_time_for_texts(0.3, 0.1));  // as long as a token takes is the prompt's
+  EXPECT_FALSE(planner.is_time_for_texts(0.3, 0.1));  // prompts get as much time as a token takes
   EXPECT_FALSE(planner.is_time_for_texts(0.45, 0.01));
   EXPECT_TRUE(planner.is_time_for_texts(0.5, 0.01));
 }

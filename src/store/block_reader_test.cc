@@ -132,7 +132,7 @@ TEST_P(Readers, FullQueueRefusesAndPollAloneMakesProgress) {
   EXPECT_TRUE(reader->Submit(read));
   EXPECT_TRUE(reader->Submit(other));
   EXPECT_FALSE(reader->Submit(read));
-  std::array<BlockDone, 1> done;  // smaller than what is ready: the rest stays
+  std::array<BlockDone, 1> done;  // room for one of the two finished reads; the other stays
   size_t n = 0;
   while (n < 2) n += reader->Poll(done);
   EXPECT_TRUE(reader->Submit(read));
@@ -171,7 +171,7 @@ TEST_P(Readers, DestroyedWithReadsInFlight) {
                    .tag = 1});
     std::vector<ExtentDone> done;
     if (round % 2 == 0) queue.Pump(done);
-  }  // the queue waits, then its memory goes, then the reader
+  }  // destroys the queue, then its memory, then the reader
 }
 
 TEST_P(Readers, DestroyedAloneWithReadsInFlight) {

@@ -26,7 +26,7 @@ namespace {
 constexpr uint64_t kLandingBlock = 4096;
 constexpr uint64_t kHuge = 2 * kMiB;
 
-// Pages of its own, huge ones if the machine gives them, beginning at a multiple of one.
+// Pages of its own, huge ones if the machine gives them, beginning at a multiple of kHuge.
 class Mapping {
  public:
   explicit Mapping(uint64_t size, bool is_huge = true) : size_(size + kHuge) {
@@ -43,7 +43,7 @@ class Mapping {
   ~Mapping() { ::munmap(base_, size_); }
 
   std::span<std::byte> span() const { return memory_; }
-  // Other pages at the same addresses, full of zeros.
+  // Puts other pages, full of zeros, at the same addresses.
   void Replace() {
     void* const at = ::mmap(base_, size_, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
@@ -70,7 +70,7 @@ TEST(BufferOf, FindsOnlyWhatLiesInOneBuffer) {
   EXPECT_EQ(BufferOf(buffers, all.subspan(29, 1)), 0U);
   EXPECT_EQ(BufferOf(buffers, all.subspan(35, 15)), 1U);
   EXPECT_EQ(BufferOf(buffers, all.subspan(60, 10)), 2U);
-  EXPECT_EQ(BufferOf(buffers, all.subspan(9, 1)), std::nullopt);   // before all of them
+  EXPECT_EQ(BufferOf(buffers, all.subspan(9, 1)), std::nullopt);   // before all buffers
   EXPECT_EQ(BufferOf(buffers, all.subspan(29, 2)), std::nullopt);  // across two
   EXPECT_EQ(BufferOf(buffers, all.subspan(50, 1)), std::nullopt);  // between two
   EXPECT_EQ(BufferOf(buffers, all.subspan(65, 6)), std::nullopt);  // beyond the end
@@ -81,7 +81,7 @@ TEST(BufferOf, FindsOnlyWhatLiesInOneBuffer) {
 TEST(LandingBuffers, AreWholeHugePagesInAscendingOrder) {
   const Mapping low(6 * kHuge);
   const Mapping other(3 * kHuge);
-  // Not aligned at either end: two pages are left of other, five of low.
+  // Neither piece is aligned at both ends: two huge pages of other remain, five of low.
   const std::array pieces{other.span().subspan(kLandingBlock),
                           low.span().first(6 * kHuge - kLandingBlock)};
   const auto buffers = LandingBuffers(pieces, 2 * kHuge);
@@ -143,7 +143,7 @@ class Registered : public testing::Test {
     EXPECT_EQ(reader_->Wait(done), 1U);
     return done[0];
   }
-  // Reads there and compares, all of it or up to the file's end.
+  // Reads into `to` and compares the bytes, all or up to the file's end.
   void Expect(uint64_t offset, std::span<std::byte> to) {
     const BlockDone done = Read(offset, to);
     EXPECT_EQ(done.error, 0);
@@ -220,7 +220,7 @@ TEST_F(Registered, ForgottenMemoryMayChange) {
   Expect(0, other.span().first(kMiB));
 }
 
-// Children do not get it: a fork would have to copy what is pinned.
+// Children do not get pinned memory: a fork would have to copy it.
 TEST_F(Registered, AForkLeavesItBehind) {
   const Mapping mapping(kHuge);
   const auto has_it = [&] {
@@ -254,7 +254,7 @@ bool Forbid(uint32_t call) {
 TEST_F(Registered, WhereItIsRefusedReadsGoOnAsBefore) {
   const Mapping mapping(kHuge);
   std::thread([&] {
-    auto opened = OpenUringReader({path_}, 8);  // on the thread that uses it
+    auto opened = OpenUringReader({path_}, 8);  // on the thread that uses the reader
     ASSERT_TRUE(opened.has_value()) << opened.error().message;
     reader_ = *std::move(opened);
     if (!Forbid(__NR_io_uring_register)) GTEST_SKIP() << "this kernel has no seccomp filters";

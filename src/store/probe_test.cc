@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kProbeBlock = 4096;
 
-// Passes reads on and remembers them.
+// Passes reads on and records them.
 class Recorder final : public BlockReader {
  public:
   explicit Recorder(MemoryReader inner) : inner_(std::move(inner)) {}
@@ -58,7 +58,7 @@ TEST(Probe, ReadsEachPlaceOfTheRegionsOnceAtMost) {
                                      .total = 12 * kProbeBlock,
                                      .seed = 4});
   ASSERT_TRUE(probe.has_value()) << probe.error().message;
-  ASSERT_EQ(disk.offsets.size(), 6U);  // of 29 blocks in 15 requests
+  ASSERT_EQ(disk.offsets.size(), 6U);  // of the 15 requests that cover the regions' 29 blocks
   const std::set<uint64_t> different(disk.offsets.begin(), disk.offsets.end());
   EXPECT_EQ(different.size(), 6U);
   for (const uint64_t offset : different) {
@@ -113,7 +113,7 @@ TEST(Probe, EndsWhenItsTimeIsOver) {
       disk, regions,
       {.reads = {.max_request = kProbeBlock, .max_in_flight = 3}, .most_seconds = 0.0});
   ASSERT_TRUE(probe.has_value()) << probe.error().message;
-  EXPECT_EQ(disk.offsets.size(), 3U);  // what was begun at once
+  EXPECT_EQ(disk.offsets.size(), 3U);  // the reads begun at once
   EXPECT_EQ(probe->bytes, 3 * kProbeBlock);
 }
 

@@ -115,7 +115,7 @@ TEST(DraftControl, ShortDraftsWhereRowsAreDear) {
 
 TEST(DraftControl, TriesAgainAfterAWhile) {
   DraftControl control(4);
-  std::vector<int> tries;  // tokens before them
+  std::vector<int> tries;  // numbers of tokens before each try
   for (int token = 0; token < 2000; ++token) {
     const uint32_t n = control.Next();
     if (n == 0) {

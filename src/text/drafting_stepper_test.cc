@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Drafts change when something is computed, never what.
+// Drafts change the time of a computation, never the result.
 #include "text/drafting_stepper.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ class CountingRows final : public RowStepper {
   int fail_at_ = -1;
 };
 
-// Always the same guess.
+// Drafts the same tokens each time.
 class FixedDrafter final : public Drafter {
  public:
   explicit FixedDrafter(std::vector<Token> guess) : guess_(std::move(guess)) {}
@@ -77,7 +77,7 @@ class FixedDrafter final : public Drafter {
 class DraftingTest : public testing::Test {
  protected:
   DraftingTest() {
-    for (int i = 0; i < 16; ++i) control_.Plain(1.0);  // from now on it tries
+    for (int i = 0; i < 16; ++i) control_.Plain(1.0);  // from now on control_ tries drafts
   }
   static std::pair<float, float> Pair(const Result<std::span<const float>>& logits) {
     EXPECT_TRUE(logits && logits->size() == 2);

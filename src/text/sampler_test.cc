@@ -219,7 +219,8 @@ TEST_F(SamplerTest, AGrammarMayBeginLate) {
   }
 }
 
-// The trigger ends, or begins, inside of a token: what of the token follows must fit, too.
+// The trigger ends or begins within a token: the token's letters behind the trigger must fit the
+// grammar, too.
 TEST_F(SamplerTest, ATriggerMayLieAnywhereInTokens) {
   const Token one = TokenOf(" the");
   const SamplingOptions fits{

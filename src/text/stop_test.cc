@@ -58,7 +58,7 @@ TEST(StopMatcher, OfTwoThatBeginTogetherTheFirstIsNamed) {
   EXPECT_EQ(matcher.which(), "abc");
 }
 
-// Sixteen such stop strings cost others' texts ten milliseconds for each token.
+// Each token of other texts once waited ten milliseconds for sixteen such stop strings.
 TEST(StopMatcher, TakesStepsInProportionToTheText) {
   const std::string half(2000, 'a');
   std::vector<std::string> stops;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-// One of each length, and the edges of the ranges.
+// A character of each length, and characters at the edges of the ranges.
 constexpr std::string_view kText =
     "a\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80z\xED\x9F\xBF\xEE\x80\x80\xF4\x8F\xBF\xBF";
 
