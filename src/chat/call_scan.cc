@@ -218,7 +218,7 @@ bool CallScanner::ReadField() {
   const bool is_name = key == "\"name\"" || key == Json(calls_.name_key).Dump();
   if (is_name) return ReadNameField();
   if (key == "\"arguments\"" || key == "\"parameters\"") return ReadArgumentsField();
-  // A bare object with an unknown key before the name is no call.
+  // A bare object with any other key is no call, but may be an answer in JSON.
   const bool is_known = key == "\"type\"" || key == "\"id\"";
   if (calls_.is_bare() && !is_known) return in_.Fail();
   std::string_view ignored;

@@ -126,8 +126,8 @@ class BeamSearch {
     running_.clear();
   }
 
-  // True when no running beam goes on; when no more tokens fit, running beams are finished as they
-  // are.
+  // True when no running beam goes on, or none can still beat the finished ones. When no more
+  // tokens fit, running beams are finished as they are.
   bool IsDone() {
     if (running_.empty()) return true;
     const size_t length = running_.front().tokens.size();
