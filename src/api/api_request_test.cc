@@ -185,6 +185,26 @@ TEST(ApiRequest, ArgumentsThatAreNoObjectAreKeptAsText) {
   EXPECT_EQ(request.chat.turns[0].calls[1].arguments, R"({"input":"[1]"})");
 }
 
+TEST(ApiRequest, WholeNumbersBeyond64BitsStayAsTheyWereWritten) {
+  const std::string schema =
+      R"({"properties":{"a":{"maximum":18446744073709551616,"default":-9223372036854775809}}})";
+  const ApiRequest request = Chat(
+      R"("tools":[{"function":{"name":"f","parameters":)" + schema +
+      R"(}}],"chat_template_kwargs":{"n":123456789012345678901234567890},"reasoning_effort":"low")");
+  EXPECT_EQ(request.chat.tools[0].parameters, schema);
+  EXPECT_EQ(request.chat.template_arguments,
+            R"({"n":123456789012345678901234567890,"reasoning_effort":"low"})");
+}
+
+// A model's call comes back in a later request, however deep the call is (docs/calls.md).
+TEST(ApiRequest, ArgumentsAsTextMayBeDeeperThanABody) {
+  const std::string deep = std::string(500, '[') + std::string(500, ']');
+  const ApiRequest request = ParsedAs(ApiKind::kChat, R"({"messages":[{"role":"assistant",
+      "tool_calls":[{"function":{"name":"f","arguments":"{\"a\":)" +
+                                                          deep + R"(}"}}]}]})");
+  EXPECT_EQ(request.chat.turns[0].calls[0].arguments, R"({"a":)" + deep + "}");
+}
+
 TEST(ApiRequest, ToolsKeepTheirSchemasOrderOfKeys) {
   const ApiRequest request = Chat(R"("tools":[
     {"type":"function","function":{"name":"f","description":"does","strict":true,

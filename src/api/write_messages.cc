@@ -108,9 +108,8 @@ class MessagesWriter final : public ItemWriter {
       block.Set("type", "thinking").Set("thinking", text).Set("signature", "");
       return block;
     }
-    auto input = Json::Parse(ObjectText(text));
     block.Set("type", "tool_use").Set("id", item.call_id).Set("name", item.name);
-    block.Set("input", input ? *std::move(input) : Json::Object());
+    block.Set("input", Json::Verbatim(ObjectText(text)));
     return block;
   }
 

@@ -110,6 +110,16 @@ TEST(MessagesBody, GoldenExchange) {
             R"("cache_creation_input_tokens":0,"cache_read_input_tokens":4,"output_tokens":9}})");
 }
 
+// Deeper than a body is read; whole numbers stay whole.
+TEST(MessagesBody, ACallsInputIsWhatTheModelWrote) {
+  const std::string deep = std::string(500, '[') + std::string(500, ']');
+  const std::string body = Written(
+      *MessagesWriterFor(false),
+      {CallBegin(0, "f"), CallArguments(0, "{\"x\": " + deep + ",\n \"y\": 18446744073709551616}")},
+      Ended(FinishReason::kToolCalls));
+  EXPECT_TRUE(body.contains(R"("input":{"x":)" + deep + R"(,"y":18446744073709551616}})")) << body;
+}
+
 TEST(MessagesBody, ACallThatALimitCutHasItsTextAsInput) {
   const auto body = Json::Parse(Written(*MessagesWriterFor(false),
                                         {CallBegin(0, "f"), CallArguments(0, R"({"x":)")},

@@ -15,11 +15,6 @@ uint64_t Nanoseconds(double seconds) {
   return static_cast<uint64_t>(std::llround(std::max(seconds, 0.0) * 1e9));
 }
 
-bool IsObject(std::string_view text) {
-  const auto parsed = Json::Parse(text);
-  return parsed && parsed->view().kind() == JsonKind::kObject;
-}
-
 class OllamaWriter final : public ItemWriter {
  public:
   OllamaWriter(const ApiRequest& request, const ReplyHead& head)
@@ -81,11 +76,10 @@ class OllamaWriter final : public ItemWriter {
     if (item.kind == ChatDelta::Kind::kReasoning) texts.thinking += item.text;
     if (item.kind != ChatDelta::Kind::kCallBegin) return;
     const std::string arguments = item.text.empty() ? "{}" : item.text;
-    if (end().reason == FinishReason::kLength && !IsObject(arguments)) return;
+    if (end().reason == FinishReason::kLength && !Json::IsJson(arguments)) return;
     Json function = Json::Object();
     function.Set("index", n_calls_++).Set("name", item.name);
-    auto parsed = Json::Parse(ObjectText(arguments));
-    function.Set("arguments", parsed ? *std::move(parsed) : Json::Object());
+    function.Set("arguments", Json::Verbatim(ObjectText(arguments)));
     Json call = Json::Object();
     call.Set("id", item.call_id).Set("function", std::move(function));
     texts.calls.Push(std::move(call));

@@ -181,6 +181,19 @@ TEST(OllamaWriter, ACallComesWholeWithItsArgumentsAsAnObject) {
   EXPECT_EQ(At(lines[6], "done_reason"), R"("stop")");
 }
 
+// Deeper than a body is read, and on one line.
+TEST(OllamaWriter, ACallsArgumentsAreWhatTheModelWrote) {
+  const std::string deep = std::string(500, '[') + std::string(500, ']');
+  for (const char* stream : {"true", "false"}) {
+    const auto writer =
+        WriterFor(ApiKind::kOllamaChat, ChatWith(R"("stream":)" + std::string(stream)));
+    const std::string all =
+        Written(*writer, {CallBegin(0, "add"), CallArguments(0, "{\n\"a\": " + deep + "\n}")},
+                Ended(FinishReason::kToolCalls));
+    EXPECT_TRUE(all.contains(R"("arguments":{"a":)" + deep + "}")) << all;
+  }
+}
+
 TEST(OllamaWriter, ACallThatIsCutIsNone) {
   for (const char* stream : {"true", "false"}) {
     const auto writer =

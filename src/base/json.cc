@@ -2,12 +2,15 @@
 #include "base/json.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 
@@ -17,6 +20,78 @@ namespace {
 using Value = nlohmann::ordered_json;
 
 const Value& ValueOf(const void* value) { return *static_cast<const Value*>(value); }
+
+// A text that is written as it is: a whole number beyond 64 bits, or Json::Verbatim(). The
+// library's kind for bytes holds such a text, since JSON text has no bytes.
+Value AsWritten(std::string_view text) {
+  return Value::binary(std::vector<uint8_t>(text.begin(), text.end()));
+}
+
+std::string_view WrittenText(const Value& value) {
+  const auto& bytes = value.get_binary();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+bool IsWrittenNumber(const Value& value) {
+  if (!value.is_binary()) return false;
+  const char first = WrittenText(value).front();
+  return first == '-' || (first >= '0' && first <= '9');
+}
+
+bool HasWrittenText(const Value& value) {
+  if (value.is_structured()) return std::ranges::any_of(value, HasWrittenText);
+  return value.is_binary();
+}
+
+// Writes trees that hold such text, in the library's form.
+class TreeWriter {
+ public:
+  explicit TreeWriter(int indent) : indent_(indent) {}
+
+  void Write(const Value& value) {
+    if (value.is_binary()) {
+      text_ += WrittenText(value);
+    } else if (value.is_object()) {
+      WriteAll('{', value.get_ref<const Value::object_t&>(), '}', [this](const auto& member) {
+        text_ += Scalar(Value(member.first)) + (indent_ > 0 ? ": " : ":");
+        Write(member.second);
+      });
+    } else if (value.is_array()) {
+      WriteAll('[', value.get_ref<const Value::array_t&>(), ']',
+               [this](const Value& item) { Write(item); });
+    } else {
+      text_ += Scalar(value);
+    }
+  }
+  std::string& text() { return text_; }
+
+ private:
+  static std::string Scalar(const Value& value) {
+    return value.dump(-1, ' ', false, Value::error_handler_t::replace);
+  }
+  template <class Items, class WriteItem>
+  void WriteAll(char begin, const Items& items, char end, WriteItem write) {
+    text_ += begin;
+    ++level_;
+    bool is_first = true;
+    for (const auto& item : items) {
+      if (!is_first) text_ += ',';
+      is_first = false;
+      NewLine();
+      write(item);
+    }
+    --level_;
+    if (!items.empty()) NewLine();
+    text_ += end;
+  }
+  void NewLine() {
+    if (indent_ > 0) text_ += '\n' + std::string(static_cast<size_t>(indent_ * level_), ' ');
+  }
+
+  const int indent_;
+  int level_ = 0;
+  std::string text_;
+};
 
 // Builds a value from the library parser's events. The library's own builder searches for each new
 // key among all before it, which takes the square of their number.
@@ -28,7 +103,11 @@ class TreeBuilder final : public nlohmann::json_sax<Value> {
   bool boolean(bool value) override { return Add(value); }
   bool number_integer(number_integer_t value) override { return Add(value); }
   bool number_unsigned(number_unsigned_t value) override { return Add(value); }
-  bool number_float(number_float_t value, const string_t&) override { return Add(value); }
+  // Digits alone are a whole number, of any length.
+  bool number_float(number_float_t value, const string_t& digits) override {
+    const bool is_whole = digits.find_first_of(".eE") == string_t::npos;
+    return is_whole ? Add(AsWritten(digits)) : Add(value);
+  }
   bool string(string_t& value) override { return Add(std::move(value)); }
   bool binary(binary_t&) override { return false; }  // JSON text has none
   bool start_object(size_t) override { return Open(); }
@@ -197,6 +276,22 @@ Json Json::Array(std::span<const int32_t> numbers) {
   return array;
 }
 
+Json Json::Verbatim(std::string_view text) {
+  std::string compact;
+  bool is_in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') is_in_string = !is_in_string;
+    if (!is_in_string && std::string_view(" \t\r\n").contains(c)) continue;
+    compact += c;
+    if (is_in_string && c == '\\') compact += text[++i];
+  }
+  CHECK(!compact.empty() && !is_in_string);
+  return Json(std::make_unique<Impl>(AsWritten(compact)));
+}
+
+bool Json::IsJson(std::string_view text) { return !text.contains('\0') && Value::accept(text); }
+
 Result<Json> Json::Parse(std::string_view text, size_t most_values, const WorkLimit& limit) {
   // The library would take a zero byte for the end and read no further.
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
@@ -252,8 +347,10 @@ JsonKind JsonView::kind() const {
       return JsonKind::kArray;
     case Value::value_t::object:
       return JsonKind::kObject;
-    case Value::value_t::null:
     case Value::value_t::binary:
+      if (IsWrittenNumber(ValueOf(value_))) return JsonKind::kNumber;
+      break;
+    case Value::value_t::null:
     case Value::value_t::discarded:
       break;
   }
@@ -283,6 +380,12 @@ std::optional<int64_t> JsonView::integer() const {
 
 std::optional<double> JsonView::number() const {
   const Value& value = ValueOf(value_);
+  if (IsWrittenNumber(value)) {
+    double number = 0.0;
+    const std::string_view digits = WrittenText(value);
+    std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    return number;
+  }
   if (!value.is_number()) return std::nullopt;
   return value.get<double>();
 }
@@ -317,8 +420,13 @@ size_t JsonView::size() const {
 }
 
 std::string JsonView::Dump(int indent) const {
-  return ValueOf(value_).dump(indent > 0 ? indent : -1, ' ', false,
-                              Value::error_handler_t::replace);
+  const Value& value = ValueOf(value_);
+  if (HasWrittenText(value)) {
+    TreeWriter writer(indent);
+    writer.Write(value);
+    return std::move(writer.text());
+  }
+  return value.dump(indent > 0 ? indent : -1, ' ', false, Value::error_handler_t::replace);
 }
 
 Json JsonView::Copy() const { return Json(std::make_unique<Json::Impl>(ValueOf(value_))); }

@@ -36,7 +36,7 @@ class JsonView {
   std::optional<JsonView> Find(std::string_view key) const;
   std::optional<JsonView> At(size_t index) const;
   std::optional<bool> boolean() const;
-  std::optional<double> number() const;    // Dump() gives integers beyond 2^53 exactly
+  std::optional<double> number() const;    // Dump() gives integers of any length exactly
   std::optional<int64_t> integer() const;  // a number that is whole and exactly known: 3, 3.0
   std::optional<std::string> text() const;
   // Keys and values of an object, in order; the keys live as long as this view's Json. Empty for
@@ -74,6 +74,12 @@ class Json {
   static Json Array();
   static Json Array(std::span<const float> numbers);
   static Json Array(std::span<const int32_t> numbers);
+  // A value that Dump() writes as `text` has it, but for blanks between parts; any depth. Such a
+  // value is only to be written and has no members. REQUIRES: IsJson(text).
+  static Json Verbatim(std::string_view text);
+  // Whether a text is JSON, of any depth and any number of values, but for numbers that are beyond
+  // a double's range.
+  static bool IsJson(std::string_view text);
   // The most levels of arrays and objects within each other that Parse() accepts.
   static constexpr int kMaxDepth = 64;
   // The last value of a repeated key counts. Takes time in proportion to the text, but for sorting

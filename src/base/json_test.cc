@@ -51,6 +51,44 @@ TEST(Json, LargeIntegersAreExact) {
   EXPECT_EQ(array.Dump(), "[18446744073709551615,-9223372036854775808]");
 }
 
+TEST(Json, WholeNumbersOfAnyLengthStayAsTheyAre) {
+  const std::string text =
+      R"({"a":18446744073709551616,"b":[-123456789012345678901234567890,{"c":0.5,"d":{}},[]]})";
+  const auto parsed = Json::Parse(text);
+  ASSERT_TRUE(parsed);
+  EXPECT_EQ(parsed->Dump(), text);
+  EXPECT_EQ(parsed->view().Copy().Dump(), text);
+  EXPECT_EQ(Json::Parse(parsed->Dump(2))->Dump(), text);
+  const auto large = parsed->Find("a");
+  EXPECT_EQ(large->kind(), JsonKind::kNumber);
+  EXPECT_EQ(large->number(), 18446744073709551616.0);
+  EXPECT_FALSE(large->integer());
+  // With lines, as values without such numbers are written.
+  std::string small = text;
+  small.replace(small.find("18446744073709551616"), 20, "1");
+  small.replace(small.find("-123456789012345678901234567890"), 31, "2");
+  std::string large_lines = parsed->Dump(3);
+  large_lines.replace(large_lines.find("18446744073709551616"), 20, "1");
+  large_lines.replace(large_lines.find("-123456789012345678901234567890"), 31, "2");
+  EXPECT_EQ(large_lines, Json::Parse(small)->Dump(3));
+}
+
+TEST(Json, VerbatimTextIsWrittenAsItIs) {
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  ASSERT_TRUE(Json::IsJson(deep));
+  Json object = Json::Object();
+  object.Set("a", Json::Verbatim(deep)).Set("b", 1);
+  EXPECT_EQ(object.Dump(), "{\"a\":" + deep + ",\"b\":1}");
+  EXPECT_EQ(object.view().Copy().Dump(), object.Dump());
+  EXPECT_EQ(object.Find("a")->kind(), JsonKind::kNull);
+  EXPECT_EQ(Json::Verbatim("{\n \"a b\" : \"\\\" \\\\\",\r\t\"c\": [ ] }").Dump(),
+            R"({"a b":"\" \\","c":[]})");
+  for (const char* text : {"", "[", "1e999", "{} {}", R"("\ud800")"}) {
+    EXPECT_FALSE(Json::IsJson(text)) << text;
+  }
+  EXPECT_FALSE(Json::IsJson(std::string_view("1\0", 2)));
+}
+
 TEST(Json, FloatsSurviveTheWayThroughText) {
   const std::array<float, 3> numbers = {0.1F, -3.4028235e38F, 1e-45F};
   const auto parsed = Json::Parse(Json::Array(std::span<const float>(numbers)).Dump());

@@ -209,6 +209,51 @@ TEST(AnswerParser, CallsThatAreCertainArePassedOnPieceByPiece) {
   EXPECT_TRUE(parser.Finish().empty());  // cut off: the client gets arguments that end early
 }
 
+// Grammars hold no bound of levels, so that readers of calls have none.
+TEST(AnswerParser, CallsAreReadHoweverDeepTheyAre) {
+  const auto repeated = [](std::string_view text, size_t n) {
+    std::string all;
+    for (size_t i = 0; i < n; ++i) all += text;
+    return all;
+  };
+  for (const size_t levels : {62U, 63U, 64U, 65U, 5000U}) {
+    const std::string list = repeated("[", levels) + repeated("]", levels);
+    const std::string call = R"({"name": "add", "arguments": {"a": )" + list + "}}";
+    const std::string json = R"(add[{"a": )" + list + "}]";
+    const std::string tag = "]<]minimax[>[<a>";
+    const std::string tag_end = "]<]minimax[>[</a>";
+    const Example examples[] = {
+        {"JSON in tags", Tagged(), "<tool_call>\n" + call + "\n</tool_call>", json},
+        {"a list", List(), "[TOOL_CALLS][" + call + "]", json},
+        {"arguments as text", Tagged(),
+         R"(<tool_call>{"name": "add", "arguments": "{\"a\": )" + list + "}\"}</tool_call>", json},
+        {"keys and values", KeyValues(),
+         "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>" + list + "</arg_value>\n</tool_call>",
+         json},
+        {"channels", Channels(),
+         "<|channel|>commentary to=functions.add<|message|>{\"a\": " + list + "}<|call|>", json},
+        {"marked strings", MarkedStrings(), "<|tool_call>call:add{a:" + list + "}<tool_call|>",
+         json},
+        {"Python", Python(), "<|tool_call_start|>[add(a=" + list + ")]<|tool_call_end|>", json},
+        {"nested tags", Nested(),
+         "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"add\">" + repeated(tag, levels) +
+             "1" + repeated(tag_end, levels) + "]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
+         "add[" + repeated(R"({"a": )", levels) + "1" + repeated("}", levels) + "]"},
+    };
+    for (const Example& example : examples) {
+      for (const bool is_certain : {false, true}) {
+        AnswerStyle style = example.style;
+        style.calls_are_certain = is_certain;
+        const std::string_view text = example.text;
+        const size_t half = text.size() / 2;
+        EXPECT_EQ(Describe(Parse(style, {text.substr(0, half), text.substr(half)})),
+                  example.expected)
+            << example.name << " of " << levels << " levels";
+      }
+    }
+  }
+}
+
 TEST(AnswerParser, TextIsPassedOnAtOnceButForWhatMayBeAMark) {
   AnswerParser parser(Tagged(), 1);
   EXPECT_EQ(Describe(parser.Push("Hello, ")), "Hello,");

@@ -161,13 +161,13 @@ bool CallScanner::ReadObject() {
   call().is_named = !in_.rest().empty();
   if (!calls_.string_mark.empty()) {
     return in_.TakeFound(ScanMarked(in_.rest(), calls_.string_mark), call().arguments) &&
-           (Json::Parse(call().arguments).has_value() || in_.Fail());
+           (Json::IsJson(call().arguments) || in_.Fail());
   }
   std::string_view text;
   const bool is_whole = in_.TakeJson(text);
   call().arguments = text;
   // Half of a pair of surrogates and the like.
-  return is_whole && (Json::Parse(text).has_value() || in_.Fail());
+  return is_whole && (Json::IsJson(text) || in_.Fail());
 }
 
 bool CallScanner::IsTool(std::string_view name) const {
@@ -194,7 +194,7 @@ bool CallScanner::ReadArgumentsField() {
   if (!value) return in_.Fail();
   if (text == "null") return true;
   const std::string inner = value->text().value_or("");
-  if (!WithoutBlanksAround(inner).starts_with('{') || !Json::Parse(inner)) return in_.Fail();
+  if (!WithoutBlanksAround(inner).starts_with('{') || !Json::IsJson(inner)) return in_.Fail();
   call().arguments = inner;
   return true;
 }

@@ -5,8 +5,6 @@
 #include <cctype>
 #include <string>
 
-#include "base/json.h"
-
 namespace moestro {
 namespace {
 
@@ -129,7 +127,6 @@ class Scanner {
     return part.state;
   }
   Scan Open(char c, Expected next) {
-    if (open_.size() == static_cast<size_t>(Json::kMaxDepth)) return Scan::kBroken;
     open_ += c;
     return Step(next);
   }
@@ -148,6 +145,15 @@ class Scanner {
 }  // namespace
 
 JsonScan ScanJson(std::string_view text) { return Scanner(text).Run(); }
+
+SpelledScan SpelledScanner::Run() {
+  Scan state = Scan::kWhole;
+  do {
+    at_ += CountBlanks(rest());
+    state = rest().empty() ? Scan::kOpen : Next(rest().front());
+  } while (state == Scan::kWhole && !open_.empty());
+  return {.state = state, .length = at_, .json = std::move(json_)};
+}
 
 size_t CountBlanks(std::string_view text) {
   return std::min(text.find_first_not_of(kBlanks), text.size());

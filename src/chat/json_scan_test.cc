@@ -56,10 +56,10 @@ TEST(ScanJson, MoreTextNeverTakesBackWhatWasCertain) {
   }
 }
 
-TEST(ScanJson, DepthIsBounded) {
-  EXPECT_EQ(ScanJson(std::string(1'000'000, '[')).state, Scan::kBroken);
-  const std::string deep = std::string(Json::kMaxDepth, '[') + std::string(Json::kMaxDepth, ']');
-  EXPECT_EQ(ScanJson(deep).state, Scan::kWhole);
+TEST(ScanJson, TakesAnyDepth) {
+  const std::string open(1'000'000, '[');
+  EXPECT_EQ(ScanJson(open).state, Scan::kOpen);
+  EXPECT_EQ(ScanJson(open + std::string(open.size(), ']')).state, Scan::kWhole);
 }
 
 }  // namespace

@@ -9,36 +9,21 @@
 namespace moestro {
 namespace {
 
-class MarkedScanner {
+class MarkedScanner final : public SpelledScanner {
  public:
-  MarkedScanner(std::string_view text, std::string_view mark) : text_(text), mark_(mark) {}
-
-  MarkedScan Run() {
-    while (true) {
-      at_ += CountBlanks(rest());
-      const Scan state = rest().empty() ? Scan::kOpen : Next(rest().front());
-      const bool is_over = state == Scan::kWhole && open_.empty();
-      if (state == Scan::kWhole && !is_over) continue;
-      return {.state = state, .length = at_, .json = std::move(json_)};
-    }
-  }
+  MarkedScanner(std::string_view text, std::string_view mark)
+      : SpelledScanner(text, "", ""), mark_(mark) {}
 
  private:
   enum class Expected : uint8_t { kObject, kValue, kValueOrEnd, kKey, kKeyOrEnd, kMore };
 
-  std::string_view rest() const { return text_.substr(at_); }
-
-  // Reads one part; kWhole: go on.
-  Scan Next(char c) {
+  Scan Next(char c) override {
     switch (expected_) {
       case Expected::kObject:
         return c == '{' ? Open(c, Expected::kKeyOrEnd) : Scan::kBroken;
       case Expected::kMore:
         if (c != ',') return Close(c);
-        ++at_;
-        json_ += ", ";
-        expected_ = open_.back() == '{' ? Expected::kKey : Expected::kValue;
-        return Scan::kWhole;
+        return Pass(", ", 1, open_.back() == '{' ? Expected::kKey : Expected::kValue);
       case Expected::kKeyOrEnd:
         return c == '}' ? Close(c) : ReadKey();
       case Expected::kKey:
@@ -73,10 +58,7 @@ class MarkedScanner {
 
   Scan TakeKey(std::string_view key, size_t length) {
     AppendText(key);
-    json_ += ": ";
-    at_ += length;
-    expected_ = Expected::kValue;
-    return Scan::kWhole;
+    return Pass(": ", length, Expected::kValue);
   }
 
   // Appends a JSON string.
@@ -100,12 +82,12 @@ class MarkedScanner {
     for (const auto& [word, json] :
          {std::pair{"True", "true"}, {"False", "false"}, {"None", "null"}}) {
       const std::string_view other = word;
-      if (rest().starts_with(other)) return Take(json, other.size());
+      if (rest().starts_with(other)) return Pass(json, other.size());
       if (other.starts_with(rest())) return Scan::kOpen;
     }
     const JsonScan scalar = ScanJson(rest());
     if (scalar.state != Scan::kWhole) return scalar.state;
-    return Take(rest().substr(0, scalar.length), scalar.length);
+    return Pass(rest().substr(0, scalar.length), scalar.length);
   }
 
   Scan ReadString() {
@@ -113,36 +95,27 @@ class MarkedScanner {
     const size_t end = inner.find(mark_);
     if (end == std::string_view::npos) return Scan::kOpen;
     AppendText(inner.substr(0, end));
-    return Take({}, end + 2 * mark_.size());
+    return Pass({}, end + 2 * mark_.size());
   }
 
-  Scan Take(std::string_view value, size_t length) {
-    json_ += value;
-    at_ += length;
-    expected_ = Expected::kMore;
+  Scan Pass(std::string_view json, size_t length, Expected next = Expected::kMore) {
+    Add(json, length);
+    expected_ = next;
     return Scan::kWhole;
   }
 
   Scan Open(char c, Expected next) {
-    if (open_.size() == static_cast<size_t>(Json::kMaxDepth)) return Scan::kBroken;
     open_ += c;
-    json_ += c;
-    ++at_;
-    expected_ = next;
-    return Scan::kWhole;
+    return Pass({&c, 1}, 1, next);
   }
 
   Scan Close(char c) {
     if (c != (open_.back() == '{' ? '}' : ']')) return Scan::kBroken;
     open_.pop_back();
-    return Take({&c, 1}, 1);
+    return Pass({&c, 1}, 1);
   }
 
-  std::string_view text_;
   std::string_view mark_;
-  size_t at_ = 0;
-  std::string open_;  // brackets that are not closed
-  std::string json_;
   Expected expected_ = Expected::kObject;
 };
 
@@ -154,7 +127,7 @@ bool IsMarkedKey(std::string_view key) {
          key.find_first_of(":,{}[]<>\"\t\r\n") == std::string_view::npos;
 }
 
-MarkedScan ScanMarked(std::string_view text, std::string_view mark) {
+SpelledScan ScanMarked(std::string_view text, std::string_view mark) {
   return MarkedScanner(text, mark).Run();
 }
 

@@ -20,16 +20,17 @@ class NestedScanner {
         text_(text),
         text_of_(text_of) {}
 
-  NestedScan Run() {
+  SpelledScan Run() {
     Scan state = Scan::kWhole;
     while (state == Scan::kWhole && !is_over_) state = open_.empty() ? ReadTop() : ReadInside();
+    json_.resize(certain_bytes_);
     return {.state = state, .length = at_, .json = std::move(json_)};
   }
 
  private:
   struct Tag {
     std::string_view key;
-    std::string json;  // JSON of its parts so far
+    size_t value_at = 0;  // where the JSON of the value begins
     size_t n_parts = 0;
     size_t n_items = 0;
   };
@@ -41,6 +42,7 @@ class NestedScanner {
     if (rest().starts_with(style_.call_end)) {
       at_ += style_.call_end.size();
       json_ += "}";
+      certain_bytes_ = json_.size();
       is_over_ = true;
       return Scan::kWhole;
     }
@@ -55,8 +57,8 @@ class NestedScanner {
     std::string_view key;
     const Scan state = ReadKey(style_.key_begin.size(), key);
     if (state != Scan::kWhole) return state;
-    if (open_.size() >= static_cast<size_t>(Json::kMaxDepth) - 1) return Scan::kBroken;
-    open_.push_back({.key = key, .json = {}});
+    BeginPart(key);
+    open_.push_back({.key = key, .value_at = json_.size()});
     return Scan::kWhole;
   }
 
@@ -93,36 +95,31 @@ class NestedScanner {
     const Scan state = ReadKey(found + style_.value_end.size(), key);
     if (state != Scan::kWhole) return state;
     if (key != open_.back().key) return Scan::kBroken;
-    const Tag tag = std::move(open_.back());
+    const Tag tag = open_.back();
     open_.pop_back();
-    std::string value;
     if (tag.n_parts == 0) {
-      std::string path;
-      for (const Tag& outer : open_) path += std::string(outer.key) + "\n";
-      value = text_of_(path + std::string(tag.key), text);
+      json_ += text_of_(open_.empty() ? std::optional(tag.key) : std::nullopt, text);
     } else {
       const bool is_list = tag.n_items == tag.n_parts;
-      value = (is_list ? "[" : "{") + tag.json + (is_list ? "]" : "}");
       if (!is_list && tag.n_items > 0) return Scan::kBroken;
+      json_[tag.value_at] = is_list ? '[' : '{';
+      json_ += is_list ? ']' : '}';
     }
-    if (open_.empty()) {
-      if (json_.size() > 1) json_ += ", ";
-      json_ += Json(tag.key).Dump() + ": " + value;
-    } else {
-      AddPart(open_.back(), tag.key, value);
-    }
+    if (open_.empty()) certain_bytes_ = json_.size();
     return Scan::kWhole;
   }
 
-  static void AddPart(Tag& outer, std::string_view key, const std::string& value) {
-    if (outer.n_parts > 0) outer.json += ", ";
-    ++outer.n_parts;
-    if (key == kItem) {
-      ++outer.n_items;
-    } else {
-      outer.json += Json(key).Dump() + ": ";
-    }
-    outer.json += value;
+  // Writes the text before a tag's value. The bracket of the tag around the value is known when
+  // that tag is closed.
+  void BeginPart(std::string_view key) {
+    const bool is_parameter = open_.empty();
+    const bool is_first = is_parameter ? json_.size() == 1 : open_.back().n_parts == 0;
+    if (is_first && !is_parameter) json_ += '{';
+    if (!is_first) json_ += ", ";
+    if (is_parameter || key != kItem) json_ += Json(key).Dump() + ": ";
+    if (is_parameter) return;
+    ++open_.back().n_parts;
+    if (key == kItem) ++open_.back().n_items;
   }
 
   const CallStyle& style_;
@@ -131,13 +128,14 @@ class NestedScanner {
   const NestedText& text_of_;
   size_t at_ = 0;
   std::string json_ = "{";
+  size_t certain_bytes_ = 1;
   std::vector<Tag> open_;
   bool is_over_ = false;
 };
 
 }  // namespace
 
-NestedScan ScanNested(const CallStyle& style, std::string_view text, const NestedText& text_of) {
+SpelledScan ScanNested(const CallStyle& style, std::string_view text, const NestedText& text_of) {
   return NestedScanner(style, text, text_of).Run();
 }
 

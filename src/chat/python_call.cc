@@ -83,27 +83,14 @@ std::optional<std::string> Unescape(std::string_view inner) {
   return text;
 }
 
-class PythonScanner {
+class PythonScanner final : public SpelledScanner {
  public:
-  explicit PythonScanner(std::string_view text) : text_(text), json_("{"), open_("(") {}
-
-  PythonScan Run() {
-    while (true) {
-      at_ += CountBlanks(rest());
-      const Scan state = rest().empty() ? Scan::kOpen : Next(rest().front());
-      const bool is_over = state == Scan::kWhole && open_.empty();
-      if (state == Scan::kWhole && !is_over) continue;
-      return {.state = state, .length = at_, .json = std::move(json_)};
-    }
-  }
+  explicit PythonScanner(std::string_view text) : SpelledScanner(text, "{", "(") {}
 
  private:
   enum class Expected : uint8_t { kKey, kKeyOrEnd, kColon, kValue, kValueOrEnd, kMore };
 
-  std::string_view rest() const { return text_.substr(at_); }
-
-  // Reads one part; kWhole: go on.
-  Scan Next(char c) {
+  Scan Next(char c) override {
     switch (expected_) {
       case Expected::kKeyOrEnd:
         if (c == Closing()) return Close();
@@ -112,8 +99,7 @@ class PythonScanner {
         return ReadKey(c);
       case Expected::kColon:
         if (c != ':') return Scan::kBroken;
-        json_ += ": ";
-        return Step(Expected::kValue);
+        return Pass(": ", 1, Expected::kValue);
       case Expected::kValueOrEnd:
         if (c == Closing()) return Close();
         return ReadValue(c);
@@ -133,12 +119,9 @@ class PythonScanner {
     const std::string_view behind = rest().substr(1);
     const std::string_view next = behind.substr(CountBlanks(behind));
     if (next.empty()) return Scan::kOpen;
-    at_ += 1;
-    if (next.front() == Closing()) return Scan::kWhole;
-    json_ += ", ";
-    const char open = open_.back();
-    expected_ = open == '{' || at_depth_one() ? Expected::kKey : Expected::kValue;
-    return Scan::kWhole;
+    if (next.front() == Closing()) return Pass({}, 1, Expected::kMore);
+    const bool has_keys = open_.back() == '{' || at_depth_one();
+    return Pass(", ", 1, has_keys ? Expected::kKey : Expected::kValue);
   }
 
   bool at_depth_one() const { return open_.size() == 1; }
@@ -162,15 +145,12 @@ class PythonScanner {
     if (blanks == behind.size()) return Scan::kOpen;
     const std::string_view name = rest().substr(0, end);
     if (behind[blanks] != '=' || !IsPythonName(name)) return Scan::kBroken;
-    json_ += Json(name).Dump() + ": ";
-    at_ += end + blanks + 1;
-    expected_ = Expected::kValue;
-    return Scan::kWhole;
+    return Pass(Json(name).Dump() + ": ", end + blanks + 1, Expected::kValue);
   }
 
   Scan ReadValue(char c) {
-    if (c == '{') return Open(c, '{', Expected::kKeyOrEnd);
-    if (c == '[' || c == '(') return Open(c, '[', Expected::kValueOrEnd);
+    if (c == '{') return Open(c, "{", Expected::kKeyOrEnd);
+    if (c == '[' || c == '(') return Open(c, "[", Expected::kValueOrEnd);
     if (c == '"' || c == '\'') return ReadString(c);
     for (const auto& [word, json] : {std::pair{"True", "true"},
                                      {"False", "false"},
@@ -183,11 +163,11 @@ class PythonScanner {
       if (!rest().starts_with(whole)) continue;
       if (rest().size() == whole.size()) return Scan::kOpen;
       if (IsNameLetter(rest()[whole.size()])) return Scan::kBroken;
-      return Take(json, whole.size());
+      return Pass(json, whole.size());
     }
     const JsonScan number = ScanJson(rest());
     if (number.state != Scan::kWhole) return number.state;
-    return Take(rest().substr(0, number.length), number.length);
+    return Pass(rest().substr(0, number.length), number.length);
   }
 
   // Between one quote of either kind, or three.
@@ -205,38 +185,26 @@ class PythonScanner {
     if (end + n_quotes > rest().size()) return Scan::kOpen;
     const auto text = Unescape(rest().substr(n_quotes, end - n_quotes));
     if (!text || FindInvalidUtf8(*text) < text->size()) return Scan::kBroken;
-    return Take(Json(*text).Dump(), end + n_quotes);
+    return Pass(Json(*text).Dump(), end + n_quotes);
   }
 
-  Scan Take(std::string_view json, size_t length) {
-    json_ += json;
-    at_ += length;
-    expected_ = Expected::kMore;
-    return Scan::kWhole;
-  }
-  Scan Step(Expected next) {
-    ++at_;
+  Scan Pass(std::string_view json, size_t length, Expected next = Expected::kMore) {
+    Add(json, length);
     expected_ = next;
     return Scan::kWhole;
   }
-  Scan Open(char c, char json, Expected next) {
-    if (open_.size() >= static_cast<size_t>(Json::kMaxDepth)) return Scan::kBroken;
+  Scan Open(char c, std::string_view json, Expected next) {
     open_ += c;
-    json_ += json;
-    return Step(next);
+    return Pass(json, 1, next);
   }
   Scan Close() {
-    json_ += at_depth_one() || open_.back() == '{' ? '}' : ']';
+    const bool is_object = at_depth_one() || open_.back() == '{';
     open_.pop_back();
-    return Step(Expected::kMore);
+    return Pass(is_object ? "}" : "]", 1);
   }
 
   static constexpr size_t kLongestName = 256;
 
-  std::string_view text_;
-  size_t at_ = 0;
-  std::string json_;
-  std::string open_;  // brackets that are not closed
   Expected expected_ = Expected::kKeyOrEnd;
 };
 
@@ -247,6 +215,6 @@ bool IsPythonName(std::string_view name) {
          std::ranges::all_of(name, IsNameLetter);
 }
 
-PythonScan ScanPythonArguments(std::string_view text) { return PythonScanner(text).Run(); }
+SpelledScan ScanPythonArguments(std::string_view text) { return PythonScanner(text).Run(); }
 
 }  // namespace moestro

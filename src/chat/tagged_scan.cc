@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Calls whose arguments are in tags, or in Python's spelling.
 #include <algorithm>
+#include <optional>
 
 #include "base/format.h"
 #include "base/json.h"
@@ -9,6 +10,28 @@
 #include "chat/python_call.h"
 
 namespace moestro {
+namespace {
+
+// REQUIRES: the text is JSON without blanks around it.
+JsonKind JsonKindOf(std::string_view json) {
+  switch (json.front()) {
+    case '{':
+      return JsonKind::kObject;
+    case '[':
+      return JsonKind::kArray;
+    case '"':
+      return JsonKind::kText;
+    case 't':
+    case 'f':
+      return JsonKind::kBoolean;
+    case 'n':
+      return JsonKind::kNull;
+    default:
+      return JsonKind::kNumber;
+  }
+}
+
+}  // namespace
 
 // Reads a call with tags. Without NAME_END a name ends with the first character of the next tag.
 bool CallScanner::ReadTags() {
@@ -103,14 +126,12 @@ bool CallScanner::ReadNested() {
   if (!TakeName(in_, calls_.name_end, call().name)) return false;
   if (lacks_begin_ && !IsTool(call().name)) return in_.Fail();
   call().is_named = true;
-  const NestedText text_of = [this](std::string_view path, std::string_view text) {
-    const bool is_inside = path.contains('\n');
-    return is_inside && !Json::Parse(text) ? Json(text).Dump()
-           : is_inside                     ? std::string(WithoutBlanksAround(text))
-                                           : ValueText(path, text);
+  const NestedText text_of = [this](std::optional<std::string_view> key, std::string_view text) {
+    if (key) return ValueText(*key, text);
+    return Json::IsJson(text) ? std::string(WithoutBlanksAround(text)) : Json(text).Dump();
   };
   const bool is_whole = in_.TakeFound(ScanNested(calls_, in_.rest(), text_of), call().arguments);
-  return is_whole && (Json::Parse(call().arguments) ? Whole() : in_.Fail());
+  return is_whole && (Json::IsJson(call().arguments) ? Whole() : in_.Fail());
 }
 
 bool CallScanner::ReadPython() {
@@ -119,7 +140,7 @@ bool CallScanner::ReadPython() {
   if (lacks_begin_ && !IsTool(call().name)) return in_.Fail();
   call().is_named = true;
   const bool is_whole = in_.TakeFound(ScanPythonArguments(in_.rest()), call().arguments);
-  return is_whole && (Json::Parse(call().arguments) ? Whole() : in_.Fail());
+  return is_whole && (Json::IsJson(call().arguments) ? Whole() : in_.Fail());
 }
 
 void CallScanner::AddArgument(std::string_view key, const std::string& json) {
@@ -148,12 +169,12 @@ std::string CallScanner::ValueText(std::string_view key, std::string_view value)
   if (trimmed == "True") json = "true";
   if (trimmed == "False") json = "false";
   if (trimmed == "None") json = "null";
-  const auto parsed = Json::Parse(json);
+  const bool is_json = Json::IsJson(json);
   const ToolShape::Described* const described = KindsOf(key);
   const auto takes = [described](JsonKind kind) {
     return described != nullptr && std::ranges::contains(described->kinds, kind);
   };
-  const bool is_meant = parsed && (!takes(JsonKind::kText) || takes(parsed->view().kind()));
+  const bool is_meant = is_json && (!takes(JsonKind::kText) || takes(JsonKindOf(json)));
   // An empty tag is an empty list or object where text is none of the kinds.
   if (trimmed.empty() && takes(JsonKind::kArray) && !takes(JsonKind::kText)) return "[]";
   if (trimmed.empty() && takes(JsonKind::kObject) && !takes(JsonKind::kText)) return "{}";

@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <system_error>
 
+#include "base/log.h"
 #include "base/printable.h"
 #include "base/small_file.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "chat/known_templates.h"
 #include "chat/template.h"
@@ -35,6 +37,13 @@ Result<std::string> ChosenTemplate(const std::string& asked, const Vocab& vocab)
   if (asked.empty()) return vocab.chat_template();
   if (const auto known = KnownTemplate(asked)) return std::string(*known);
   TRY(std::string text, ReadTemplate(asked));
+  if (WithoutBlanks(text).empty()) {
+    LogWarning(
+        "--chat-template {} is empty: conversations are written without the model's own template; "
+        "leave the flag out to use that",
+        Printable(asked, 200));
+    return std::string();
+  }
   const auto parsed = ChatTemplate::Parse(text, vocab.begin_text(), vocab.end_text());
   if (!parsed) {
     return Fail(Errc::kUsage, "--chat-template {} cannot be used: {}", asked,

@@ -10,8 +10,9 @@
 namespace moestro {
 
 // The template for --chat-template: the name of a known template, else a file. `asked` empty: the
-// model's own template, which may be empty, too. kUsage: `asked` is neither a name nor a file, or
-// the template cannot be used; the message names the reason.
+// model's own template, which may be empty, too. A warning names a file that is empty. kUsage:
+// `asked` is neither a name nor a file, or the template cannot be used; the message names the
+// reason.
 Result<std::string> ChosenTemplate(const std::string& asked, const Vocab& vocab);
 
 }  // namespace moestro

@@ -58,6 +58,17 @@ TEST_F(ServeTemplateTest, ATemplateThatHangsCostsItsRequest) {
   EXPECT_EQ(End().exit_code, 0);
 }
 
+TEST_F(ServeTemplateTest, AnEmptyTemplateIsSaid) {
+  const std::string path = (folder_.path() / "empty.jinja").string();
+  std::ofstream(path) << " \n";
+  Serve({"--chat-template", path});
+  EXPECT_TRUE(Ask(port_, Chat("hi")).starts_with("HTTP/1.1 200"));
+  const Finished finished = End();
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_TRUE(finished.err.contains("empty.jinja is empty: conversations are written without"))
+      << finished.err;
+}
+
 TEST_F(ServeTemplateTest, ASignalEndsTheServerBesideATemplateThatHangs) {
   ServeMayHang({"--drain", "0"});
   const SocketClient client(port_);
