@@ -39,6 +39,8 @@ struct ReplyUsage {
   uint32_t recomputed_tokens = 0;
   uint32_t completion_tokens = 0;
   uint32_t reasoning_tokens = 0;  // of the completion
+  uint32_t drafted_tokens = 0;    // --draft: tokens that were guessed
+  uint32_t accepted_drafts = 0;   // of these, tokens that the completion took
   double prompt_seconds = 0.0;
   double completion_seconds = 0.0;
 };

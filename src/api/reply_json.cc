@@ -71,6 +71,9 @@ Json TimingsJson(const ReplyUsage& usage) {
       .Set("predicted_n", usage.completion_tokens)
       .Set("predicted_ms", usage.completion_seconds * 1e3)
       .Set("predicted_per_second", PerSecond(usage.completion_tokens, usage.completion_seconds));
+  if (usage.drafted_tokens > 0) {
+    json.Set("draft_n", usage.drafted_tokens).Set("draft_n_accepted", usage.accepted_drafts);
+  }
   return json;
 }
 
@@ -88,6 +91,8 @@ void AddUsage(const ReplyUsage& more, ReplyUsage& sum) {
   sum.cached_tokens += more.cached_tokens;
   sum.recomputed_tokens += more.recomputed_tokens;
   sum.completion_tokens += more.completion_tokens;
+  sum.drafted_tokens += more.drafted_tokens;
+  sum.accepted_drafts += more.accepted_drafts;
   sum.reasoning_tokens += more.reasoning_tokens;
   sum.prompt_seconds += more.prompt_seconds;
   sum.completion_seconds += more.completion_seconds;

@@ -204,7 +204,7 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   const Clock::time_point start = Clock::now();
   TRY(ModelToLoad model, ModelToLoad::Open(options.model, options.common.engine.engine));
   TRY_STATUS(CheckHasWeights(options.model, model.gguf()));
-  TRY_STATUS(CheckDraft(options.draft, options.common.engine, model.id().shape));
+  TRY_STATUS(CheckDraft(options.draft, options.common.engine, model));
   EngineOptions engine_options = options.common.engine;
   engine_options.caller_bytes += DraftBytes(options.draft, model.n_vocab()) +
                                  DecodeLimit::BytesFor(model.id().shape, DecodeShapeOf(options));
@@ -381,13 +381,7 @@ Status Run(BenchOptions& options) {
 }
 
 void AddDraftFlags(Flags bench, const std::shared_ptr<BenchOptions>& options) {
-  const Flag draft = bench.AddParsed(
-      "--draft", "little[:N]|ngram[:N]",
-      "guess up to N tokens and check them in one step, as 'moestro run' does; of one sequence",
-      [options](const std::string& text) -> Status {
-        TRY(options->draft, ParseDraft(text));
-        return {};
-      });
+  const Flag draft = AddDraftFlag(bench, options->draft);
   bench
       .Add("--draft-acceptance", options->acceptance,
            "each guess is replaced by the token to come with this probability, else by another "

@@ -319,14 +319,7 @@ void AddPromptFlags(Flags run, RunOptions& o) {
   run.Add("-r,--reverse-prompt", o.stops, "end the text before this string (repeatable)")
       .Type("TEXT")
       .Repeatable();
-  run.AddParsed("--draft", "little[:N]|ngram[:N]",
-                "guess up to N tokens and check them in one step, as long as that pays; the text "
-                "stays the same. little: the model with fewer experts guesses; ngram: the text so "
-                "far",
-                [&o](const std::string& text) -> Status {
-                  TRY(o.draft, ParseDraft(text));
-                  return {};
-                });
+  AddDraftFlag(run, o.draft);
   run.AddSwitch("--escape,!--no-escape", o.escapes,
                 "read \\n, \\t, \\xHH in -p and -r (default: yes)");
   run.AddSwitch("--display-prompt,!--no-display-prompt", o.shows_prompt,

@@ -64,7 +64,9 @@ Status Run(ServeOptions& options) {
   ServerOptions& server = options.server;
   server.engine = options.common.engine;
   server.has_ctx = options.ctx->is_given();
-  TRY_STATUS(CheckTogether(FeaturesOf(server.engine)));
+  Features features = FeaturesOf(server.engine);
+  features.draft = server.draft.is_on();
+  TRY_STATUS(CheckTogether(features));
   TRY_STATUS(CheckGranted(server.engine.ram_bytes));
   if (server.model.empty()) {
     TRY(server.model, DemoModelPath());
@@ -139,6 +141,7 @@ void AddServe(CommandLine& line) {
       .Add("--gap", server.gap_seconds,
            "seconds that a text's next token may wait for others' prompts, where the disk allows")
       .ShowDefault();
+  AddDraftFlag(serve, server.draft);
   serve
       .Add("--checkpoint-every", server.checkpoint_every,
            "tokens between the states that a text of a model with states can go back to; 0: only "

@@ -46,4 +46,15 @@ void AddColdFlag(Flags flags, CommonOptions& options) {
                   "none for the next run");
 }
 
+Flag AddDraftFlag(Flags flags, DraftOptions& draft) {
+  return flags.AddParsed(
+      "--draft", "little[:N]|ngram[:N]",
+      "guess up to N tokens and check them in one step, as long as that pays; the text stays the "
+      "same. little: the model with fewer experts guesses; ngram: the text so far",
+      [&draft](const std::string& text) -> Status {
+        TRY(draft, ParseDraft(text));
+        return {};
+      });
+}
+
 }  // namespace moestro

@@ -9,6 +9,7 @@
 #include "cli/flags.h"
 #include "cli/quality_flags.h"
 #include "engine/engine_options.h"
+#include "text/draft_options.h"
 
 namespace moestro {
 
@@ -25,5 +26,7 @@ struct CommonOptions {
 Flag AddCommonFlags(Flags flags, CommonOptions& options);
 // Adds --cold, for commands whose start reads the last run's experts first.
 void AddColdFlag(Flags flags, CommonOptions& options);
+// --draft. `draft` must outlive the parsing.
+Flag AddDraftFlag(Flags flags, DraftOptions& draft);
 
 }  // namespace moestro

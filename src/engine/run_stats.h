@@ -106,9 +106,15 @@ struct DraftStats {
   double acceptance() const { return Share(accepted, proposed); }
 
   static constexpr void Visit(auto&& visit) {
-    visit(&DraftStats::proposed, CounterText{.json = "drafted_tokens"});
-    visit(&DraftStats::accepted, CounterText{.json = "accepted_tokens"});
-    visit(&DraftStats::rounds, CounterText{.json = "draft_steps"});
+    visit(&DraftStats::proposed, CounterText{.json = "drafted_tokens",
+                                             .metric = "drafted_tokens_total",
+                                             .meaning = "Tokens that --draft guessed."});
+    visit(&DraftStats::accepted, CounterText{.json = "accepted_tokens",
+                                             .metric = "accepted_drafts_total",
+                                             .meaning = "Guessed tokens that answers took."});
+    visit(&DraftStats::rounds, CounterText{.json = "draft_steps",
+                                           .metric = "draft_steps_total",
+                                           .meaning = "Steps that checked guessed tokens."});
   }
 };
 static_assert(CountsAllOf<DraftStats>());

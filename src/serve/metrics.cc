@@ -42,6 +42,7 @@ std::string MetricsText(const SchedulerStatus& status, const ReadyModel& model) 
   PhaseStats both = status.engine.prefill;
   both += status.engine.decode;
   out.Counters(both);
+  out.Counters(status.engine.drafts);
   out.Gauge("context_tokens", "Tokens that one request may have, prompt and answer.",
             model.card.n_ctx);
   out.Gauge("kv_positions", "Positions of the KV cache.", status.kv_room.all);

@@ -8,6 +8,8 @@
 #include <numeric>
 #include <utility>
 
+#include "engine/append.h"
+
 namespace moestro {
 namespace {
 
@@ -88,6 +90,7 @@ void RunningText::SayProgress(uint32_t processed) {
 
 bool RunningText::Take(std::span<const float> logits, uint32_t n_ctx) {
   told_ = clock_();
+  if (drafting_) ++drafting_->taken;
   if (generated() == 0) {
     first_token_ = told_;
     SayProgress(n_prompt());
@@ -153,6 +156,7 @@ void RunningText::Say(std::string text, std::vector<TokenLogprob> logprobs) {
 }
 
 void RunningText::End(StopReason reason) {
+  is_over_ = true;
   std::string rest = stop_.Push(utf8_.Flush());
   if (!stop_.found()) rest += stop_.Flush();
   Say(std::move(rest), {});
@@ -162,8 +166,40 @@ void RunningText::End(StopReason reason) {
                               .cached_tokens = cached_,
                               .recomputed_tokens = recomputed_,
                               .completion_tokens = generated(),
+                              .drafted_tokens = drafting_ ? drafting_->all_proposed() : 0,
+                              .accepted_drafts = drafting_ ? drafting_->all_accepted() : 0,
                               .prompt_seconds = first_token_ - began_,
                               .completion_seconds = clock_() - first_token_}});
+}
+
+void RunningText::DraftWith(const DraftOptions& options, Engine& engine) {
+  if (options.is_on()) {
+    drafting_ = std::make_unique<Drafting>(options, engine, sequence_, clock_);
+  }
+}
+
+uint32_t RunningText::wanted_draft(uint32_t n_ctx) const {
+  if (!drafting_ || !is_written() || tokens_.size() >= n_ctx) return 0;
+  uint64_t room = n_ctx - tokens_.size();
+  const int64_t most = job_->options().generate.max_tokens;
+  // The step gives one token more than the draft has.
+  if (most >= 0) room = std::min(room, static_cast<uint64_t>(most) - generated() - 1);
+  return static_cast<uint32_t>(std::min<uint64_t>(room, drafting_->drafts.wanted()));
+}
+
+Status RunningText::Draft(uint32_t most) {
+  drafting_->first = sequence_.position();
+  drafting_->taken = 0;
+  Status drafted = drafting_->drafts.Propose(tokens_, most);
+  if (!drafted && drafted.error().code != Errc::kInterrupted) drafting_.reset();
+  return drafted;
+}
+
+void RunningText::EndDraft(double seconds, uint32_t n_texts) {
+  drafting_->drafts.Round(seconds, drafting_->taken - 1, n_texts);
+  // After an error of the engine the next step computes what the sequence lacks.
+  [[maybe_unused]] const Status back =
+      CutBackTo(drafting_->engine, sequence_, drafting_->first + drafting_->taken);
 }
 
 Sequence RunningText::GiveUp(Sequence empty) {

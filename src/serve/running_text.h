@@ -18,8 +18,12 @@
 #include "grammar/token_filter.h"
 #include "model/vocab.h"
 #include "serve/job.h"
+#include "text/draft_control.h"
+#include "text/draft_options.h"
+#include "text/drafter.h"
 #include "text/sampler.h"
 #include "text/stop.h"
+#include "text/text_drafts.h"
 #include "text/utf8_stream.h"
 
 namespace moestro {
@@ -68,9 +72,37 @@ class RunningText {
   // True: the text has ended, and the job has got the last event. `n_ctx`: the most tokens of a
   // text.
   bool Take(std::span<const float> logits, uint32_t n_ctx);
+  // Whether the text goes on from `token` at `position`, so that Take() may have the logits after
+  // it. False behind a draft's first wrong token and behind the text's end.
+  bool GoesOnFrom(uint32_t position, Token token) const {
+    return !is_over_ && tokens_.size() == size_t{position} + 1 && tokens_.back() == token;
+  }
+
+  // Drafts from now on, if `options` do. `engine` must outlive this.
+  void DraftWith(const DraftOptions& options, Engine& engine);
+  // Tokens that a draft should have now; 0: none. `n_ctx`: as for Take().
+  uint32_t wanted_draft(uint32_t n_ctx) const;
+  // Drafts at most `most` tokens, which the next step computes behind the newest token.
+  // kInterrupted leaves the text as it was; after any other error the text drafts no more, and its
+  // sequence may lack tokens.
+  Status Draft(uint32_t most);
+  std::span<const Token> draft() const { return drafting_ ? drafting_->drafts.tokens() : kNoDraft; }
+  std::vector<std::vector<ExpertId>> TakeForeseen() { return drafting_->drafts.TakeForeseen(); }
+  // The step with the draft took so many seconds for `n_texts` texts: the sequence goes back to the
+  // tokens that were right. Where a state cannot go back they are evaluated again.
+  void EndDraft(double seconds, uint32_t n_texts);
+  // The step with the draft failed.
+  void DiscardDraft() {
+    if (drafting_) drafting_->drafts.Discard();
+  }
+  // A step of `n_texts` texts, none of which had a draft, took so many seconds.
+  void NotePlainStep(double seconds, uint32_t n_texts) {
+    if (drafting_) drafting_->drafts.Plain(seconds, n_texts);
+  }
   // Ends a text that cannot go on: the job gets the error.
   void Fail(const Error& error) {
     has_failed_ = true;
+    is_over_ = true;
     job_->Tell(ToApiError(error));
   }
   bool has_failed() const { return has_failed_; }
@@ -107,7 +139,36 @@ class RunningText {
   bool has_said_prompt_ = false;      // the job has got the end of the prompt
   bool has_line_ = false;             // a line of the answer has ended
   bool has_failed_ = false;
+  bool is_over_ = false;  // the job has been told the end or an error
   uint32_t place_ = 0;
+
+  struct Drafting {
+    Drafting(const DraftOptions& options, Engine& of, Sequence& sequence, const Clock& clock)
+        : engine(of),
+          drafter(MakeDrafter(options.kind, of, sequence)),
+          control(options.most),
+          drafts(*drafter, control, clock, [this](uint32_t n, uint32_t n_right) {
+            engine.stats().NoteDrafts(n, n_right);
+            proposed += n;
+            accepted += n_right;
+          }) {}
+    Engine& engine;
+    std::unique_ptr<Drafter> drafter;
+    DraftControl control;
+    TextDrafts drafts;
+    uint32_t first = 0;  // position of the newest token when the draft was made
+    uint32_t taken = 0;  // rows of the step that Take() has had
+    uint32_t proposed = 0;
+    uint32_t accepted = 0;
+
+    // With the draft under way, whose step may be the text's last.
+    uint32_t all_proposed() const {
+      return proposed + static_cast<uint32_t>(drafts.tokens().size());
+    }
+    uint32_t all_accepted() const { return accepted + (drafts.tokens().empty() ? 0 : taken - 1); }
+  };
+  static constexpr std::span<const Token> kNoDraft = {};
+  std::unique_ptr<Drafting> drafting_;  // null: no drafts
 };
 
 // The chosen token's log-probability and the `top` likeliest, by the softmax of the logits.

@@ -149,6 +149,7 @@ bool Scheduler::AdmitOne(const JobInbox::Next& next) {
   Start(
       std::make_unique<RunningText>(job, *std::move(grammar), std::move(sequence), vocab_, clock_));
   running_.back()->set_recomputed(recomputed);
+  running_.back()->DraftWith(options_.draft, engine_);
   running_.back()->SayProgress(running_.back()->cached());
   return true;
 }

@@ -37,6 +37,7 @@
 #include "serve/saved_texts.h"
 #include "serve/scheduler_status.h"
 #include "serve/step_planner.h"
+#include "text/draft_options.h"
 
 namespace moestro {
 
@@ -50,6 +51,7 @@ struct SchedulerOptions {
   // A text that cannot be cut back to every position can go back to each so many-th token, beside
   // the job's checkpoints; 0: to the checkpoints alone.
   uint32_t checkpoint_every = 2048;
+  DraftOptions draft = {};              // of each text
   double rest_seconds = 1.0;            // a prefix that was not used for so long is written to disk
   std::string cache_folder = {};        // for prefixes; empty: no prefix is written to disk
   std::string cache_key = {};           // see PrefixFiles
@@ -114,6 +116,8 @@ class Scheduler {
   Status ComputePrompts(std::span<const uint32_t> rows, double& aside);
   Status StepTexts(std::span<const uint32_t> rows);
   bool WaitsForToken(size_t text, std::span<const uint32_t> rows) const;
+  Result<RunningText*> DraftFor(std::span<const uint32_t> rows);
+  void NoteTextsStep(std::span<const uint32_t> rows, RunningText* drafted, double seconds);
   void FailedStep(std::span<const uint32_t> rows, const Error& error);
   void RemoveEnded();
   void RemoveCancelled();
@@ -137,6 +141,7 @@ class Scheduler {
   std::deque<std::unique_ptr<RunningText>> running_;  // in order of arrival
   std::deque<std::unique_ptr<RunningText>> paused_;   // texts that gave up positions, oldest first
   std::vector<const RunningText*> ended_;             // in this step
+  uint32_t drafted_last_ = 0;                         // place of the text that drafted last
   ServeTotals totals_;
   bool is_shown_ = false;  // the inbox has the texts that run
   double published_ = 0.0;

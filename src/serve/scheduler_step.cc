@@ -8,6 +8,25 @@
 #include "serve/scheduler.h"
 
 namespace moestro {
+namespace {
+
+// Appends the rows of a text's draft behind the row of the text's newest token. A state cannot be
+// cut back, so it is kept after each row that may be the last right one (see EngineStepper).
+void AddDraft(const EngineFacts& facts, RunningText& text, Batch& batch) {
+  const bool keeps = facts.state_bytes > 0 && !facts.divides_at_kept;
+  for (const Token token : text.draft()) {
+    BatchRow& before = batch.rows.back();
+    before.is_kept = before.is_kept || keeps;
+    batch.rows.push_back({.sequence = before.sequence,
+                          .position = before.position + 1,
+                          .token = token,
+                          .kind = RowKind::kDecode,
+                          .wants_logits = true});
+  }
+  batch.foreseen = text.TakeForeseen();
+}
+
+}  // namespace
 
 void Scheduler::Step() {
   std::vector<StepPlanner::Text> texts;
@@ -31,6 +50,12 @@ void Scheduler::Step() {
     prompt_rows += rows[i];
     if (rows[i] > 0) prompts.push_back(&running_[i]->job());
   }
+  RunningText* drafted = nullptr;
+  if (prompt_rows == 0) {
+    const Result<RunningText*> one = DraftFor(rows);
+    if (!one) return;  // the next step is planned anew
+    drafted = *one;
+  }
   inbox_.SetPromptsInStep(std::move(prompts));
   const double began = clock_();
   double aside = 0.0;
@@ -49,10 +74,55 @@ void Scheduler::Step() {
     ++totals_.steps;
     totals_.prompt_tokens += prompt_rows;
     (prompt_rows > 0 ? totals_.prompt_seconds : totals_.text_seconds) += seconds;
-  } else if (status.error().code != Errc::kInterrupted) {
-    FailedStep(rows, status.error());
+    if (prompt_rows == 0) NoteTextsStep(rows, drafted, seconds);
+  } else {
+    if (drafted != nullptr) drafted->DiscardDraft();
+    if (status.error().code != Errc::kInterrupted) FailedStep(rows, status.error());
   }
   RemoveEnded();
+}
+
+// Chooses the text that drafts in a step of texts, and makes its draft; null: no text. One text
+// drafts at a time, in turn, so that the step's length shows the cost of that draft. Kept prefixes
+// make room for a draft, running texts do not.
+Result<RunningText*> Scheduler::DraftFor(std::span<const uint32_t> rows) {
+  RunningText* next = nullptr;
+  uint32_t n_texts = 0;
+  const auto turn = [&](const RunningText& text) {  // places behind the last one come first
+    return (text.place() + options_.parallel - drafted_last_ - 1) % options_.parallel;
+  };
+  for (size_t i = 0; i < rows.size(); ++i) {
+    n_texts += rows[i] > 0 ? 1 : 0;
+    RunningText& text = *running_[i];
+    if (rows[i] == 0 || text.wanted_draft(engine_.n_ctx()) == 0) continue;
+    if (next == nullptr || turn(text) < turn(*next)) next = &text;
+  }
+  if (next == nullptr) return next;
+  const uint32_t most = std::min(next->wanted_draft(engine_.n_ctx()),
+                                 engine_.chunk() - std::min(engine_.chunk(), n_texts));
+  const uint32_t positions = n_texts * (1 + PrefixCache::kSlack) + most;
+  while (!prefixes_.HasRoom(positions, n_texts)) {
+    if (!prefixes_.DropOldestFor(positions)) return nullptr;
+  }
+  if (most == 0) return nullptr;
+  if (const Status drafted = next->Draft(most); !drafted) {
+    if (drafted.error().code != Errc::kInterrupted)
+      LogWarning("a draft failed: {}", drafted.error().message);
+    return std::unexpected(drafted.error());
+  }
+  drafted_last_ = next->place();
+  return next->draft().empty() ? nullptr : next;
+}
+
+// Notes the step's length for the texts that draft.
+void Scheduler::NoteTextsStep(std::span<const uint32_t> rows, RunningText* drafted,
+                              double seconds) {
+  const auto n_texts =
+      static_cast<uint32_t>(std::ranges::count_if(rows, [](uint32_t n) { return n > 0; }));
+  if (drafted != nullptr) return drafted->EndDraft(seconds, n_texts);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] > 0) running_[i]->NotePlainStep(seconds, n_texts);
+  }
 }
 
 // Computes the rows; texts whose last waiting token is among them get the logits.
@@ -76,11 +146,15 @@ Status Scheduler::Compute(std::span<const uint32_t> rows, const Interlude& inter
            .is_kept = keeps && text.IsKeptAfter(position + 1, options_.checkpoint_every)});
       takers.push_back(&text);
     }
+    if (rows[i] == 0 || text.draft().empty()) continue;
+    AddDraft(engine_.facts(), text, batch);
+    takers.resize(batch.size(), &text);
   }
   const auto take = [&](size_t row, std::span<const float> logits) {
     RunningText& text = *takers[row];
     const uint32_t position = batch.rows[row].position;
     if (text.wants_logits_at(position)) return text.Score(position, logits);
+    if (!text.GoesOnFrom(position, batch.rows[row].token)) return;  // a wrong draft
     ++totals_.generated;
     if (text.generated() == 0) is_shown_ = false;  // the prompt is computed
     if (text.generated() > 0) totals_.gap_ms.Add((clock_() - text.told()) * 1e3);

@@ -353,6 +353,7 @@ SchedulerOptions SchedulerFor(const ServerOptions& options, const Engine& engine
           .queue = options.queue,
           .gap_seconds = options.gap_seconds,
           .checkpoint_every = options.checkpoint_every,
+          .draft = options.draft,
           .cache_folder = options.cache_folder,
           .cache_key = HashOf(chat_template),
           .cache_disk = options.cache_disk,
@@ -371,6 +372,7 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
   notice.Send(Format("STATUS=reads the header of {}", Printable(options.model, 4096)));
   TRY(ModelToLoad file, ModelToLoad::Open(options.model, options.engine.engine));
   TRY_STATUS(file.CheckDecodesAlone("a server"));
+  TRY_STATUS(CheckDraft(options.draft, options.engine, file));
   TRY(const Vocab vocab, Vocab::Load(file.gguf()));
   TRY(const std::unique_ptr<GrammarChecker> grammars, StartGrammars(options, vocab, file));
   TRY(const std::string chat_template, ChosenTemplate(options.chat_template, vocab));

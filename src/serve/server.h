@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "engine/engine_options.h"
+#include "text/draft_options.h"
 
 namespace moestro {
 
@@ -24,6 +25,7 @@ struct ServerOptions {
   uint32_t queue = 64;
   double gap_seconds = 1.0;
   uint32_t checkpoint_every = 2048;  // see SchedulerOptions
+  DraftOptions draft = {};
   double drain_seconds = 5.0;
   double request_seconds = 0.0;                 // most for one request; 0: no limit
   std::string key_file = {};                    // a key a line; empty: no keys

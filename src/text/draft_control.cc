@@ -93,4 +93,11 @@ void DraftControl::Round(const DraftRound& round) {
   gained_ = kKeep * gained_ + gain;
 }
 
+void DraftControl::Remeasure() {
+  if (counted_ == 0) return;  // the first block goes on
+  counted_ = 0;
+  plain_left_ = kPlainBlock;
+  to_skip_ = kSkippedInBlock;
+}
+
 }  // namespace moestro

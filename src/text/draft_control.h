@@ -24,9 +24,13 @@ class DraftControl {
 
   // Tokens to draft for the next step; 0: a plain step.
   uint32_t Next() const;
+  // The mean over the latest plain steps; 0: none has counted.
+  double plain_seconds() const { return plain_seconds_; }
   // Notes the seconds of a step without drafts.
   void Plain(double seconds);
   void Round(const DraftRound& round);
+  // A plain step takes another time from now on: measures it anew before the next draft.
+  void Remeasure();
 
  private:
   // The time of a plain step depends on the experts in memory: it is long at first, and drafts push

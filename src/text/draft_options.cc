@@ -26,14 +26,22 @@ Result<DraftOptions> ParseDraft(const std::string& text) {
   return Fail(Errc::kUsage, "'{}' is no number of tokens from 1 to {}", number, kMostDrafted);
 }
 
-Status CheckDraft(const DraftOptions& draft, const EngineOptions& engine, const MoeShape& shape) {
+Status CheckDraft(const DraftOptions& draft, const EngineOptions& engine,
+                  const ModelToLoad& model) {
   if (!draft.is_on()) return {};
   if (!engine.has_exact_experts()) {
     return Fail(Errc::kUsage,
                 "--draft keeps the text exact; leave out what makes it less so (--low, --t1, "
                 "--drop-below, --prefer-resident, --little, --quality)");
   }
-  if (draft.kind == DraftKind::kLittle && shape.n_used < 2) {
+  if (draft.kind != DraftKind::kLittle) return {};
+  if (!model.is_native()) {
+    return Fail(Errc::kUsage,
+                "--draft little needs the native engine, and {} models run hosted; --draft ngram "
+                "works with both",
+                model.arch_name());
+  }
+  if (model.id().shape.n_used < 2) {
     return Fail(Errc::kUsage,
                 "--draft little needs a model that uses several experts for a token; this one "
                 "uses 1");

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/result.h"
-#include "core/model_id.h"
 #include "engine/engine_options.h"
+#include "load/model_to_load.h"
 
 namespace moestro {
 
@@ -22,8 +22,8 @@ struct DraftOptions {
 
 // "little", "ngram:12". kUsage otherwise.
 Result<DraftOptions> ParseDraft(const std::string& text);
-// kUsage: the model cannot draft with fewer experts, or the engine's output is not exact.
-Status CheckDraft(const DraftOptions& draft, const EngineOptions& engine, const MoeShape& shape);
+// kUsage: the model or its engine cannot draft with fewer experts, or the output is not exact.
+Status CheckDraft(const DraftOptions& draft, const EngineOptions& engine, const ModelToLoad& model);
 // Bytes for the logits of a draft's rows, beside the engine.
 uint64_t DraftBytes(const DraftOptions& draft, uint32_t n_vocab);
 

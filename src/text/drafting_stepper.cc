@@ -17,29 +17,27 @@ Result<std::span<const float>> DraftingStepper::Append(std::span<const Token> to
 
 // Evaluates the token, with a draft behind it if a draft is expected to pay.
 Result<std::span<const float>> DraftingStepper::Begin(Token token) {
-  const double start = clock_();
   const uint32_t room = rows_.n_ctx() - std::min(rows_.n_ctx(), rows_.position() + 1);
-  const uint32_t most = std::min(control_.Next(), room);
-  Draft draft;
+  const uint32_t most = std::min(drafts_.wanted(), room);
   if (most > 0) {
     text_.assign_range(rows_.tokens());
     text_.push_back(token);
-    TRY(draft, drafter_.Propose(text_, most));
+    TRY_STATUS(drafts_.Propose(text_, most));
   }
-  const double drafted = clock_();
-  if (draft.tokens.empty()) {
+  const double start = clock_();
+  if (drafts_.tokens().empty()) {
     Result<std::span<const float>> logits = rows_.Append({&token, 1});
-    if (logits) control_.Plain(clock_() - start);
+    if (logits) drafts_.Plain(clock_() - start);
     return logits;
   }
   std::vector<Token> all = {token};
-  all.append_range(draft.tokens);
+  all.append_range(drafts_.tokens());
   const uint32_t position = rows_.position();
-  TRY(logits_, rows_.AppendRows(all, std::move(draft.foreseen)));
+  Result<std::span<const float>> logits = rows_.AppendRows(all, drafts_.TakeForeseen());
+  if (!logits) drafts_.Discard();
+  TRY(logits_, std::move(logits));
   first_ = position;
-  round_ = {.draft_seconds = drafted - start,
-            .step_seconds = clock_() - drafted,
-            .drafted = static_cast<uint32_t>(draft.tokens.size())};
+  step_seconds_ = clock_() - start;
   tokens_ = std::move(all);
   taken_ = 1;
   return Row(0);
@@ -62,9 +60,7 @@ Status DraftingStepper::Rewind(uint32_t position) {
 Status DraftingStepper::Finish() {
   if (tokens_.empty()) return {};
   const Status rewound = rows_.Rewind(position());
-  round_.accepted = static_cast<uint32_t>(taken_ - 1);
-  control_.Round(round_);
-  if (told_) told_(round_.drafted, round_.accepted);
+  drafts_.Round(step_seconds_, static_cast<uint32_t>(taken_ - 1));
   tokens_.clear();
   taken_ = 0;
   return rewound;

@@ -16,21 +16,16 @@
 #include "text/draft_control.h"
 #include "text/drafter.h"
 #include "text/stepper.h"
+#include "text/text_drafts.h"
 
 namespace moestro {
 
 class DraftingStepper final : public Stepper {
  public:
-  // Called with the number of drafted tokens, and with the number that the text took.
-  using Told = std::function<void(uint32_t proposed, uint32_t accepted)>;
-
   // `rows`, `drafter` and `control` must outlive this; `told` may be empty.
-  DraftingStepper(RowStepper& rows, Drafter& drafter, DraftControl& control, Clock clock, Told told)
-      : rows_(rows),
-        drafter_(drafter),
-        control_(control),
-        clock_(std::move(clock)),
-        told_(std::move(told)) {}
+  DraftingStepper(RowStepper& rows, Drafter& drafter, DraftControl& control, const Clock& clock,
+                  TextDrafts::Told told)
+      : rows_(rows), clock_(clock), drafts_(drafter, control, clock, std::move(told)) {}
 
   Result<std::span<const float>> Append(std::span<const Token> tokens) override;
   uint32_t position() const override;
@@ -46,17 +41,15 @@ class DraftingStepper final : public Stepper {
   std::span<const float> Row(size_t row) const;
 
   RowStepper& rows_;
-  Drafter& drafter_;
-  DraftControl& control_;
   Clock clock_;
-  Told told_;
+  TextDrafts drafts_;
   // The step of the last draft: its tokens, of which the first `taken_` are part of the text.
   std::vector<Token> tokens_;
   size_t taken_ = 0;
   uint32_t first_ = 0;             // position of tokens_[0]
   std::span<const float> logits_;  // [tokens][n_vocab]
-  DraftRound round_;
-  std::vector<Token> text_;  // scratch
+  double step_seconds_ = 0.0;      // of this step
+  std::vector<Token> text_;        // scratch
 };
 
 }  // namespace moestro

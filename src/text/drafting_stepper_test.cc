@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "text/draft_options.h"
-#include "text/ngram_drafter.h"
+#include "text/drafter.h"
 
 namespace moestro {
 namespace {

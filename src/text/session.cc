@@ -11,8 +11,6 @@
 #include "load/open_engine.h"
 #include "text/drafting_stepper.h"
 #include "text/engine_stepper.h"
-#include "text/little_drafter.h"
-#include "text/ngram_drafter.h"
 
 namespace moestro {
 
@@ -43,7 +41,7 @@ void Session::MakeRoom(uint32_t n, uint32_t common, uint32_t n_ctx) {
 }
 
 Status Session::DraftWith(const DraftOptions& draft) {
-  TRY_STATUS(CheckDraft(draft, options_, model_->id().shape));
+  TRY_STATUS(CheckDraft(draft, options_, *model_));
   draft_ = draft;
   if (draft.is_on()) draft_control_.emplace(draft.most);
   options_.caller_bytes += DraftBytes(draft, model_->n_vocab());
@@ -89,23 +87,11 @@ Result<std::vector<Token>> Session::Tokenize(std::string_view text) const {
   return Collect(stream, uint64_t{limit_.n_ctx} + 1);
 }
 
-std::unique_ptr<Drafter> Session::MakeDrafter() {
-  switch (draft_.kind) {
-    case DraftKind::kNone:
-      return nullptr;
-    case DraftKind::kLittle:
-      return std::make_unique<LittleDrafter>(*engine_, *sequence_);
-    case DraftKind::kNgram:
-      return std::make_unique<NgramDrafter>();
-  }
-  return nullptr;
-}
-
 Result<Generated> Session::Continue(std::span<const Token> tokens, const GenerateOptions& options,
                                     const std::function<bool(std::string_view)>& emit,
                                     const std::function<bool()>& is_stopped) {
   EngineStepper plain(*engine_, *sequence_, kept_);
-  const std::unique_ptr<Drafter> drafter = MakeDrafter();
+  const std::unique_ptr<Drafter> drafter = MakeDrafter(draft_.kind, *engine_, *sequence_);
   std::optional<DraftingStepper> drafting;
   if (drafter) {
     drafting.emplace(plain, *drafter, *draft_control_, SteadySeconds,

@@ -87,7 +87,6 @@ class Session {
       const std::function<bool()>& is_stopped = [] { return true; });
 
  private:
-  std::unique_ptr<Drafter> MakeDrafter();  // nullptr: no drafts
   Session(Vocab vocab, Sampler sampler) : vocab_(std::move(vocab)), sampler_(std::move(sampler)) {}
 
   std::optional<ModelToLoad> model_;  // empty once the engine has the model

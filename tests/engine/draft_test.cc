@@ -15,11 +15,10 @@
 #include "native/native_engine.h"
 #include "tests/support/fault_reader_testing.h"
 #include "text/draft_control.h"
+#include "text/drafter.h"
 #include "text/drafting_stepper.h"
 #include "text/engine_stepper.h"
 #include "text/generate.h"
-#include "text/little_drafter.h"
-#include "text/ngram_drafter.h"
 #include "text/sampler.h"
 
 namespace moestro {

@@ -33,7 +33,6 @@
 #include "text/drafter.h"
 #include "text/drafting_stepper.h"
 #include "text/engine_stepper.h"
-#include "text/little_drafter.h"
 
 namespace moestro {
 namespace {

@@ -9,8 +9,7 @@
 #include "engine/append.h"
 #include "native/native_engine.h"
 #include "offline/bench/logits_hash.h"
-#include "text/little_drafter.h"
-#include "text/ngram_drafter.h"
+#include "text/drafter.h"
 
 namespace moestro {
 namespace {
@@ -60,11 +59,7 @@ SideBySide::SideBySide(Engine& engine, const SideBySideOptions& options)
 
 void SideBySide::PrepareDrafts() {
   plain_.emplace(engine_, sequences_.front());
-  if (options_.draft.kind == DraftKind::kLittle) {
-    drafter_ = std::make_unique<LittleDrafter>(engine_, sequences_.front());
-  } else {
-    drafter_ = std::make_unique<NgramDrafter>();
-  }
+  drafter_ = MakeDrafter(options_.draft.kind, engine_, sequences_.front());
   if (options_.acceptance) {
     drafter_ = std::make_unique<ForcedDrafter>(std::move(drafter_), tokens_.front(),
                                                *options_.acceptance, options_.seed);
