@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/log.h"
 #include "engine/append.h"
 
 namespace moestro {
@@ -191,7 +192,10 @@ Status RunningText::Draft(uint32_t most) {
   drafting_->first = sequence_.position();
   drafting_->taken = 0;
   Status drafted = drafting_->drafts.Propose(tokens_, most);
-  if (!drafted && drafted.error().code != Errc::kInterrupted) drafting_.reset();
+  if (!drafted && drafted.error().code != Errc::kInterrupted) {
+    LogWarning("a text goes on without drafts: {}", drafted.error().message);
+    drafting_.reset();
+  }
   return drafted;
 }
 

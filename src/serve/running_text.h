@@ -139,7 +139,7 @@ class RunningText {
   bool has_said_prompt_ = false;      // the job has got the end of the prompt
   bool has_line_ = false;             // a line of the answer has ended
   bool has_failed_ = false;
-  bool is_over_ = false;  // the job has been told the end or an error
+  bool is_over_ = false;  // the job has got the end or an error
   uint32_t place_ = 0;
 
   struct Drafting {

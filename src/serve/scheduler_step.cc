@@ -26,6 +26,20 @@ void AddDraft(const EngineFacts& facts, RunningText& text, Batch& batch) {
   batch.foreseen = text.TakeForeseen();
 }
 
+// Finds the text that drafts next: the first one worth a draft behind the place that drafted last,
+// around all places; null: no draft is worth a step.
+RunningText* NextToDraft(std::span<RunningText* const> texts, uint32_t n_ctx, uint32_t last) {
+  RunningText* next = nullptr;
+  const auto comes_first = [&](const RunningText& a, const RunningText& b) {
+    return std::pair(a.place() <= last, a.place()) < std::pair(b.place() <= last, b.place());
+  };
+  for (RunningText* text : texts) {
+    if (text->wanted_draft(n_ctx) == 0) continue;
+    if (next == nullptr || comes_first(*text, *next)) next = text;
+  }
+  return next;
+}
+
 }  // namespace
 
 void Scheduler::Step() {
@@ -82,34 +96,24 @@ void Scheduler::Step() {
   RemoveEnded();
 }
 
-// Chooses the text that drafts in a step of texts, and makes its draft; null: no text. One text
-// drafts at a time, in turn, so that the step's length shows the cost of that draft. Kept prefixes
-// make room for a draft, running texts do not.
+// Makes a draft for a text of a step of texts; null: no text drafts. One text drafts at a time, in
+// turn, so that the step's length shows the cost of that draft. Kept prefixes make room for a
+// draft, running texts do not.
 Result<RunningText*> Scheduler::DraftFor(std::span<const uint32_t> rows) {
-  RunningText* next = nullptr;
-  uint32_t n_texts = 0;
-  const auto turn = [&](const RunningText& text) {  // places behind the last one come first
-    return (text.place() + options_.parallel - drafted_last_ - 1) % options_.parallel;
-  };
+  std::vector<RunningText*> texts;
   for (size_t i = 0; i < rows.size(); ++i) {
-    n_texts += rows[i] > 0 ? 1 : 0;
-    RunningText& text = *running_[i];
-    if (rows[i] == 0 || text.wanted_draft(engine_.n_ctx()) == 0) continue;
-    if (next == nullptr || turn(text) < turn(*next)) next = &text;
+    if (rows[i] > 0) texts.push_back(running_[i].get());
   }
+  RunningText* const next = NextToDraft(texts, engine_.n_ctx(), drafted_last_);
   if (next == nullptr) return next;
-  const uint32_t most = std::min(next->wanted_draft(engine_.n_ctx()),
-                                 engine_.chunk() - std::min(engine_.chunk(), n_texts));
+  const auto n_texts = static_cast<uint32_t>(texts.size());
+  const uint32_t most = std::min(next->wanted_draft(engine_.n_ctx()), engine_.chunk() - n_texts);
   const uint32_t positions = n_texts * (1 + PrefixCache::kSlack) + most;
   while (!prefixes_.HasRoom(positions, n_texts)) {
     if (!prefixes_.DropOldestFor(positions)) return nullptr;
   }
   if (most == 0) return nullptr;
-  if (const Status drafted = next->Draft(most); !drafted) {
-    if (drafted.error().code != Errc::kInterrupted)
-      LogWarning("a draft failed: {}", drafted.error().message);
-    return std::unexpected(drafted.error());
-  }
+  TRY_STATUS(next->Draft(most));
   drafted_last_ = next->place();
   return next->draft().empty() ? nullptr : next;
 }
