@@ -36,7 +36,7 @@
 #include "device/cpu_device.h"
 #include "device/expert_kernel.h"
 #include "device/kernels/generic.h"
-#include "device/kernels/own.h"
+#include "device/kernels/isa.h"
 
 namespace moestro {
 namespace {
@@ -236,9 +236,9 @@ void RegisterAll(size_t matrix_bytes) {
     const auto type = static_cast<ggml_type>(t);
     std::vector<ExpertKernel> kernels;
     if (const auto generic = GenericKernel(type, traits)) kernels.push_back(*generic);
-    for (const Isa isa : kIsas) {
+    for (const Isa& isa : IsasHere()) {
       const auto own = OwnKernel(type, isa, traits);
-      if (own && IsaWorksHere(isa)) kernels.push_back(*own);
+      if (own) kernels.push_back(*own);
     }
     const auto rows = std::make_shared<SampleRows>(type);
     for (const ExpertKernel& kernel : kernels) {

@@ -6,7 +6,7 @@
 #include "base/bytes.h"
 #include "device/cpu_device.h"
 #include "device/kernels/generic.h"
-#include "device/kernels/own.h"
+#include "device/kernels/isa.h"
 
 namespace moestro {
 
@@ -27,8 +27,7 @@ Result<ExpertKernel> FindExpertKernel(ggml_type type, bool allow_own) {
                 ggml_type_name(type));
   }
   if (!allow_own) return *kernel;
-  for (const Isa isa : kIsas) {
-    if (!IsaWorksHere(isa)) continue;
+  for (const Isa& isa : IsasHere()) {
     if (const auto own = OwnKernel(type, isa, traits)) kernel = own;
   }
   return *kernel;

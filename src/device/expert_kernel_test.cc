@@ -17,7 +17,7 @@
 
 #include "device/cpu_device.h"
 #include "device/kernels/generic.h"
-#include "device/kernels/own.h"
+#include "device/kernels/isa.h"
 
 namespace moestro {
 namespace {
@@ -232,9 +232,9 @@ std::vector<ExpertKernel> KernelsOf(ggml_type type) {
   const CpuTraits traits = CpuTraits::Load().value();
   std::vector<ExpertKernel> kernels = {GenericKernel(type, traits).value(),
                                        DequantisingKernel(type).value()};
-  for (const Isa isa : kIsas) {
+  for (const Isa& isa : IsasHere()) {
     const auto own = OwnKernel(type, isa, traits);
-    if (own && IsaWorksHere(isa)) kernels.push_back(*own);
+    if (own) kernels.push_back(*own);
   }
   return kernels;
 }

@@ -7,7 +7,7 @@
 #include "device/cpu_device.h"
 #include "device/expert_kernel.h"
 #include "device/kernels/generic.h"
-#include "device/kernels/own.h"
+#include "device/kernels/isa.h"
 
 namespace moestro {
 namespace {
@@ -28,8 +28,8 @@ TEST(FindExpertKernel, WithoutOwnKernelsAnswersGgml) {
 
 TEST(FindExpertKernel, PicksTheLastInstructionSetThatWorks) {
   std::string best = "ggml";
-  for (const Isa isa : kIsas) {
-    if (IsaWorksHere(isa)) best = IsaName(isa);
+  for (const Isa& isa : IsasHere()) {
+    if (isa.kernels->experts != nullptr) best = isa.name;
   }
   for (const ggml_type type :
        {GGML_TYPE_Q4_0, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1, GGML_TYPE_Q8_0, GGML_TYPE_IQ4_NL,

@@ -13,7 +13,7 @@
 
 #include "device/cpu_device.h"
 #include "device/expert_kernel.h"
-#include "device/kernels/own.h"
+#include "device/kernels/isa.h"
 
 namespace moestro {
 namespace {
@@ -39,9 +39,9 @@ std::vector<ExpertKernel> Interleaving() {
   const CpuTraits traits = CpuTraits::Load().value();
   std::vector<ExpertKernel> kernels;
   for (int t = 0; t < GGML_TYPE_COUNT; ++t) {
-    for (const Isa isa : kIsas) {
+    for (const Isa& isa : IsasHere()) {
       const auto own = OwnKernel(static_cast<ggml_type>(t), isa, traits);
-      if (own && own->interleave != nullptr && IsaWorksHere(isa)) kernels.push_back(*own);
+      if (own && own->interleave != nullptr) kernels.push_back(*own);
     }
   }
   return kernels;

@@ -14,7 +14,7 @@
 #include "device/kernels/formats_grid.h"
 #include "device/kernels/formats_grid_wide.h"
 #include "device/kernels/interleave.h"
-#include "device/kernels/isa_tables.h"
+#include "device/kernels/isa.h"
 
 namespace moestro {
 
@@ -153,14 +153,14 @@ void MultiplyRows(const ExpertKernel& self, const ExpertKernel::Call& call) {
 }
 
 template <class V, class Format>
-inline constexpr OwnFunctions kFunctions = {
+inline constexpr ExpertFunctions kFunctions = {
     Format::template kQuantise<V>,       MultiplyRows<V, Format>,
     InterleaveRows<V, Format>,           kBlock<Format>,
     sizeof(typename Format::Activation), V::kSignedOffset != 0};
 
 // nullptr for a type without a format.
 template <class V>
-const OwnFunctions* FindFunctions32(ggml_type type) {
+const ExpertFunctions* FindFunctions32(ggml_type type) {
   switch (type) {
     case GGML_TYPE_Q4_0:
       return &kFunctions<V, FormatQ4_0>;
@@ -180,7 +180,7 @@ const OwnFunctions* FindFunctions32(ggml_type type) {
 }
 
 template <class V>
-const OwnFunctions* FindFunctions256(ggml_type type) {
+const ExpertFunctions* FindFunctions256(ggml_type type) {
   switch (type) {
     case GGML_TYPE_Q2_K:
       return &kFunctions<V, FormatQ2_K>;
@@ -200,7 +200,7 @@ const OwnFunctions* FindFunctions256(ggml_type type) {
 }
 
 template <class V>
-const OwnFunctions* FindFunctionsGrid(ggml_type type) {
+const ExpertFunctions* FindFunctionsGrid(ggml_type type) {
   switch (type) {
     case GGML_TYPE_IQ2_XXS:
       return &kFunctions<V, FormatIQ2_XXS>;
@@ -219,8 +219,8 @@ const OwnFunctions* FindFunctionsGrid(ggml_type type) {
 
 // The same of all formats.
 template <class V>
-const OwnFunctions* FindFunctions(ggml_type type) {
-  const OwnFunctions* found = FindFunctions32<V>(type);
+const ExpertFunctions* FindFunctions(ggml_type type) {
+  const ExpertFunctions* found = FindFunctions32<V>(type);
   if (found == nullptr) found = FindFunctions256<V>(type);
   return found != nullptr ? found : FindFunctionsGrid<V>(type);
 }
