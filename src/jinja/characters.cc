@@ -43,8 +43,25 @@ class LetterTables {
            std::ranges::any_of(kDigitZeros,
                                [c](uint32_t zero) { return c >= zero && c < zero + 10; });
   }
+  bool IsPrintable(uint32_t c) const {
+    const bool is_hidden = std::ranges::any_of(
+        kHidden, [c](const Range& range) { return c >= range.first && c <= range.last; });
+    return !is_hidden && !IsBlank(c) && (locale_ == locale_t{} || iswprint_l(c, locale_) != 0);
+  }
 
  private:
+  struct Range {
+    uint32_t first;
+    uint32_t last;
+  };
+  // Control and format characters, private ones, and those that are none.
+  static constexpr Range kHidden[] = {
+      {0x7F, 0xA0},       {0xAD, 0xAD},       {0x600, 0x605},     {0x61C, 0x61C},
+      {0x6DD, 0x6DD},     {0x70F, 0x70F},     {0x890, 0x891},     {0x8E2, 0x8E2},
+      {0x180E, 0x180E},   {0x200B, 0x200F},   {0x2028, 0x202E},   {0x2060, 0x206F},
+      {0xD800, 0xF8FF},   {0xFEFF, 0xFEFF},   {0xFFF0, 0xFFFB},   {0xFFFE, 0xFFFF},
+      {0x110BD, 0x110BD}, {0x110CD, 0x110CD}, {0x13430, 0x1343F}, {0x1BCA0, 0x1BCA3},
+      {0x1D173, 0x1D17A}, {0xE0000, 0xE00FF}, {0xE01F0, 0x10FFFF}};
   static constexpr uint32_t kDigitZeros[] = {0x0660, 0x06F0, 0x07C0, 0x0966, 0x09E6, 0x0A66,
                                              0x0AE6, 0x0B66, 0x0BE6, 0x0C66, 0x0CE6, 0x0D66,
                                              0x0E50, 0x0ED0, 0x0F20, 0xFF10};
@@ -86,6 +103,11 @@ std::string Changed(std::string_view text, Change change) {
 bool BeginsWord(uint32_t before) {
   return before == '-' || before == '(' || before == '{' || before == '[' || before == '<' ||
          IsBlank(before);
+}
+
+bool EndsLine(uint32_t c) {
+  return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 ||
+         c == 0x2029;
 }
 
 }  // namespace
@@ -199,6 +221,11 @@ bool IsUpperCase(uint32_t c) { return Letters().Lower(c) != c; }
 
 bool IsLowerCase(uint32_t c) { return c == kSharpS || Letters().Upper(c) != c; }
 
+bool IsPrintable(uint32_t c) {
+  if (c < 0x7F) return c >= 0x20;
+  return Letters().IsPrintable(c);
+}
+
 std::string_view Strip(std::string_view text, bool from_left, bool from_right) {
   while (from_left && !text.empty()) {
     const Character c = FirstCharacter(text);
@@ -254,26 +281,32 @@ std::optional<double> RealOfDigits(std::string_view digits) {
   return sign * (is_small ? 0.0 : std::numeric_limits<double>::infinity());
 }
 
-std::vector<std::string_view> SplitLines(std::string_view text) {
-  const auto ends_line = [](uint32_t c) {
-    return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 ||
-           c == 0x2029;
-  };
+std::vector<std::string_view> SplitLinesWithEnds(std::string_view text) {
   std::vector<std::string_view> lines;
   size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
     const Character c = FirstCharacter(text.substr(at));
     const bool is_byte = c.bytes == 1 && c.code_point >= 0x80;
-    if (is_byte || !ends_line(c.code_point)) {
-      at += c.bytes;
-      continue;
-    }
-    lines.push_back(text.substr(begin, at - begin));
     at += c.bytes;
+    if (is_byte || !EndsLine(c.code_point)) continue;
     if (c.code_point == '\r' && text.substr(at).starts_with('\n')) ++at;
+    lines.push_back(text.substr(begin, at - begin));
     begin = at;
   }
   if (begin < text.size()) lines.push_back(text.substr(begin));
+  return lines;
+}
+
+std::vector<std::string_view> SplitLines(std::string_view text) {
+  std::vector<std::string_view> lines = SplitLinesWithEnds(text);
+  for (std::string_view& line : lines) {
+    if (line.ends_with("\r\n")) line.remove_suffix(1);
+    size_t last = line.size() - 1;
+    while (last > 0 && (static_cast<unsigned char>(line[last]) & 0xC0U) == 0x80U) --last;
+    const Character c = FirstCharacter(line.substr(last));
+    const bool is_end = last + c.bytes == line.size() && (c.bytes > 1 || c.code_point < 0x80);
+    if (is_end && EndsLine(c.code_point)) line.remove_suffix(c.bytes);
+  }
   return lines;
 }
 

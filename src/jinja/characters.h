@@ -39,6 +39,9 @@ bool IsLetter(uint32_t code_point);
 bool IsDigit(uint32_t code_point);
 bool IsUpperCase(uint32_t code_point);
 bool IsLowerCase(uint32_t code_point);
+// Whether repr() shows the character as it is: no blank but " ", no control or format character, no
+// private or unassigned one.
+bool IsPrintable(uint32_t code_point);
 
 // Strips characters of `set` (or blanks) from the ends.
 std::string_view Strip(std::string_view text, bool from_left, bool from_right);
@@ -51,6 +54,8 @@ std::optional<double> RealOfDigits(std::string_view digits);
 
 // str.splitlines().
 std::vector<std::string_view> SplitLines(std::string_view text);
+// The lines of SplitLines(), each with the end of the line.
+std::vector<std::string_view> SplitLinesWithEnds(std::string_view text);
 
 // The text with the characters & < > " ' in HTML's spelling.
 std::string EscapeHtml(std::string_view text);

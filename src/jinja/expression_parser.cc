@@ -2,7 +2,6 @@
 #include "jinja/expression_parser.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "jinja/characters.h"
 
@@ -219,9 +218,9 @@ ExpressionPtr ExpressionParser::Named(std::string_view name) const {
 
 ExpressionPtr ExpressionParser::ParseInteger() {
   const std::string digits = tokens_.Take().text;
-  int64_t value = 0;
-  const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  return Constant(read.ec == std::errc() ? Value(value) : Value::BigInt(digits));
+  const auto value = WholeOfText(digits, 0);
+  if (!value) tokens_.Fail(Format("'{}' is no whole number", digits));
+  return Constant(*value);
 }
 
 bool ExpressionParser::IsTupleEnd(const TupleForm& form) const {
@@ -238,7 +237,8 @@ ExpressionPtr ExpressionParser::ParseTuple(const TupleForm& form) {
   while (true) {
     if (!tuple.parts.empty()) tokens_.ExpectOperator(",");
     if (IsTupleEnd(form)) break;
-    tuple.parts.push_back(form.is_target ? ParsePrimary() : ParseExpression(form.with_condition));
+    tuple.parts.push_back(form.is_target ? ParsePlace(form.may_be_member)
+                                         : ParseExpression(form.with_condition));
     if (!tokens_.IsOperator(",")) break;
     is_tuple = true;
   }
@@ -424,27 +424,27 @@ bool ExpressionParser::BeginsTestArgument() const {
 }
 
 // Parses the target of an assignment: a name, a.b, or a tuple of targets.
-ExpressionPtr ExpressionParser::ParseTarget(std::string_view end_name, bool may_be_attribute) {
-  if (may_be_attribute && tokens_.current().kind == Token::Kind::kName &&
-      tokens_.next().kind == Token::Kind::kOperator && tokens_.next().text == ".") {
-    ExpressionPtr name = Named(tokens_.Take().text);
-    tokens_.Take();
-    return ParseAttributeTarget(std::move(name));
-  }
-  ExpressionPtr target = ParseTuple({.is_target = true, .end_name = end_name});
+ExpressionPtr ExpressionParser::ParseTarget(std::string_view end_name, bool may_be_member) {
+  ExpressionPtr target =
+      ParseTuple({.is_target = true, .may_be_member = may_be_member, .end_name = end_name});
   CheckTarget(*target);
   return target;
 }
 
-ExpressionPtr ExpressionParser::ParseAttributeTarget(ExpressionPtr name) {
-  Expression made = New(Kind::kAttribute);
-  made.name = tokens_.TakeName();
-  made.parts.push_back(std::move(name));
-  return Done(std::move(made));
+ExpressionPtr ExpressionParser::ParsePlace(bool may_be_member) {
+  const bool is_member = may_be_member && tokens_.current().kind == Token::Kind::kName &&
+                         tokens_.next().kind == Token::Kind::kOperator &&
+                         tokens_.next().text == ".";
+  if (!is_member) return ParsePrimary();
+  Expression member = New(Kind::kMember);
+  member.parts.push_back(Named(tokens_.Take().text));
+  tokens_.Take();
+  member.name = tokens_.TakeName();
+  return Done(std::move(member));
 }
 
 void ExpressionParser::CheckTarget(const Expression& target) const {
-  if (target.kind == Kind::kName) return;
+  if (target.kind == Kind::kName || target.kind == Kind::kMember) return;
   if (target.kind != Kind::kTuple && target.kind != Kind::kList) {
     tokens_.Fail("only names can be set");
   }

@@ -24,6 +24,7 @@ class ExpressionParser {
     bool is_in_brackets = false;
     bool with_condition = true;
     bool is_target = false;          // names alone
+    bool may_be_member = false;      // or, of a target, a.b
     std::string_view end_name = {};  // ends the tuple behind a comma
   };
 
@@ -31,8 +32,8 @@ class ExpressionParser {
   // 1, 2 and 1, are tuples, 1 is none.
   ExpressionPtr ParseTuple(const TupleForm& form);
   ExpressionPtr ParsePrimary();
-  // Parses the target of an assignment: a name, a.b, or a tuple of targets.
-  ExpressionPtr ParseTarget(std::string_view end_name, bool may_be_attribute);
+  // Parses the target of an assignment: a name, a.b if it may be a member, or a tuple of targets.
+  ExpressionPtr ParseTarget(std::string_view end_name, bool may_be_member);
   void CheckTarget(const Expression& target) const;
   // Behind "|".
   ExpressionPtr ParseFilter(ExpressionPtr value);
@@ -86,7 +87,7 @@ class ExpressionParser {
   ExpressionPtr ParseFiltersAndTests(ExpressionPtr value);
   ExpressionPtr ParseTest(ExpressionPtr value);
   bool BeginsTestArgument() const;
-  ExpressionPtr ParseAttributeTarget(ExpressionPtr name);
+  ExpressionPtr ParsePlace(bool may_be_member);
 
   TokenReader& tokens_;
   std::vector<MacroSyntax*> open_macros_;

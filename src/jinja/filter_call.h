@@ -27,8 +27,10 @@ inline bool FlagOf(ArgumentReader& reader, std::string_view name) {
 
 using Filter = Value (*)(const FilterCall&);
 using FilterTable = std::unordered_map<std::string_view, Filter>;
-// Filters of texts and numbers; filters of lists, dicts and all other values.
 const FilterTable& TextFilters();
+const FilterTable& MarkupFilters();
+const FilterTable& NumberFilters();
 const FilterTable& ListFilters();
+const FilterTable& ValueFilters();
 
 }  // namespace moestro::jinja

@@ -124,12 +124,14 @@ std::string WithSign(std::string digits, char sign) {
 }
 
 std::string IntegerDigits(const Form& form, const Value& value) {
-  if (value.kind() == Value::Kind::kBigInt) return WithSign(value.digits(), form.sign);
-  const int64_t number = WholeOf(value, "a number of a format");
   const int base = form.type == 'x' || form.type == 'X' ? 16
                    : form.type == 'o'                   ? 8
                    : form.type == 'b'                   ? 2
                                                         : 10;
+  if (value.kind() == Value::Kind::kBigInt && base == 10) {
+    return WithSign(WithGroups(value.digits(), form.group), form.sign);
+  }
+  const int64_t number = WholeOf(value, "a number of a format");
   std::array<char, 80> buffer{};
   const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number, base);
   std::string digits(buffer.data(), end.ptr);
@@ -201,7 +203,8 @@ std::string Formatted(const Value& value, std::string_view text) {
 
 class PercentFormatter {
  public:
-  PercentFormatter(std::string_view text, const Value& values) : left_(text), values_(values) {}
+  PercentFormatter(const Value& text, const Value& values)
+      : left_(text.text()), values_(values), escapes_(text.is_escaped()) {}
 
   std::string Run() {
     while (!left_.empty()) {
@@ -280,7 +283,8 @@ class PercentFormatter {
   }
   void Write(Form& form, bool has_zeros, const Value& value) {
     if (form.type == 's' || form.type == 'r') {
-      std::string said = form.type == 's' ? TextOf(value) : ReprOf(value);
+      std::string said = form.type == 'r' ? ReprOf(value) : TextOf(value);
+      if (escapes_) said = form.type == 'r' ? EscapeHtml(said) : EscapedTextOf(value);
       if (form.precision >= 0) said.resize(ByteOf(said, static_cast<size_t>(form.precision)));
       text_ += Padded(form, std::move(said), false);
       return;
@@ -299,26 +303,23 @@ class PercentFormatter {
     }
     if (IsRealType(form.type)) {
       text_ += Padded(form, RealDigits(form, RealOf(value)), true);
-    } else if (value.kind() == Value::Kind::kFloat) {
-      constexpr double kEdge = 9e18;
-      if (!(std::abs(value.real()) < kEdge))
-        Raise("a number that does not fit 64 bits in a format");
-      text_ += Padded(form, IntegerDigits(form, Value(static_cast<int64_t>(value.real()))), true);
     } else {
-      text_ += Padded(form, IntegerDigits(form, value), true);
+      const bool is_real = value.kind() == Value::Kind::kFloat;
+      text_ += Padded(form, IntegerDigits(form, is_real ? WholePartOf(value.real()) : value), true);
     }
   }
 
   std::string_view left_;
   const Value& values_;
+  const bool escapes_;  // what is put into an escaped text
   size_t next_ = 0;
   std::string text_;
 };
 
 class BraceFormatter {
  public:
-  BraceFormatter(Interpreter& interpreter, const Arguments& arguments)
-      : interpreter_(interpreter), arguments_(arguments) {}
+  BraceFormatter(Interpreter& interpreter, const Arguments& arguments, bool escapes)
+      : interpreter_(interpreter), arguments_(arguments), escapes_(escapes) {}
 
   // `level`: depth of formats within fields.
   std::string Run(std::string_view text, int level) {
@@ -363,7 +364,8 @@ class BraceFormatter {
     if (conversion == 's') value = Value(TextOf(value));
     if (conversion == 'r') value = Value(ReprOf(value));
     const std::string_view form = colon < field.size() ? field.substr(colon + 1) : "";
-    return Formatted(value, Run(form, level + 1));
+    const std::string made = Formatted(value, Run(form, level + 1));
+    return escapes_ && !value.is_escaped() ? EscapeHtml(made) : made;
   }
   Value ValueOf(std::string_view name) {
     const size_t end = std::min(name.find_first_of(".["), name.size());
@@ -403,18 +405,19 @@ class BraceFormatter {
 
   Interpreter& interpreter_;
   const Arguments& arguments_;
+  const bool escapes_;  // what is put into an escaped text
   size_t next_ = 0;
 };
 
 }  // namespace
 
-std::string FormatPercent(std::string_view text, const Value& values) {
-  return PercentFormatter(text, values).Run();
+Value FormatPercent(const Value& text, const Value& values) {
+  return WithEscapesOf(text, PercentFormatter(text, values).Run());
 }
 
-std::string FormatBraces(Interpreter& interpreter, std::string_view text,
-                         const Arguments& arguments) {
-  return BraceFormatter(interpreter, arguments).Run(text, 0);
+Value FormatBraces(Interpreter& interpreter, const Value& text, const Arguments& arguments) {
+  BraceFormatter formatter(interpreter, arguments, text.is_escaped());
+  return WithEscapesOf(text, formatter.Run(text.text(), 0));
 }
 
 }  // namespace moestro::jinja

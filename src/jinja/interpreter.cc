@@ -35,6 +35,12 @@ ScopePtr ScopeWithin(const ScopePtr& outer) {
   return scope;
 }
 
+Value Negative(const Value& big) {
+  std::string digits = big.digits();
+  digits.starts_with('-') ? digits.erase(0, 1) : digits.insert(0, 1, '-');
+  return WholeOfText(digits, 10).value_or(big);
+}
+
 std::string DescriptionOf(const Value& value) {
   if (value.is_none()) return "None";
   return Format("{} object", TypeName(value));
@@ -157,6 +163,7 @@ Value Interpreter::EvaluateKind(const Expression& expression) {
     case Kind::kItem:
       return EvaluateItem(expression);
     case Kind::kSlice:
+    case Kind::kMember:
       Raise("a slice among other subscripts");
     case Kind::kCall:
       return EvaluateCall(expression, {});
@@ -201,12 +208,16 @@ Value Interpreter::EvaluateUnary(const Expression& expression) {
     Raise("bad operand type for unary {}: '{}'", is_minus ? '-' : '+', TypeName(value));
   }
   if (value.kind() == Value::Kind::kFloat) return Value(is_minus ? -value.real() : value.real());
+  if (value.kind() == Value::Kind::kBigInt) return is_minus ? Negative(value) : value;
   return Combine(is_minus ? Operator::kSubtract : Operator::kAdd, Value(int64_t{0}), value);
 }
 
 Value Interpreter::EvaluateConcat(const Expression& expression) {
   std::string text;
-  for (const ExpressionPtr& part : expression.parts) text += TextOf(Evaluate(*part));
+  for (const ExpressionPtr& part : expression.parts) {
+    text += TextOf(Evaluate(*part));
+    if (text.size() > kMostTextBytes) Raise("a text of more than {} bytes", kMostTextBytes);
+  }
   return Value(std::move(text));
 }
 
@@ -324,7 +335,7 @@ Value Interpreter::GetItem(const Value& value, const Value& key) {
     if (const Value* member = value.dict().Find(key)) return *member;
   } else if (key.kind() == Value::Kind::kInt || key.kind() == Value::Kind::kBool) {
     int64_t index = WholeOf(key, "an index");
-    if ((value.is_list() && !value.is_lazy()) || value.is_text()) {
+    if (value.has_places() || value.is_text()) {
       const auto length = static_cast<int64_t>(LengthOf(value));
       if (index < 0) index += length;
       if (index < 0 || index >= length) {
@@ -527,15 +538,15 @@ void Interpreter::Assign(const Expression& target, const Value& value) {
     case Expression::Kind::kName:
       scope_->Set(target.name, value);
       break;
-    case Expression::Kind::kAttribute:
-      AssignAttribute(target, value);
+    case Expression::Kind::kMember:
+      AssignMember(target, value);
       break;
     default:
       AssignEach(target, value);
   }
 }
 
-void Interpreter::AssignAttribute(const Expression& target, const Value& value) {
+void Interpreter::AssignMember(const Expression& target, const Value& value) {
   const Value owner = Evaluate(*target.parts[0]);
   auto* members = owner.is_object() ? dynamic_cast<Namespace*>(&owner.object()) : nullptr;
   if (members == nullptr) {

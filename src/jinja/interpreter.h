@@ -86,7 +86,7 @@ class Interpreter {
   void ExecuteCallBlock(const Statement& statement);
   void DefineMacro(const Statement& statement);
   void Assign(const Expression& target, const Value& value);
-  void AssignAttribute(const Expression& target, const Value& value);
+  void AssignMember(const Expression& target, const Value& value);
   void AssignEach(const Expression& targets, const Value& value);
   // The text that `body` writes, in a scope of its own.
   std::string Capture(const Body& body);

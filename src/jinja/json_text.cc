@@ -122,7 +122,7 @@ class JsonWriter {
         WriteText(value.text());
         break;
       case Value::Kind::kList:
-        if (value.is_lazy() || value.list().form == List::Form::kRange) RaiseKind(value);
+        if (!value.has_places() || value.list().form == List::Form::kRange) RaiseKind(value);
         WriteList(value.list().items);
         break;
       case Value::Kind::kDict:

@@ -68,6 +68,11 @@ class EscapeReader {
     if (escape == 'x') return ReadNumber(2, 16, "\\x");
     if (escape == 'u') return ReadNumber(4, 16, "\\u");
     if (escape == 'U') return ReadNumber(8, 16, "\\U");
+    if (escape == 'N') {
+      throw Failure(Failure::Kind::kSyntax,
+                    "characters are not known by their names (\\N{...}): write the character, or "
+                    "its number behind \\u");
+    }
     if (escape >= '0' && escape <= '7') return ReadOctal(escape);
     if (const size_t at = kLetters.find(escape); at != std::string_view::npos) {
       text_ += kMeanings[at];
@@ -268,6 +273,22 @@ class Lexer {
       ++n;
     return n;
   }
+  // The bytes of 0x1F, 0o17, 0b11, with "_" before digits; 0: the text begins with no such number.
+  static size_t PrefixedAt(std::string_view text) {
+    if (text.size() < 3 || text.front() != '0') return 0;
+    const char kind = text[1];
+    const std::string_view digits = kind == 'x' || kind == 'X'   ? "0123456789abcdefABCDEF"
+                                    : kind == 'o' || kind == 'O' ? "01234567"
+                                    : kind == 'b' || kind == 'B' ? "01"
+                                                                 : "";
+    size_t n = 2;
+    while (n < text.size()) {
+      const size_t digit = n + (text[n] == '_' ? 1 : 0);
+      if (digit >= text.size() || !digits.contains(text[digit])) break;
+      n = digit + 1;
+    }
+    return n > 2 ? n : 0;
+  }
   void AddNumber(Token::Kind kind, size_t bytes) {
     std::string digits(rest().substr(0, bytes));
     std::erase(digits, '_');
@@ -278,6 +299,10 @@ class Lexer {
     const std::string_view text = rest();
     const size_t whole = DigitsAt(text);
     if (whole == 0) return false;
+    if (const size_t prefixed = PrefixedAt(text); prefixed > 0) {
+      AddNumber(Token::Kind::kInteger, prefixed);
+      return true;
+    }
     // w.0.1 has two whole numbers.
     const bool is_behind_dot = at_ > 0 && text_[at_ - 1] == '.';
     size_t n = whole;

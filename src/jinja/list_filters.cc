@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Jinja's filters of lists and dicts, and `tojson` of transformers.
+// Jinja's filters of lists and dicts.
 #include <algorithm>
 #include <charconv>
 #include <optional>
 
 #include "jinja/characters.h"
 #include "jinja/filter_call.h"
-#include "jinja/json_text.h"
 
 namespace moestro::jinja {
 namespace {
@@ -122,7 +121,7 @@ Value FilterReverse(const FilterCall& call) {
   if (!call.input.is_text()) return Value::Lazy(std::move(items));
   std::string text;
   for (const Value& c : items) text += c.text();
-  return Value(std::move(text));
+  return WithEscapesOf(call.input, std::move(text));
 }
 Value FilterJoin(const FilterCall& call) {
   ArgumentReader reader = call.Reader();
@@ -319,7 +318,7 @@ Value FilterSelect(const FilterCall& call) {
   return Value::Lazy(std::move(selected));
 }
 
-// --- Dicts and the rest.
+// --- Dicts.
 
 Value FilterItems(const FilterCall& call) {
   call.ExpectNoArguments();
@@ -348,86 +347,18 @@ Value FilterDictSort(const FilterCall& call) {
     return keys.KeyOf(item.list().items[by == "key" ? 0 : 1]);
   }));
 }
-Value FilterDefault(const FilterCall& call) {
-  ArgumentReader reader = call.Reader();
-  Value otherwise = reader.Take("default_value", Value(""));
-  const bool replaces_false = FlagOf(reader, "boolean");
-  reader.ExpectEnd();
-  const bool is_missing = call.input.is_undefined() || (replaces_false && !IsTrue(call.input));
-  return is_missing ? std::move(otherwise) : call.input;
-}
-Value FilterAttr(const FilterCall& call) {
-  ArgumentReader reader = call.Reader();
-  const std::string name = TextOf(reader.Take("name"));
-  reader.ExpectEnd();
-  if (call.input.is_undefined()) Raise("{}", call.input.why_undefined());
-  // Keys of a dict are no attributes.
-  if (call.input.is_dict() && !HasMethod(call.input, name)) {
-    return Value::Undefined(Format("'dict object' has no attribute '{}'", name));
-  }
-  return call.interpreter.GetAttribute(call.input, name);
-}
-Value FilterToJson(const FilterCall& call) {
-  ArgumentReader reader = call.Reader();
-  JsonStyle style;
-  style.escapes_beyond_ascii = FlagOf(reader, "ensure_ascii");
-  const Value indent = reader.Take("indent", Value::None());
-  const Value separators = reader.Take("separators", Value::None());
-  style.sorts_keys = FlagOf(reader, "sort_keys");
-  reader.ExpectEnd();
-  if (!indent.is_none()) {
-    constexpr int64_t kMostIndent = 1000;
-    style.has_lines = true;
-    style.behind_item = ",";
-    style.indent = indent.is_text()
-                       ? indent.text()
-                       : std::string(static_cast<size_t>(std::clamp<int64_t>(
-                                         WholeOf(indent, "an indent"), 0, kMostIndent)),
-                                     ' ');
-  }
-  if (!separators.is_none()) {
-    const std::vector<Value> pair = ItemsOf(separators);
-    if (pair.size() != 2) Raise("separators are not two texts");
-    style.behind_item = TextOf(pair[0]);
-    style.behind_key = TextOf(pair[1]);
-  }
-  return Value(WriteJson(call.input, style));
-}
-Value FilterPrettyPrint(const FilterCall& call) {
-  call.ExpectNoArguments();
-  return Value(ReprOf(call.input));
-}
 
 }  // namespace
 
 const FilterTable& ListFilters() {
   static const FilterTable filters{
-      {"attr", FilterAttr},
-      {"batch", FilterBatch},
-      {"count", FilterLength},
-      {"d", FilterDefault},
-      {"default", FilterDefault},
-      {"dictsort", FilterDictSort},
-      {"first", FilterFirst},
-      {"groupby", FilterGroupBy},
-      {"items", FilterItems},
-      {"join", FilterJoin},
-      {"last", FilterLast},
-      {"length", FilterLength},
-      {"list", FilterList},
-      {"map", FilterMap},
-      {"max", FilterMinMax},
-      {"min", FilterMinMax},
-      {"pprint", FilterPrettyPrint},
-      {"reject", FilterSelect},
-      {"rejectattr", FilterSelect},
-      {"reverse", FilterReverse},
-      {"select", FilterSelect},
-      {"selectattr", FilterSelect},
-      {"slice", FilterSlice},
-      {"sort", FilterSort},
-      {"sum", FilterSum},
-      {"tojson", FilterToJson},
+      {"batch", FilterBatch},     {"count", FilterLength},    {"dictsort", FilterDictSort},
+      {"first", FilterFirst},     {"groupby", FilterGroupBy}, {"items", FilterItems},
+      {"join", FilterJoin},       {"last", FilterLast},       {"length", FilterLength},
+      {"list", FilterList},       {"map", FilterMap},         {"max", FilterMinMax},
+      {"min", FilterMinMax},      {"reject", FilterSelect},   {"rejectattr", FilterSelect},
+      {"reverse", FilterReverse}, {"select", FilterSelect},   {"selectattr", FilterSelect},
+      {"slice", FilterSlice},     {"sort", FilterSort},       {"sum", FilterSum},
       {"unique", FilterUnique},
   };
   return filters;

@@ -28,5 +28,7 @@ using MethodTable = std::unordered_map<std::string_view, Method>;
 inline Value CountValue(size_t n) { return Value(static_cast<int64_t>(n)); }
 
 const MethodTable& TextMethods();
+// Methods that look at each character, for TextMethods() alone.
+const MethodTable& CharacterMethods();
 
 }  // namespace moestro::jinja

@@ -2,6 +2,8 @@
 // Python's methods of dicts and lists, and the tables of all. Lists and dicts may be changed in
 // place: transformers' sandbox refuses that, but published templates do it.
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -22,13 +24,13 @@ Value DictGet(const MethodCall& call) {
 }
 Value DictKeys(const MethodCall& call) {
   call.ExpectNoArguments();
-  return Value::MakeList(ItemsOf(call.self));
+  return Value::MakeList(ItemsOf(call.self), ListForm::kKeys);
 }
 Value DictValues(const MethodCall& call) {
   call.ExpectNoArguments();
   std::vector<Value> values;
   for (const auto& [key, value] : call.self.dict().members()) values.push_back(value);
-  return Value::MakeList(std::move(values));
+  return Value::MakeList(std::move(values), ListForm::kValues);
 }
 Value DictItems(const MethodCall& call) {
   call.ExpectNoArguments();
@@ -36,7 +38,7 @@ Value DictItems(const MethodCall& call) {
   for (const auto& [key, value] : call.self.dict().members()) {
     items.push_back(Value::Tuple({key, value}));
   }
-  return Value::MakeList(std::move(items));
+  return Value::MakeList(std::move(items), ListForm::kItems);
 }
 Value DictCopy(const MethodCall& call) {
   call.ExpectNoArguments();
@@ -79,6 +81,13 @@ Value DictPop(const MethodCall& call) {
   if (otherwise) return *otherwise;
   Raise("the dict has no key {}", ReprOf(key));
 }
+Value DictPopItem(const MethodCall& call) {
+  call.ExpectNoArguments();
+  Dict& dict = call.self.dict();
+  if (dict.size() == 0) Raise("popitem(): dictionary is empty");
+  const Value key = dict.members().back().first;
+  return Value::Tuple({key, *dict.Take(key)});
+}
 Value DictClear(const MethodCall& call) {
   call.ExpectNoArguments();
   call.self.dict().Clear();
@@ -87,9 +96,10 @@ Value DictClear(const MethodCall& call) {
 
 const MethodTable& DictMethods() {
   static const MethodTable methods{
-      {"clear", DictClear},           {"copy", DictCopy},     {"get", DictGet},
-      {"items", DictItems},           {"keys", DictKeys},     {"pop", DictPop},
-      {"setdefault", DictSetDefault}, {"update", DictUpdate}, {"values", DictValues},
+      {"popitem", DictPopItem}, {"clear", DictClear},           {"copy", DictCopy},
+      {"get", DictGet},         {"items", DictItems},           {"keys", DictKeys},
+      {"pop", DictPop},         {"setdefault", DictSetDefault}, {"update", DictUpdate},
+      {"values", DictValues},
   };
   return methods;
 }
@@ -210,12 +220,44 @@ const MethodTable& ListMethods() {
   return methods;
 }
 
+// --- Numbers.
+
+Value NumberBitLength(const MethodCall& call) {
+  call.ExpectNoArguments();
+  if (call.self.kind() == Value::Kind::kFloat)
+    Raise("'float' object has no attribute 'bit_length'");
+  const auto whole = WholeOf(call.self, "a number of bit_length()");
+  const auto bits = whole < 0 ? 0 - static_cast<uint64_t>(whole) : static_cast<uint64_t>(whole);
+  return CountValue(static_cast<size_t>(std::bit_width(bits)));
+}
+Value NumberIsInteger(const MethodCall& call) {
+  call.ExpectNoArguments();
+  if (call.self.kind() != Value::Kind::kFloat) return Value(true);
+  return Value(std::isfinite(call.self.real()) && std::trunc(call.self.real()) == call.self.real());
+}
+
+const MethodTable& NumberMethods() {
+  static const MethodTable methods{{"bit_length", NumberBitLength},
+                                   {"is_integer", NumberIsInteger}};
+  return methods;
+}
+
 // null: the value has no methods.
 const MethodTable* MethodsOf(const Value& value) {
   if (value.is_text()) return &TextMethods();
   if (value.is_dict()) return &DictMethods();
-  if (!value.is_list() || value.is_lazy()) return nullptr;
+  if (value.is_number()) return &NumberMethods();
+  if (!value.has_places()) return nullptr;
   return value.list().form == List::Form::kList ? &ListMethods() : &TupleMethods();
+}
+
+// A method's result for an escaped text is escaped, too.
+Value AsEscaped(const Value& value) {
+  if (value.is_text()) return Value::EscapedText(value.text());
+  if (!value.is_list()) return value;
+  std::vector<Value> parts;
+  for (const Value& part : value.list().items) parts.push_back(AsEscaped(part));
+  return Value::MakeList(std::move(parts), value.list().form);
 }
 
 }  // namespace
@@ -228,8 +270,9 @@ bool HasMethod(const Value& value, std::string_view name) {
 Value CallMethod(Interpreter& interpreter, const Value& self, std::string_view name,
                  Arguments& arguments) {
   const auto method = MethodsOf(self)->find(name);
-  return method->second(
+  const Value made = method->second(
       {.interpreter = interpreter, .self = self, .arguments = arguments, .name = method->first});
+  return self.is_escaped() ? AsEscaped(made) : made;
 }
 
 }  // namespace moestro::jinja

@@ -137,7 +137,7 @@ Value Repeat(const Value& value, int64_t times) {
     std::string repeated;
     repeated.reserve(text.size() * n);
     for (size_t i = 0; i < n; ++i) repeated += text;
-    return Value(std::move(repeated));
+    return WithEscapesOf(value, std::move(repeated));
   }
   const std::vector<Value>& items = value.list().items;
   if (!items.empty() && n > kMostItems / items.size())
@@ -148,12 +148,14 @@ Value Repeat(const Value& value, int64_t times) {
 }
 
 bool IsRepeatable(const Value& value) {
-  return value.is_text() ||
-         (value.is_list() && !value.is_lazy() && value.list().form != List::Form::kRange);
+  return value.is_text() || (value.has_places() && value.list().form != List::Form::kRange);
 }
 
 Value CombineOthers(Operator op, const Value& a, const Value& b) {
-  if (op == Operator::kAdd && a.is_text() && b.is_text()) return Value(a.text() + b.text());
+  if (op == Operator::kAdd && a.is_text() && b.is_text()) {
+    if (!a.is_escaped() && !b.is_escaped()) return Value(a.text() + b.text());
+    return Value::EscapedText(EscapedTextOf(a) + EscapedTextOf(b));
+  }
   if (op == Operator::kAdd && a.is_list() && b.is_list() && TypeName(a) == TypeName(b) &&
       (a.is_tuple() || a.list().form == List::Form::kList)) {
     std::vector<Value> items = a.list().items;
@@ -166,7 +168,7 @@ Value CombineOthers(Operator op, const Value& a, const Value& b) {
     if (const auto times = IntegerOf(b); times && IsRepeatable(a)) return Repeat(a, *times);
     if (const auto times = IntegerOf(a); times && IsRepeatable(b)) return Repeat(b, *times);
   }
-  if (op == Operator::kModulo && a.is_text()) return Value(FormatPercent(a.text(), b));
+  if (op == Operator::kModulo && a.is_text()) return FormatPercent(a, b);
   RaiseOperands(op, a, b);
 }
 
@@ -202,18 +204,21 @@ void ForEachPlace(const Bounds& bounds, Take take) {
   }
 }
 
-Value SliceText(const std::string& text, const Value& begin, const Value& end, const Value& step) {
+Value SliceText(const Value& value, const Value& begin, const Value& end, const Value& step) {
+  const std::string& text = value.text();
   const Bounds bounds = BoundsOf(begin, end, step, static_cast<int64_t>(CountCharacters(text)));
   if (bounds.step == 1) {
-    if (bounds.begin >= bounds.end) return Value("");
+    if (bounds.begin >= bounds.end) return WithEscapesOf(value, "");
     const size_t first = ByteOf(text, static_cast<size_t>(bounds.begin));
     const std::string_view rest = std::string_view(text).substr(first);
-    return Value(rest.substr(0, ByteOf(rest, static_cast<size_t>(bounds.end - bounds.begin))));
+    return WithEscapesOf(
+        value,
+        std::string(rest.substr(0, ByteOf(rest, static_cast<size_t>(bounds.end - bounds.begin)))));
   }
   const std::vector<std::string_view> characters = SplitCharacters(text);
   std::string sliced;
   ForEachPlace(bounds, [&](size_t at) { sliced += characters[at]; });
-  return Value(std::move(sliced));
+  return WithEscapesOf(value, std::move(sliced));
 }
 
 }  // namespace
@@ -268,10 +273,8 @@ bool Contains(const Value& container, const Value& item) {
 
 Value Slice(const Value& value, const Value& begin, const Value& end, const Value& step) {
   if (value.is_undefined()) Raise("{}", value.why_undefined());
-  if (value.is_text()) return SliceText(value.text(), begin, end, step);
-  if (!value.is_list() || value.is_lazy()) {
-    Raise("'{}' object has no slices", TypeName(value));
-  }
+  if (value.is_text()) return SliceText(value, begin, end, step);
+  if (!value.has_places()) Raise("'{}' object has no slices", TypeName(value));
   const std::vector<Value>& items = value.list().items;
   const Bounds bounds = BoundsOf(begin, end, step, static_cast<int64_t>(items.size()));
   std::vector<Value> sliced;

@@ -84,7 +84,7 @@ class TemplateParser {
   Statement ParseFor() {
     Statement loop = NewStatement(Statement::Kind::kFor);
     tokens_.ExpectName("for");
-    loop.target = expressions_.ParseTarget("in", /*may_be_attribute=*/false);
+    loop.target = expressions_.ParseTarget("in", /*may_be_member=*/false);
     tokens_.ExpectName("in");
     loop.value = expressions_.ParseTuple({.with_condition = false, .end_name = "recursive"});
     if (tokens_.SkipName("if")) loop.condition = expressions_.ParseExpression();
@@ -121,7 +121,7 @@ class TemplateParser {
   Statement ParseSet() {
     Statement set = NewStatement(Statement::Kind::kSet);
     tokens_.ExpectName("set");
-    set.target = expressions_.ParseTarget({}, /*may_be_attribute=*/true);
+    set.target = expressions_.ParseTarget({}, /*may_be_member=*/true);
     if (tokens_.SkipOperator("=")) {
       set.value = expressions_.ParseTuple({});
       tokens_.ExpectBlockEnd();

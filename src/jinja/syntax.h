@@ -60,6 +60,7 @@ struct Expression {
     kCompare,    // parts[0] operators[0] parts[1] operators[1] parts[2]...
     kCondition,  // parts[1] if parts[0] else parts[2], which may be null
     kAttribute,  // parts[0].name
+    kMember,     // a place that is set: parts[0].name
     kItem,       // parts[0][parts[1]]
     kSlice,      // in kItem: parts[0]:parts[1]:parts[2], each may be null
     kCall,       // parts[0](arguments)

@@ -2,6 +2,8 @@
 #include "jinja/template.h"
 
 #include <exception>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -18,6 +20,13 @@ std::unexpected<Error> ErrorOf(const Failure& failure) {
   }
   if (failure.line() == 0) return moestro::Fail(Errc::kUnsupported, "{}", failure.words());
   return moestro::Fail(Errc::kUnsupported, "{} (line {})", failure.words(), failure.line());
+}
+
+// The words for an exception that is no Failure: memory.
+std::string WordsOf(const std::exception& error) {
+  const bool is_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+                         dynamic_cast<const std::length_error*>(&error) != nullptr;
+  return is_memory ? "the template needs more memory than it may take" : error.what();
 }
 
 std::tm LocalTime() {
@@ -45,8 +54,8 @@ Result<Template> Template::Parse(std::string_view text) {
     return Template(std::move(impl));
   } catch (const Failure& failure) {
     return ErrorOf(failure);
-  } catch (const std::exception& error) {  // memory
-    return moestro::Fail(Errc::kUnsupported, "{}", error.what());
+  } catch (const std::exception& error) {
+    return moestro::Fail(Errc::kUnsupported, "{}", WordsOf(error));
   }
 }
 
@@ -61,7 +70,7 @@ Status Template::Render(const Value& variables, const std::function<void(std::st
   } catch (const Failure& failure) {
     return ErrorOf(failure);
   } catch (const std::exception& error) {
-    return moestro::Fail(Errc::kUnsupported, "{}", error.what());
+    return moestro::Fail(Errc::kUnsupported, "{}", WordsOf(error));
   }
 }
 

@@ -176,7 +176,7 @@ TEST(JinjaTemplate, WholeNumbersOfAnyLengthComeBack) {
 TEST(JinjaTemplate, FloatsBeyondAllAreInfinite) {
   EXPECT_EQ(Said("{{ 1e999 }} {{ '1e999' | float }} {{ '-1e999' | float }} {{ 1e-999 }}"),
             "inf inf -inf 0.0");
-  EXPECT_EQ(Said("{{ 1e20 | int }} {{ '1e20' | int }} {{ 1e999 | int(7) }}"),
+  EXPECT_EQ(Said("{{ 1e20 | int }} {{ '1e20' | int }} {{ '1e999' | int(7) }}"),
             "100000000000000000000 100000000000000000000 7");
 }
 
@@ -219,6 +219,36 @@ TEST(JinjaTemplate, AMacroSeesWhereItWasWritten) {
             "11");
   EXPECT_EQ(Said("{% for i in [1, 2] %}{% macro f() %}{{ i }}{% endmacro %}{{ f() }}{% endfor %}"),
             "12");
+}
+
+// The words of a refusal are the evaluator's own (docs/templates.md).
+TEST(JinjaTemplate, RefusalsAreSentences) {
+  const auto refuses = [](const std::string& text, std::string_view words) {
+    const std::string said = Said(text);
+    EXPECT_TRUE(said.contains(words)) << text.substr(0, 100) << ": " << said.substr(0, 100);
+  };
+  refuses("{{ '\\N{BULLET}' }}", "not known by their names");
+  refuses("{{ [1] | random }}", "left out on purpose");
+  refuses("{{ 'a' | urlize }}", "left out on purpose");
+  refuses("{{ 'a\nb' | indent(9999999999) }}", "9999999999 blanks");
+  refuses("{{ [1] | tojson(indent=9999999999) }}", "9999999999 blanks");
+  refuses("{{ '\ta'.expandtabs(9999999999) }}", "blanks");
+  refuses("{{ 1" + std::string(5000, '0') + " }}", "more than 4300 digits");
+  refuses("{{ 0x" + std::string(5000, 'f') + " }}", "more than 4300 digits");
+  std::string chain = "{% set x = 'x' * 60000000 %}{{ x";
+  for (int i = 0; i < 40; ++i) chain += " ~ x";
+  refuses(chain + " }}", "a text of more than");
+}
+
+// Wide indents are made as they were asked for.
+TEST(JinjaTemplate, IndentsAreNotCut) {
+  EXPECT_EQ(Said("{{ ('a\nb' | indent(200000)) | length }}"), "200003");
+  EXPECT_EQ(Said("{{ ([1] | tojson(indent=3000)) | length }}"), "3005");
+}
+
+TEST(JinjaTemplate, DictsGiveUpTheirLastItem) {
+  EXPECT_EQ(Said("{% set d = {'a': 1, 'b': 2} %}{{ d.popitem() }}{{ d }}"), "('b', 2){'a': 1}");
+  EXPECT_TRUE(Said("{{ {}.popitem() }}").starts_with("fails: "));
 }
 
 }  // namespace

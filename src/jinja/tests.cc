@@ -15,8 +15,7 @@ using PlainTest = bool (*)(const Value&);
 using OtherTest = bool (*)(const Value&, const Value&);
 
 bool IsSequence(const Value& value) {
-  return value.is_undefined() || value.is_text() || value.is_dict() ||
-         (value.is_list() && !value.is_lazy());
+  return value.is_undefined() || value.is_text() || value.is_dict() || value.has_places();
 }
 
 int64_t RestOf(const Value& value, const Value& divisor) {

@@ -15,12 +15,6 @@ const std::string& TextArgument(const Value& value, std::string_view method) {
   return value.text();
 }
 
-template <std::string (*change)(std::string_view)>
-Value Changed(const MethodCall& call) {
-  call.ExpectNoArguments();
-  return Value(change(call.text()));
-}
-
 Value MethodStrip(const MethodCall& call) {
   ArgumentReader reader = call.Reader();
   const Value set = reader.Take("chars", Value::None());
@@ -112,21 +106,18 @@ Value MethodSplitLines(const MethodCall& call) {
   ArgumentReader reader = call.Reader();
   const bool keeps_ends = IsTrue(reader.Take("keepends", Value(false)));
   reader.ExpectEnd();
-  const std::string& text = call.text();
   std::vector<Value> lines;
-  const std::vector<std::string_view> found = SplitLines(text);
-  for (size_t i = 0; i < found.size(); ++i) {
-    const char* end = i + 1 < found.size() ? found[i + 1].data() : text.data() + text.size();
-    lines.emplace_back(keeps_ends ? std::string_view(found[i].data(), end) : found[i]);
+  for (const std::string_view line :
+       keeps_ends ? SplitLinesWithEnds(call.text()) : SplitLines(call.text())) {
+    lines.emplace_back(line);
   }
   return Value::MakeList(std::move(lines));
 }
 
 Value MethodExpandTabs(const MethodCall& call) {
   ArgumentReader reader = call.Reader();
-  constexpr int64_t kWidest = 1000;
-  const int64_t size = std::clamp<int64_t>(
-      WholeOf(reader.Take("tabsize", Value(int64_t{8})), "a tab's size"), 0, kWidest);
+  const int64_t size =
+      std::max<int64_t>(WholeOf(reader.Take("tabsize", Value(int64_t{8})), "a tab's size"), 0);
   reader.ExpectEnd();
   std::string made;
   int64_t column = 0;
@@ -137,7 +128,7 @@ Value MethodExpandTabs(const MethodCall& call) {
       continue;
     }
     const int64_t blanks = size == 0 ? 0 : size - column % size;
-    made.append(static_cast<size_t>(blanks), ' ');
+    made += BlanksOf(blanks);
     column += blanks;
     if (made.size() > kMostTextBytes) Raise("a text of more than {} bytes", kMostTextBytes);
   }
@@ -205,7 +196,8 @@ Value MethodReplace(const MethodCall& call) {
   const int64_t limit = WholeOf(reader.Take("count", Value(int64_t{-1})), "a count");
   reader.ExpectEnd();
   const std::string& from = TextArgument(old_text, call.name);
-  const std::string& to = TextArgument(new_text, call.name);
+  const std::string to =
+      call.self.is_escaped() ? EscapedTextOf(new_text) : TextArgument(new_text, call.name);
   uint64_t left = limit < 0 ? UINT64_MAX : static_cast<uint64_t>(limit);
   const std::string_view text = call.text();
   std::string made;
@@ -245,13 +237,24 @@ Value MethodJoin(const MethodCall& call) {
   for (const Value& item : ItemsOf(items)) {
     if (!is_first) text += call.text();
     is_first = false;
-    text += TextArgument(item, "join");
+    text += call.self.is_escaped() ? EscapedTextOf(item) : TextArgument(item, "join");
     if (text.size() > kMostTextBytes) Raise("a text of more than {} bytes", kMostTextBytes);
   }
   return Value(std::move(text));
 }
 Value MethodFormat(const MethodCall& call) {
-  return Value(FormatBraces(call.interpreter, call.text(), call.arguments));
+  return FormatBraces(call.interpreter, call.self, call.arguments);
+}
+Value MethodFormatMap(const MethodCall& call) {
+  ArgumentReader reader = call.Reader();
+  const Value mapping = reader.Take("mapping");
+  reader.ExpectEnd();
+  if (!mapping.is_dict()) Raise("format_map() takes a dict, not a '{}'", TypeName(mapping));
+  Arguments named;
+  for (const auto& [key, value] : mapping.dict().members()) {
+    named.named.emplace_back(TextOf(key), value);
+  }
+  return FormatBraces(call.interpreter, call.self, named);
 }
 Value MethodRemoveAffix(const MethodCall& call) {
   ArgumentReader reader = call.Reader();
@@ -294,84 +297,41 @@ Value MethodJustify(const MethodCall& call) {
   return Value(std::move(made));
 }
 
-// Whether the text has characters and all are of the kind.
-template <class IsOfKind>
-Value AreAll(const MethodCall& call, IsOfKind is_of_kind) {
-  call.ExpectNoArguments();
-  const std::string& text = call.text();
-  return Value(!text.empty() && std::ranges::all_of(SplitCharacters(text), [&](std::string_view c) {
-    return is_of_kind(FirstCharacter(c).code_point);
-  }));
-}
-Value MethodIsKind(const MethodCall& call) {
-  if (call.name == "isalpha") return AreAll(call, IsLetter);
-  if (call.name == "isspace") return AreAll(call, IsBlank);
-  if (call.name == "isascii") {
-    call.ExpectNoArguments();
-    return Value(std::ranges::all_of(call.text(), [](char c) { return (c & 0x80) == 0; }));
-  }
-  if (call.name == "isalnum") {
-    return AreAll(call, [](uint32_t c) { return IsLetter(c) || IsDigit(c); });
-  }
-  return AreAll(call, IsDigit);
-}
-Value MethodIsCase(const MethodCall& call) {
-  Arguments none;
-  call.ExpectNoArguments();
-  return Value(ApplyTest(call.name == "isupper" ? "upper" : "lower", call.self, none));
-}
-Value MethodIsTitle(const MethodCall& call) {
-  call.ExpectNoArguments();
-  const std::string& text = call.text();
-  return Value(TitleOfLetters(text) == text && Lower(text) != text);
-}
-
 }  // namespace
 
 const MethodTable& TextMethods() {
-  static const MethodTable methods{
-      {"capitalize", Changed<Capitalize>},
-      {"casefold", Changed<Lower>},
-      {"center", MethodJustify},
-      {"count", MethodCount},
-      {"endswith", MethodStartsEnds},
-      {"expandtabs", MethodExpandTabs},
-      {"find", MethodFind},
-      {"format", MethodFormat},
-      {"index", MethodFind},
-      {"isalnum", MethodIsKind},
-      {"isalpha", MethodIsKind},
-      {"isascii", MethodIsKind},
-      {"isdecimal", MethodIsKind},
-      {"isdigit", MethodIsKind},
-      {"islower", MethodIsCase},
-      {"isnumeric", MethodIsKind},
-      {"isspace", MethodIsKind},
-      {"istitle", MethodIsTitle},
-      {"isupper", MethodIsCase},
-      {"join", MethodJoin},
-      {"ljust", MethodJustify},
-      {"lower", Changed<Lower>},
-      {"lstrip", MethodStrip},
-      {"partition", MethodPartition},
-      {"removeprefix", MethodRemoveAffix},
-      {"removesuffix", MethodRemoveAffix},
-      {"replace", MethodReplace},
-      {"rfind", MethodFind},
-      {"rindex", MethodFind},
-      {"rjust", MethodJustify},
-      {"rpartition", MethodPartition},
-      {"rsplit", MethodSplit},
-      {"rstrip", MethodStrip},
-      {"split", MethodSplit},
-      {"splitlines", MethodSplitLines},
-      {"startswith", MethodStartsEnds},
-      {"strip", MethodStrip},
-      {"swapcase", Changed<SwapCase>},
-      {"title", Changed<TitleOfLetters>},
-      {"upper", Changed<Upper>},
-      {"zfill", MethodJustify},
-  };
+  static const MethodTable methods = [] {
+    MethodTable all = CharacterMethods();
+    all.insert({
+        {"center", MethodJustify},
+        {"count", MethodCount},
+        {"endswith", MethodStartsEnds},
+        {"expandtabs", MethodExpandTabs},
+        {"find", MethodFind},
+        {"format", MethodFormat},
+        {"format_map", MethodFormatMap},
+        {"index", MethodFind},
+        {"join", MethodJoin},
+        {"ljust", MethodJustify},
+        {"lstrip", MethodStrip},
+        {"partition", MethodPartition},
+        {"removeprefix", MethodRemoveAffix},
+        {"removesuffix", MethodRemoveAffix},
+        {"replace", MethodReplace},
+        {"rfind", MethodFind},
+        {"rindex", MethodFind},
+        {"rjust", MethodJustify},
+        {"rpartition", MethodPartition},
+        {"rsplit", MethodSplit},
+        {"rstrip", MethodStrip},
+        {"split", MethodSplit},
+        {"splitlines", MethodSplitLines},
+        {"startswith", MethodStartsEnds},
+        {"strip", MethodStrip},
+        {"zfill", MethodJustify},
+    });
+    return all;
+  }();
   return methods;
 }
 

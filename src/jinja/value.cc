@@ -2,11 +2,8 @@
 #include "jinja/value.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <functional>
-#include <limits>
 
 #include "jinja/characters.h"
 #include "jinja/failure.h"
@@ -16,13 +13,6 @@ namespace moestro::jinja {
 namespace {
 
 constexpr size_t kFewKeys = 16;  // without an index
-// Levels of values within values that are compared or printed; a list may hold itself.
-constexpr int kMostValueLevels = 200;
-
-void CheckLevel(int level) {
-  if (level > kMostValueLevels) Raise("values are nested deeper than {} levels", kMostValueLevels);
-}
-
 // A float's value as int if it is whole and fits: such a float is hashed and compared as an int.
 std::optional<int64_t> AsInteger(const Value& value) {
   switch (value.kind()) {
@@ -52,8 +42,19 @@ bool AreDictsEqual(const Dict& a, const Dict& b, int level) {
   });
 }
 
+// Keys, or items, of two dicts are equal in any order.
+bool AreViewsEqual(const List& a, const List& b, int level) {
+  const bool are_sets =
+      a.form == b.form && (a.form == ListForm::kKeys || a.form == ListForm::kItems);
+  if (!are_sets || a.items.size() != b.items.size()) return false;
+  return std::ranges::all_of(a.items, [&](const Value& item) {
+    return std::ranges::any_of(
+        b.items, [&](const Value& other) { return AreEqualAt(item, other, level + 1); });
+  });
+}
+
 bool AreEqualAt(const Value& a, const Value& b, int level) {
-  CheckLevel(level);
+  CheckValueLevel(level);
   if (a.is_number() && b.is_number()) {
     const auto whole_a = AsInteger(a);
     const auto whole_b = AsInteger(b);
@@ -71,7 +72,8 @@ bool AreEqualAt(const Value& a, const Value& b, int level) {
       return a.text() == b.text();
     case Value::Kind::kList: {
       if (Value::AreSame(a, b)) return true;
-      if (a.is_tuple() != b.is_tuple() || a.is_lazy() || b.is_lazy()) return false;
+      if (!a.has_places() || !b.has_places()) return AreViewsEqual(a.list(), b.list(), level);
+      if (TypeName(a) != TypeName(b)) return false;
       return std::ranges::equal(
           a.list().items, b.list().items,
           [&](const Value& x, const Value& y) { return AreEqualAt(x, y, level + 1); });
@@ -84,7 +86,7 @@ bool AreEqualAt(const Value& a, const Value& b, int level) {
 }
 
 size_t HashAt(const Value& value, int level) {
-  CheckLevel(level);
+  CheckValueLevel(level);
   if (const auto whole = AsInteger(value)) return std::hash<int64_t>()(*whole);
   switch (value.kind()) {
     case Value::Kind::kBigInt:
@@ -108,107 +110,25 @@ size_t HashAt(const Value& value, int level) {
   }
 }
 
-// Python's repr() of a text: quotes are single unless only single ones are inside.
-void AppendQuoted(std::string& to, std::string_view text) {
-  const bool has_single = text.contains('\'');
-  const char quote = has_single && !text.contains('"') ? '"' : '\'';
-  to += quote;
-  while (!text.empty()) {
-    const Character c = FirstCharacter(text);
-    const std::string_view bytes = text.substr(0, c.bytes);
-    text.remove_prefix(c.bytes);
-    if (c.code_point == '\n') {
-      to += "\\n";
-    } else if (c.code_point == '\r') {
-      to += "\\r";
-    } else if (c.code_point == '\t') {
-      to += "\\t";
-    } else if (c.code_point == '\\' || c.code_point == static_cast<unsigned char>(quote)) {
-      to += '\\';
-      to += bytes;
-    } else if (c.code_point < 0x20 || (c.code_point >= 0x7f && c.code_point < 0xa1) ||
-               c.code_point == 0xad) {
-      to += Format("\\x{:02x}", c.code_point);
-    } else {
-      to += bytes;
-    }
+std::string_view ListTypeName(ListForm form) {
+  switch (form) {
+    case ListForm::kList:
+      return "list";
+    case ListForm::kTuple:
+    case ListForm::kGroup:
+      return "tuple";
+    case ListForm::kRange:
+      return "range";
+    case ListForm::kLazy:
+      return "generator";
+    case ListForm::kKeys:
+      return "dict_keys";
+    case ListForm::kValues:
+      return "dict_values";
+    case ListForm::kItems:
+      return "dict_items";
   }
-  to += quote;
-}
-
-void AppendRepr(std::string& to, const Value& value, int level);
-
-void AppendList(std::string& to, const Value& value, int level) {
-  const List& list = value.list();
-  if (list.form == List::Form::kLazy) {
-    to += "<generator object>";
-    return;
-  }
-  if (list.form == List::Form::kRange) {
-    const std::vector<Value>& items = list.items;
-    const int64_t first = items.empty() ? 0 : items.front().integer();
-    const int64_t step = items.size() < 2 ? 1 : items[1].integer() - first;
-    const int64_t end = items.empty() ? 0 : items.back().integer() + step;
-    to += step == 1 ? Format("range({}, {})", first, end)
-                    : Format("range({}, {}, {})", first, end, step);
-    return;
-  }
-  to += value.is_tuple() ? '(' : '[';
-  bool is_first = true;
-  for (const Value& item : list.items) {
-    if (!is_first) to += ", ";
-    is_first = false;
-    AppendRepr(to, item, level + 1);
-  }
-  if (value.is_tuple() && list.items.size() == 1) to += ',';
-  to += value.is_tuple() ? ')' : ']';
-}
-
-void AppendRepr(std::string& to, const Value& value, int level) {
-  CheckLevel(level);
-  if (to.size() > kMostTextBytes) Raise("a text of more than {} bytes", kMostTextBytes);
-  switch (value.kind()) {
-    case Value::Kind::kUndefined:
-      to += "Undefined";
-      break;
-    case Value::Kind::kNone:
-      to += "None";
-      break;
-    case Value::Kind::kBool:
-      to += value.boolean() ? "True" : "False";
-      break;
-    case Value::Kind::kInt:
-      to += std::to_string(value.integer());
-      break;
-    case Value::Kind::kBigInt:
-      to += value.digits();
-      break;
-    case Value::Kind::kFloat:
-      to += TextOfReal(value.real());
-      break;
-    case Value::Kind::kText:
-      AppendQuoted(to, value.text());
-      break;
-    case Value::Kind::kList:
-      AppendList(to, value, level);
-      break;
-    case Value::Kind::kDict: {
-      to += '{';
-      bool is_first = true;
-      for (const auto& [key, member] : value.dict().members()) {
-        if (!is_first) to += ", ";
-        is_first = false;
-        AppendRepr(to, key, level + 1);
-        to += ": ";
-        AppendRepr(to, member, level + 1);
-      }
-      to += '}';
-      break;
-    }
-    case Value::Kind::kObject:
-      to += Format("<{} object>", value.object().type_name());
-      break;
-  }
+  return "list";
 }
 
 }  // namespace
@@ -336,6 +256,11 @@ bool Value::is_tuple() const {
   return is_list() && (list().form == ListForm::kTuple || list().form == ListForm::kGroup);
 }
 
+bool Value::has_places() const {
+  return is_tuple() ||
+         (is_list() && (list().form == ListForm::kList || list().form == ListForm::kRange));
+}
+
 bool Value::is_number() const {
   switch (kind()) {
     case Kind::kBool:
@@ -434,7 +359,7 @@ bool IsLess(const Value& a, const Value& b) {
     return whole_a && whole_b ? *whole_a < *whole_b : RealOf(a) < RealOf(b);
   }
   if (a.is_text() && b.is_text()) return a.text() < b.text();
-  if (a.is_list() && b.is_list() && a.is_tuple() == b.is_tuple() && !a.is_lazy() && !b.is_lazy()) {
+  if (a.has_places() && b.has_places() && TypeName(a) == TypeName(b) && TypeName(a) != "range") {
     const auto& x = a.list().items;
     const auto& y = b.list().items;
     for (size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
@@ -449,39 +374,6 @@ bool IsLess(const Value& a, const Value& b) {
 }
 
 size_t HashOf(const Value& value) { return HashAt(value, 0); }
-
-std::string TextOf(const Value& value) {
-  if (value.is_text()) return value.text();
-  if (value.is_undefined()) return {};
-  return ReprOf(value);
-}
-
-std::string ReprOf(const Value& value) {
-  std::string text;
-  AppendRepr(text, value, 0);
-  return text;
-}
-
-std::string TextOfReal(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  std::array<char, 64> buffer{};
-  // the fewest digits that give the same number, "d.ddde-07"
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
-                                 std::chars_format::scientific);
-  const std::string_view scientific(buffer.data(), end.ptr);
-  const size_t at = scientific.find('e');
-  int exponent = 0;
-  std::string_view power = scientific.substr(at + 1);
-  if (power.starts_with('+')) power.remove_prefix(1);
-  std::from_chars(power.data(), power.data() + power.size(), exponent);
-  if (exponent < -4 || exponent >= 16) return std::string(scientific);
-  const auto fixed =
-      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed);
-  std::string text(buffer.data(), fixed.ptr);
-  if (!text.contains('.')) text += ".0";
-  return text;
-}
 
 std::string_view TypeName(const Value& value) {
   switch (value.kind()) {
@@ -499,9 +391,7 @@ std::string_view TypeName(const Value& value) {
     case Value::Kind::kText:
       return "str";
     case Value::Kind::kList:
-      if (value.is_tuple()) return "tuple";
-      if (value.list().form == List::Form::kRange) return "range";
-      return value.is_lazy() ? "generator" : "list";
+      return ListTypeName(value.list().form);
     case Value::Kind::kDict:
       return "dict";
     case Value::Kind::kObject:
@@ -551,29 +441,9 @@ size_t LengthOf(const Value& value) {
   Raise("object of type '{}' has no len()", TypeName(value));
 }
 
-double RealOf(const Value& number) {
-  switch (number.kind()) {
-    case Value::Kind::kBool:
-      return number.boolean() ? 1.0 : 0.0;
-    case Value::Kind::kInt:
-      return static_cast<double>(number.integer());
-    case Value::Kind::kBigInt: {
-      double value = 0.0;
-      const std::string& digits = number.digits();
-      const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-      if (read.ec == std::errc()) return value;
-      return std::numeric_limits<double>::infinity() * (digits.starts_with('-') ? -1.0 : 1.0);
-    }
-    default:
-      return number.real();
-  }
-}
-
-int64_t WholeOf(const Value& value, std::string_view what) {
-  if (value.kind() == Value::Kind::kInt) return value.integer();
-  if (value.kind() == Value::Kind::kBool) return value.boolean() ? 1 : 0;
-  if (value.is_undefined()) Raise("{}", value.why_undefined());
-  Raise("{} is a '{}', not a whole number of 64 bits", what, TypeName(value));
+void CheckValueLevel(int level) {
+  constexpr int kMostLevels = 200;
+  if (level > kMostLevels) Raise("values are nested deeper than {} levels", kMostLevels);
 }
 
 }  // namespace moestro::jinja

@@ -38,6 +38,10 @@ enum class ListForm : uint8_t {
   kGroup,  // a tuple of a grouper and a list, with names for both parts
   kRange,  // a list that prints as a range
   kLazy,   // a generator: always true, without length, empty after a loop over it
+  // Views of a dict, whose items no index finds.
+  kKeys,
+  kValues,
+  kItems,
 };
 
 class Value {
@@ -87,7 +91,8 @@ class Value {
   bool is_object() const { return kind() == Kind::kObject; }
   bool is_lazy() const;
   bool is_tuple() const;
-  bool is_number() const;  // a bool is one, as in Python
+  bool has_places() const;  // a list that an index finds items of: no generator, no view
+  bool is_number() const;   // a bool is one, as in Python
 
   // REQUIRES: the value is of that kind.
   bool boolean() const { return std::get<bool>(held_); }
@@ -185,6 +190,12 @@ size_t HashOf(const Value& value);
 std::string TextOf(const Value& value);
 std::string ReprOf(const Value& value);
 std::string TextOfReal(double value);
+// A value's str(), with HTML's characters escaped unless the value is an escaped text.
+std::string EscapedTextOf(const Value& value);
+// A text that is escaped if `origin` is.
+Value WithEscapesOf(const Value& origin, std::string text);
+// Python's pprint.pformat().
+std::string PrettyTextOf(const Value& value);
 
 // "str", "int", "list"...
 std::string_view TypeName(const Value& value);
@@ -197,9 +208,20 @@ std::vector<Value> ItemsOf(const Value& value);
 bool IsIterable(const Value& value);
 // Python's len().
 size_t LengthOf(const Value& value);
+// Throws where values are nested deeper than comparisons and texts go; a list may hold itself.
+void CheckValueLevel(int level);
+
 // The number as a double; REQUIRES: is_number().
 double RealOf(const Value& number);
+// Python's int() of a text in a base of 2 to 36, or of 0, where a prefix names the base, and
+// float(). nullopt: the text is no such number. Throws for more digits than Python prints.
+std::optional<Value> WholeOfText(std::string_view text, int base);
+std::optional<double> RealOfText(std::string_view text);
+// Python's int() of a float; throws for infinity and for no number.
+Value WholePartOf(double value);
 // A whole number in an int or a bool, if it fits; throws otherwise. `what` names the value.
 int64_t WholeOf(const Value& value, std::string_view what);
+// None for a negative number; throws for more than a text holds.
+std::string BlanksOf(int64_t n);
 
 }  // namespace moestro::jinja
