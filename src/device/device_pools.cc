@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "base/bytes.h"
@@ -93,6 +94,25 @@ Result<DevicePools::Piece> DevicePools::AllocatePiece(const ComputeDevice& devic
     TRY_STATUS(ClearBuffer(buffers_.back().get()));
   }
   return tensors;
+}
+
+std::vector<DevicePools::Size> DevicePools::Divide(const ComputeDevice& device, uint64_t bytes,
+                                                   std::span<const CopyForm> forms,
+                                                   std::span<const uint64_t> experts) {
+  std::vector<Size> sizes(forms.size());
+  std::vector<uint64_t> wanted(forms.size());  // bytes of all experts of a form
+  for (size_t f = 0; f < forms.size(); ++f) {
+    sizes[f].of_piece = SlotsOfPiece(device, forms[f]);
+    if (experts[f] > 0) wanted[f] = BytesFor(forms[f], experts[f], sizes[f].of_piece);
+  }
+  const auto all = static_cast<double>(std::reduce(wanted.begin(), wanted.end()));
+  for (size_t f = 0; f < forms.size(); ++f) {
+    if (experts[f] == 0) continue;
+    const double share = static_cast<double>(wanted[f]) / all;
+    const auto room = static_cast<uint64_t>(static_cast<double>(bytes) * share);
+    sizes[f].slots = std::min(experts[f], SlotsIn(room, forms[f], sizes[f].of_piece));
+  }
+  return sizes;
 }
 
 Result<DevicePools> DevicePools::Allocate(const ComputeDevice& device,

@@ -39,6 +39,11 @@ class DevicePools {
     uint64_t slots = 0;
     uint64_t of_piece = kOnePiece;
   };
+  // Divides `bytes` among the forms in proportion to the bytes of their experts. experts: [form],
+  // the most slots of a form; 0: the device computes no such expert.
+  static std::vector<Size> Divide(const ComputeDevice& device, uint64_t bytes,
+                                  std::span<const CopyForm> forms,
+                                  std::span<const uint64_t> experts);
   // kNoMemory if the device refuses, kDevice.
   static Result<DevicePools> Allocate(const ComputeDevice& device, std::span<const CopyForm> forms,
                                       std::span<const Size> sizes);

@@ -28,6 +28,9 @@ std::vector<Extent> OwnSlices(const ExpertCatalog& catalog);
 // list of files. REQUIRES: they were opened for the model of the catalog.
 void AddLowCopies(const LowCopies& low, uint32_t first_file, ExpertCatalog& catalog);
 
+// Copies of experts, [form].
+std::vector<uint64_t> CopiesByForm(const ExpertCatalog& catalog);
+
 // Some expert with a copy of that form. kUnsupported: there is none.
 Result<ExpertKey> AnyExpertOf(const ExpertCatalog& catalog, uint32_t form);
 

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "native/catalog.h"
 #include "native/expert_biases.h"
 #include "residency/residency.h"
 
@@ -17,39 +18,6 @@ namespace {
 constexpr uint64_t kLeastVramMargin = 256 * kMiB;
 // What experts on their way from the disk to devices may take in memory, if they are small.
 constexpr uint64_t kStagingBytes = 32 * kMiB;
-
-// By form, the most slots that a piece of the pool may hold there.
-std::vector<uint64_t> SlotsOfPieces(const ExpertCatalog& catalog, const ComputeDevice& device) {
-  std::vector<uint64_t> most;
-  for (const CopyForm& form : catalog.forms) {
-    most.push_back(DevicePools::SlotsOfPiece(device, form));
-  }
-  return most;
-}
-
-// A device's budget over forms, in proportion to the bytes of their experts.
-std::vector<uint64_t> SplitSlots(const ExpertCatalog& catalog, const std::vector<bool>& computes,
-                                 std::span<const uint64_t> of_piece, uint64_t bytes) {
-  std::vector<uint64_t> experts(catalog.forms.size());
-  for (const ExpertCatalog::Layer& layer : catalog.layers) {
-    for (const std::vector<ExpertCopy>& copies : layer.experts) {
-      for (const ExpertCopy& copy : copies) ++experts[copy.form];
-    }
-  }
-  uint64_t all = 0;
-  for (size_t f = 0; f < experts.size(); ++f) {
-    if (computes[f]) all += DevicePools::BytesFor(catalog.forms[f], experts[f], of_piece[f]);
-  }
-  std::vector<uint64_t> slots(experts.size());
-  for (size_t f = 0; f < experts.size(); ++f) {
-    if (!computes[f]) continue;
-    const uint64_t form = DevicePools::BytesFor(catalog.forms[f], experts[f], of_piece[f]);
-    const double share = static_cast<double>(form) / static_cast<double>(all);
-    const auto its = static_cast<uint64_t>(static_cast<double>(bytes) * share);
-    slots[f] = std::min(experts[f], DevicePools::SlotsIn(its, catalog.forms[f], of_piece[f]));
-  }
-  return slots;
-}
 
 // Of the devices that are in use, what the user allows each.
 Result<std::vector<uint64_t>> SizesFor(const std::vector<uint64_t>& vram, size_t devices) {
@@ -140,17 +108,20 @@ Status DevicePart::AllocateSlotsOn(size_t index, bool has_dense) {
   const bool has_faults = faulty.empty() || faulty == its.plan.info.name;
   DeviceFaults faults = has_faults ? opened_.options.device.faults : DeviceFaults{};
   TRY(DeviceBiases biases, LoadBiasesOn(*its.here, opened_.model));
-  const std::vector<uint64_t> of_piece = SlotsOfPieces(opened_.catalog, *its.here);
+  std::vector<uint64_t> experts = CopiesByForm(opened_.catalog);
+  for (size_t f = 0; f < experts.size(); ++f) {
+    if (!its.computes[f]) experts[f] = 0;
+  }
+  std::vector<DevicePools::Size> sizes;
   uint64_t bytes = its.vram - std::min(its.vram, its.plan.bytes);
   for (;; bytes = work + (bytes - work) / 2) {
-    its.slots = SplitSlots(opened_.catalog, its.computes, of_piece, bytes - std::min(bytes, work));
-    if (std::ranges::none_of(its.slots, [](uint64_t n) { return n > 0; })) {
+    sizes = DevicePools::Divide(*its.here, bytes - std::min(bytes, work), opened_.catalog.forms,
+                                experts);
+    if (std::ranges::none_of(sizes, [](const auto& size) { return size.slots > 0; })) {
       return Fail(Errc::kInvalidRequest,
                   "{} on {} hold no expert beside the {} that computing them takes; raise --vram",
                   FormatBytes(bytes), its.plan.info.name, FormatBytes(work));
     }
-    std::vector<DevicePools::Size> sizes;
-    for (size_t f = 0; f < of_piece.size(); ++f) sizes.push_back({its.slots[f], of_piece[f]});
     Result<DevicePools> pools = DevicePools::Allocate(*its.here, opened_.catalog.forms, sizes);
     if (!pools) {
       if (pools.error().code != Errc::kNoMemory) return std::unexpected(pools.error());
@@ -170,9 +141,11 @@ Status DevicePart::AllocateSlotsOn(size_t index, bool has_dense) {
     break;
   }
   its.plan.bytes += work;
-  for (size_t f = 0; f < its.slots.size(); ++f) {
-    its.plan.slots += its.slots[f];
-    its.plan.bytes += DevicePools::BytesFor(opened_.catalog.forms[f], its.slots[f], of_piece[f]);
+  for (size_t f = 0; f < sizes.size(); ++f) {
+    const auto [slots, of_piece] = sizes[f];
+    its.slots.push_back(slots);
+    its.plan.slots += slots;
+    its.plan.bytes += DevicePools::BytesFor(opened_.catalog.forms[f], slots, of_piece);
   }
   return {};
 }

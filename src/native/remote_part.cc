@@ -49,11 +49,7 @@ WorkerSetup SetupFor(const OpenedModel& opened, const std::string& address, uint
   const ExpertCatalog& catalog = opened.catalog;
   setup.n_forms = static_cast<uint32_t>(catalog.forms.size());
   std::ranges::copy(catalog.forms, setup.forms.begin());
-  for (const ExpertCatalog::Layer& layer : catalog.layers) {
-    for (const std::vector<ExpertCopy>& copies : layer.experts) {
-      for (const ExpertCopy& copy : copies) ++setup.experts[copy.form];
-    }
-  }
+  std::ranges::copy(CopiesByForm(catalog), setup.experts.begin());
   return setup;
 }
 

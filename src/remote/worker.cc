@@ -60,28 +60,6 @@ bool Answer(int socket, WorkerReply reply, const Status& status) {
   return send(socket, &reply, sizeof(reply), MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(reply));
 }
 
-// Slots for `bytes`, shared over the forms in proportion to the bytes of their experts; no form
-// gets more slots than it has experts.
-std::vector<DevicePools::Size> SlotsWithin(const WorkerSetup& setup, const ComputeDevice& device,
-                                           uint64_t bytes) {
-  const auto forms = std::span(setup.forms).first(setup.n_forms);
-  uint64_t all = 0;
-  for (size_t f = 0; f < forms.size(); ++f) {
-    all += DevicePools::BytesFor(forms[f], setup.experts[f]);
-  }
-  std::vector<DevicePools::Size> sizes(forms.size());
-  for (size_t f = 0; f < forms.size() && all > 0; ++f) {
-    const uint64_t form_bytes = DevicePools::BytesFor(forms[f], setup.experts[f]);
-    const double share = static_cast<double>(form_bytes) / static_cast<double>(all);
-    const auto its = static_cast<uint64_t>(static_cast<double>(bytes) * share);
-    const uint64_t of_piece = DevicePools::SlotsOfPiece(device, forms[f]);
-    sizes[f] = {.slots = std::min<uint64_t>(setup.experts[f],
-                                            DevicePools::SlotsIn(its, forms[f], of_piece)),
-                .of_piece = of_piece};
-  }
-  return sizes;
-}
-
 class RemoteWorker {
  public:
   // Replies twice: once the host is reached, and once the slots are allocated. nullptr: the host is
@@ -131,14 +109,14 @@ Status RemoteWorker::TakeSlots(WorkerReply& reply) {
   }
   const uint64_t bytes = setup_.bytes > 0 ? setup_.bytes : usual;
   const uint64_t work = DeviceLauncher::WorkBytes(setup_.shape);
+  const auto forms = std::span(setup_.forms).first(setup_.n_forms);
   const std::vector<DevicePools::Size> sizes =
-      SlotsWithin(setup_, *device_, bytes - std::min(bytes, work));
+      DevicePools::Divide(*device_, bytes - std::min(bytes, work), forms, setup_.experts);
   for (const DevicePools::Size& size : sizes) slots_.push_back(size.slots);
   if (std::ranges::none_of(slots_, [](uint64_t n) { return n > 0; })) {
     return Fail(Errc::kNoMemory, "{} there hold no expert beside the {} that computing them takes",
                 FormatBytes(bytes), FormatBytes(work));
   }
-  const auto forms = std::span(setup_.forms).first(setup_.n_forms);
   TRY(DevicePools pools, DevicePools::Allocate(*device_, forms, sizes));
   launcher_ = std::make_unique<DeviceLauncher>(
       *device_, forms, DeviceLauncher::Weights{.pools = std::move(pools)}, setup_.shape);
