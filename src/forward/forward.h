@@ -19,7 +19,7 @@
 #include "decide/layer/layer_protocol.h"
 #include "engine/watchers.h"
 #include "forward/dense/layer_graph.h"
-#include "forward/experts/device_side.h"
+#include "forward/experts/device_list.h"
 #include "forward/experts/expert_exec.h"
 #include "forward/experts/expert_stage.h"
 #include "forward/row_router.h"
@@ -44,7 +44,7 @@ class Forward {
     StopSignal& stop;  // the step ends soon after it is requested
     // Read in every step. REQUIRES: their look-ahead is within the limit of the buffers.
     const Watchers& watchers;
-    DeviceSide* devices = nullptr;  // null: the CPU computes everything
+    DeviceList* devices = nullptr;  // null: the CPU computes everything
     uint32_t capacity = 0;          // as RowRouter::Parts says
   };
   explicit Forward(const Parts& parts);

@@ -85,7 +85,7 @@ Status NativeEngine::Running::MakeForward(Lasting& lasting, const ExpertExec::Li
                                    .catalog = opened->catalog,
                                    .kernels = opened->kernels,
                                    .layers = dense->layers(),
-                                   .devices = joined ? &joined->set() : nullptr,
+                                   .devices = joined ? &joined->list() : nullptr,
                                    .interleave = WhenToInterleave(),
                                    .stop = &lasting.stop},
                                   limits));
@@ -101,7 +101,7 @@ Status NativeEngine::Running::MakeForward(Lasting& lasting, const ExpertExec::Li
                                  .clock = opened->options.clock,
                                  .stop = lasting.stop,
                                  .watchers = lasting.watchers,
-                                 .devices = joined ? &joined->side() : nullptr,
+                                 .devices = joined ? &joined->list() : nullptr,
                                  .capacity = CapacityOf(*opened)});
   if (opened->checks()) {
     TRY(exact_check, ExactCheck::Create({.spec = model.spec,

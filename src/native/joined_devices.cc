@@ -95,24 +95,23 @@ Result<std::unique_ptr<JoinedDevices>> JoinedDevices::Join(const OpenedModel& op
   std::unique_ptr<JoinedDevices> joined(new JoinedDevices(opened, slots));
   const MoeShape& shape = opened.model.id.shape;
   std::vector<std::vector<std::optional<SlotTable>>> tables;
-  std::vector<DeviceExperts*> executed;
-  DeviceSide::Options side{.is_fixed = joined->has_fixed_costs(),
-                           .lost = [](const std::string& why) { LogWarning("{}", why); },
-                           .take_settled =
-                               [its = joined.get()] {
-                                 return its->remotes_ ? its->remotes_->BeginStep()
-                                                      : std::vector<RemoteUpload::Landed>();
-                               }};
+  std::vector<std::unique_ptr<DeviceExperts>> experts;
+  DeviceList::Options options{.is_fixed = joined->has_fixed_costs(),
+                              .lost = [](const std::string& why) { LogWarning("{}", why); },
+                              .take_settled =
+                                  [its = joined.get()] {
+                                    return its->remotes_ ? its->remotes_->BeginStep()
+                                                         : std::vector<RemoteUpload::Landed>();
+                                  }};
   std::vector<bool> is_settled;
   for (const std::unique_ptr<UsedDevice>& one : devices.used()) {
     // Keys and values are lost with the one that has them.
     const bool has_cells = has_dense && one.get() == devices.first_here();
     const bool is_remote = one->worker != nullptr;
-    side.ends_if_lost.push_back(!is_remote && (!devices.goes_on_if_lost() || has_cells));
+    options.ends_if_lost.push_back(!is_remote && (!devices.goes_on_if_lost() || has_cells));
     is_settled.push_back(is_remote);
     TRY(tables.emplace_back(), TablesOf(*one, slots.policy(), shape));
-    joined->experts_.push_back(std::move(one->experts));
-    executed.push_back(joined->experts_.back().get());
+    experts.push_back(std::move(one->experts));
   }
   std::optional<ResidentModel> in_memory;
   if (joined->has_fixed_costs()) in_memory = slots.MakeResidentModel();
@@ -137,9 +136,8 @@ Result<std::unique_ptr<JoinedDevices>> JoinedDevices::Join(const OpenedModel& op
                       .is_settled = std::move(is_settled),
                       .usual_share = shape.usual_share()},
       LatencyOfAll(devices), PlaceOf(opened.options.device));
-  joined->set_.emplace(std::move(executed));
-  joined->side_ =
-      std::make_unique<DeviceSide>(*joined->tier_, *joined->set_, residency, std::move(side));
+  joined->list_ = std::make_unique<DeviceList>(*joined->tier_, std::move(experts), residency,
+                                               std::move(options));
   return joined;
 }
 
@@ -259,7 +257,7 @@ Status JoinedDevices::Copy(std::span<const DeviceTier::Promotion> wanted, const 
     }
     if (!status) break;
     const DeviceTier::Promotion& one = wanted[done];
-    DeviceExperts& its = *experts_[one.device];
+    DeviceExperts& its = (*list_)[one.device];
     const bool has_landed = its.Wait(its.Fill(one.key, one.slot, MatricesOf(reading.front())));
     const bool was_there = reading.front().was() == Placement::Was::kReady;
     reading.pop_front();

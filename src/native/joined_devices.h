@@ -18,8 +18,7 @@
 #include "decide/devices/device_tier.h"
 #include "engine/engine.h"
 #include "forward/experts/device_experts.h"
-#include "forward/experts/device_set.h"
-#include "forward/experts/device_side.h"
+#include "forward/experts/device_list.h"
 #include "native/device_part.h"
 #include "native/opened_model.h"
 #include "native/remote_side.h"
@@ -38,9 +37,8 @@ class JoinedDevices {
 
   DeviceTier& tier() { return *tier_; }
   const DeviceTier& tier() const { return *tier_; }
-  DeviceSet& set() { return *set_; }
-  DeviceSide& side() { return *side_; }
-  const DeviceSide& side() const { return *side_; }
+  DeviceList& list() { return *list_; }
+  const DeviceList& list() const { return *list_; }
   // Costs are from a file, so that decisions by cost do not depend on timing.
   bool has_fixed_costs() const { return !opened_.options.device.latency_model.empty(); }
 
@@ -68,11 +66,9 @@ class JoinedDevices {
 
   const OpenedModel& opened_;
   Residency& residency_;
-  std::vector<std::unique_ptr<DeviceExperts>> experts_;  // [device]
-  std::optional<DeviceSet> set_;
   std::unique_ptr<DeviceTier> tier_;
   std::unique_ptr<RemoteSide> remotes_;  // null: no remote hosts
-  std::unique_ptr<DeviceSide> side_;
+  std::unique_ptr<DeviceList> list_;
 };
 
 }  // namespace moestro

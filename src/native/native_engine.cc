@@ -113,7 +113,7 @@ Status NativeEngine::LeaveDevices(const Error& why) {
 std::optional<Error> NativeEngine::TakeWrong() {
   Running& r = *running_;
   if (!r.joined || r.runner->aside() != nullptr) return std::nullopt;
-  return r.joined->side().TakeWrong();
+  return r.joined->list().TakeWrong();
 }
 
 // Keys, values and states may follow from wrong results, so none is kept.
@@ -206,7 +206,7 @@ Status NativeEngine::StepWhole(const Batch& batch, const LogitsSink& sink,
   };
   std::optional<Error> wrong = TakeWrong();
   const bool is_lost = !status && !wrong && status.error().code == Errc::kDevice;
-  if (is_lost && r.joined && r.joined->side().has_wrong()) {
+  if (is_lost && r.joined && r.joined->list().has_wrong()) {
     status = compute_again();  // between a prompt's layers; its step computes all texts again
   } else if (is_lost && r.may_leave_devices()) {
     TRY_STATUS(LeaveDevices(status.error()));  // and with it all of `r`
@@ -383,7 +383,7 @@ Status NativeEngine::SaveSequence(const Sequence& sequence, const std::string& n
   TRY_STATUS(CheckParts());
   // What is kept was computed by hosts that are right: else it would outlast what they did wrong.
   while (running_->joined) {
-    const Status checked = running_->joined->side().CheckResults();
+    const Status checked = running_->joined->list().CheckResults();
     if (checked) break;
     const std::optional<Error> wrong = TakeWrong();
     if (!wrong) return checked;
@@ -423,7 +423,7 @@ EngineLearned NativeEngine::learned() const {
   if (running_->joined) {
     learned.device = running_->joined->tier().stats();
     learned.device.layers_there = running_->forward->layers_there();
-    learned.lane_ratios = running_->joined->side().ratios();
+    learned.lane_ratios = running_->joined->list().ratios();
   }
   return learned;
 }

@@ -19,7 +19,7 @@
 #include "core/expert_catalog.h"
 #include "decide/devices/device_tier.h"
 #include "device/host_memory.h"
-#include "forward/experts/device_side.h"
+#include "forward/experts/device_list.h"
 #include "native/opened_model.h"
 #include "remote/remote_launcher.h"
 #include "remote/worker_process.h"
@@ -29,7 +29,7 @@ namespace moestro {
 
 class RemoteUpload {
  public:
-  using Landed = DeviceSide::Options::Settled;  // not there: the host or the disk failed
+  using Landed = DeviceList::Options::Settled;  // not there: the host or the disk failed
 
   // Begins. experts: grouped by layer. All must outlive this. kIo.
   static Result<std::unique_ptr<RemoteUpload>> Begin(const OpenedModel& opened,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The devices of a replay and their lanes beside the pretend processor. The engine's own DeviceTier
-// decides the place of each expert and the copies for later. In the engine DeviceSide carries this
+// decides the place of each expert and the copies for later. In the engine DeviceList carries this
 // out.
 //
 //   devices.BeginStep(...)

@@ -231,7 +231,7 @@ class Machine final : private ExpertHolder {
     under_way_.emplace_back(*promotion, *pin);
   }
 
-  // As DeviceSide does.
+  // As DeviceList does.
   std::optional<Memory::Pin> PinFor(ExpertKey key) {
     std::optional<Memory::Pin> pin = memory_.TryAcquire(key, Use::kPrefetch);
     if (!sizes_.is_fixed || (pin && memory_.is_ready(*pin))) return pin;

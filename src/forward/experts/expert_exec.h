@@ -73,7 +73,7 @@ enum class InterleaveWhen : uint8_t {
   kThere,     // also at its first use if it was resident before: used if no expert is ever evicted
 };
 
-class DeviceSet;
+class DeviceList;
 struct ExpertScratch;  // defined in expert_exec.cc
 
 class ExpertExec {
@@ -85,7 +85,7 @@ class ExpertExec {
     const ExpertCatalog& catalog;
     std::span<const FormKernels> kernels;  // by form
     std::span<const LayerForm> layers;     // by layer
-    DeviceSet* devices = nullptr;          // null: plans are for the CPU alone
+    DeviceList* devices = nullptr;         // null: plans are for the CPU alone
     // Unless kNever, no other code may read slots of this residency: no device copies from them.
     InterleaveWhen interleave = InterleaveWhen::kNever;
     StopSignal* stop = nullptr;  // null: no stop is requested

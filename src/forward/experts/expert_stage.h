@@ -14,7 +14,7 @@
 #include "engine/watchers.h"
 #include "forward/dense/layer_graph.h"
 #include "forward/dense/step_buffers.h"
-#include "forward/experts/device_side.h"
+#include "forward/experts/device_list.h"
 #include "forward/experts/expert_exec.h"
 #include "residency/lease_stream.h"
 #include "residency/residency.h"
@@ -32,7 +32,7 @@ class ExpertStage {
     ExpertExec& experts;
     std::span<const LayerForm> layers;  // with experts
     const Watchers& watchers;
-    DeviceSide* devices = nullptr;  // null: the CPU computes everything
+    DeviceList* devices = nullptr;  // null: the CPU computes everything
   };
   explicit ExpertStage(const Parts& parts) : parts_(parts) {}
 

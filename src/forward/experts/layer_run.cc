@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "base/spin.h"
 #include "device/expert_kernel.h"
-#include "forward/experts/device_set.h"
+#include "forward/experts/device_list.h"
 
 namespace moestro {
 namespace {

@@ -171,8 +171,8 @@ class LayerRun {
   const ExpertRows& rows_;
   LeaseStream& leases_;
   LeaseStream* ahead_;
-  DeviceSet* devices_;  // null: no expert of the plan is for devices
-  size_t n_host_ = 0;   // experts of the plan that the CPU computes, its first ones
+  DeviceList* devices_;  // null: no expert of the plan is for devices
+  size_t n_host_ = 0;    // experts of the plan that the CPU computes, its first ones
   std::chrono::steady_clock::time_point begun_;
   // True if all experts were resident when the layer began, and rows are few. Every thread then
   // computes all its rows of gate and up, and then all its rows of down, at the speed of memory.

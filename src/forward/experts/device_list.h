@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The devices beside the CPU: the experts that they compute in a layer, the experts that move to
-// them, and the failure of a device. decide/devices/device_tier.h decides, device_set.h carries
-// out.
+// The devices beside the CPU, in a layer and between layers: the experts that they compute beside
+// each other and beside the CPU, the experts that move to them, and the failure of a device.
+// decide/devices/device_tier.h decides; a device (device_experts.h) carries out its own part.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,13 +22,12 @@
 #include "decide/devices/latency_model.h"
 #include "device/copier.h"
 #include "forward/experts/device_experts.h"
-#include "forward/experts/device_set.h"
 #include "forward/experts/expert_exec.h"
 #include "residency/residency.h"
 
 namespace moestro {
 
-class DeviceSide {
+class DeviceList {
  public:
   struct Options {
     bool is_fixed = false;  // the latency model stays as it is
@@ -44,15 +44,34 @@ class DeviceSide {
     };
     std::function<std::vector<Settled>()> take_settled = {};
   };
-  // All must outlive this.
-  DeviceSide(DeviceTier& tier, DeviceSet& devices, Residency& residency, Options options);
+  // devices: in the order of plans. The references must outlive this.
+  DeviceList(DeviceTier& tier, std::vector<std::unique_ptr<DeviceExperts>> devices,
+             Residency& residency, Options options);
   // Waits until no copy is under way.
-  ~DeviceSide();
+  ~DeviceList();
+
+  uint32_t size() const { return static_cast<uint32_t>(devices_.size()); }
+  DeviceExperts& operator[](uint32_t device) { return *devices_[device]; }
 
   // Call before a step: experts promoted in the last step are now on their devices.
   void BeginStep();
   // Chooses the experts that the devices compute.
   void Assign(LayerPlan& plan);
+
+  // A layer, as DeviceExperts says of one device. Begin() launches the experts that are in device
+  // slots; the plan, the rows and the results must live until the last Finish() or Abandon().
+  // kDevice: a device failed; call Abandon(), then Failed(). Rows may stay on the first device
+  // alone.
+  Status Begin(const LayerPlan& plan, const ExpertRows& rows, float* results);
+  bool Bring(size_t index, const Lease& lease);
+  Status Advance();
+  bool all_launched() const;
+  // Whether the device computes an expert of the layer.
+  bool works(uint32_t device) const { return works_[device]; }
+  // Waits for the device's results, if it works. REQUIRES: all_launched().
+  Status Finish(uint32_t device);
+  void Abandon();
+
   // The layer has run; notes its times in the plan.
   void Done(LayerPlan& plan, const ExpertExec::LaneSeconds& took);
   // The layer has failed: the CPU computes the whole plan now. No device is at fault for an error
@@ -78,6 +97,7 @@ class DeviceSide {
     DeviceExperts::Ticket ticket;
     std::optional<Lease> lease;  // until the bytes are on the device
   };
+  Status Note(uint32_t device, Status done);
   std::unexpected<Error> LeaveOut(uint32_t device, const std::string& why);
   void MoveBack(const MovedExpert& moved, std::span<const ExpertKey> keeps);
   void Promote(const LayerPlan& plan);
@@ -88,10 +108,14 @@ class DeviceSide {
   void ObserveReads();
 
   DeviceTier& tier_;
-  DeviceSet& devices_;
+  const std::vector<std::unique_ptr<DeviceExperts>> devices_;
   Residency& residency_;
   Options options_;
-  LatencyModel measured_;  // before any refit
+  // For the layer under way.
+  const LayerPlan* plan_ = nullptr;
+  std::vector<bool> works_;         // [device]
+  std::optional<uint32_t> failed_;  // the device whose error ended the layer
+  LatencyModel measured_;           // before any refit
   LatencyTracker tracker_;
   // The ratios of the model in use to the measured model.
   LaneRatios in_use_;

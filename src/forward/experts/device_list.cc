@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "forward/experts/device_side.h"
+#include "forward/experts/device_list.h"
 
 #include <algorithm>
 #include <array>
@@ -19,26 +19,27 @@ constexpr uint32_t kMostFailures = 3;
 
 }  // namespace
 
-DeviceSide::DeviceSide(DeviceTier& tier, DeviceSet& devices, Residency& residency, Options options)
+DeviceList::DeviceList(DeviceTier& tier, std::vector<std::unique_ptr<DeviceExperts>> devices,
+                       Residency& residency, Options options)
     : tier_(tier),
-      devices_(devices),
+      devices_(std::move(devices)),
       residency_(residency),
       options_(std::move(options)),
       measured_(tier.model()),
-      tracker_(devices.size()),
+      tracker_(size()),
       in_use_(tracker_.ratios()),
-      copied_before_(devices.size()),
-      failures_(devices.size()) {
-  CHECK(options_.ends_if_lost.size() == devices.size());
+      copied_before_(size()),
+      failures_(size()) {
+  CHECK(options_.ends_if_lost.size() == size());
 }
 
-DeviceSide::~DeviceSide() { BeginStep(); }
+DeviceList::~DeviceList() { BeginStep(); }
 
 // They land here and nowhere else, however quick the copies were: what the next step plans must not
 // depend on timing.
-void DeviceSide::BeginStep() {
+void DeviceList::BeginStep() {
   for (UnderWay& one : promotions_) {
-    const bool has_landed = devices_[one.promotion.device].Wait(one.ticket);
+    const bool has_landed = devices_[one.promotion.device]->Wait(one.ticket);
     one.lease.reset();
     tier_.Promoted(one.promotion, has_landed);
   }
@@ -51,7 +52,7 @@ void DeviceSide::BeginStep() {
   in_use_ = tracker_.ratios();
 }
 
-void DeviceSide::Assign(LayerPlan& plan) {
+void DeviceList::Assign(LayerPlan& plan) {
   plan.predicted = predicted_ = tier_.Assign(plan);
   if (!plan.moved_back.empty()) {
     std::vector<ExpertKey> own;
@@ -59,11 +60,57 @@ void DeviceSide::Assign(LayerPlan& plan) {
     for (const MovedExpert& moved : plan.moved_back) MoveBack(moved, own);
   }
   if (options_.is_fixed) return;
-  for (uint32_t d = 0; d < devices_.size(); ++d) copied_before_[d] = devices_[d].copies_made();
+  for (uint32_t d = 0; d < size(); ++d) copied_before_[d] = devices_[d]->copies_made();
   read_before_ = residency_.stats();
 }
 
-void DeviceSide::Done(LayerPlan& plan, const ExpertExec::LaneSeconds& took) {
+Status DeviceList::Note(uint32_t device, Status done) {
+  if (!done) failed_ = device;
+  return done;
+}
+
+Status DeviceList::Begin(const LayerPlan& plan, const ExpertRows& rows, float* results) {
+  plan_ = &plan;
+  failed_.reset();
+  works_.assign(size(), false);
+  for (const PlannedExpert& expert : plan.experts) {
+    if (expert.place != Place::kHost) works_[expert.device] = true;
+  }
+  for (uint32_t d = 0; d < size(); ++d) {
+    if (!works_[d]) continue;
+    TRY_STATUS(Note(d, devices_[d]->Begin({.plan = plan, .device = d}, rows, results)));
+  }
+  return {};
+}
+
+bool DeviceList::Bring(size_t index, const Lease& lease) {
+  return devices_[plan_->experts[index].device]->Bring(index, lease);
+}
+
+Status DeviceList::Advance() {
+  for (uint32_t d = 0; d < size(); ++d) {
+    if (works_[d]) TRY_STATUS(Note(d, devices_[d]->Advance()));
+  }
+  return {};
+}
+
+bool DeviceList::all_launched() const {
+  for (uint32_t d = 0; d < size(); ++d) {
+    if (works_[d] && !devices_[d]->all_launched()) return false;
+  }
+  return true;
+}
+
+Status DeviceList::Finish(uint32_t device) {
+  if (!works_[device]) return {};
+  return Note(device, devices_[device]->Finish());
+}
+
+void DeviceList::Abandon() {
+  for (const auto& device : devices_) device->Abandon();
+}
+
+void DeviceList::Done(LayerPlan& plan, const ExpertExec::LaneSeconds& took) {
   plan.took = {.host = took.host};
   for (const double device : took.devices) plan.took.devices.push_back({.compute = device});
   for (const PlannedExpert& expert : plan.experts) {
@@ -76,7 +123,7 @@ void DeviceSide::Done(LayerPlan& plan, const ExpertExec::LaneSeconds& took) {
 
 // What the lanes took against what their costs said before any refit. A layer that waited for the
 // disk or for copies says nothing about computing.
-void DeviceSide::Observe(const ExpertExec::LaneSeconds& took) {
+void DeviceList::Observe(const ExpertExec::LaneSeconds& took) {
   ObserveCopies(took.host > 0.0);
   ObserveReads();
   if (predicted_.disk > 0.0) return;
@@ -88,7 +135,7 @@ void DeviceSide::Observe(const ExpertExec::LaneSeconds& took) {
 
 // Results are fetched when the CPU is done, one device after the other; only a device that ends
 // later than what is waited for before it shows how long it took.
-void DeviceSide::ObserveDevices(const ExpertExec::LaneSeconds& took) {
+void DeviceList::ObserveDevices(const ExpertExec::LaneSeconds& took) {
   double before = took.host;
   for (uint32_t d = 0; d < took.devices.size(); ++d) {
     const LaneTimes::Device& predicted = predicted_.devices[d];
@@ -102,14 +149,14 @@ void DeviceSide::ObserveDevices(const ExpertExec::LaneSeconds& took) {
 
 // By the copiers' own clocks, and so without what the layer waited for; those for later are copies
 // like others.
-void DeviceSide::ObserveCopies(bool beside_host) {
-  for (uint32_t d = 0; d < devices_.size(); ++d) {
-    const Copier::Made made = devices_[d].copies_made() - copied_before_[d];
+void DeviceList::ObserveCopies(bool beside_host) {
+  for (uint32_t d = 0; d < size(); ++d) {
+    const Copier::Made made = devices_[d]->copies_made() - copied_before_[d];
     if (made.copies == 0) continue;
     const DeviceCosts& costs = measured_.devices[d];
     const double factor = beside_host ? costs.copy_beside : 1.0;
     const double experts =
-        static_cast<double>(made.copies) / static_cast<double>(devices_[d].copies_per_expert());
+        static_cast<double>(made.copies) / static_cast<double>(devices_[d]->copies_per_expert());
     const double predicted =
         experts * costs.copy.base + static_cast<double>(made.bytes) * costs.copy.per_byte;
     tracker_.Observe(Lane::kCopy, factor * predicted, made.seconds, d);
@@ -117,7 +164,7 @@ void DeviceSide::ObserveCopies(bool beside_host) {
 }
 
 // A layer whose reads all began with it: then a thread waited for one from the first to the last.
-void DeviceSide::ObserveReads() {
+void DeviceList::ObserveReads() {
   if (predicted_.disk <= 0.0) return;
   const ExpertCounts did = residency_.stats() - read_before_;
   if (did.misses == 0 || did.late > 0) return;
@@ -125,13 +172,13 @@ void DeviceSide::ObserveReads() {
 }
 
 // Before its slot is written. If that fails, the disk still has it.
-void DeviceSide::MoveBack(const MovedExpert& moved, std::span<const ExpertKey> keeps) {
+void DeviceList::MoveBack(const MovedExpert& moved, std::span<const ExpertKey> keeps) {
   residency_.Adopt(moved.key, keeps, [&](const std::array<std::byte*, kMatrices>& to) {
-    return devices_[moved.device].Fetch(moved.key, moved.slot, to).has_value();
+    return devices_[moved.device]->Fetch(moved.key, moved.slot, to).has_value();
   });
 }
 
-void DeviceSide::Promote(const LayerPlan& plan) {
+void DeviceList::Promote(const LayerPlan& plan) {
   const std::optional<DeviceTier::Promotion> promotion = tier_.Promote(plan);
   if (!promotion) return;
   if (promotion->moved_back) {
@@ -144,13 +191,13 @@ void DeviceSide::Promote(const LayerPlan& plan) {
     return;
   }
   const DeviceExperts::Ticket ticket =
-      devices_[promotion->device].Fill(promotion->key, promotion->slot, MatricesOf(*lease));
+      devices_[promotion->device]->Fill(promotion->key, promotion->slot, MatricesOf(*lease));
   promotions_.push_back({.promotion = *promotion, .ticket = ticket, .lease = *std::move(lease)});
 }
 
 // Of an expert that the CPU has just computed. Something read ahead may have driven it out; where
 // plans must not depend on timing it is read again.
-std::optional<Lease> DeviceSide::LeaseFor(ExpertKey key) {
+std::optional<Lease> DeviceList::LeaseFor(ExpertKey key) {
   const auto ask = [&] {
     return residency_.TryAcquire(key, Use::kPrefetch, Urgency::kSpeculative);
   };
@@ -163,11 +210,11 @@ std::optional<Lease> DeviceSide::LeaseFor(ExpertKey key) {
   return lease;
 }
 
-Status DeviceSide::Failed(LayerPlan& plan, const Error& why) {
-  const std::optional<uint32_t> by = why.code == Errc::kDevice ? devices_.failed() : std::nullopt;
+Status DeviceList::Failed(LayerPlan& plan, const Error& why) {
+  const std::optional<uint32_t> by = why.code == Errc::kDevice ? failed_ : std::nullopt;
   tier_.Failed(plan, by);
   if (!by) return {};
-  const Launcher& launcher = devices_[*by].launcher();
+  const Launcher& launcher = devices_[*by]->launcher();
   if (launcher.is_wrong()) return LeaveOut(*by, why.message);
   if (const auto odd = launcher.odd_pairs(); !odd.empty()) {
     suspect_ = Suspect{.device = *by, .pairs = {odd.begin(), odd.end()}};
@@ -175,28 +222,28 @@ Status DeviceSide::Failed(LayerPlan& plan, const Error& why) {
   }
   if (++failures_[*by] < kMostFailures) return {};
   tier_.TurnOff(*by);
-  const std::string& name = devices_[*by].info().name;
+  const std::string& name = devices_[*by]->info().name;
   if (options_.ends_if_lost[*by]) {
     return Fail(Errc::kDevice, "the device {} is lost: {}; without --device the CPU would go on",
                 name, why.message);
   }
   if (!options_.lost) return {};
   bool has_others = false;
-  for (uint32_t d = 0; d < devices_.size(); ++d) has_others |= tier_.is_on(d);
+  for (uint32_t d = 0; d < size(); ++d) has_others |= tier_.is_on(d);
   options_.lost(
       has_others ? Format("{}; the CPU and the other devices go on without {}", why.message, name)
                  : Format("{}; the CPU goes on alone", why.message));
   return {};
 }
 
-std::unexpected<Error> DeviceSide::LeaveOut(uint32_t device, const std::string& why) {
-  devices_[device].launcher().Distrust(why);
+std::unexpected<Error> DeviceList::LeaveOut(uint32_t device, const std::string& why) {
+  devices_[device]->launcher().Distrust(why);
   tier_.TurnOff(device);
   wrong_ = Error{.code = Errc::kDevice, .message = why};
   return std::unexpected(*wrong_);
 }
 
-Status DeviceSide::Judge(std::span<const float> results, size_t width) {
+Status DeviceList::Judge(std::span<const float> results, size_t width) {
   if (!suspect_) return {};
   const Suspect suspect = *std::exchange(suspect_, std::nullopt);
   const auto gives_numbers_here = [&](uint32_t pair) {
@@ -206,12 +253,12 @@ Status DeviceSide::Judge(std::span<const float> results, size_t width) {
   if (std::ranges::none_of(suspect.pairs, gives_numbers_here)) return {};  // so does the model
   return LeaveOut(suspect.device, Format("the remote host {} gave values that are no numbers where "
                                          "this machine computes numbers",
-                                         devices_[suspect.device].info().name));
+                                         devices_[suspect.device]->info().name));
 }
 
-Status DeviceSide::CheckResults() {
-  for (uint32_t d = 0; d < devices_.size(); ++d) {
-    Launcher& launcher = devices_[d].launcher();
+Status DeviceList::CheckResults() {
+  for (uint32_t d = 0; d < size(); ++d) {
+    Launcher& launcher = devices_[d]->launcher();
     if (!tier_.is_on(d) || launcher.is_wrong()) continue;
     const Status checked = launcher.CheckResults();
     if (!checked && launcher.is_wrong()) return LeaveOut(d, checked.error().message);
