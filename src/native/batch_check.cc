@@ -44,11 +44,11 @@ Status CheckLittleStep(const Batch& batch, const BatchRules& rules) {
   return {};
 }
 
-// Of a model with an encoder. A sequence with tokens has its source.
+// Checks the rows of sources, for a model with an encoder. A sequence that has tokens has a source.
 Status CheckSources(const Batch& batch, const SequenceTable& sequences, const BatchRules& rules) {
   if (!rules.spec.encoder) return {};
   const Token end = rules.spec.encoder->source_end;
-  size_t begin = 0;  // of the source that has not ended
+  size_t begin = 0;  // where the open source begins
   bool is_open = false;
   for (size_t i = 0; i < batch.size(); ++i) {
     const BatchRow& row = batch.rows[i];

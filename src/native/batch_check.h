@@ -20,8 +20,8 @@ struct BatchRules {
 
 // kInvalidRequest: no rows, a little step that the engine cannot take, an unknown sequence, a token
 // out of range, a position that does not follow or is past n_ctx, foreseen experts of another
-// shape. Of a model with an encoder: a source that is not whole, that other rows interrupt, that
-// is longer than a chunk, or whose rows want logits.
+// shape. For a model with an encoder also: a source that is not whole, that other rows interrupt,
+// that is longer than a chunk, or whose rows want logits.
 Status CheckBatch(const Batch& batch, const SequenceTable& sequences, const BatchRules& rules);
 
 }  // namespace moestro

@@ -12,7 +12,7 @@ namespace moestro {
 
 namespace {
 
-// The copies of one layer; their files count from `first_file`.
+// Adds the copies of one layer. File numbers of the slices count from `first_file`.
 void AddLayer(const LayerExperts& experts, ExpertLayerId layer, uint32_t first_file,
               ExpertCatalog& catalog) {
   CopyForm form{.n_embd = experts[Matrix::kUp].n_in, .n_ff = experts[Matrix::kUp].n_out};
@@ -27,7 +27,7 @@ void AddLayer(const LayerExperts& experts, ExpertLayerId layer, uint32_t first_f
       slices[m] = experts.matrices[m].slices[e];
       slices[m].file += first_file;
     }
-    if (experts.is_fused) {  // one read for both
+    if (experts.is_fused) {  // one read brings gate and up
       slices[static_cast<size_t>(Matrix::kGate)].length *= 2;
       slices[static_cast<size_t>(Matrix::kUp)] = {};
     }
@@ -39,7 +39,7 @@ void AddLayer(const LayerExperts& experts, ExpertLayerId layer, uint32_t first_f
 
 ExpertCatalog MakeCatalog(const ModelWeights& weights) {
   ExpertCatalog catalog;
-  uint16_t l = 0;  // of the layers with experts
+  uint16_t l = 0;  // counts the layers with experts
   for (const LayerWeights& layer : weights.layers) {
     if (!layer.experts.is_empty()) AddLayer(layer.experts, ExpertLayerId{l++}, 0, catalog);
   }
@@ -95,7 +95,7 @@ ExpertPools PoolsOfOwnCopies(const ExpertCatalog& catalog, std::span<const uint6
   ExpertPools pools;
   for (size_t p = 0; p < catalog.pools.size(); ++p) {
     const PoolShape& pool = catalog.pools[p];
-    if (pool.is_low) continue;  // these come behind all others
+    if (pool.is_low) continue;  // pools of low copies are behind all others
     pools.pools.push_back({.matrix_bytes = pool.slice_bytes, .slots = slots[p]});
   }
   if (pools.pools.size() < 2) return pools;

@@ -18,20 +18,21 @@
 
 namespace moestro {
 
-// One copy of every expert: the model's own. Layers with experts only, here and below.
+// A catalog with one copy of every expert: the model's own. Layers are those with experts, in all
+// functions of this file.
 ExpertCatalog MakeCatalog(const ModelWeights& weights);
 
 // The places of the model's own copies in the files.
 std::vector<Extent> OwnSlices(const ExpertCatalog& catalog);
 
-// A low copy of every expert. `first_file`: index of the low copies' first file in the reader's
-// list of files. REQUIRES: they were opened for the model of the catalog.
+// Adds a low copy of every expert. `first_file`: index of the low copies' first file in the
+// reader's list of files. REQUIRES: `low` was opened for the model of the catalog.
 void AddLowCopies(const LowCopies& low, uint32_t first_file, ExpertCatalog& catalog);
 
-// Copies of experts, [form].
+// The number of experts' copies, [form].
 std::vector<uint64_t> CopiesByForm(const ExpertCatalog& catalog);
 
-// Some expert with a copy of that form. kUnsupported: there is none.
+// Some expert with a copy of the form. kUnsupported: no expert has one.
 Result<ExpertKey> AnyExpertOf(const ExpertCatalog& catalog, uint32_t form);
 
 // The bytes of the expert's matrices.

@@ -16,16 +16,17 @@
 namespace moestro {
 namespace {
 
-// Experts of so many tokens take turns, so that none has just been used; each has been used twice
-// before it counts.
+// Sets of a token's experts that take turns, so that no expert has just been used. Passes count
+// after every expert has been used kPassesBefore times.
 constexpr size_t kSets = 5;
 constexpr size_t kPasses = 4;
 constexpr size_t kPassesBefore = 2;
-constexpr int kRounds = 3;               // of reading a token's experts
-constexpr int kDiskRounds = 9;           // fewer, down to three, if they take long
+constexpr int kRounds = 3;  // rounds of reading a token's experts
+// rounds of Disk() and Waiting(); fewer, but kRounds at least, if they take long
+constexpr int kDiskRounds = 9;
 constexpr double kLongDiskRounds = 5.0;  // seconds
-constexpr size_t kStepsBeside = 12;      // that compute while the disk reads
-constexpr size_t kReadsBeside = 8;       // experts under way then
+constexpr size_t kStepsBeside = 12;      // steps that compute while the disk reads
+constexpr size_t kReadsBeside = 8;       // experts under way during these steps
 
 using SteadyClock = std::chrono::steady_clock;
 using LayerKeys = std::vector<std::vector<ExpertKey>>;  // [layer]
@@ -38,7 +39,7 @@ bool IsRoundLeft(int round, SteadyClock::time_point begun) {
   return round < kRounds || (round < kDiskRounds && SecondsFrom(begun) < kLongDiskRounds);
 }
 
-// One step of the last token again.
+// The measurements of one more step of the last token.
 struct SeenStep {
   double seconds = 0.0;
   double expert_seconds = 0.0;
@@ -69,16 +70,19 @@ class CostProbe {
 
   CostParts parts_;
   Batch again_;
-  ExpertLayers layers_;  // of a step; of others the lists below are empty
+  ExpertLayers layers_;  // layers of a decode step; the lists below are empty for other layers
   std::vector<std::vector<std::vector<ExpertId>>> sets_;  // [set][layer][K], all in slots
-  std::vector<std::vector<ExpertId>> routes_;    // [layer][K] of steps, in place of the token's own
-  LayerKeys keys_;                               // of the first set, as plans had them
-  std::function<void(ExpertLayerId)> at_layer_;  // of steps, once its experts are known
-  std::vector<std::vector<ExpertId>> others_;    // [layer], not of the first set, absent ones first
-  size_t next_other_ = 0;                        // in each layer, in turn
+  // [layer][K] that steps use in place of the routers' choice
+  std::vector<std::vector<ExpertId>> routes_;
+  LayerKeys keys_;                               // experts of the first set, in the order of plans
+  std::function<void(ExpertLayerId)> at_layer_;  // called once a layer's routing is known
+  // [layer], experts outside the first set, absent ones first
+  std::vector<std::vector<ExpertId>> others_;
+  // index in others_, modulo the size of each layer's list
+  size_t next_other_ = 0;
 };
 
-// Of who is in slots. False: of some layer there are fewer than K.
+// Draws the sets from the experts in slots. False: some layer has fewer than K there.
 bool CostProbe::ChooseSets() {
   const MoeShape& shape = parts_.shape;
   std::vector<std::vector<ExpertId>> there(shape.n_layer);
@@ -101,8 +105,8 @@ bool CostProbe::ChooseSets() {
   return true;
 }
 
-// What was read just now comes sooner a second time where something between here and the disk keeps
-// it, as the host of a virtual machine does.
+// Lists absent experts first: a second read of an expert that was read lately is faster where a
+// cache lies between this process and the disk, as in the host of a virtual machine.
 void CostProbe::ChooseOthers(std::vector<std::vector<ExpertId>> there) {
   const MoeShape& shape = parts_.shape;
   std::mt19937 random(2);
@@ -140,7 +144,7 @@ Result<SeenStep> CostProbe::Step() {
   return seen;
 }
 
-// They are in slots then, and no step has computed with them.
+// Reads the experts again. They are then in slots, and no step has computed with them.
 Status CostProbe::ReadAgain(const LayerKeys& keys) {
   parts_.residency.Settle();
   for (const std::vector<ExpertKey>& layer : keys) {
@@ -160,7 +164,8 @@ void CostProbe::Drop(std::span<const ExpertKey> keys) {
   for (const ExpertKey key : keys) parts_.residency.Drop(key);
 }
 
-// So many others of each layer, none of them in a slot. They have not been read lately.
+// Takes `many` other experts of each layer and drops them from slots. They have not been read
+// lately.
 LayerKeys CostProbe::TakeOthers(size_t many) {
   LayerKeys taken;
   for (size_t l = layers_.begin; l < layers_.end; ++l) {
@@ -175,8 +180,8 @@ LayerKeys CostProbe::TakeOthers(size_t many) {
   return taken;
 }
 
-// Seconds of a layer in which `many` others are asked for at once and read while nothing else is
-// done, on average over layers.
+// Seconds that a layer takes to read `many` other experts, requested at once, while nothing
+// computes; on average over layers.
 Result<double> CostProbe::ReadingOf(size_t many) {
   parts_.residency.Settle();
   double seconds = 0.0;
@@ -194,9 +199,9 @@ Result<double> CostProbe::ReadingOf(size_t many) {
   return seconds / static_cast<double>(layers_.size());
 }
 
-// One and several in turn, since what the disk gives changes within seconds.
+// Measures one read and `many` reads in turn, since the bandwidth of a disk changes within seconds.
 Status CostProbe::Disk(MachineCosts& costs) {
-  double bytes = 0.0;  // of an expert, on average over layers
+  double bytes = 0.0;  // bytes of an expert, on average over layers
   for (const std::vector<ExpertKey>& layer : keys_) {
     bytes += static_cast<double>(BytesOf(parts_.catalog, layer.back())) /
              static_cast<double>(keys_.size());
@@ -222,8 +227,8 @@ Status CostProbe::Disk(MachineCosts& costs) {
   return Waiting(first, costs);
 }
 
-// Steps each of whose layers lacks one expert. It computes with the others meanwhile, and with that
-// one when it is there:
+// Repeats steps in which each layer lacks one expert. A layer computes the other experts during the
+// read, and the missing expert afterwards:
 //   step - resident step = layers * (reading + waiting + one expert - all experts)
 Status CostProbe::Waiting(double reading, MachineCosts& costs) {
   const double layers = layers_.size();
@@ -238,7 +243,7 @@ Status CostProbe::Waiting(double reading, MachineCosts& costs) {
       routes_[other.front().layer.value].back() = other.front().expert;
     }
     TRY(const SeenStep seen, Step());
-    if (seen.misses != layers_.size()) continue;  // a lease kept one
+    if (seen.misses != layers_.size()) continue;  // a lease kept an expert in its slot
     waiting.push_back((seen.seconds - costs.compute) / layers -
                       (std::max(reading, experts - one) + one * (1.0 + costs.first_use) - experts));
   }
@@ -247,10 +252,11 @@ Status CostProbe::Waiting(double reading, MachineCosts& costs) {
   return {};
 }
 
-// Steps that lack nothing, while others are prefetched without a pause, as much as the disk gives.
+// Repeats steps that lack nothing while other experts are prefetched without a pause, at the disk's
+// full bandwidth.
 Status CostProbe::Beside(MachineCosts& costs) {
   std::vector<Lease> reading;
-  double bytes = 0.0;  // that have landed
+  double bytes = 0.0;  // bytes of prefetches that have landed
   const auto read_on = [&](ExpertLayerId layer) {
     std::erase_if(reading, [&](const Lease& lease) {
       if (lease.is_complete()) bytes += static_cast<double>(BytesOf(parts_.catalog, lease.key()));
@@ -259,12 +265,12 @@ Status CostProbe::Beside(MachineCosts& costs) {
     while (reading.size() < kReadsBeside) {
       const std::vector<ExpertId>& others = others_[layer.value];
       const ExpertKey key{.layer = layer, .expert = others[next_other_++ % others.size()]};
-      // A layer needs slots for its own.
+      // The layer needs slots for its n_used experts.
       if (parts_.residency.slots(parts_.catalog.copy(key).pool) <=
           reading.size() + parts_.shape.n_used) {
         break;
       }
-      if (std::ranges::contains(reading, key, &Lease::key)) break;  // there are few others
+      if (std::ranges::contains(reading, key, &Lease::key)) break;  // others_ has few experts
       Drop({&key, 1});
       auto lease = parts_.residency.TryAcquire(key, Use::kPrefetch, Urgency::kSpeculative);
       if (!lease || lease->is_complete()) break;
@@ -291,7 +297,8 @@ Status CostProbe::Beside(MachineCosts& costs) {
   return {};
 }
 
-// With every expert in its slot, as tokens find them that are used now and then.
+// Repeats steps with every expert in a slot, where experts have been used, but not in the last
+// step.
 Status CostProbe::Alone(MachineCosts& costs) {
   std::vector<double> seconds;
   std::vector<double> shares;
@@ -311,7 +318,7 @@ Status CostProbe::Alone(MachineCosts& costs) {
   return {};
 }
 
-// The first two of each expert since it was read.
+// Measures the first and the second use of each expert after its read.
 Status CostProbe::Uses(MachineCosts& costs) {
   const double experts = costs.compute * costs.expert_share;
   std::vector<double> first;
@@ -334,7 +341,8 @@ Result<std::optional<MachineCosts>> CostProbe::Measure() {
                      .max_read = static_cast<uint32_t>(parts_.queue.options().max_request)};
   if (!ChooseSets()) return std::optional<MachineCosts>();
   TRY_STATUS(Alone(costs));
-  if (costs.compute <= 0.0) return std::optional<MachineCosts>();  // they have no room together
+  // slots do not hold all sets together
+  if (costs.compute <= 0.0) return std::optional<MachineCosts>();
   TRY_STATUS(Uses(costs));
   TRY_STATUS(Disk(costs));
   if (costs.bandwidth > 0.0) TRY_STATUS(Beside(costs));

@@ -17,7 +17,7 @@ namespace {
 
 using TensorSet = std::unordered_set<const TensorInfo*>;
 
-// Tensors of a role that is used so.
+// Tensors of the roles whose use `is_so` accepts.
 TensorSet UsedAs(const ModelWeights& weights, auto&& is_so) {
   TensorSet found;
   ForEachRole(
@@ -29,7 +29,7 @@ TensorSet UsedAs(const ModelWeights& weights, auto&& is_so) {
 }
 
 // Tensors that may be stored in another layout: multiplied in every role they have. A tied output
-// is looked up as well.
+// is not one, since rows of it are looked up as well.
 TensorSet OnlyMultiplied(const ModelWeights& weights) {
   TensorSet multiplied =
       UsedAs(weights, [](TensorUse use) { return use == TensorUse::kOnlyMultiplied; });
@@ -55,7 +55,7 @@ std::vector<WeightPiece> PiecesOf(const DensePlan::Part& part) {
   return CutWeights(part.set, from);
 }
 
-// They are loaded one after the other.
+// Bytes for the larger part, since parts are loaded one after the other.
 uint64_t StagingFor(const DensePlan& plan) {
   return std::max(StagingFor(PiecesOf(plan.host)), StagingFor(PiecesOf(plan.device)));
 }
@@ -103,11 +103,11 @@ Status LoadDense(DensePlan& plan, ReadQueue& queue, Team& team,
   for (const DensePlan::Part* part : {&plan.host, &plan.device}) {
     for (const TensorInfo* t : part->tensors) total += t->extent.length;
   }
-  uint64_t before = 0;  // stored of earlier parts
+  uint64_t before = 0;  // bytes stored of earlier parts
   for (DensePlan::Part* part : {&plan.host, &plan.device}) {
     const std::vector<WeightPiece> pieces = PiecesOf(*part);
     uint64_t done = 0;
-    // What is in memory and on the device counts once.
+    // A tensor that is in memory and on the device is added once.
     const auto add = [&, is_host = part == &plan.host](const WeightPiece& piece,
                                                        std::span<const std::byte> bytes) {
       const TensorInfo* tensor = part->tensors[piece.weight];

@@ -24,16 +24,16 @@ struct DensePlan {
   };
   Part host;
   Part device;                 // empty without a device
-  uint64_t staging_bytes = 0;  // needed while loading, given back afterwards
+  uint64_t staging_bytes = 0;  // bytes needed while loading, freed afterwards
 
   Status Allocate();
 };
 
-// layouts: for weights in memory.
+// Plans all weights in memory, in `layouts`.
 DensePlan PlanDense(const CpuDevice& device, const ModelWeights& weights,
                     const WeightLayouts& layouts);
-// Graphs run on `backend`. An output matrix that is also the embedding is both on the device and in
-// memory.
+// Plans the weights of graphs on `backend`, the rest in memory. An output matrix that is also the
+// embedding is both on the device and in memory.
 DensePlan PlanDenseOn(ggml_backend_t backend, const CpuDevice& device, const ModelWeights& weights);
 
 // Reads every dense tensor, see weight_load.h. The team stores tensors in memory, the caller's

@@ -77,7 +77,8 @@ Status DensePart::PutOn(UsedDevice& first) {
   return Try(there);
 }
 
-// there: the first device, for which weights are planned already; null: the CPU.
+// Allocates all buffers and makes the graph. there: the first device, for which weights are planned
+// already; null: the CPU.
 Status DensePart::Build(const ComputeDevice* there) {
   const ModelSpec& spec = opened_.model.spec;
   const EnginePlan& plan = opened_.plan;
@@ -157,8 +158,8 @@ Status DensePart::Load(ReadQueue& queue, Team& team, const Progress& report, Kno
   return look_ahead_routers_.Fill(routers, scales);
 }
 
-// Kernels of attention on a device may take a score that is no number for one that is masked
-// (Mesa's software device does), so what scores are made of is looked at where it lies.
+// Checks the matrices that scores are made of in the device's memory: attention kernels of a device
+// may take a score that is NaN for a masked one (Mesa's software device does).
 Status DensePart::CheckScoresThere() const {
   if (weights_.device.tensors.empty()) return {};
   for (size_t l = 0; l < tensors_.layers.size(); ++l) {
@@ -182,8 +183,9 @@ Status DensePart::CheckScoresThere() const {
   return {};
 }
 
-// A NaN in a router's bias would choose experts without a word, one in a score of attention would
-// take its position out of the softmax, and one in a state's decay would stay in the state.
+// Checks all vectors, where NaN would go unnoticed: in a router's bias NaN would choose experts, in
+// a score of attention NaN would take a position out of the softmax, and in a state's decay NaN
+// would stay in the state.
 Status DensePart::CheckSilentValues() const {
   Status sound;
   const auto look = [&](const TensorRole& role, ggml_tensor* loaded, const TensorInfo* info) {
@@ -202,14 +204,14 @@ Status DensePart::CheckSilentValues() const {
   return sound;
 }
 
-// Both are bound by memory bandwidth, so bytes tell.
+// The share of bytes, since memory bandwidth bounds look-ahead and the dense part alike.
 double DensePart::look_ahead_share() const {
   const double routers =
       opened_.plan.look_ahead * static_cast<double>(RouterBytes(opened_.model.spec));
   return routers / (routers + static_cast<double>(opened_.model.weights.dense_bytes()));
 }
 
-// Weights, keys and values, and what crosses the border between graphs.
+// Bytes of weights, keys, values and the buffers that cross the border between graphs.
 uint64_t DensePart::BytesOn(const ComputeDevice& there) const {
   const ModelSpec& spec = opened_.model.spec;
   const EnginePlan& plan = opened_.plan;
@@ -222,7 +224,7 @@ uint64_t DensePart::BytesOn(const ComputeDevice& there) const {
          DeviceLauncher::BytesThere(DeviceShapeOf(opened_, there), pairs);
 }
 
-// There must be room for the experts of a token beside it.
+// Checks that the device has room for the dense part and the experts of a token.
 Status DensePart::CheckRoom(const UsedDevice& first) const {
   const ExpertCatalog& catalog = opened_.catalog;
   uint64_t token = 0;
@@ -241,8 +243,8 @@ Status DensePart::CheckRoom(const UsedDevice& first) const {
               FormatBytes(needed), FormatBytes(first.vram), first.plan.info.name);
 }
 
-// Each type of matrix, multiplied there and by the CPU; then attention of this model's heads. Of
-// many rows the last tile is not whole.
+// Compares the device with the CPU: products of each type of matrix, then attention of this model's
+// heads. The numbers of rows include one whose last tile is not whole.
 Status DensePart::Try(const ComputeDevice& there) const {
   std::set<ggml_type> types;
   for (const TensorInfo* t : weights_.device.tensors) {

@@ -57,8 +57,8 @@ class DensePart {
   const KvCache& kv() const { return kv_; }
   // Places for states: at first the fewest that sequences need.
   uint32_t n_states() const { return n_states_; }
-  // Takes further ones where `room` bytes of the budget allow it; `known`: as many in all as before
-  // a restart, 0: it is the start. What they hold is lost. kNoMemory.
+  // Takes further places where `room` bytes of the budget allow them. The content of all places is
+  // lost. `known`: as many places in all as before a restart; 0: the first start. kNoMemory.
   Status TakeStates(uint64_t room, uint32_t known);
   StateStore& states() { return states_; }
   const StateStore& states() const { return states_; }

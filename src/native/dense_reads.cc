@@ -10,7 +10,7 @@ DenseReads DenseReads::Of(const ModelWeights& weights, const ModelSpec& spec,
                           const MemoryShape& remembers) {
   const uint64_t table = weights.token_embd->extent.length;
   const uint64_t head = weights.output->extent.length;
-  // A tied output is the table of embeddings.
+  // A tied output is the table of embeddings, which counts once.
   const uint64_t apart = spec.tied_output ? head : head + table;
   return {.weights = weights.dense_bytes() - apart,
           .head = head,

@@ -14,9 +14,9 @@
 namespace moestro {
 
 struct DenseReads {
-  uint64_t weights = 0;    // of every pass: all weights except the two below
-  uint64_t head = 0;       // the output matrix, if a row wants logits
-  uint64_t embedding = 0;  // of one token
+  uint64_t weights = 0;    // bytes of every pass: all weights except the two below
+  uint64_t head = 0;       // the output matrix, if a row has logits
+  uint64_t embedding = 0;  // the embedding of one token
   uint64_t position = 0;   // the key and value of a position in all layers
   uint64_t state = 0;      // the state of one sequence in all layers, read and written
 

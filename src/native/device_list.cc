@@ -33,7 +33,7 @@ constexpr uint32_t kEmbd = 2048;
 constexpr uint32_t kFf = 768;
 constexpr ggml_type kType = GGML_TYPE_Q4_K;
 constexpr uint64_t kMostSlots = 16;
-// Read to know what the disk gives.
+// Bytes that the disk's bandwidth is measured with.
 constexpr uint64_t kDiskProbeBytes = 64 * kMiB;
 
 // An expert to measure, the first of its catalog and of the catalog's first form.
@@ -41,12 +41,13 @@ struct Subject {
   ExpertCatalog catalog;
   Activation activation = Activation::kSwiglu;
   std::array<std::vector<std::byte>, kMatrices> matrices;
-  std::vector<std::string> paths = {};  // of its model; empty: there is none
+  std::vector<std::string> paths = {};  // files of the model; empty: random weights
 
   uint64_t bytes() const { return matrices[0].size() + matrices[1].size() + matrices[2].size(); }
 };
 
-// Weights of a trained model's size; the few rows are repeated, quantising takes long.
+// A matrix with weights as large as a trained model's. kRows rows are repeated, since quantising
+// takes long.
 std::vector<std::byte> RandomMatrix(uint32_t n_in, uint32_t n_out, uint32_t seed) {
   constexpr uint32_t kRows = 16;
   std::mt19937 random(seed);
@@ -90,7 +91,8 @@ Result<Subject> SubjectOf(const std::string& path) {
   return subject;
 }
 
-// By form: of the first so many as a part of what is free holds.
+// Slots by form: as many of the first form as a quarter of the device's free memory holds,
+// kMostSlots at most; none of other forms.
 Result<std::vector<DevicePools::Size>> SlotsFor(const Subject& subject,
                                                 const ComputeDevice& device) {
   TRY(const uint64_t available, device.FreeMemory());

@@ -31,7 +31,7 @@ struct ProfileRequest {
 
 struct DeviceProfile {
   LatencyModel latency;      // with this device alone
-  double difference = 0.0;   // from the CPU's results, as a share (mean squares)
+  double difference = 0.0;   // distance from the CPU's results, as a share (mean squares)
   bool from_pinned = false;  // copies are from pinned memory
 };
 

@@ -14,12 +14,12 @@
 namespace moestro {
 namespace {
 
-// Left alone when the user names no size.
+// Memory of a device that is left free when the user names no size.
 constexpr uint64_t kLeastVramMargin = 256 * kMiB;
-// What experts on their way from the disk to devices may take in memory, if they are small.
+// Memory for experts on their way from the disk to devices, if experts are small.
 constexpr uint64_t kStagingBytes = 32 * kMiB;
 
-// Of the devices that are in use, what the user allows each.
+// The size that the user allows each used device, 0: no size.
 Result<std::vector<uint64_t>> SizesFor(const std::vector<uint64_t>& vram, size_t devices) {
   if (vram.empty()) return std::vector<uint64_t>(devices, 0);
   if (vram.size() == 1) return std::vector<uint64_t>(devices, vram.front());
@@ -44,7 +44,8 @@ LaunchShape DeviceShapeOf(const OpenedModel& opened, const ComputeDevice& there)
   return shape;
 }
 
-// What they compute, and how much memory may be taken there.
+// Opens the chosen devices: finds the forms that each computes and the bytes that may be used
+// there.
 Result<std::unique_ptr<DevicePart>> DevicePart::Open(const OpenedModel& opened) {
   std::unique_ptr<DevicePart> part(new DevicePart(opened));
   const DeviceOptions& options = opened.options.device;
@@ -150,7 +151,7 @@ Status DevicePart::AllocateSlotsOn(size_t index, bool has_dense) {
   return {};
 }
 
-// One after the other. With "auto" a device that is of no use is left out.
+// Prepares one device after the other. With "auto" a device that is of no use is left out.
 Status DevicePart::ForEach(DensePart& dense, const std::function<Status(size_t index)>& prepare) {
   for (size_t index = 0; index < used_.size();) {
     const Status prepared = prepare(index);
@@ -166,7 +167,8 @@ Status DevicePart::ForEach(DensePart& dense, const std::function<Status(size_t i
   return {};
 }
 
-// What was on the first is the CPU's from then on; the next one takes its number.
+// Removes device `index`. Work of device 0 (dense part, slot memory) returns to the CPU; later
+// devices move down by one.
 Status DevicePart::Drop(size_t index, DensePart& dense) {
   used_[index]->experts.reset();
   if (index == 0) slot_memory_.reset();
@@ -175,8 +177,8 @@ Status DevicePart::Drop(size_t index, DensePart& dense) {
   return {};
 }
 
-// So many that the disk has enough to do, and that one is read while each device copies another.
-// Whichever device copies takes the next.
+// Enough slots that the disk is busy, and that one expert is read while each device copies another.
+// Slots are shared: a device that copies takes the next one that has landed.
 uint64_t DevicePart::staging_slots() const {
   if (!has_one_here() || opened_.options.device.tiers == Tiers::kInclusive) return 0;
   const uint64_t wanted =
@@ -192,7 +194,7 @@ void DevicePart::AddTo(FixedBytes& fixed) const {
       staging_slots() * Residency::StagingSlotBytes(opened_.catalog, opened_.planned_block());
   // Pinned slots are resident before weights are read.
   if (slot_memory()) fixed.work = std::max(fixed.work, fixed.staging);
-  // A software device's memory is in use by now.
+  // A software device's memory is in use already.
   for (const std::unique_ptr<UsedDevice>& one : used_) {
     if (one->plan.info.kind == DeviceKind::kIntegrated) fixed.work += one->plan.bytes;
   }

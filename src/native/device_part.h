@@ -37,18 +37,18 @@ namespace moestro {
 struct UsedDevice {
   std::optional<ComputeDevice> here = {};      // nullopt: a remote host
   std::unique_ptr<WorkerProcess> worker = {};  // of a remote host
-  RemoteLauncher* launcher = nullptr;          // its, of `experts`
+  RemoteLauncher* launcher = nullptr;          // the launcher of `experts`, for a remote host
   DevicePlan plan;
   uint64_t vram = 0;                 // bytes that may be used on the device
   std::vector<bool> computes = {};   // by form
   std::vector<uint64_t> slots = {};  // by form
-  RemoteHost host = {};              // a remote one
-  std::vector<float> known = {};     // what a remote host gives for known rows; empty: not exact
+  RemoteHost host = {};              // the address of a remote host
+  std::vector<float> known = {};     // a remote host's results for known rows; empty: not exact
   // experts in these slots; null: not made yet, or joined
   std::unique_ptr<DeviceExperts> experts = {};
 };
 
-// What experts of the model need from a device.
+// The shape of launches on a device: the model's experts, and the biases there.
 LaunchShape DeviceShapeOf(const OpenedModel& opened, const ComputeDevice& there);
 
 // Whether remote hosts can compute the model's experts. kUnsupported.
@@ -77,8 +77,8 @@ class DevicePart {
   // warning. kUsage: an address that may not be used; kUnsupported: experts that cannot be
   // computed there.
   Status AddRemotes();
-  // Reaches a remote host that has been away. It must compute to the same bits as before where runs
-  // are exact. Any thread, also while steps run. kDevice.
+  // Reaches a remote host that has been away. The host must compute to the same bits as before
+  // where runs are exact. Any thread, also while steps run. kDevice.
   Result<std::unique_ptr<WorkerProcess>> ReachAgain(const UsedDevice& host) const;
 
   // AllocateSlots() makes expert slots in the memory that the dense part leaves. Try() computes an
@@ -114,9 +114,9 @@ class DevicePart {
   void AddRemotesTo(FixedBytes& fixed) const;
   Status TryOne(size_t index, Team& team);
   struct Trial {
-    size_t index;  // of the device
+    size_t index;  // index of the device
     uint32_t form;
-    bool has_costs;  // of the device
+    bool has_costs;  // the device's costs are known
   };
   Result<double> TryForm(const Trial& trial, const ExtentReader& file, Team& team);
   Status FindCosts(const Trial& trial, DeviceProbe& probe);

@@ -30,12 +30,12 @@ uint64_t ScratchFor(const EngineOptions& options) {
   return options.ram_bytes > taken ? (options.ram_bytes - taken) / 2 : 0;
 }
 
-// What is sent to a remote host to measure it: a network carries 12 to 1200 MB a second.
+// Bytes sent to a remote host to measure its network, which carries 12 to 1200 MB a second.
 constexpr uint64_t kRemoteScratch = 8 * kMiB;
 
 }  // namespace
 
-// 0: the same bits.
+// 0: the device must compute the same bits.
 double DevicePart::MostDifference(const UsedDevice& of) const {
   const bool is_exact = of.worker && opened_.options.device.remote.is_exact();
   return is_exact ? 0.0 : DeviceProbe::kMostDifference;
@@ -85,8 +85,8 @@ Status DevicePart::TryOne(size_t index, Team& team) {
   return index == 0 ? ChooseFirst() : Status();
 }
 
-// How far the device's results are from the CPU's. The first form that it computes well is
-// measured, if costs are not known yet.
+// The distance of the device's results from the CPU's. The first form that the device computes well
+// is measured, if costs are not known yet.
 Result<double> DevicePart::TryForm(const Trial& trial, const ExtentReader& file, Team& team) {
   const UsedDevice& its = *used_[trial.index];
   const ModelFile& model = opened_.model;
@@ -139,9 +139,9 @@ Status DevicePart::FindCosts(const Trial& trial, DeviceProbe& probe) {
   return {};
 }
 
-// By what 'moestro profile' learned, beside the model or where --paths says; without that the
-// devices are empty until a prompt has been read. Before memory is planned: the table takes some
-// while it is read.
+// Orders the experts by the paths that 'moestro profile' has written, beside the model or at
+// --paths. Without paths the devices are empty until a prompt has been read. Call before memory is
+// planned: the table takes memory while it is read.
 Status DevicePart::ChooseFirst() {
   std::shared_ptr<const PathTable> paths = opened_.predictor.paths;
   if (paths == nullptr) {

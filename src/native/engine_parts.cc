@@ -23,19 +23,20 @@ Status NativeEngine::Running::Start(const EngineOptions& options, Lasting& lasti
   return Load(lasting);
 }
 
-// What is there whatever the number of slots. A chunk whose buffers take much of a small budget is
-// halved: its prompts are read in more passes, and the text is the same.
+// Allocates the parts whose sizes do not depend on the number of slots. A chunk whose buffers take
+// much of a small budget is halved: prompts are then read in more passes, and the text is the same.
 Status NativeEngine::Running::AllocateFixed(const EngineOptions& options, Lasting& lasting) {
   EngineOptions chosen = options;
   while (true) {
     TRY(opened, OpenedModel::Open(lasting.model, chosen));
     TRY(team, Team::Create(*opened->cpu));
-    // Before memory is touched.
+    // Numa begins before memory is touched.
     TRY(numa, NumaPart::Begin(options.numa, options.numa_machine, *team));
-    // Before memory is planned: a driver takes some, too.
+    // Devices are opened before memory is planned: a driver takes memory, too.
     TRY(devices, DevicePart::Open(*opened));
     TRY(dense, DensePart::Create(*opened, *team, lasting.stop, devices->first_here()));
-    // Where the text depends on slots or on the rows of a step, it would depend on the budget.
+    // A chunk that follows the budget would change the text where the text depends on slots or on
+    // the rows of a step.
     const bool may_follow = options.chunk == 0 && !options.cache && devices->empty() &&
                             options.has_exact_experts() && !options.fast_batches &&
                             !opened->model.spec.encoder;  // a source is one chunk
@@ -77,7 +78,7 @@ Status NativeEngine::Running::Allocate(const EngineOptions& options, Lasting& la
   return MakeForward(lasting, limits);
 }
 
-// What computes steps.
+// Makes the parts that compute steps.
 Status NativeEngine::Running::MakeForward(Lasting& lasting, const ExpertExec::Limits& limits) {
   const ModelFile& model = lasting.model;
   TRY(experts, ExpertExec::Create({.team = *team,
@@ -140,7 +141,7 @@ Status NativeEngine::Running::MakeForward(Lasting& lasting, const ExpertExec::Li
   return {};
 }
 
-// What is taken in memory whatever the number of slots.
+// Bytes taken in memory whatever the number of slots.
 FixedBytes NativeEngine::Running::FixedFor(const ExpertExec::Limits& limits) const {
   const ModelSpec& spec = opened->model.spec;
   FixedBytes fixed{.work = ExpertExec::BytesFor(limits),
@@ -156,11 +157,11 @@ FixedBytes NativeEngine::Running::FixedFor(const ExpertExec::Limits& limits) con
 }
 
 Status NativeEngine::Running::Load(Lasting& lasting) {
-  // In this order: what loading needs for a while lies where slots will be.
+  // Dense weights come before slots: their staging memory lies where slots will be.
   if (numa) TRY_STATUS(numa->PlaceDense(dense->tensors()));
   TRY_STATUS(dense->Load(slots->queue(), *team, lasting.report, lasting.weights));
   if (may_recall()) facts.recalled = slots->Recall();
-  // A driver's memory is where the driver has put it.
+  // A driver has placed its pinned memory already.
   if (numa && !devices->slot_memory()) {
     TRY_STATUS(numa->PlaceSlots(opened->catalog, slots->residency(), lasting.report));
   }

@@ -30,13 +30,13 @@
 
 namespace moestro {
 
-// What is still there when a device is lost and all else is put together again: the model's
-// directory, the sequences' tokens, what was counted and which observers want to be told.
+// The parts that outlast the loss of a device, after which all else is put together again: the
+// model's directory, the sequences' tokens, counters, and the observers.
 struct NativeEngine::Lasting {
   ModelFile model;
   std::optional<SequenceTable> sequences = {};
   StopSignal stop = {};
-  std::optional<Error> closed = {};  // why no step can be computed any more; parts may be missing
+  std::optional<Error> closed = {};  // why no further step can be computed; parts may be missing
   Watchers watchers = {};
   SlotTable::Observer request_observer = {};
   CheckObserver check_observer = {};
@@ -66,10 +66,10 @@ struct NativeEngine::Running {
   std::unique_ptr<ExactCheck> exact_check;  // null: no step is compared with an exact one
   std::optional<StepRunner> runner;
   std::optional<LittleFirst> little;    // nullopt: every step is one pass
-  std::unique_ptr<KeptSequences> kept;  // the last one: it is there if all are
+  std::unique_ptr<KeptSequences> kept;  // made last: not null if no part is missing
   EngineFacts facts;
 
-  // All of the two below. Fails as they do.
+  // Calls Allocate() and Load(). Fails as they do.
   Status Start(const EngineOptions& options, Lasting& lasting);
   Status Allocate(const EngineOptions& options, Lasting& lasting);
   Status AllocateFixed(const EngineOptions& options, Lasting& lasting);
@@ -81,12 +81,13 @@ struct NativeEngine::Running {
   }
   FixedBytes FixedFor(const ExpertExec::Limits& limits) const;
   EngineFacts FindFacts() const;
-  // Devices copy experts from their slots. Where all have one, interleaving always pays in the end.
+  // Interleaving is off where devices copy experts from their slots. Where every expert has a slot,
+  // interleaving always pays in the end.
   InterleaveWhen WhenToInterleave() const {
     if (joined) return InterleaveWhen::kNever;
     return slots->holds_all() ? InterleaveWhen::kThere : InterleaveWhen::kMetAgain;
   }
-  // What is decided must not depend on timing.
+  // Decisions must not depend on timing.
   bool is_repeatable() const {
     return lossy->are_repeatable() || (joined && joined->has_fixed_costs());
   }
@@ -94,7 +95,8 @@ struct NativeEngine::Running {
   bool may_leave_devices() const {
     return devices->goes_on_if_lost() && !devices->empty() && runner->aside() == nullptr;
   }
-  // Which experts are in memory changes no exact result. Devices share experts out otherwise.
+  // Exact results do not depend on the experts in memory. With devices recall is off, since experts
+  // are shared out by what memory holds.
   bool may_recall() const {
     const EngineOptions& options = opened->options;
     return options.recall.is_on() && options.has_exact_experts() &&

@@ -12,7 +12,7 @@
 namespace moestro {
 namespace {
 
-// By pool: a row's experts in one layer; no low copies.
+// Slots by pool: a row's experts in one layer; none for low copies.
 std::vector<uint64_t> CheckSlots(const ExpertCatalog& catalog, uint32_t n_used) {
   std::vector<uint64_t> slots;
   for (const PoolShape& pool : catalog.pools) {
@@ -79,7 +79,7 @@ Result<std::unique_ptr<ExactCheck>> ExactCheck::Create(const Parts& parts) {
 Result<std::span<const float>> ExactCheck::Evaluate(const StepRow& row) {
   constexpr std::array kKinds = {RowKind::kDecode};
   const Status status = forward_->Step({&row, 1}, kKinds, {}, {});
-  // Nothing of this may be met by the engine's own reads.
+  // The engine's own reads must find no prefetch, read or error of the check.
   protocol_.Clear();
   residency_->Abandon();
   residency_->Settle();

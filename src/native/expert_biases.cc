@@ -17,7 +17,7 @@ namespace {
 
 using LayerBiases = std::array<const TensorInfo*, kMatrices>;
 
-// By layer with experts.
+// Biases by layer with experts.
 std::vector<LayerBiases> BiasesByLayer(const ModelWeights& weights) {
   std::vector<LayerBiases> layers;
   for (const LayerWeights& layer : weights.layers) {
@@ -59,7 +59,7 @@ Result<DeviceProbe::Biases> ReadBiasesOf(ExpertKey key, const ModelFile& model) 
   TRY(const ExtentReader file, ExtentReader::Open(model.gguf.paths()));
   for (size_t m = 0; m < kMatrices; ++m) {
     if (layer[m] == nullptr) continue;
-    // One row of it: [experts][n_out].
+    // The bias of one expert is a row of the tensor [experts][n_out].
     Extent row = layer[m]->extent;
     row.length /= model.spec.router.n_expert;
     row.offset += key.expert.value * row.length;

@@ -18,7 +18,8 @@
 namespace moestro {
 namespace {
 
-// Small reads from all over a file: enough of them that a disk is never idle.
+// Reads under way at a time. Reads are small and scattered over the file, so several keep a disk
+// busy.
 constexpr unsigned kReadsAtATime = 32;
 
 Result<uint64_t> SumOf(const std::vector<std::string>& paths, std::span<const WeightBlock> blocks) {
@@ -33,7 +34,7 @@ Result<uint64_t> SumOf(const std::vector<std::string>& paths, std::span<const We
   ReadQueue queue(*reader, paths,
                   {.max_request = window, .max_in_flight = kReadsAtATime, .max_speculative = 1});
   uint64_t sum = 0;
-  std::vector<size_t> in_window(n_windows);  // the block that lands there
+  std::vector<size_t> in_window(n_windows);  // [window], the block that lands there
   std::vector<ExtentDone> done;
   const auto landing = [&](size_t w) { return memory.bytes().subspan(w * window, window); };
   size_t next = 0;
@@ -56,7 +57,8 @@ Result<uint64_t> SumOf(const std::vector<std::string>& paths, std::span<const We
   return sum;
 }
 
-// The files as they were opened. nullopt: they have changed since, or cannot be examined.
+// The key of the files as they were opened. nullopt: a file has changed since then, or cannot be
+// examined.
 std::optional<WeightsKey> KeyOf(const char* what, const GgufFile& file) {
   WeightsKey key{.what = what, .header = Fingerprint(file), .files = {}};
   for (size_t i = 0; i < file.paths().size(); ++i) {
@@ -70,7 +72,7 @@ std::optional<WeightsKey> KeyOf(const char* what, const GgufFile& file) {
 constexpr const char* kModelKind = "model";
 constexpr const char* kLowKind = "low copies";
 
-// From the folder; else `sum` reads what is not known yet and adds it up.
+// The number from the folder; else from the weights, whose sum `sum` reads and returns.
 Result<uint64_t> Remembered(const char* what, const GgufFile& file, const std::string& folder,
                             auto&& sum) {
   const std::optional<WeightsKey> before = KeyOf(what, file);

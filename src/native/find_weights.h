@@ -18,19 +18,21 @@ namespace moestro {
 // The weights' numbers that are kept when an engine restarts.
 struct KnownWeights {
   std::optional<uint64_t> id = {};         // nullopt: not known yet, or not needed
-  std::optional<uint64_t> dense_sum = {};  // the dense tensors' part of it
+  std::optional<uint64_t> dense_sum = {};  // the part of the number that dense tensors give
 };
 
 // The number that is kept for these files; nullopt: no number is kept. Reads no weight.
 std::optional<uint64_t> KnownWeightsId(const ModelFile& model, const std::string& folder);
 
-// The same, but reads the weights if no number is kept: a sample of the experts, and all dense
-// tensors unless `dense` is known. `dense` is the sum of DenseSum() over these tensors. The number
-// is kept in `folder` (learned/kept_weights.h); empty: it is not kept. Memory: 33 MiB while dense
-// tensors are read, else 256 KiB. kIo; kInvalidFile: a file has changed since it was opened.
+// The number of the weights: the one that is kept for these files, else from reads of a sample of
+// the experts and of all dense tensors, these unless `dense` is known. `dense` is the sum of
+// DenseSum() over dense tensors. The number is kept in `folder` (learned/kept_weights.h); empty:
+// not kept. Memory: 33 MiB while dense tensors are read, else 256 KiB. kIo; kInvalidFile: a file
+// has changed since it was opened.
 Result<uint64_t> FindWeightsId(const ModelFile& model, const std::string& folder,
                                std::optional<uint64_t> dense = {});
-// The same for copies in a separate file. Dense tensors of this file are never used.
+// The number of copies in a separate file, found likewise. Dense tensors of this file are never
+// used.
 Result<uint64_t> FindWeightsId(const LowCopies& low, const std::string& folder);
 
 }  // namespace moestro

@@ -24,7 +24,7 @@
 namespace moestro {
 namespace {
 
-// Read to know what the disk gives.
+// Bytes that the disk's bandwidth is measured with.
 constexpr uint64_t kDeviceProbeBytes = 64 * kMiB;
 // Experts that are read while others are copied.
 constexpr size_t kReadAhead = 4;
@@ -55,8 +55,8 @@ Status FindDiskCosts(const std::string& latency_model, DevicePart& devices, Slot
   return {};
 }
 
-// The CPU as it was measured with the first; beside any of them it takes as long as beside the one
-// that slows it down most.
+// The CPU's costs as measured with the first device. Beside any device the CPU is taken to be as
+// slow as beside the one that slows it down most.
 LatencyModel LatencyOfAll(const DevicePart& devices) {
   LatencyModel all = devices.used().front()->plan.latency;
   all.devices.clear();
@@ -73,7 +73,7 @@ PlaceMode PlaceOf(const DeviceOptions& options) {
   return PlaceMode::kCooperative;
 }
 
-// Of one device, by form; nullopt: it computes no such expert.
+// Tables of one device, by form; nullopt: the device computes no such expert.
 Result<std::vector<std::optional<SlotTable>>> TablesOf(const UsedDevice& device,
                                                        const PolicyChoice& policy,
                                                        const MoeShape& shape) {
@@ -105,7 +105,7 @@ Result<std::unique_ptr<JoinedDevices>> JoinedDevices::Join(const OpenedModel& op
                                   }};
   std::vector<bool> is_settled;
   for (const std::unique_ptr<UsedDevice>& one : devices.used()) {
-    // Keys and values are lost with the one that has them.
+    // A lost device that holds keys and values takes them along, so the run ends.
     const bool has_cells = has_dense && one.get() == devices.first_here();
     const bool is_remote = one->worker != nullptr;
     options.ends_if_lost.push_back(!is_remote && (!devices.goes_on_if_lost() || has_cells));
@@ -145,7 +145,8 @@ Status JoinedDevices::Fill(std::span<const ExpertKey> first, const Progress& rep
   return Copy(tier_->Fill(first), [] { return true; }, report);
 }
 
-// As the costs have it that were measured a moment ago; else hosts are left alone.
+// Whether plans are expected to be faster with remote hosts, by the costs just measured; else the
+// hosts are turned off.
 bool JoinedDevices::RemotesPay(const DevicePart& devices, const SlotPart& slots) {
   const MoeShape& shape = opened_.model.id.shape;
   const auto share = [&](std::span<const uint64_t> of) {
@@ -222,7 +223,8 @@ void JoinedDevices::FillByPrompt(StopSignal& stop, bool is_repeatable, const Pro
   const std::vector<DeviceTier::Promotion> wanted = tier_->FillByPrompt();
   if (wanted.empty()) return;
   const double start = SteadySeconds();
-  // Where plans must not depend on timing what was decided by the model's costs is done.
+  // A copy that the model's costs have decided on is made however long it takes where plans must
+  // not depend on timing.
   const auto goes_on = [&] {
     const bool is_late = SteadySeconds() - start > DeviceTier::kMostFillSeconds;
     return !stop.is_requested() && (is_repeatable || !is_late);
@@ -231,7 +233,8 @@ void JoinedDevices::FillByPrompt(StopSignal& stop, bool is_repeatable, const Pro
   if (!filled) LogWarning("{}; devices are filled no further", filled.error().message);
 }
 
-// Experts that memory lacks pass through slots of it, so the budget holds.
+// Copies experts to devices. Experts that memory lacks pass through slots of it, so the budget
+// holds.
 Status JoinedDevices::Copy(std::span<const DeviceTier::Promotion> wanted, const GoesOn& goes_on,
                            const Progress& report) {
   std::deque<Lease> reading;

@@ -29,7 +29,7 @@ namespace moestro {
 class JoinedDevices {
  public:
   // All must outlive this. Takes the DeviceExperts of the devices. The devices' plans then have the
-  // costs of the disk. kIo; kUsage. REQUIRES: there is a device.
+  // costs of the disk. kIo; kUsage. REQUIRES: `devices` is not empty.
   static Result<std::unique_ptr<JoinedDevices>> Join(const OpenedModel& opened, DevicePart& devices,
                                                      SlotPart& slots, bool has_dense);
   JoinedDevices(const JoinedDevices&) = delete;
@@ -44,11 +44,11 @@ class JoinedDevices {
 
   // Copies the most popular experts to the devices. kIo.
   Status Fill(std::span<const ExpertKey> first, const Progress& report);
-  // Begins to bring remote hosts their experts, the most popular ones but for those that memory
-  // keeps, if known. Where plans must not depend on timing it waits until they are there. kIo.
+  // Begins to bring remote hosts their experts: the most popular ones, if known, except those that
+  // memory keeps. Where plans must not depend on timing, waits until they have landed. kIo.
   // `devices` must outlive this.
   Status BringToRemotes(DevicePart& devices, const SlotPart& slots);
-  // Waits until nothing is on its way to a remote host; the next step knows what is there.
+  // Waits until nothing is on the way to a remote host. The next step then uses the experts there.
   void AwaitRemotes() const;
   // Call before a step that decodes. Copies the experts of DeviceTier::FillByPrompt(). Ends early
   // at a stop, or after a long time if plans may depend on timing. A failed read is no error: a

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Older files of models with latent attention hold one matrix of each layer that gives all heads'
-// keys and values of a latent. Values are read where they lie; keys are turned once, into what
-// brings a head's query to the latent.
+// Older files of models with latent attention hold one matrix per layer that gives all heads' keys
+// and values of a latent. Values are read where they lie. Keys are turned once, into matrices that
+// bring a head's query to the latent.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -21,14 +21,15 @@ class JoinedKeys {
  public:
   // 0: no layer has such a matrix.
   static uint64_t BytesFor(const ModelSpec& spec, const ModelWeights& weights);
-  // In memory; sets latent_k_b of these layers. `tensors` must not outlive this. kNoMemory.
+  // Allocates the turned keys in memory and sets latent_k_b of their layers. `tensors` must not
+  // outlive this. kNoMemory.
   static Result<JoinedKeys> Allocate(const ModelSpec& spec, const ModelWeights& weights,
                                      ModelTensors& tensors);
   // REQUIRES: the matrices of the same tensors are loaded.
   void Fill(const ModelTensors& tensors) const;
 
  private:
-  std::vector<uint32_t> layers_;  // of each matrix
+  std::vector<uint32_t> layers_;  // the layer of each matrix
   TurnedHeads keys_;
 };
 

@@ -22,7 +22,7 @@
 namespace moestro {
 namespace {
 
-// The content of a small file that decides something.
+// Hashes the content of a small file that results depend on.
 Result<std::string> HashOfFile(const std::string& path) {
   constexpr uint64_t kMostBytes = uint64_t{1} << 30;
   TRY(const std::string bytes, ReadRegularFile(path, kMostBytes));
@@ -31,7 +31,7 @@ Result<std::string> HashOfFile(const std::string& path) {
   return Format("{:016x}", hash.value());
 }
 
-// The processor's kernels: theirs of other names round otherwise.
+// Names of the processor's kernels: kernels of other names round otherwise.
 std::string KernelNames(const CpuDevice& device, const std::vector<FormKernels>& kernels,
                         const EngineOptions& options) {
   std::string names = Format("ggml {} {}", ggml_version(), device.plug_in());
@@ -47,14 +47,14 @@ std::string KernelNames(const CpuDevice& device, const std::vector<FormKernels>&
   return names;
 }
 
-// What a run with these options writes among the choices of its keys and values.
+// The options that count, and the choices of keys and values that they are written to.
 struct Written {
   const EngineOptions& options;  // as this run resolves them
   KvChoices& choices;
 };
 
-// Each row of the table that `is_asked` picks and whose text counts as it stands; those alone that
-// differ from a run without flags, unless `is_said_always`.
+// Adds each row of the option table that `is_asked` picks and whose text counts, not a value that
+// the engine derives. Unless `is_said_always`, rows that equal a run without flags are left out.
 void AddRows(const Written& to, bool is_said_always,
              const std::function<bool(const OptionRow&)>& is_asked) {
   const EngineOptions usual;
@@ -67,7 +67,8 @@ void AddRows(const Written& to, bool is_said_always,
   }
 }
 
-// In the part of the table that little options are in, or in another one.
+// Whether a lossy row is in the part of the table for little options (`is_little`), or in another
+// part.
 bool IsLossy(const OptionRow& row, bool is_little) {
   return row.counts == Counts::kLossy && is_little == (row.part == OptionPart::kLittle);
 }
@@ -92,8 +93,9 @@ std::string Joined(std::span<const uint64_t> numbers) {
   return text;
 }
 
-// What a device computes depends on where things are, and so on what was measured; a file of costs
-// makes that repeatable, so then all of it counts.
+// Adds the choices of devices. A device's results depend on where experts are, and so on measured
+// costs. A file of costs makes places repeatable, so then the file, slots and prefetching count,
+// too.
 Status AddDeviceChoices(const KeptSequences::Parts& parts, KvChoices& all) {
   const DeviceOptions& options = parts.opened.options.device;
   if (parts.devices.empty()) return {};
@@ -117,8 +119,8 @@ Status AddDeviceChoices(const KeptSequences::Parts& parts, KvChoices& all) {
   return {};
 }
 
-// Matrices of a layer that ggml or a device multiplies, of a type that it may multiply otherwise
-// for many rows than for one (docs/decisions/0007).
+// Whether ggml or a device multiplies some matrix of a layer by a type that may round otherwise for
+// many rows than for one (docs/decisions/0007).
 bool DependsOnRows(bool fast_batches, const DensePart& dense) {
   if (!fast_batches && !dense.is_on_device()) return false;
   bool depends = false;
@@ -135,7 +137,8 @@ bool DependsOnRows(bool fast_batches, const DensePart& dense) {
   return depends;
 }
 
-// docs/sequence-format.md has the table of flags that this and the rows must agree with.
+// docs/sequence-format.md has the table of flags that this function and the option rows must agree
+// with.
 Result<std::string> FindChoices(const KeptSequences::Parts& parts, std::optional<uint64_t> low_id) {
   const OpenedModel& opened = parts.opened;
   const EngineOptions& options = opened.options;

@@ -51,7 +51,7 @@ class KeptSequences {
   Status CheckLow();
 
   Parts parts_;
-  std::optional<uint64_t> low_id_;  // of the low copies' weights; nullopt: no low copies
+  std::optional<uint64_t> low_id_;  // number of the low copies' weights; nullopt: no low copies
   std::string choices_;             // KvChoices::text() of the run as it started
 };
 

@@ -6,7 +6,8 @@
 
 namespace moestro {
 
-// A row whose sequence has an earlier one in the step would see keys and values that may go.
+// Refuses rows whose sequence has an earlier row in the step: that row's keys and values may be
+// overwritten by the second pass.
 bool LittleFirst::Takes(const Batch& batch) const {
   if (batch.little.is_on()) return false;
   std::vector<SequenceId> seen;

@@ -28,7 +28,7 @@ Result<std::unique_ptr<LossyChoices>> LossyChoices::Create(const OpenedModel& op
   const bool has_low = opened.catalog.has_low();
   LossyOptions lossy = opened.options.lossy;
   const bool is_exact = lossy.is_exact(has_low);
-  if (is_exact) lossy.importance = LossyOptions().importance;  // is not asked for
+  if (is_exact) lossy.importance = LossyOptions().importance;  // importance has no effect
   std::shared_ptr<const ExpertNorms> norms;
   if (lossy.importance == "score-norm") {
     TRY(norms, ReadNorms(opened));

@@ -25,27 +25,27 @@ namespace moestro {
 namespace {
 
 constexpr uint64_t kFileBytes = 256 * kMiB;
-constexpr uint64_t kLeastFile = 64 * kMiB;       // a smaller one may lie in some cache of the disk
-constexpr uint64_t kRegionBytes = 3 * kMiB / 4;  // as an expert's matrices are
-constexpr uint64_t kMostRead = 64 * kMiB;        // with one number of reads at a time, in a round
-constexpr double kMostSeconds = 0.15;            // the same
+constexpr uint64_t kLeastFile = 64 * kMiB;       // a smaller file may lie in some cache of the disk
+constexpr uint64_t kRegionBytes = 3 * kMiB / 4;  // about an expert's matrix
+constexpr uint64_t kMostRead = 64 * kMiB;        // bytes read at one depth in a round
+constexpr double kMostSeconds = 0.15;            // seconds read at one depth in a round
 constexpr int kRounds = 3;
 
-// It is removed when it goes.
+// Writes a file of random bytes. The file is removed when the OutputFile is destroyed.
 Result<OutputFile> WriteFile(const std::string& path) {
   TRY(OutputFile file, OutputFile::Create(OutputPath::OfOwn(path)));
   std::mt19937_64 random(1);
   std::vector<uint64_t> words(kMiB / sizeof(uint64_t));
   for (uint64_t written = 0; written < kFileBytes; written += kMiB) {
-    for (uint64_t& word : words) word = random();  // no file system makes it smaller
+    for (uint64_t& word : words) word = random();  // no file system can compress them
     TRY_STATUS(file.Write(std::as_bytes(std::span(words))));
   }
   TRY_STATUS(file.Publish());
   return file;
 }
 
-// The disk of one file, by the number of reads at a time: the best of several rounds, since what a
-// shared disk gives in one moment may be a tenth of what it gives in the next.
+// Measures the disk of one file by the number of reads at a time: the best of several rounds, since
+// the speed of a shared disk may be ten times higher from one moment to the next.
 class DiskProbe {
  public:
   // kIo.
@@ -95,7 +95,7 @@ bool IsLarge(const std::string& file) {
   return !file.empty() && std::filesystem::file_size(file, unknown) >= kLeastFile && !unknown;
 }
 
-// Reads go on from a file that has no name any more.
+// Opens a large file, or writes one. Reads go on after the written file is removed.
 Status OpenDisk(const ProbedDisk& where, DiskProbe& disk) {
   if (IsLarge(where.file)) return disk.Open(where.file);
   const std::string path = Format("{}/.moestro-disk-probe-{}", where.folder, ::getpid());

@@ -13,26 +13,27 @@
 
 namespace moestro {
 
-// The disk that models lie on, or will.
+// The disk of the models that are, or will be, used.
 struct ProbedDisk {
   std::string folder = {};  // where a file of 256 MiB is written, read and removed
-  std::string file = {};    // a large file there, read instead; empty: none
+  std::string file = {};    // a large file that is read instead; empty: none
 };
 
 struct MachineProbe {
-  uint32_t threads = 0;            // that compute; 0: physical cores
-  std::vector<std::string> types;  // of weights, by ggml's names
+  uint32_t threads = 0;            // compute threads; 0: physical cores
+  std::vector<std::string> types;  // ggml's names of the weights' types
   ProbedDisk disk = {};
 };
 
-// The processor's name with its threads, as MachineRates::cpu has it. What CpuDevice::Open() says.
+// The processor's name with its threads, as in MachineRates::cpu. Errors of CpuDevice::Open().
 Result<std::string> ProcessorName(uint32_t threads);
 
 // Rates of these types alone. kNoMemory; kInvalidRequest: an unknown type.
 Result<std::vector<KernelRate>> MeasureKernels(uint32_t threads,
                                                const std::vector<std::string>& types);
 
-// Rates of what `probe` asks for. kNoMemory; kIo: the disk; kInvalidRequest: an unknown type.
+// Rates of the disk, the types and the threads in `probe`. kNoMemory; kIo: the disk;
+// kInvalidRequest: an unknown type.
 Result<MachineRates> MeasureMachine(const MachineProbe& probe);
 
 }  // namespace moestro

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Asks the parts, and makes them again when a device is lost.
+// Forwards the engine's calls to its parts, and makes the parts again when a device is lost.
 #include "native/native_engine.h"
 
 #include <cstddef>
@@ -60,7 +60,7 @@ Result<std::unique_ptr<NativeEngine>> NativeEngine::Open(ModelFile model,
     LogWarning("{}; the CPU computes everything", started.error().message);
     EngineOptions again = options;
     again.device = {.name = "cpu"};
-    running.reset();  // before its successor takes as much
+    running.reset();  // before the next parts take as much memory
     lasting->sequences.reset();
     running = std::make_unique<Running>();
     started = running->Start(again, *lasting);
@@ -79,18 +79,18 @@ Result<MemoryPlan> NativeEngine::Plan(const std::string& model_path, const Engin
   return running.facts.memory;
 }
 
-// The first device is lost in the middle of a run, and with it keys and values: the engine is put
-// together again for the CPU alone, and the sequences' tokens are computed again.
+// Goes on after the first device, and keys and values with it, are lost in the middle of a run: all
+// parts are made again for the CPU alone, and the sequences' tokens are computed again.
 Status NativeEngine::LeaveDevices(const Error& why) {
   LogWarning("{} is lost ({}); starting again on the CPU",
              running_->devices->first_here()->plan.info.name, why.message);
   EngineOptions again = running_->opened->options;
   const double start = again.clock();
   again.io_depth = running_->slots->io_depth();
-  again.chunk = running_->opened->plan.chunk;  // the sequences' windows have room for it
+  again.chunk = running_->opened->plan.chunk;  // sequences have windows for this chunk
   again.device = {.name = "cpu"};
   lasting_->sequences->LoseStates();
-  running_.reset();  // before its successor takes as much
+  running_.reset();  // before the next parts take as much memory
   running_ = std::make_unique<Running>();
   const auto end = [this](const char* cannot, const Error& failed) {
     return std::unexpected(lasting_->closed.emplace(Error{
@@ -109,14 +109,16 @@ Status NativeEngine::LeaveDevices(const Error& why) {
   return {};
 }
 
-// Why a host was left out for wrong results. Between a prompt's layers the prompt's own step asks.
+// The reason why a host was left out for wrong results. Within an interlude the reason is left to
+// the prompt's own step.
 std::optional<Error> NativeEngine::TakeWrong() {
   Running& r = *running_;
   if (!r.joined || r.runner->aside() != nullptr) return std::nullopt;
   return r.joined->list().TakeWrong();
 }
 
-// Keys, values and states may follow from wrong results, so none is kept.
+// Computes all sequences again without the host that gave `wrong` results. Keys, values and states
+// may follow from such results, so none is kept.
 Status NativeEngine::ComputeAgainWithout(const Error& wrong) {
   const double start = running_->opened->options.clock();
   SequenceTable& sequences = *lasting_->sequences;
@@ -181,9 +183,9 @@ Status NativeEngine::StepWhole(const Batch& batch, const LogitsSink& sink,
       return std::unexpected(exact.error());
     }
     TRY_STATUS(LeaveDevices(exact.error()));
-    return StepWhole(batch, sink, interlude);  // there are no devices now
+    return StepWhole(batch, sink, interlude);  // no devices are left now
   }
-  // Logits are told once, even if the step is computed again.
+  // Each row's logits go to `sink` once, even if the step is computed again.
   size_t told = 0;
   size_t known = 0;
   bool is_checked = !exact->empty();
@@ -201,24 +203,24 @@ Status NativeEngine::StepWhole(const Batch& batch, const LogitsSink& sink,
   const auto compute_again = [&]() -> Status {
     TRY_STATUS(running_->runner->Extend(batch));
     known = told;
-    is_checked = false;  // what was exact is gone
+    is_checked = false;  // LeaveDevices() has replaced the parts that own `exact`
     return ComputeStep(batch, phase, sees, interlude);
   };
   std::optional<Error> wrong = TakeWrong();
   const bool is_lost = !status && !wrong && status.error().code == Errc::kDevice;
   if (is_lost && r.joined && r.joined->list().has_wrong()) {
-    status = compute_again();  // between a prompt's layers; its step computes all texts again
+    status = compute_again();  // an interlude; the prompt's step computes all texts again
   } else if (is_lost && r.may_leave_devices()) {
-    TRY_STATUS(LeaveDevices(status.error()));  // and with it all of `r`
+    TRY_STATUS(LeaveDevices(status.error()));  // destroys `r`
     status = compute_again();
   }
   for (; wrong; wrong = TakeWrong()) {
     TRY_STATUS(ComputeAgainWithout(*wrong));
-    if (status) break;  // the step, too, was computed again
+    if (status) break;  // ComputeAgainWithout() has computed this step, too
     status = compute_again();
   }
   TRY_STATUS(std::move(status));
-  if (batch.little.is_on()) return {};  // a pass, no tokens
+  if (batch.little.is_on()) return {};  // a little pass adds no tokens
   phase.tokens += batch.size();
   if (batch.has_decode_rows()) {
     stats.decode_ms.Add((phase.seconds - before.seconds) * 1e3);
@@ -227,7 +229,7 @@ Status NativeEngine::StepWhole(const Batch& batch, const LogitsSink& sink,
   return {};
 }
 
-// One pass or two.
+// Computes the step in one pass, or in two with LittleFirst.
 Status NativeEngine::ComputeStep(const Batch& batch, PhaseStats& phase, const LogitsSink& sink,
                                  const Interlude& interlude) {
   Running& r = *running_;
@@ -237,7 +239,7 @@ Status NativeEngine::ComputeStep(const Batch& batch, PhaseStats& phase, const Lo
   });
 }
 
-// What the row would have said exactly, if this step is one to be checked; else empty.
+// The exact logits of the row if this step is one to be checked; else empty.
 Result<std::span<const float>> NativeEngine::CheckExactly(const Batch& batch) {
   Running& r = *running_;
   const BatchRow& row = batch.rows.front();
@@ -246,7 +248,7 @@ Result<std::span<const float>> NativeEngine::CheckExactly(const Batch& batch) {
   if (!is_checkable || ++lasting_->checkable_steps % r.opened->options.check_every != 0) {
     return std::span<const float>();
   }
-  // What is still being read is the phase's own and counts there.
+  // Reads under way belong to the decode phase and count there.
   TRY_STATUS(r.runner->Counted(lasting_->stats.decode, [&r] {
     r.slots->residency().Drain();
     return Status();
@@ -294,11 +296,11 @@ Result<double> NativeEngine::ProbeDiskBandwidth() {
 Result<double> NativeEngine::ProbeMemoryBandwidth() {
   TRY_STATUS(CheckParts());
   Residency& residency = running_->slots->residency();
-  residency.Settle();  // nothing may be read into the slots meanwhile
+  residency.Settle();  // the probe needs slots that no read writes to
   return ProbeReadBandwidth(*running_->team, residency.memory());
 }
 
-// The last row of each sequence; empty: they cannot be computed again.
+// The last row of each sequence; empty: some row cannot be computed again.
 Batch NativeEngine::LastRows(std::span<Sequence* const> sequences) const {
   Batch again;
   for (const Sequence* sequence : sequences) {
@@ -321,7 +323,8 @@ Result<std::optional<double>> NativeEngine::ProbeComputeSeconds(
   if (again.rows.empty()) return std::optional<double>();
   Result<std::optional<double>> probed = ProbeStep(*r.runner, again, PassesToProbe());
   if (probed || probed.error().code != Errc::kDevice || !r.may_leave_devices()) return probed;
-  TRY_STATUS(r.runner->Extend(again));  // what was cut back is computed again with all else
+  // LeaveDevices() computes these rows, which were cut back, with all others
+  TRY_STATUS(r.runner->Extend(again));
   TRY_STATUS(LeaveDevices(probed.error()));
   return std::optional<double>();
 }
@@ -355,7 +358,7 @@ Result<std::optional<MachineCosts>> NativeEngine::ProbeCosts(const Sequence& seq
   const Batch again{.rows = {LastRowOf(sequence)}};
   if (!r.runner->CanRepeat(again)) return std::optional<MachineCosts>();
   r.prefetch->planner().Pause(true);
-  // Whether routers are evaluated ahead is otherwise left to what prefetch gained lately.
+  // Routers are always evaluated ahead meanwhile; otherwise prefetch's recent gain decides that.
   const uint32_t watched = std::exchange(watchers().look_ahead, r.opened->plan.look_ahead);
   Result<std::optional<MachineCosts>> costs = MeasureCosts({.runner = *r.runner,
                                                             .residency = r.slots->residency(),
@@ -368,7 +371,7 @@ Result<std::optional<MachineCosts>> NativeEngine::ProbeCosts(const Sequence& seq
   watchers().look_ahead = watched;
   r.prefetch->planner().Pause(false);
   if (!costs) return costs;
-  // The token's own experts again, for its keys and values.
+  // Repeats the token with the experts of its own routing, for its keys and values.
   PhaseStats uncounted;
   TRY_STATUS(r.runner->Repeat(again, uncounted));
   return costs;
@@ -381,7 +384,8 @@ Result<KvOrigin> NativeEngine::kv_origin() {
 Status NativeEngine::SaveSequence(const Sequence& sequence, const std::string& notes,
                                   const OutputPath& path) {
   TRY_STATUS(CheckParts());
-  // What is kept was computed by hosts that are right: else it would outlast what they did wrong.
+  // Saves only results of hosts that pass CheckResults(): wrong results in a file would outlast the
+  // run.
   while (running_->joined) {
     const Status checked = running_->joined->list().CheckResults();
     if (checked) break;

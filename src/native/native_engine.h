@@ -24,12 +24,12 @@ namespace moestro {
 
 class NativeEngine final : public Engine {
  public:
-  // Errors: what ModelFile::Open() says; kInvalidRequest when the budget is too small (names the
-  // smallest that works, broken down).
+  // Errors of ModelFile::Open(); kInvalidRequest: the budget is too small (names the smallest that
+  // works, broken down).
   static Result<std::unique_ptr<NativeEngine>> Open(const std::string& model_path,
                                                     const EngineOptions& options,
                                                     Progress progress = {});
-  // The same for a file that is open already.
+  // Opens the engine for a file that is open already.
   static Result<std::unique_ptr<NativeEngine>> Open(ModelFile model, const EngineOptions& options,
                                                     Progress progress = {});
   ~NativeEngine() override;
@@ -68,8 +68,9 @@ class NativeEngine final : public Engine {
   const ModelSpec& spec() const;
 
   // Gives an empty sequence these tokens with keys and values that are made up from the seed and
-  // not computed, for measuring what a long context costs. kInvalidRequest: they are no tokens, or
-  // do not fit n_ctx or the KV cache. kDevice. The sequence is empty then. REQUIRES: it was.
+  // not computed, to measure the costs of a long context. kInvalidRequest: `tokens` are not of the
+  // vocabulary, or do not fit n_ctx or the KV cache. kDevice. After an error the sequence is empty.
+  // REQUIRES: the sequence is empty.
   Status MakeUp(const Sequence& sequence, std::span<const Token> tokens, uint64_t seed);
   // Measures the costs of decoding one row at a time for the simulator's clock. Repeats the
   // sequence's last token and reads experts; this takes some seconds. Counts in no statistics;
@@ -87,7 +88,7 @@ class NativeEngine final : public Engine {
   using CheckObserver =
       std::function<void(std::span<const float> exact, std::span<const float> actual)>;
   void SetCheckObserver(CheckObserver observer);
-  // Sets an observer that sees the inputs of every layer's experts after the experts have run; may
+  // Sets an observer that gets the inputs of every layer's experts after the experts have run; may
   // be empty. For importances.
   void SetExpertObserver(ExpertObserver observer);
   // Waits until no read is under way. For tests and probes.

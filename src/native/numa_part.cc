@@ -16,7 +16,7 @@ namespace moestro {
 namespace {
 
 constexpr uint64_t kPage = 4 * kKiB;
-// Whose pages are touched before the next ones' are listed: lists take memory, too.
+// Slots per batch: pages are touched before the next list is built, to bound the list's memory.
 constexpr uint64_t kSlotsAtATime = 256;
 
 std::byte* At(uint64_t address) { return reinterpret_cast<std::byte*>(address); }
@@ -35,7 +35,7 @@ class FirstError {
   std::atomic<int> first_{0};
 };
 
-// All of the CPUs that a plan knows.
+// All CPUs of the plan's threads.
 std::vector<uint32_t> CpusOf(const NumaPlan& plan) {
   std::set<uint32_t> cpus;
   for (const NumaPlan::Thread& thread : plan.threads) {
@@ -50,7 +50,7 @@ RowsPlace PlaceOf(const ggml_tensor* weight) {
           .rows = static_cast<uint32_t>(weight->ne[1])};
 }
 
-// Weights that lie where the team multiplies them row by row.
+// Whether the team multiplies the weight row by row where it lies.
 bool IsOurs(const ggml_tensor* weight) {
   const RowProduct* by_row = RowProductOf(weight);
   return by_row != nullptr && by_row->kernel != nullptr && weight->ne[2] == 1 && weight->ne[3] == 1;
@@ -84,7 +84,7 @@ NumaPart::~NumaPart() {
   }
 }
 
-// Rows have owners only if all threads are where the plan has them.
+// Moves each thread to its node. Rows have owners only if all threads are where the plan has them.
 Status NumaPart::MoveThreads() {
   if (!plan_.has_rows()) return {};
   FirstError failed;
@@ -103,7 +103,8 @@ Status NumaPart::RunAnywhere() const {
   return team_.Run([&](int /*thread*/, int /*n_threads*/) { machine_->RunOn(cpus); });
 }
 
-// Where the kernel refuses, a page still comes from the node of the thread that touches it.
+// Sets where new pages come from. Where the kernel refuses, a page still comes from the node of the
+// thread that touches the page.
 Status NumaPart::TakePages(NewPages how, std::span<const uint32_t> nodes) const {
   FirstError failed;
   TRY_STATUS(team_.Run(
@@ -114,7 +115,7 @@ Status NumaPart::TakePages(NewPages how, std::span<const uint32_t> nodes) const 
   return {};
 }
 
-// A huge page would hold rows of several nodes.
+// Keeps memory in small pages, since a huge page would hold rows of several nodes.
 void NumaPart::KeepSmall(std::span<std::byte> memory) const {
   const uint64_t begin = AlignUp(AddressOf(memory.data()), kPage);
   const uint64_t end = AlignDown(AddressOf(memory.data()) + memory.size(), kPage);
@@ -138,7 +139,7 @@ Status NumaPart::PlaceSlots(const ExpertCatalog& catalog, const Residency& resid
         AddRows(plan_, {&matrix, 1}, rows);
       }
       if ((slot + 1) % kSlotsAtATime != 0 && slot + 1 < grid.slots) continue;
-      // Where a matrix begins in a block of the disk is not known yet.
+      // A matrix begins somewhere in a block of the disk; the place is not known yet.
       const uint64_t slack = residency.block() - 1;
       TRY_STATUS(Touch(PagesOfNodes(std::exchange(rows, {}), slack, kPage)));
       report("placing memory", slot + 1, grid.slots);
@@ -171,7 +172,7 @@ Status NumaPart::Touch(std::span<const NodeBytes> pages) const {
       [&](int thread, int /*n_threads*/) { TouchShare(pages, static_cast<size_t>(thread)); });
 }
 
-// The threads of a node take its ranges in turn.
+// Touches the thread's share: the threads of a node take the node's ranges in turn.
 void NumaPart::TouchShare(std::span<const NodeBytes> pages, size_t thread) const {
   const uint32_t node = plan_.threads[thread].node;
   if (node == NumaPlan::kNoNode) return;
@@ -180,7 +181,7 @@ void NumaPart::TouchShare(std::span<const NodeBytes> pages, size_t thread) const
   const auto rank = static_cast<size_t>(std::ranges::count_if(before, is_of_node));
   const auto n = static_cast<size_t>(std::ranges::count_if(plan_.threads, is_of_node));
   machine_->TakePages(NewPages::kPreferred, {&node, 1});
-  size_t seen = 0;  // of the node
+  size_t seen = 0;  // ranges of the node
   for (const NodeBytes& range : pages) {
     if (range.node != node || seen++ % n != rank) continue;
     machine_->Touch({At(range.begin), static_cast<size_t>(range.end - range.begin)});
@@ -201,7 +202,7 @@ std::vector<std::vector<const ggml_tensor*>> JoinedWeights(const ModelTensors& t
       for (const ggml_tensor* w : weights) joined.push_back({w});
     }
   };
-  // As the mixers and blocks of forward/dense call Linears().
+  // Groups are those of Linears() calls in the mixers and blocks of forward/dense.
   for (const auto& w : tensors.layers) {
     const bool is_kimi = w.kimi_gate_a != nullptr;
     add({w.attn_q, w.attn_k, w.attn_v, is_kimi ? w.state_beta : nullptr});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Puts the threads of the team on the memory nodes and weights beside the threads that read them,
-// where the machine has several nodes (docs/decisions/0034). What the kernel refuses is logged, and
-// the engine runs without it.
+// Puts the threads of the team on the memory nodes, and weights beside the threads that read them,
+// where the machine has several nodes (docs/decisions/0034). A refusal of the kernel is logged, and
+// the engine runs on with the rest.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -27,25 +27,25 @@ namespace moestro {
 
 class NumaPart {
  public:
-  // From now on, until this goes, the threads of the team take pages from all nodes in turn, and
-  // each runs on its own node if that is planned. null: one node, switched off, or the process
-  // has a memory policy of its own. `team` must outlive this. Fails as Team::Run().
+  // Until destruction the threads of the team take pages from all nodes in turn, and each thread
+  // runs on its own node if that is planned. null: one node, switched off, or the process has a
+  // memory policy of its own. `team` must outlive this. Fails as Team::Run().
   static Result<std::unique_ptr<NumaPart>> Begin(std::string_view asked,
                                                  std::shared_ptr<NumaMachine> machine, Team& team);
   NumaPart(const NumaPart&) = delete;
   NumaPart& operator=(const NumaPart&) = delete;
   ~NumaPart();
 
-  const NumaPlan& plan() const { return plan_; }  // as far as the kernel allowed it
+  const NumaPlan& plan() const { return plan_; }  // the part of the plan that the kernel allowed
 
-  // Touches the pages in which one node's rows lie, each from its node; what is left is interleaved
-  // when it is touched. REQUIRES: the memory is untouched and has no policy. Fails as
+  // Touch the pages in which one node's rows lie, each from its node. Other pages are interleaved
+  // when they are touched. REQUIRES: the memory is untouched and has no policy. Fail as
   // Team::Run().
   //
-  // Of slots. REQUIRES: each pool came from memory in one piece.
+  // PlaceSlots() places slots. REQUIRES: each pool came from memory in one piece.
   Status PlaceSlots(const ExpertCatalog& catalog, const Residency& residency,
                     const Progress& report) const;
-  // Of weights that our own kernels multiply (device/product_node.h).
+  // PlaceDense() places the weights that our own kernels multiply (device/product_node.h).
   Status PlaceDense(const ModelTensors& tensors) const;
 
  private:
@@ -63,8 +63,8 @@ class NumaPart {
   Team& team_;
 };
 
-// The weights that graphs multiply by our own kernels: those of one node of a graph together, in
-// its order.
+// The weights that graphs multiply by our own kernels, grouped by node of the graph, in the order
+// of the node.
 std::vector<std::vector<const ggml_tensor*>> JoinedWeights(const ModelTensors& tensors);
 
 }  // namespace moestro

@@ -66,7 +66,7 @@ Status OpenedModel::ChoosePasses() {
   if (!options.little.is_on()) return {};
   TRY(const uint32_t used,
       CheckLittle(options.little, model.spec.router.n_used, catalog.has_low()));
-  // The first pass would keep nothing.
+  // A first pass would keep no token.
   if (!options.little.fallback_share && options.little.gamma >= 1.0) return {};
   little = {.n_used = used, .misses = options.little.misses};
   return {};
@@ -93,7 +93,7 @@ Status OpenedModel::OpenReaders() {
   TRY(reader, OpenReader({.kind = kind}, paths()));
   if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
   watch = WatchOver(*this);
-  return watch.Look();  // the reader has opened by name what was opened before
+  return watch.Look();  // the reader has opened the files by name a second time
 }
 
 uint64_t OpenedModel::position_bytes() const {

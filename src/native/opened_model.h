@@ -42,9 +42,9 @@ struct OpenedModel {
 
   // Paths of the files of the model and its low copies, in the catalog's order.
   std::vector<std::string> paths() const;
-  // The block for which slots are planned.
+  // Bytes of a block, for planning slots.
   uint64_t planned_block() const { return std::max(reader->block(), kPlannedBlock); }
-  // What a sequence takes for each position, and beside them.
+  // Bytes of a sequence per position, and bytes beside the positions.
   uint64_t position_bytes() const;
   uint64_t state_bytes() const;
   // Whether some steps are compared with exact steps.
@@ -54,7 +54,7 @@ struct OpenedModel {
   const EngineOptions options;  // as requested
   PolicySource policies;
   ExpertCatalog catalog;  // with the low copies
-  MemoryShape remembers;  // what the layers remember
+  MemoryShape remembers;  // sizes of the memory that layers keep of a sequence
   std::optional<LowCopies> low;
   LittleStep little;  // the first of two passes; off: one pass
   EnginePlan plan;

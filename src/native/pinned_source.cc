@@ -17,23 +17,23 @@
 namespace moestro {
 namespace {
 
-// So large that plain memory comes in huge pages, as slots do.
+// Bytes of a trial: enough that plain memory comes in huge pages, as slots do.
 constexpr uint64_t kSample = kPinnedTrialBytes / 2;
 constexpr uint64_t kRead = kMiB;
 constexpr int kReads = 5;
-// Reads may take so many times as long as into plain memory. A disk that is slower by more is worth
-// it if an expert is on the device sooner all the same.
+// The most that reads may take relative to reads into plain memory. Slower reads are accepted if
+// reading and copying together are faster than from plain memory.
 constexpr double kMostSlower = 1.25;
 
-// Seconds for kRead bytes, the least of a few trials.
+// Seconds for kRead bytes, the least of kReads trials.
 struct Trial {
   double read = std::numeric_limits<double>::infinity();  // from the disk to this memory
-  double copy = std::numeric_limits<double>::infinity();  // from there to the device
+  double copy = std::numeric_limits<double>::infinity();  // from this memory to the device
 
   double both() const { return read + copy; }
 };
 
-// Seconds of reading the beginning of the first file to there.
+// Seconds of reading the beginning of the first file into `memory`.
 Result<double> ReadInto(std::span<std::byte> memory, BlockReader& reader) {
   const auto start = std::chrono::steady_clock::now();
   std::array<BlockDone, 1> done;
@@ -55,7 +55,7 @@ Status ReadAndCopy(std::span<std::byte> memory, BlockReader& reader, const Backe
   return {};
 }
 
-// Whether the disk is as quick with pinned memory, or copies make up for it.
+// Succeeds if reads into pinned memory are about as fast, or faster copies make up for slow reads.
 Status Compare(const ComputeDevice& device, const HostMemory& pinned, BlockReader& reader,
                bool may_be_slow) {
   TRY(const HostMemory plain, HostMemory::Allocate(kSample));

@@ -23,7 +23,7 @@
 namespace moestro {
 namespace {
 
-// A worker's process: code, libraries, heap (35 to 45 MiB were measured).
+// Bytes of a worker's process: code, libraries, heap (35 to 45 MiB were measured).
 constexpr uint64_t kWorkerProcess = 48 * kMiB;
 
 LaunchShape RemoteShapeOf(const OpenedModel& opened) {
@@ -105,7 +105,7 @@ Result<std::unique_ptr<WorkerProcess>> DevicePart::ReachAgain(const UsedDevice& 
   return Fail(Errc::kDevice, "the remote host {} computes otherwise than before", worker->host());
 }
 
-// Stage: for an expert of each form, known rows x [rows][n_embd] -> y [rows][n_embd].
+// Results for known rows. Stage, for an expert of each form: x [rows][n_embd] -> y [rows][n_embd].
 Result<std::vector<float>> DevicePart::KnownResults(WorkerProcess& worker) const {
   constexpr uint32_t kRows = 4;
   const ExpertCatalog& catalog = opened_.catalog;
@@ -168,8 +168,8 @@ Status DevicePart::TakeRemoteSlots(UsedDevice& host) const {
   return {};
 }
 
-// Of each worker: its process, what both share, a matrix on its way from the disk, and what is
-// known of its experts.
+// Adds the memory of each worker: its process, the memory shared with it, a matrix on the way from
+// the disk, and the known results of its experts.
 void DevicePart::AddRemotesTo(FixedBytes& fixed) const {
   uint64_t matrix = 0;
   for (const PoolShape& pool : opened_.catalog.pools) {

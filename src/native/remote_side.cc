@@ -15,7 +15,7 @@ namespace {
 constexpr std::chrono::seconds kFirstWait{2};
 constexpr std::chrono::seconds kLongestWait{60};
 
-// False: the stop came first.
+// Waits for `time`. False: the stop came first.
 bool WaitOut(const std::stop_token& stop, std::chrono::seconds time) {
   std::mutex mutex;
   std::unique_lock lock(mutex);
@@ -69,13 +69,14 @@ std::vector<RemoteUpload::Landed> RemoteSide::BeginStep() {
     const size_t before = landed.size();
     if (one.upload) landed.append_range(one.upload->TakeLanded());
     if (one.upload) one.host.launcher->Know(one.upload->TakeKnown());
-    // The tier has to know of every expert first.
+    // A lost host is looked after once the tier has been given every landed expert.
     if (was_done && landed.size() == before) LookAfter(one);
   }
   return landed;
 }
 
-// A host that has been away holds nothing that it held.
+// Begins to reach a host that is lost, and uses a host that is back. Such a host has lost its
+// experts, so they are brought again.
 void RemoteSide::LookAfter(Running& one) {
   if (!one.comes_back) {
     if (one.host.launcher->is_wrong()) return;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The remote hosts of an engine while it runs: brings them their experts, and tries again to reach
-// one that is gone, after waits that double. A host that has given wrong results stays left out.
+// The remote hosts of an engine while it runs. Brings hosts their experts, and tries again to reach
+// a lost host, after waits that double. A host that has given wrong results stays left out.
 //
-// Thread rule: the engine thread; reaching a host and bringing it experts have threads of their
-// own.
+// Thread rule: the engine thread; reaching a host and bringing experts have threads of their own.
 #pragma once
 
 #include <atomic>
@@ -30,8 +29,8 @@ namespace moestro {
 class RemoteSide {
  public:
   struct Host {
-    uint32_t device = 0;                               // its number in plans
-    std::unique_ptr<WorkerProcess>* worker = nullptr;  // is replaced when the host comes back
+    uint32_t device = 0;                               // number of the host in plans
+    std::unique_ptr<WorkerProcess>* worker = nullptr;  // replaced when the host comes back
     RemoteLauncher* launcher = nullptr;
     std::vector<ExpertKey> share = {};  // grouped by layer
     // Starts another worker; takes seconds. Any thread.
@@ -44,17 +43,17 @@ class RemoteSide {
   RemoteSide& operator=(const RemoteSide&) = delete;
   ~RemoteSide();
 
-  // Call between steps: what has come to hosts since the last call.
+  // Returns the experts that hosts have got since the last call. Call between steps.
   std::vector<RemoteUpload::Landed> BeginStep();
   // Nothing is under way to any host.
   bool is_done() const;
 
  private:
-  // Tries to reach a host until it is there.
+  // Tries to reach a host until it answers.
   class Return {
    public:
     explicit Return(const Host& host);
-    // Null: not yet.
+    // Null: the host has not answered yet.
     std::unique_ptr<WorkerProcess> Take();
 
    private:
@@ -65,7 +64,7 @@ class RemoteSide {
   struct Running {
     Host host;
     std::unique_ptr<RemoteUpload> upload = {};
-    std::unique_ptr<Return> comes_back = {};  // null: the host is not gone
+    std::unique_ptr<Return> comes_back = {};  // null: the host is not lost
   };
 
   RemoteSide(const OpenedModel& opened, DeviceTier& tier) : opened_(opened), tier_(tier) {}

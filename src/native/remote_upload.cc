@@ -57,7 +57,8 @@ std::vector<KnownResult> RemoteUpload::TakeKnown() {
   return std::exchange(known_, {});
 }
 
-// Stage: an expert's matrix times the known row, or times what the other two made of that.
+// Stage: an expert's matrix times the known row, or, for the down matrix, times the joined products
+// of gate and up.
 void RemoteUpload::Multiply(const FormKernels& k, Matrix matrix, std::span<const std::byte> weights,
                             Products& products) {
   const auto m = static_cast<size_t>(matrix);
@@ -80,7 +81,7 @@ void RemoteUpload::Multiply(const FormKernels& k, Matrix matrix, std::span<const
                            .n_tokens = 1});
 }
 
-// Every expert lands, or is said not to.
+// Brings the layers. Every expert is reported as landed, or, after an error, as not there.
 void RemoteUpload::Run() {
   const double start = SteadySeconds();
   Status status;
@@ -118,7 +119,8 @@ Status RemoteUpload::Bring(std::span<const DeviceTier::Promotion> layer) {
   return {};
 }
 
-// Of values that are no numbers the bits may differ, and show nothing.
+// Keeps a known result. One with NaN or infinity is left out: such bits may differ without an
+// error.
 void RemoteUpload::Keep(const DeviceTier::Promotion& expert) {
   if (!std::ranges::all_of(result_, [](float value) { return std::isfinite(value); })) return;
   const std::lock_guard lock(mutex_);
@@ -127,7 +129,7 @@ void RemoteUpload::Keep(const DeviceTier::Promotion& expert) {
 }
 
 uint64_t RemoteUpload::KnownBytes(const MoeShape& shape, const LaunchShape& launches) {
-  constexpr uint64_t kOfAnExpert = 128;  // in lists here and in the launcher
+  constexpr uint64_t kOfAnExpert = 128;  // lists here and in the launcher
   const uint64_t row = uint64_t{2} * launches.n_ff * sizeof(float);
   return shape.experts() * kOfAnExpert + shape.n_expert * row;
 }

@@ -31,22 +31,22 @@ class RemoteUpload {
  public:
   using Landed = DeviceList::Options::Settled;  // not there: the host or the disk failed
 
-  // Begins. experts: grouped by layer. All must outlive this. kIo.
+  // Begins the upload. experts: grouped by layer. All must outlive this. kIo.
   static Result<std::unique_ptr<RemoteUpload>> Begin(const OpenedModel& opened,
                                                      WorkerProcess& worker,
                                                      std::vector<DeviceTier::Promotion> experts);
   RemoteUpload(const RemoteUpload&) = delete;
   RemoteUpload& operator=(const RemoteUpload&) = delete;
-  ~RemoteUpload();  // ends what is under way
+  ~RemoteUpload();  // ends the upload
 
-  // All of them at once, when nothing more is on its way: a launch would wait for the piece that is
-  // on the wire, 0.14 s at 1 Gbit/s, in each layer.
+  // All experts at once, when the upload has ended; empty before. A launch during the upload would
+  // wait for the piece on the wire, 0.14 s at 1 Gbit/s, in each layer.
   std::vector<Landed> TakeLanded();
-  // What the landed experts make of the known row, computed here; empty where runs are not exact.
+  // Results of the landed experts for the known row, computed here; empty where runs are not exact.
   std::vector<KnownResult> TakeKnown();
-  // Bytes that this takes for a model's experts.
+  // Bytes that an upload takes for a model's experts.
   static uint64_t KnownBytes(const MoeShape& shape, const LaunchShape& launches);
-  // Nothing more will land but what TakeLanded() has not given yet.
+  // Whether no further expert will land.
   bool is_done() const { return is_done_; }
 
  private:
@@ -58,10 +58,10 @@ class RemoteUpload {
         worker_(worker),
         experts_(std::move(experts)) {}
   void Run();
-  // Experts of one layer.
+  // Brings the experts of one layer.
   Status Bring(std::span<const DeviceTier::Promotion> layer);
   Status BringMatrices(Matrix matrix, std::span<const DeviceTier::Promotion> layer);
-  // An expert of the layer under way: its products with the known row.
+  // Products of an expert with the known row, while the expert's layer is under way.
   struct Products {
     std::vector<float> gate;
     std::vector<float> up;
@@ -79,12 +79,12 @@ class RemoteUpload {
   std::atomic<bool> is_done_ = false;
   std::mutex mutex_;
   std::vector<Landed> landed_;      // under mutex_
-  std::vector<KnownResult> known_;  // the same
+  std::vector<KnownResult> known_;  // under mutex_
   std::vector<float> known_row_;    // empty: runs are not exact
   std::vector<Products> products_;  // [expert of the layer]
-  std::vector<float> result_;       // of the last expert
+  std::vector<float> result_;       // of the last down matrix
   HostMemory quantised_;
-  std::jthread thread_;  // last: it uses the others
+  std::jthread thread_;  // last, since the thread uses the other members
 };
 
 }  // namespace moestro

@@ -22,21 +22,21 @@
 namespace moestro {
 namespace {
 
-// Of each depth: a round reads so much, or for so long. Where others use the disk, too, one round
-// may well find that more reads help; two seldom do.
+// Rounds of measuring every depth; a round at one depth ends after so many bytes or seconds. On a
+// disk with other users one round may well show a gain from more reads; two rounds seldom do.
 constexpr int kDepthRounds = 2;
 constexpr uint64_t kBytesOfARound = 32 * kMiB;
 constexpr double kSecondsOfARound = 0.05;
 // Parts of memory that become resident one after the other.
 constexpr size_t kPopulateSteps = 32;
 
-// What the disk gets at a time.
+// Number and size of the reads that the disk gets at a time.
 struct IoSizes {
   uint32_t depth = kIoDepths.front();
   uint64_t request = kLeastRequest;
 };
 
-// Memory is empty yet, and no read is under way.
+// REQUIRES: memory is still empty, and no read is under way.
 IoSizes MeasureIoSizes(const OpenedModel& opened) {
   const std::vector<Extent> matrices = OwnSlices(opened.catalog);
   uint32_t fewest = kIoDepths.back();
@@ -44,14 +44,15 @@ IoSizes MeasureIoSizes(const OpenedModel& opened) {
   uint64_t seed = 0;
   for (int round = 0; round < kDepthRounds && fewest > kIoDepths.front(); ++round) {
     std::vector<DepthSpeed> measured;
-    // The first reads of a file find the way to its blocks; that must not speak for more of them.
+    // Depths fall: the first reads of a file also load the file system's block lists, and that time
+    // must not count against few reads.
     for (const uint32_t depth : std::views::reverse(kIoDepths)) {
       const Result<BandwidthProbe> probe = ProbeBandwidth(*opened.reader, matrices,
                                                           {.reads = {.max_in_flight = depth},
                                                            .total = kBytesOfARound,
                                                            .most_seconds = kSecondsOfARound,
                                                            .seed = ++seed});
-      if (!probe) {  // the step that needs what cannot be read will say so
+      if (!probe) {  // the step that needs the expert reports the error
         LogInfo("{}; the disk gets {} reads at a time", probe.error().message, kIoDepths.front());
         return {};
       }
@@ -63,7 +64,7 @@ IoSizes MeasureIoSizes(const OpenedModel& opened) {
   return {.depth = fewest, .request = RequestBytes(fastest[fewest], fewest)};
 }
 
-// Of every pool those of a token.
+// Slots for the experts of a token, by pool.
 std::vector<uint64_t> FewestSlots(const OpenedModel& opened) {
   return std::vector<uint64_t>(opened.catalog.pools.size(), opened.model.spec.router.n_used);
 }
@@ -78,7 +79,7 @@ Result<PlannedMemory> PlanSlots(const OpenedModel& opened, FixedBytes& fixed,
   if (options.io_depth > 0) return plan();
   options.io_depth = kIoDepths.front();
   TRY(PlannedMemory usual, plan());
-  // Where nothing is read while a text is written, or so little, the depth is worth no measurement.
+  // A measurement of the depth does not pay where decode reads nothing, or little.
   const bool reads_much = usual.plan.n_slots < usual.plan.n_experts &&
                           catalog.total_bytes() >= kDepthRounds * kBytesOfARound;
   if (!reads_much) return usual;
@@ -87,7 +88,7 @@ Result<PlannedMemory> PlanSlots(const OpenedModel& opened, FixedBytes& fixed,
   fixed.request = measured.request;
   Result<PlannedMemory> planned = plan();
   if (planned) return planned;
-  options.io_depth = kIoDepths.front();  // more takes memory that this budget does not have
+  options.io_depth = kIoDepths.front();  // more reads take memory that this budget lacks
   fixed.request = kLeastRequest;
   return usual;
 }
@@ -118,8 +119,8 @@ Result<std::unique_ptr<SlotPart>> SlotPart::Create(const OpenedModel& opened, De
   return part;
 }
 
-// In memory that the first device copies from directly, as far as its driver gives that much, else
-// in plain memory.
+// Allocates slots in memory that the first device copies from directly, if its driver gives enough,
+// else in plain memory.
 Status SlotPart::Allocate(DevicePart& devices) {
   const uint64_t staging = devices.staging_slots();
   const auto create = [&](const HostMemorySource& source) -> Result<std::unique_ptr<Residency>> {
@@ -146,10 +147,11 @@ ResidentModel SlotPart::MakeResidentModel() const {
   std::vector<SlotTable> tables;
   for (const uint64_t n : planned_.slots) {
     auto chosen = MakePolicy(policy_);
-    CHECK(chosen.has_value());  // residency has one
+    CHECK(chosen.has_value());  // residency has made this policy
     tables.emplace_back(PolicyShape::Of(n, shape), *std::move(chosen));
   }
-  // Its own catalog: a caller may keep the model while a restart replaces the engine's.
+  // The model gets a catalog of its own: a caller may keep the model while a restart replaces the
+  // engine's catalog.
   return {std::move(tables), [its = opened_.catalog](ExpertKey key) { return its.copy(key).pool; }};
 }
 
@@ -179,7 +181,7 @@ void SlotPart::KeepUses() const {
   moestro::KeepUses(opened_.options.recall.folder, opened_.model.id, UsesNow());
 }
 
-// Of experts that have no slot, what earlier runs kept, as half as much.
+// Packs the uses of experts in slots. Other experts keep half of the uses from earlier runs.
 std::vector<uint8_t> SlotPart::UsesNow() const {
   const MoeShape& shape = opened_.model.id.shape;
   std::vector<uint8_t> packed = uses_before_;
@@ -195,7 +197,8 @@ std::vector<uint8_t> SlotPart::UsesNow() const {
   return packed;
 }
 
-// In steps, so that a progress bar moves: each thread of the team takes its part of every step.
+// Makes slots resident in steps, so that a progress bar moves: each thread of the team takes its
+// part of every step.
 Status SlotPart::Populate(Team& team, const Progress& report) const {
   for (size_t step = 0; step < kPopulateSteps; ++step) {
     report("reserving memory", step, kPopulateSteps);
@@ -233,8 +236,8 @@ Status SlotPart::ReadAll(const Progress& report) {
 }
 
 Result<double> SlotPart::ProbeReads(uint64_t total) {
-  // A prefill may leave reads under way that no step waited for; the probe would meet their
-  // results.
+  // Settles first: a prefill may leave reads under way that no step waited for, and the probe would
+  // get their results.
   residency_->Settle();
   TRY(const BandwidthProbe probe, ProbeBandwidth(*opened_.reader, OwnSlices(opened_.catalog),
                                                  {.reads = queue_->options(), .total = total}));

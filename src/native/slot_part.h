@@ -30,7 +30,7 @@ class SlotPart {
   // kInvalidRequest: the budget is too small (names the smallest that works); kNoMemory; kUsage.
   static Result<std::unique_ptr<SlotPart>> Create(const OpenedModel& opened, DevicePart& devices,
                                                   const FixedBytes& fixed);
-  // Bytes of the budget beyond the smallest that works; 0: there are none.
+  // Bytes of the budget beyond the smallest that works; 0: none.
   static uint64_t RoomIn(const OpenedModel& opened, const FixedBytes& fixed);
   SlotPart(const SlotPart&) = delete;
   SlotPart& operator=(const SlotPart&) = delete;
@@ -48,14 +48,14 @@ class SlotPart {
   ResidentModel MakeResidentModel() const;
   std::vector<SlotContents> contents() const;
 
-  // The experts that decode used in earlier runs are read first (learned/kept_uses.h). Returns
+  // Begins to read the experts that decode used in earlier runs (learned/kept_uses.h). Returns
   // their number.
   uint64_t Recall();
-  // Keeps which experts decode has used, for the next start.
+  // Keeps the experts that decode has used, for the next start.
   void KeepUses() const;
   // Makes all slots resident. Meanwhile recalled experts are read.
   Status Populate(Team& team, const Progress& report) const;
-  // Reads every expert into its slot. kInvalidRequest: the slots do not hold them all; kIo.
+  // Reads every expert into its slot. kInvalidRequest: experts outnumber slots; kIo.
   Status ReadAll(const Progress& report);
   // Measures the disk's bytes per second by reading `total` bytes of experts as decode does.
   // REQUIRES: no leases. kIo.

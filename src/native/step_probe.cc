@@ -9,7 +9,8 @@ namespace {
 
 constexpr int kRepeats = 4;
 constexpr double kSecondsOfAMean = 0.25;
-constexpr int kMostRepeats = 4096;  // where steps miss experts, or take no time by the clock
+// bounds a mean where steps miss experts, or take no time by the clock
+constexpr int kMostRepeats = 4096;
 
 // The fastest of a few steps, or the mean of more.
 Result<std::optional<double>> TimeSteps(StepRunner& runner, const Batch& again, bool takes_mean) {
@@ -21,7 +22,8 @@ Result<std::optional<double>> TimeSteps(StepRunner& runner, const Batch& again, 
     PhaseStats once;
     Status status = runner.Repeat(again, once);
     if (!status && status.error().code == Errc::kInterrupted) {
-      // A stop that came too late for the tokens before is no reason to fail now; it ends one try.
+      // A stop request that came too late for earlier tokens ends one try, and is no reason to
+      // fail.
       TRY_STATUS(runner.Extend(again));
       continue;
     }
@@ -40,7 +42,7 @@ Result<std::optional<double>> TimeSteps(StepRunner& runner, const Batch& again, 
 Result<std::optional<double>> ProbeStep(StepRunner& runner, Batch again,
                                         const ProbedPasses& passes) {
   std::optional<double> few = 0.0;
-  double share = 1.0;  // of the steps, with all experts
+  double share = 1.0;  // share of steps that need a pass with all experts
   if (passes.first.is_on()) {
     again.little = passes.first;
     TRY(few, TimeSteps(runner, again, passes.takes_mean));

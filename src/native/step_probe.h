@@ -14,7 +14,7 @@ namespace moestro {
 struct ProbedPasses {
   LittleStep first = {};  // off: one pass, with all experts
   double share = 1.0;
-  bool takes_mean = false;  // of the steps of a quarter of a second and more
+  bool takes_mean = false;  // the mean of the steps of a quarter of a second and more
 };
 
 // Seconds of a step with these rows: the fastest of a few steps, or the mean of many. With a first

@@ -79,7 +79,7 @@ Status StepRunner::Finish(const Batch& batch, PhaseStats& phase,
   if (status) {
     for (const BatchRow& row : batch.rows) parts_.sequences.Commit(row.sequence);
   } else {
-    CutBack(batch);  // what their cells hold is not known
+    CutBack(batch);  // the content of the rows' cells is undefined
   }
   return status;
 }
@@ -101,7 +101,7 @@ Status StepRunner::Compute(const Batch& batch, const LogitsSink& sink, const Int
     n = RowsTogether(batch, first);
     TRY_STATUS(ComputeChunk(batch, first, n, interlude));
     TRY_STATUS(Heads(batch, first, n, sink));
-    // The last rows may be computed once more, by all experts.
+    // Windows of the last rows stay: LittleFirst may compute these rows again, with all experts.
     const bool is_last = first + n == batch.size();
     if (!is_last) TrimWindows(std::span(batch.rows).subspan(first, n));
   }
@@ -138,8 +138,8 @@ StepRow StepRunner::RowOf(const BatchRow& row, const Runs& runs) const {
   return step;
 }
 
-// What a row of a sequence with a source sees: of the source, all of it; of the target, the source
-// and what comes before the row.
+// Divides the positions that a row attends to, in a sequence with a source: a row of the source
+// attends to the whole source, a row of the target to the source and to earlier rows of the target.
 void StepRunner::Divide(const Timeline& timeline, StepRow& row) const {
   const uint32_t n_source = SourceLength(timeline.tokens, spec_.encoder->source_end);
   row.visible.at = row.position;
@@ -152,8 +152,8 @@ void StepRunner::Divide(const Timeline& timeline, StepRow& row) const {
   row.visible.begin = n_source;
 }
 
-// How many rows from `first` on are computed together: a chunk, or, of a model with an encoder,
-// whole sources or rows of targets alone.
+// The number of rows from `first` on that are computed together: a chunk. For a model with an
+// encoder: whole sources alone, or rows of targets alone.
 size_t StepRunner::RowsTogether(const Batch& batch, size_t first) const {
   const size_t n = std::min<size_t>(plan_.chunk, batch.size() - first);
   if (!spec_.encoder) return n;
@@ -180,7 +180,8 @@ Status StepRunner::Advance(std::span<const BatchRow> rows) {
   return {};
 }
 
-// A sequence without rows in the next chunk would hold all of these until the step ends.
+// Trims the windows of the rows' sequences: a sequence without rows in the next chunk would hold
+// all recent cells until the step ends.
 void StepRunner::TrimWindows(std::span<const BatchRow> rows) {
   if (plan_.recent.window == 0) return;
   std::set<SequenceId> trimmed;
@@ -189,7 +190,7 @@ void StepRunner::TrimWindows(std::span<const BatchRow> rows) {
   }
 }
 
-// Rows [first, first + n) through all layers.
+// Computes rows [first, first + n) through all layers.
 Status StepRunner::ComputeChunk(const Batch& batch, size_t first, size_t n,
                                 const Interlude& interlude) {
   const auto part = std::span(batch.rows).subspan(first, n);
@@ -217,15 +218,15 @@ Status StepRunner::ComputeChunk(const Batch& batch, size_t first, size_t n,
        .interlude = is_prompt ? Between(interlude, batch.little) : Interlude{}});
 }
 
-// Once a second. A change ends this step and all later ones.
+// Checks the files once a second. A change ends this step and all later ones.
 Status StepRunner::LookAtFiles() {
   Status looked = parts_.watch.LookNowAndThen();
   if (!looked) parts_.closed = looked.error();
   return looked;
 }
 
-// What may come between the layers of a prompt. Where rows stay on a device a step is not
-// interrupted.
+// The interlude between the layers of a prompt; empty where steps cannot be interrupted: rows on a
+// device, or a step within an interlude.
 Interlude StepRunner::Between(const Interlude& wanted, const LittleStep& rest) {
   const bool may_be = wanted.is_due && aside_ == nullptr && !parts_.dense.is_on_device();
   if (!may_be) return {};
@@ -234,7 +235,8 @@ Interlude StepRunner::Between(const Interlude& wanted, const LittleStep& rest) {
           .most_rows = wanted.most_rows};
 }
 
-// What the others do counts as theirs. A stop is for the prompt, which goes on afterwards.
+// Runs the interlude. Its work is not counted in this step. A stop request is for the prompt, which
+// goes on afterwards, so the request is held.
 Status StepRunner::StepAside(const Interlude& interlude, const LittleStep& rest) {
   aside_ = &interlude;
   const Status ran = counter_.Aside([&] {
@@ -304,11 +306,11 @@ Result<size_t> StepRunner::ComputeAllAgain() {
     const Batch batch = PromptOf(id, sequences.Find(id)->tokens);
     tokens += batch.size();
     if (batch.rows.empty()) continue;
-    TRY_STATUS(sequences.Append(id, {}));  // a place for its state
+    TRY_STATUS(sequences.Append(id, {}));  // takes a place for the state
     PhaseStats not_counted;
     const Status computed = Counted(not_counted, [&] { return Compute(batch, {}); });
     if (!computed) {
-      sequences.LoseStates();  // the half of a prompt, too
+      sequences.LoseStates();  // the texts computed so far are lost, too
       return std::unexpected(computed.error());
     }
     sequences.Commit(id);

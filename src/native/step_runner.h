@@ -65,36 +65,36 @@ class StepRunner {
   // Runs the work and counts it in the phase. After an error no read of the work is left, and a
   // stop request is used up.
   Status Counted(PhaseStats& phase, const std::function<Status()>& work);
-  // The same for `compute`. Afterwards the rows are committed, or cut back after an error.
-  // REQUIRES: Extend().
+  // Runs and counts `compute` as Counted() does. Afterwards the rows are committed, or cut back
+  // after an error. REQUIRES: Extend().
   Status Finish(const Batch& batch, PhaseStats& phase, const std::function<Status()>& compute);
   // Computes the rows from embeddings to logits, and gives the costs of decode to prefetch. A step
-  // of prompts' rows alone steps aside when the interlude is due. REQUIRES: Extend(), within
-  // Counted().
+  // of prompts' rows alone runs the interlude when it is due. REQUIRES: Extend(), within Counted().
   Status Compute(const Batch& batch, const LogitsSink& sink, const Interlude& interlude = {});
-  // The interlude that a prompt's step has stepped aside for; nullptr: no step is interrupted.
+  // The interlude that runs within a prompt's step; nullptr: none runs.
   const Interlude* aside() const { return aside_; }
 
   // Whether the rows, the last of their sequences, can be computed again.
   bool CanRepeat(const Batch& last) const;
-  // Computes the rows again, into the same cells. After an error they are cut back.
+  // Computes the rows again, into the same cells. After an error the rows are cut back.
   Status Repeat(const Batch& last, PhaseStats& phase);
   // Computes all tokens of every sequence again after their keys, values and states are lost, and
   // returns the number of tokens. A stop request waits for the next step, which needs all of these
   // tokens. After an error no sequence can go on from any position.
   Result<size_t> ComputeAllAgain();
 
-  // Gives an empty sequence these tokens with keys and values that are made up from the seed, and
-  // a state of zeros. kInvalidRequest; kDevice. The sequence is empty then. REQUIRES: Check().
+  // Gives an empty sequence these tokens with keys and values that are made up from the seed, and a
+  // state of zeros. kInvalidRequest; kDevice. After an error the sequence is empty. REQUIRES:
+  // Check().
   Status MakeUp(SequenceId id, std::span<const Token> tokens, uint64_t seed);
 
   // The cells of a sequence.
   struct Runs {
     std::vector<CellRun> all;
-    std::vector<CellRun> recent;  // in layers that have cells of the last positions alone
+    std::vector<CellRun> recent;  // cells of layers with a window
   };
   Runs RunsOf(SequenceId sequence) const;
-  // The StepRow of a row that has its cells; it borrows the runs of its sequence.
+  // The StepRow of a row that has its cells. The StepRow borrows `runs`.
   StepRow RowOf(const BatchRow& row, const Runs& runs) const;
   // Gives the rows their cells in layers with a window, unless they have them. Rows of a sequence
   // are in order of position. kInvalidRequest when cells run out.

@@ -19,12 +19,12 @@ namespace {
 // Weights that keep their layout are cut into pieces of this size.
 constexpr uint64_t kPiece = 4 * kMiB;
 static_assert(kPiece % kDenseBlock == 0);
-// Read beside the longest piece: what keeps a disk and some threads busy.
+// Bytes read beside the longest piece: enough to keep a disk and some threads busy.
 constexpr uint64_t kAhead = 64 * kMiB;
-// The thread that reads stores nothing longer if others can: a gigabyte takes it a second or two,
-// and no other thread hands out what lands meanwhile.
+// The longest piece that the leading thread stores if other threads can: a gigabyte takes a second
+// or two, and meanwhile no landed piece is handed out.
 constexpr uint64_t kLongest = 16 * kMiB;
-// As reads are planned; a reader with larger blocks gets by with fewer windows.
+// The block that staging is planned for. A reader with larger blocks manages with fewer windows.
 constexpr uint64_t kUsualBlock = 4 * kKiB;
 
 // Parts of one memory, of any size, given back in any order.
@@ -32,7 +32,7 @@ class Windows {
  public:
   explicit Windows(std::span<std::byte> all) : all_(all) {}
 
-  // From the first gap that is large enough. Empty: there is none now.
+  // Takes the first gap that is large enough. Empty: no gap is.
   std::span<std::byte> Take(uint64_t bytes) {
     uint64_t begin = 0;
     for (const auto& [at, length] : taken_) {
@@ -52,8 +52,8 @@ class Windows {
   std::map<uint64_t, uint64_t> taken_;  // length by offset
 };
 
-// One thread leads: it reads, hands out what has landed, and stores between that. The others only
-// store. Pieces pass to them by `published_`, windows back by `is_stored_`.
+// One thread leads: it reads, hands out landed pieces, and stores in between. The other threads
+// only store. Pieces pass to them by `published_`, windows back by `is_stored_`.
 class Loading {
  public:
   explicit Loading(const WeightLoad& load)
@@ -73,7 +73,7 @@ class Loading {
   }
 
  private:
-  // Set in published_ when nothing more will come.
+  // Bit of published_: no further piece will land.
   static constexpr uint32_t kNoMore = 1U << 31;
 
   Status ReadAndStore() {
@@ -94,20 +94,20 @@ class Loading {
   void Store(size_t index);
 
   const WeightLoad& load_;
-  // The leader's.
+  // Members of the leading thread.
   Windows windows_;
-  size_t started_ = 0;            // pieces whose read has been asked for
-  std::vector<size_t> open_;      // of these, those that have windows
+  size_t started_ = 0;            // pieces whose read has been requested
+  std::vector<size_t> open_;      // started pieces that still have windows
   std::vector<ExtentDone> done_;  // scratch
   std::optional<Error> error_;
   uint32_t n_landed_ = 0;
-  uint64_t bytes_ = 0;  // stored, as told last
-  // Written by the leader before it publishes.
-  std::vector<std::span<std::byte>> landing_;  // by piece: its bytes, when they have landed
+  uint64_t bytes_ = 0;  // bytes stored, as last reported
+  // Members that the leader writes before publishing.
+  std::vector<std::span<std::byte>> landing_;  // by piece: its window
   std::vector<size_t> landed_;                 // pieces, in the order in which they landed
 
-  WaitWord published_;                        // of landed_
-  std::atomic<uint32_t> claimed_{0};          // of these, by who stores them
+  WaitWord published_;                        // number of pieces in landed_; kNoMore
+  std::atomic<uint32_t> claimed_{0};          // number of published pieces that threads have taken
   std::vector<std::atomic<bool>> is_stored_;  // by piece
   WaitWord n_stored_;
   std::atomic<bool> has_failed_to_store_{false};
@@ -126,7 +126,7 @@ void Loading::Lead(int n_threads) {
     Publish();
     if (error_ || StoreNext(n_landed_, longest)) continue;
     if (load_.queue.idle()) {
-      n_stored_.Sleep(n_stored);  // all windows are with others
+      n_stored_.Sleep(n_stored);  // other threads have all windows
     } else {
       load_.queue.Wait(done_);
       Publish();
@@ -145,7 +145,7 @@ void Loading::Follow() {
   }
 }
 
-// In their order: a long piece finds room when those before it are stored.
+// Reads begin in the order of pieces: a long piece finds room when earlier pieces are stored.
 void Loading::StartReads() {
   for (; started_ < load_.pieces.size(); ++started_) {
     const Extent& from = load_.pieces[started_].from;
@@ -181,7 +181,8 @@ void Loading::TakeBack() {
   if (bytes_ > before) load_.stored(bytes_);
 }
 
-// False: there is nothing, or nothing so short, that has landed and no thread stores.
+// Stores the next landed piece. False: no landed piece is left, or the next one is longer than
+// `longest`.
 bool Loading::StoreNext(uint32_t published, uint64_t longest) {
   uint32_t next = claimed_.load(std::memory_order_relaxed);
   do {
@@ -194,8 +195,8 @@ bool Loading::StoreNext(uint32_t published, uint64_t longest) {
   return true;
 }
 
-// A piece that cannot be stored counts as stored, so that no thread waits for it; the error is
-// kept.
+// Stores a piece. A piece that cannot be stored counts as stored, so that no thread waits for it;
+// the error is kept.
 void Loading::Store(size_t index) {
   const WeightPiece& piece = load_.pieces[index];
   const uint64_t residue = CoveringWindow(piece.from, load_.queue.block()).residue;

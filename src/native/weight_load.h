@@ -20,7 +20,7 @@ namespace moestro {
 // Bytes that are read and stored at once: a whole weight if its layout changes, else a part of the
 // weight. Parts begin at a multiple of kDenseBlock (model/weights_id.h).
 struct WeightPiece {
-  size_t weight = 0;    // its index in the set
+  size_t weight = 0;    // index of the weight in the set
   uint64_t offset = 0;  // in the weight
   Extent from;
 };
@@ -36,7 +36,7 @@ uint64_t StagingFor(std::span<const WeightPiece> pieces);
 struct WeightLoad {
   WeightSet& set;  // allocated
   std::span<const WeightPiece> pieces;
-  ReadQueue& queue;              // REQUIRES: it is idle
+  ReadQueue& queue;              // REQUIRES: idle
   std::span<std::byte> staging;  // aligned to the queue's block. REQUIRES: the longest piece fits
   // null: the caller's thread alone stores, as a device's driver may require
   Team* team = nullptr;

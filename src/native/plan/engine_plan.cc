@@ -19,8 +19,8 @@ uint32_t LogitsRows(const ModelSpec& spec, uint32_t sequences, uint32_t chunk) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(std::max<uint64_t>(rows, sequences), 1, chunk));
 }
 
-constexpr uint64_t kShareForStates = 8;  // a part of so many
-constexpr uint64_t kMostStates = 32;     // further ones
+constexpr uint64_t kShareForStates = 8;  // states get one part in so many of the room
+constexpr uint64_t kMostStates = 32;     // further states, at most
 
 }  // namespace
 
@@ -36,7 +36,7 @@ Result<EnginePlan> EnginePlan::Of(const SizeRequest& request, const ModelSpec& s
   // A decode step of all sequences is computed at once.
   plan.chunk =
       std::min(ChunkFor(request.chunk, spec.router), std::max(plan.n_ctx, request.sequences));
-  // A source is computed at once, and is as long as the model was trained with.
+  // A source is computed at once. Half of n_ctx_train is the trained length of a source.
   if (spec.encoder && request.chunk == 0) {
     plan.chunk = std::max(1U, std::min(plan.chunk, spec.n_ctx_train / 2));
   }

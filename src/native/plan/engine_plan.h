@@ -28,21 +28,22 @@ struct EnginePlan {
   uint32_t logits_rows = 1;  // rows whose logits are computed at once, at most
   uint32_t look_ahead = 0;   // layers whose experts are predicted, at most
   uint32_t n_blocks = 0;     // blocks of the KV cache
-  CellCounts cells = {};     // cells in these blocks, and of layers with a window
-  RecentRoom recent = {};    // of those cells; empty: such layers have cells of all positions
-  uint32_t n_states = 0;     // places for a sequence's state, at least; 0: no layer has a state
+  CellCounts cells = {};     // cells in these blocks, and cells of layers with a window
+  // room for recent cells; empty: layers with a window have cells of all positions
+  RecentRoom recent = {};
+  uint32_t n_states = 0;  // places for a sequence's state, at least; 0: no layer has a state
 
   // kInvalidRequest: no token or no sequence has room, or more cells than can be counted.
   static Result<EnginePlan> Of(const SizeRequest& request, const ModelSpec& spec,
                                const MemoryShape& remembers);
 };
 
-// A sequence has a state, and while it is in a step another one that is being written. One more is
-// for a position that can be gone back to.
+// The fewest places for states: each sequence has a state and, while the sequence is in a step,
+// another one that is being written. One more is for a position to go back to.
 constexpr uint32_t FewestStates(uint32_t sequences) { return 2 * sequences + 1; }
 
-// Places beyond these, for texts that rest and for positions that can be gone back to: an eighth of
-// what the budget has beyond the smallest. REQUIRES: state_bytes > 0.
+// Places beyond FewestStates(), for texts that rest and for positions to go back to: an eighth of
+// the budget beyond the smallest. REQUIRES: state_bytes > 0.
 uint32_t FurtherStates(uint64_t room_bytes, uint64_t state_bytes);
 
 }  // namespace moestro

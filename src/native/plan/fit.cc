@@ -20,10 +20,10 @@ namespace {
 // ggml's graph buffers, as seen with models of 0.02 to 30 billion parameters. Only for this
 // estimate: the engine measures its own.
 constexpr uint64_t kGraphEstimate = 64 * kMiB;
-// Of memory, in the tables of sizes.
+// The largest size of memory in the tables of sizes.
 constexpr uint64_t kLargestSize = uint64_t{1} << 50;
 
-// With the chunk that a small budget gets.
+// The request with the chunk that a small budget gets.
 BudgetRequest LeastRequest(const ExpertCatalog& catalog, uint32_t n_used, const FixedMemory& fixed,
                            uint64_t block) {
   BudgetRequest request{.dense = fixed.dense,
@@ -65,7 +65,7 @@ std::optional<Fit> FitIn(uint64_t ram, const ExpertCatalog& catalog, uint32_t n_
   const auto slots_of = [](const Result<BudgetSplit>& split) {
     return std::accumulate(split->slots.begin(), split->slots.end(), uint64_t{0});
   };
-  // The smallest budget by the file's own pools, which a hosted model's catalog does not have.
+  // SmallestBudget() goes by the file's own pools, which a hosted model's catalog does not have.
   fit.slots = slots_of(SplitBudget(request));
   request.work = fixed.work;
   if (const auto whole = SplitBudget(request)) fit.slots = slots_of(whole);
@@ -122,7 +122,7 @@ std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const Mode
   sizes.push_back(AlignUp(everything, kMiB));
   std::vector<DeviceFit> fits;
   for (const uint64_t vram : sizes) {
-    // Experts of an average size: which types a device takes is not known here.
+    // Experts count with their average size: the types that a device takes are not known here.
     const uint64_t token = bytes / experts * spec.router.n_used;
     const bool has_dense = !is_in_memory && vram >= work + dense + token;
     const uint64_t left = vram - work - (has_dense ? dense : 0);

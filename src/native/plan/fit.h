@@ -18,16 +18,17 @@ struct FixedMemory {
   uint64_t kv = 0;
   uint64_t work = 0;
   uint64_t process = 0;
-  uint64_t staging = 0;     // while weights are read, in place of work and slots
-  uint64_t least_work = 0;  // with the chunk that a small budget gets; 0: the same
-  uint64_t smallest = 0;    // the smallest budget that works, as an engine names it; 0: estimated
+  uint64_t staging = 0;     // bytes while weights are read, in place of work and slots
+  uint64_t least_work = 0;  // work with the chunk that a small budget gets; 0: as work
+  uint64_t smallest = 0;    // the smallest budget that works, as an engine reports it; 0: estimated
 };
-// An estimate for n_ctx tokens, with keys and values of `kv_type`; an engine knows more.
+// Estimates the bytes for n_ctx tokens, with keys and values of the type in `remembers`. An engine
+// measures more exactly.
 FixedMemory EstimateFixed(const ModelSpec& spec, uint64_t dense_bytes, uint32_t n_ctx,
                           const MemoryShape& remembers, uint32_t chunk);
 
 struct Fit {
-  uint64_t ram = 0;  // of the whole process
+  uint64_t ram = 0;  // bytes of the whole process
   uint64_t slots = 0;
   uint64_t experts = 0;
   double share() const {
@@ -48,7 +49,8 @@ struct DeviceFit {
 std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const ModelSpec& spec,
                                         const FixedMemory& fixed, uint32_t chunk);
 
-// What a budget of `ram` holds; nullopt: it is too small. `block`: the granularity of reads.
+// The experts that a budget of `ram` holds; nullopt: the budget is too small. `block`: the
+// granularity of reads.
 std::optional<Fit> FitIn(uint64_t ram, const ExpertCatalog& catalog, uint32_t n_used,
                          const FixedMemory& fixed, uint64_t block);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a model takes of memory in a context, by its directory alone.
+// Memory that a model needs in a context, by the model's directory alone.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct ContextWish {
 struct MemoryNeeds {
   uint32_t ctx = 0;          // tokens
   uint32_t chunk = 0;        // tokens of a prompt that are evaluated at once
-  uint64_t dense_bytes = 0;  // keys that are joined for latent attention included
+  uint64_t dense_bytes = 0;  // includes keys that are joined for latent attention
   MemoryShape remembers;
   FixedMemory fixed = {};
   ExpertCatalog catalog = {};

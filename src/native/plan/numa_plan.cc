@@ -13,7 +13,7 @@
 namespace moestro {
 namespace {
 
-// nullptr: the pool is of no copy.
+// nullptr: no copy is in the pool.
 const ExpertCopy* AnyCopyIn(const ExpertCatalog& catalog, uint32_t pool) {
   for (const ExpertCatalog::Layer& layer : catalog.layers) {
     for (const std::vector<ExpertCopy>& copies : layer.experts) {
@@ -33,7 +33,8 @@ void Add(NodeBytes bytes, std::vector<NodeBytes>& rows) {
   }
 }
 
-// How far the rows of each node have come, as far as another node must know it.
+// Keeps how far rows reach: the furthest end with its node, and the furthest end of all other
+// nodes.
 class LastEnds {
  public:
   void Add(uint64_t end, uint32_t node) {
@@ -95,7 +96,7 @@ void AddRows(const NumaPlan& plan, std::span<const RowsPlace> matrices,
   uint64_t before = 0;  // tiles of earlier matrices
   for (const RowsPlace& m : matrices) {
     const uint64_t its = TilesOf(m.rows);
-    // Where the rows begin that come from a tile of all on.
+    // The address of the rows that follow `tile`, which counts the tiles of all matrices.
     const auto at = [&](uint64_t tile) {
       const uint64_t row = (std::clamp(tile, before, before + its) - before) * kTileRows;
       return m.begin + std::min<uint64_t>(row, m.rows) * m.row_bytes;
@@ -135,8 +136,8 @@ std::vector<NodeBytes> PagesOfNodes(std::vector<NodeBytes> rows, uint64_t slack,
 
 std::vector<RowsPlace> MatricesOfSlot(const ExpertCatalog& catalog, uint32_t pool,
                                       std::span<const uint64_t, kMatrices> offset) {
-  // Copies of a pool take the same bytes, so that a part of the rows is the same part of the bytes
-  // in all of them.
+  // Copies of a pool have the same bytes, so a share of the rows is the same share of the bytes in
+  // all copies.
   const ExpertCopy* copy = AnyCopyIn(catalog, pool);
   if (copy == nullptr) return {};
   const CopyForm& form = catalog.forms[copy->form];

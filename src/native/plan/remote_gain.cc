@@ -16,9 +16,9 @@ double Uniform(std::mt19937& random) { return static_cast<double>(random()) * 0x
 
 RemoteGain GainOfRemotes(const RemoteCase& of, const LatencyModel& model, PlaceMode mode) {
   std::mt19937 random(1);
-  // No copies: experts stay where they are.
+  // No device has room for copies: experts stay where they are.
   const std::vector<std::vector<uint32_t>> no_room(of.there.size(), std::vector<uint32_t>(1));
-  // Memory is asked for what hosts lack, and ends up with that.
+  // Memory gets requests for the experts that hosts lack, and in time holds those experts.
   const double here = 1.0 - std::min(1.0, std::reduce(of.there.begin(), of.there.end()));
   const double beside_hosts = here > of.in_memory ? of.in_memory / here : 1.0;
   RemoteGain gain;
