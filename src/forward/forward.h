@@ -29,7 +29,7 @@ namespace moestro {
 
 class Forward {
  public:
-  // Everything is borrowed and must outlive this; layers: those with experts.
+  // Everything is borrowed and must outlive this; layers: layers with experts.
   struct Parts {
     const ModelSpec& spec;
     LayerGraph& graph;
@@ -41,11 +41,11 @@ class Forward {
     Team& team;
     std::span<const LayerForm> layers;
     const Clock& clock;
-    StopSignal& stop;  // the step ends soon after it is requested
-    // Read in every step. REQUIRES: their look-ahead is within the limit of the buffers.
+    StopSignal& stop;  // the step ends soon after a request
+    // Read in every step. REQUIRES: watchers.look_ahead is within the limit of the buffers.
     const Watchers& watchers;
     DeviceList* devices = nullptr;  // null: the CPU computes everything
-    uint32_t capacity = 0;          // as RowRouter::Parts says
+    uint32_t capacity = 0;          // as in RowRouter::Parts
   };
   explicit Forward(const Parts& parts);
 
@@ -56,19 +56,18 @@ class Forward {
     // on a device.
     Interlude interlude = {};
   };
-  // Runs at most a chunk of rows through all layers, or, of a model with an encoder, rows of
-  // sources through its layers and rows of targets through the decoder's, never both; leaves the
+  // Runs at most a chunk of rows through all layers. For a model with an encoder: rows of sources
+  // through the encoder's layers, or rows of targets through the decoder's, never both. Leaves the
   // last layer's output in buffers.hidden(). kinds: [rows]. kIo, kInterrupted: only the rows' cells
-  // have changed. kInvalidFile: a layer gave NaN or infinity; the message names it.
+  // have changed. kInvalidFile: a layer gave NaN or infinity; the message names the layer.
   Status Step(std::span<const StepRow> rows, std::span<const RowKind> kinds,
               const LittleStep& little, const Hooks& hooks);
 
   // For the last little step: the K experts of each row, [layer][row][K] in router order. The row
   // used the first of them.
   std::span<const std::vector<ExpertId>> widened() const { return router_.widened(); }
-  // Since creation, in steps whose graphs the team runs: seconds that more threads would not
-  // shorten, all of the layers' time but shared products, attention and experts, and waits for
-  // bytes.
+  // Time since creation, in steps whose graphs the team runs, that more threads would not shorten:
+  // all of the layers' time but shared products, attention and experts, and waits for bytes.
   struct Serial {
     double seconds = 0.0;
     uint64_t steps = 0;
@@ -78,7 +77,7 @@ class Forward {
   uint64_t layers_there() const { return experts_.layers_there(); }
 
  private:
-  // The rows of a step and what is decided about it.
+  // The rows of a step and the decisions about the step.
   struct StepInput {
     std::span<const StepRow> rows;
     std::span<const RowKind> kinds;
@@ -87,7 +86,7 @@ class Forward {
     bool decodes = false;
     size_t prompt_rows = 0;
     uint32_t look_ahead = 0;
-    LayerRange layers = {};  // that the rows go through
+    LayerRange layers = {};  // layers that the rows go through
   };
   LayerRange LayersOf(std::span<const StepRow> rows) const;
   bool IsForTeam(const StepInput& step) const;
@@ -98,7 +97,7 @@ class Forward {
   Parts parts_;
   RowRouter router_;
   ExpertStage experts_;
-  // Of the layer that runs; members, so that the next layer finds their memory.
+  // State of the layer that runs; members, so that the next layer reuses their memory.
   Routing routing_;
   RoutedAhead ahead_;
   LayerPlan plan_;

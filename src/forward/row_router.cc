@@ -15,7 +15,7 @@ RouterSpec RouterOf(const ModelSpec& spec, const LittleStep& little) {
   return router;
 }
 
-// The rows' logits with the router's bias; `room` holds them if it has one.
+// The rows' logits with the router's bias; `room` holds the sums if the router has a bias.
 std::span<const float> WithBias(std::span<const float> logits, std::span<const float> bias,
                                 std::vector<float>& room) {
   if (bias.empty()) return logits;
@@ -65,7 +65,7 @@ void RowRouter::ChooseAhead(ExpertLayerId layer, size_t n_rows, uint32_t look_ah
                             const LittleStep& little, RoutedAhead& ahead) {
   const uint32_t layers = std::min(look_ahead, parts_.spec.n_expert_layers() - 1 - layer.value);
   const RouterSpec router = RouterOf(parts_.spec, little);
-  const size_t logits = n_rows * router.n_expert;  // of one layer
+  const size_t logits = n_rows * router.n_expert;  // values of one layer
   ahead.experts.clear();
   ahead.weights.clear();
   for (uint32_t i = 0; i < layers; ++i) {

@@ -27,7 +27,7 @@ namespace moestro {
 
 class RowRouter {
  public:
-  // Everything is borrowed and must outlive this; layers: those with experts.
+  // Everything is borrowed and must outlive this; layers: layers with experts.
   struct Parts {
     const ModelSpec& spec;
     const StepBuffers& buffers;
@@ -38,12 +38,12 @@ class RowRouter {
   };
   explicit RowRouter(const Parts& parts) : parts_(parts) {}
 
-  // Chooses K experts of each row; K' in a little step. What is given to be written keeps its
-  // memory, here and below.
+  // Chooses K experts of each row; K' in a little step. Output parameters, here and below, keep
+  // their memory for the next call.
   void Choose(ExpertLayerId layer, size_t n_rows, const LittleStep& little, Routing& routing);
-  // Of sources, where an expert has a capacity: gives weight 0 to the rows of a sequence that come
-  // to an expert after so many others of it. Their part of the layer is the residual alone.
-  // Source: W. Fedus, B. Zoph, N. Shazeer, "Switch Transformers", 2021, section 2.2.
+  // For sources, where an expert has a capacity: gives weight 0 to an expert's rows beyond
+  // `capacity` rows of a sequence. The layer adds nothing to these rows' residual. Source: W.
+  // Fedus, B. Zoph, N. Shazeer, "Switch Transformers", 2021, section 2.2.
   void DropOverCapacity(std::span<const StepRow> rows, Routing& routing);
   // The experts that the routers of the `look_ahead` layers after `layer` choose: [distance -
   // 1][row][K or K'].
@@ -59,7 +59,7 @@ class RowRouter {
   Parts parts_;
   std::vector<std::vector<ExpertId>> widened_;
   Router router_;
-  // Scratch.
+  // Scratch memory.
   std::vector<float> biased_;
   std::map<std::pair<SequenceId, ExpertId>, uint32_t> taken_;
   Routing of_later_;

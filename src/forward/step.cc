@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // START HERE: the rows of a batch through all layers. A row is one token of one sequence; a prompt
-// is many rows of the same one. An expert is read once for all rows that need it.
+// is many rows of one sequence. An expert is read once for all rows that need the expert.
 
 #include <algorithm>
 #include <cstddef>
@@ -18,7 +18,7 @@
 namespace moestro {
 namespace {
 
-// A layer's leases end with the layer, however that ends.
+// Holds a layer's leases; however the layer ends, the leases end with it.
 class LayerLeases {
  public:
   LayerLeases(LeaseStream& leases, Residency& residency, const LayerPlan& plan) : leases_(leases) {
@@ -74,8 +74,8 @@ LayerRange Forward::LayersOf(std::span<const StepRow> rows) const {
                                 : LayerRange{.first = encoder, .end = all};
 }
 
-// Threads stay together where no graph of ggml needs them; other steps may run in an interlude, and
-// drivers of devices may have threads of their own.
+// Whether threads may stay together: no graph of the step needs ggml's threads, no interlude runs
+// other steps, and no device's driver has threads of its own.
 bool Forward::IsForTeam(const StepInput& step) const {
   return parts_.devices == nullptr && !step.hooks.interlude.is_due &&
          parts_.graph.IsForTeam(step.layers, step.rows.size(), step.look_ahead);
@@ -94,15 +94,16 @@ Status Forward::RunHeld(const StepInput& step) {
 
 Status Forward::RunLayers(const StepInput& step) {
   const Interlude& interlude = step.hooks.interlude;
-  LeaseStream read_ahead;  // a prompt's, of the layer about to run
+  LeaseStream read_ahead;  // reads for a prompt, of the layer about to run
   for (uint16_t l = step.layers.first; l < step.layers.end; ++l) {
     if (step.hooks.layer_begins) TRY_STATUS(step.hooks.layer_begins(l));
     if (parts_.stop.is_requested()) return Fail(Errc::kInterrupted, "stopped on request");
     if (interlude.is_due && interlude.is_due()) {
-      read_ahead = {};  // others need its slots
+      read_ahead = {};  // steps in the interlude need the slots
       TRY_STATUS(parts_.graph.StepAside(interlude));
     }
-    // The disk reads meanwhile: a prompt's experts of this layer, or what is likely to be needed.
+    // The disk reads during the dense part: a prompt's experts of this layer, or experts likely to
+    // be needed.
     parts_.residency.PumpAhead(step.decodes ? parts_.planner.bytes_beside_dense()
                                             : ReadQueue::kAllThatWaits);
     TRY_STATUS(parts_.graph.Attend(LayerId{l}, step.look_ahead));  // dense part, router logits
@@ -136,9 +137,10 @@ Status Forward::RunExperts(LayerId l, const StepInput& step, LeaseStream& read_a
   const std::vector<ExpertKey> next =
       PlanReadAhead(layer, parts_.spec.expert_layers_before(step.layers.end), router.n_expert,
                     router.n_used, step.prompt_rows);
-  read_ahead = {parts_.residency, next, Urgency::kSpeculative};  // lets go of this layer's
-  leases_.Advance();                                             // into what that has left
-  parts_.protocol.Prefetch();  // for later layers, behind this layer's own
+  // releases leases on this layer's experts
+  read_ahead = {parts_.residency, next, Urgency::kSpeculative};
+  leases_.Advance();           // takes the slots that became free
+  parts_.protocol.Prefetch();  // for later layers, after this layer's own reads
   TRY_STATUS(experts_.Run(l, plan_, leases_, read_ahead));
   if (watchers.plan) watchers.plan(plan_);
   experts_.Show(plan_);

@@ -20,14 +20,14 @@ constexpr uint32_t kWeightLanes = AttentionKernel::kMaxLanes;
 static_assert(RecentRoom::kAlignment % kKeys == 0);  // a row's cells begin with a block
 constexpr size_t kAlignment = 64;
 
-// Which cells hold a sequence's positions from `position` on.
+// Finds the cells that hold a sequence's positions from `position` on.
 class CellCursor {
  public:
   CellCursor(const RowCells& row, uint32_t position)
       : runs_(row.runs), skipped_(position - row.first) {
     while (!runs_.empty() && skipped_ >= runs_.front().count) Next();
   }
-  // REQUIRES: there is one.
+  // REQUIRES: a cell is left.
   size_t Take() {
     const size_t cell = size_t{runs_.front().first} + skipped_;
     if (++skipped_ == runs_.front().count) Next();
@@ -40,7 +40,7 @@ class CellCursor {
     runs_ = runs_.subspan(1);
   }
   std::span<const CellRun> runs_;
-  uint32_t skipped_;  // cells of the first run
+  uint32_t skipped_;  // cells of the first run that are done
 };
 
 template <class Running>
@@ -78,7 +78,8 @@ TiledAttention::TiledAttention(const AttentionShape& shape, uint32_t threads,
       time_(time),
       tasks_(shape.n_head, shape.n_head_kv, threads),
       sums_width_(kernel.padded(shape.dim_v)),
-      // A vector more than it takes: rows a power of two apart would share few places in a cache.
+      // Strides have one vector to spare: rows a power of two apart would share few places in a
+      // cache.
       key_stride_(AlignUp(shape.dim_k, kWeightLanes) + kWeightLanes),
       value_stride_(sums_width_ + kWeightLanes),
       left_(threads > 1 ? tasks_.split_queries() : 0) {}
@@ -131,7 +132,7 @@ Status TiledAttention::Allocate(uint32_t threads) {
   const size_t split = tasks_.split_queries();
   split_bytes_ = split * (sums_width_ + kWeightLanes + 1) * sizeof(float);
   if (threads == 1) return {};
-  // sums and weights first: they are whole lines.
+  // sums and weights come first: they are whole lines.
   TRY(split_memory_, HostMemory::Allocate(split_bytes_));
   split_.sums = reinterpret_cast<float*>(split_memory_.data());
   split_.weights = split_.sums + split * sums_width_;
@@ -197,7 +198,7 @@ void TiledAttention::AttendAll(const Task& task, float* out, Scratch& s) const {
   End(task, s.whole, out);
 }
 
-// One span. The thread that ends the last one has the result.
+// Attends to one span. The thread that ends the last span of a whole merges the spans.
 void TiledAttention::AttendSplit(const Task& task, float* out, Scratch& s) {
   AttendSpan(task, task.begin, task.end, SplitPart(task.first_query), s);
   if (left_[task.whole].fetch_sub(1, std::memory_order_acq_rel) > 1) return;
@@ -228,7 +229,7 @@ void TiledAttention::Begin(const Task& task, const float* q, Scratch& s) const {
   }
 }
 
-// No position, and the sinks.
+// Begins with no position, only the sinks.
 void TiledAttention::BeginWhole(const Task& task, const Running& whole) const {
   const size_t queries = size_t{tile_of(task).count} * task.n_heads;
   Clear(whole, queries, sums_width_);
@@ -240,7 +241,7 @@ void TiledAttention::BeginWhole(const Task& task, const Running& whole) const {
   }
 }
 
-// Positions [begin, end) of one span.
+// Attends to positions [begin, end) of one span.
 void TiledAttention::AttendSpan(const Task& task, uint32_t begin, uint32_t end, const Running& to,
                                 Scratch& s) const {
   const Tile& tile = tile_of(task);
@@ -251,9 +252,9 @@ void TiledAttention::AttendSpan(const Task& task, uint32_t begin, uint32_t end, 
   }
 }
 
-// Keys and values of positions [position, position + kKeys), as far as the span goes; s.ahead: the
-// next block's. A head has a few lines of each cell, an order that no hardware prefetcher follows:
-// the kernel asks for the next block meanwhile.
+// Loads keys and values of positions [position, position + kKeys), as far as the span reaches.
+// s.ahead: the next block's keys and values. A head has a few lines of each cell, an order that no
+// hardware prefetcher follows: the kernel prefetches the next block meanwhile.
 void TiledAttention::LoadBlock(const Tile& tile, uint32_t kv_head, uint32_t position, uint32_t end,
                                Scratch& s) const {
   const AttentionKernel::ToFloat to_float = kernel_.to_float(shape_.kv_type);
@@ -286,7 +287,7 @@ void TiledAttention::LoadBlock(const Tile& tile, uint32_t kv_head, uint32_t posi
 void TiledAttention::AttendBlock(const Task& task, uint32_t position, const Running& to,
                                  Scratch& s) const {
   const Tile& tile = tile_of(task);
-  // What each row sees of the block.
+  // Ranges of the block's keys, by row.
   for (uint32_t r = 0; r < tile.count; ++r) {
     const RowCells& row = rows_[size_t{tile.first} + r];
     const auto within = [&](uint32_t p) {
@@ -297,7 +298,7 @@ void TiledAttention::AttendBlock(const Task& task, uint32_t position, const Runn
     std::fill_n(s.ranges + size_t{r} * task.n_heads, task.n_heads, range);
   }
   if (layer_.relative != nullptr) FindAdded(task, position, s);
-  // Rows at either end that see nothing are left out: with causal rows, those before the block.
+  // Rows at either end with an empty range are left out: with causal rows, those before the block.
   const uint32_t n_queries = tile.count * task.n_heads;
   uint32_t first = 0;
   uint32_t last = n_queries;
@@ -319,7 +320,7 @@ void TiledAttention::AttendBlock(const Task& task, uint32_t position, const Runn
                   .ahead = s.ahead});
 }
 
-// What is added to each query's scores with the keys of a block.
+// Finds the numbers that are added to each query's scores with the keys of a block.
 void TiledAttention::FindAdded(const Task& task, uint32_t position, Scratch& s) const {
   const Tile& tile = tile_of(task);
   s.added.resize(size_t{tile.count} * task.n_heads);
@@ -331,8 +332,8 @@ void TiledAttention::FindAdded(const Task& task, uint32_t position, Scratch& s) 
   }
 }
 
-// Adds a span, positions [begin, end), to those before it. A row that sees none of the span is left
-// as it is: alone, the row would not have the span.
+// Adds a span, positions [begin, end), to the spans before it. A row without a position in the span
+// stays unchanged: computed alone, the row would not have the span.
 void TiledAttention::Merge(const Task& task, uint32_t begin, uint32_t end, const Running& span,
                            const Running& whole) const {
   const Tile& tile = tile_of(task);
@@ -340,14 +341,14 @@ void TiledAttention::Merge(const Task& task, uint32_t begin, uint32_t end, const
     const RowCells& row = rows_[size_t{tile.first} + r];
     const uint32_t first_seen = FirstSeen(row, layer_.window);
     if (row.n_positions <= begin || first_seen >= end) continue;
-    // The first span as it is: a row that has no other is not merged at all.
+    // The first span is copied unchanged: a row with one span is not merged at all.
     const bool is_first = first_seen >= begin && layer_.sinks.empty();
     for (uint32_t h = 0; h < task.n_heads; ++h) {
       const size_t query = size_t{r} * task.n_heads + h;
       const float before = whole.largest[query];
       const float of_span = span.largest[query];
       const float largest = std::max(before, of_span);
-      // Equal ones may both be -infinity, where damaged scores have no largest.
+      // Equal numbers may both be -infinity, where damaged scores have no largest.
       const float shrink_before = before == largest ? 1.0F : std::exp2(before - largest);
       const float shrink_span = of_span == largest ? 1.0F : std::exp2(of_span - largest);
       const auto add = [&](float* to, const float* from, size_t n) {
@@ -375,8 +376,8 @@ void TiledAttention::End(const Task& task, const Running& whole, float* out) con
       const float* weights = whole.weights + query * kWeightLanes;
       const float weight = std::accumulate(weights, weights + kWeightLanes, 0.0F);
       const float* sums = whole.sums + query * sums_width_;
-      // A row sees itself at least, so that no or endless weight comes from damaged scores. The
-      // layer's result is NaN then, which ends the step.
+      // A row attends at least to itself, so a weight of zero or infinity comes from damaged
+      // scores. The layer's result is then NaN, which ends the step.
       const bool is_sound = weight > 0.0F && weight <= std::numeric_limits<float>::max();
       const float share = is_sound ? 1.0F / weight : std::numeric_limits<float>::quiet_NaN();
       for (uint32_t d = 0; d < shape_.dim_v; ++d) to[d] = sums[d] * share;

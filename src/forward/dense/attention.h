@@ -1,17 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Attention on the CPU: every row visits only the cells of its own sequence, in order of position.
-// A custom node on ggml's threads.
-//
-// Rows of one sequence that follow each other form a tile; for each key-value head it has the
-// queries of heads that share this head, so that a block of keys is converted once for many
+// Rows of one sequence that follow each other form a tile. For each key-value head a tile has the
+// queries of the heads that share this head, so that a block of keys is converted once for many
 // queries. Where tiles are too few for the threads, each span of positions is a task, and the
 // thread that ends a row's last span merges the spans, in order (forward/dense/attention_tasks.h).
-// Blocks are cut at absolute positions, and all arithmetic is F32: a row's result depends only on
-// its own query and cells, to the bit. It does not depend on other rows of the step, on the chunks
-// of a prompt, on the number of threads, or on the places of its cells.
-//
-// Thread rule: Node(), Bind() and the graph on the engine thread; the node itself runs on all
-// threads of the team.
 #pragma once
 
 #include <ggml.h>
@@ -43,33 +34,33 @@ struct AttentionShape {
   uint32_t n_head_kv = 0;  // divides n_head
   uint32_t dim_k = 0;      // of a head
   uint32_t dim_v = 0;
-  uint32_t window = 0;  // a row sees this many of its last positions; 0: all
+  uint32_t window = 0;  // a row attends to this many of its last positions; 0: all
   KvType kv_type = KvType::kF16;
   bool values_in_keys = false;  // a value is the first dim_v values of its key
 };
 
 class TiledAttention {
  public:
-  // The node reads `stop` before each block of keys. After a stop its results are undefined. null:
-  // no stop is requested. `time`: of the node; may be null. kNoMemory.
+  // The node reads `stop` before each block of keys. After a stop the node's results are undefined.
+  // null: no stop is requested. `time`: the node's time; may be null. kNoMemory.
   static Result<std::unique_ptr<TiledAttention>> Create(const AttentionShape& shape,
                                                         uint32_t threads,
                                                         const AttentionKernel& kernel,
                                                         StopSignal* stop = nullptr,
                                                         TeamTime* time = nullptr);
-  // Beside those of threads; one thread does not use them.
+  // Bytes beside those of threads; one thread does not use them.
   uint64_t bytes() const { return split_bytes_; }
   uint64_t thread_bytes() const { return thread_bytes_; }  // bytes of each thread
 
   struct Layer {
-    // As ggml_set_rows() writes values of the shape's type.
+    // Cells as ggml_set_rows() writes values of the shape's type.
     const std::byte* k = nullptr;  // [cell][n_head_kv * dim_k]
     const std::byte* v = nullptr;  // [cell][n_head_kv * dim_v]; null: values are in keys
     float scale = 1.0F;            // of scores
-    uint32_t window = 0;           // a row sees this many of its last positions; 0: all
+    uint32_t window = 0;           // a row attends to this many of its last positions; 0: all
     // [n_head]: a score that is part of the softmax and has no value; empty: no such scores.
     std::span<const float> sinks;
-    // What is added to scores; null: nothing.
+    // Adds numbers to scores by distance; null: nothing is added.
     const RelativeScores* relative = nullptr;
   };
   // Adds the node: q F32 [dim_k, n_head, rows] -> [n_head * dim_v, rows]. A graph holds one such
@@ -92,10 +83,10 @@ class TiledAttention {
   struct Scratch {
     float* queries = nullptr;              // [queries][dim_k]
     float* scores = nullptr;               // [queries][kKeys]
-    Running span;                          // of one span
-    Running whole;                         // of the spans before it
+    Running span;                          // softmax of one span
+    Running whole;                         // softmax of the spans before that one
     float* keys = nullptr;                 // [kKeys][key_stride]
-    float* turned = nullptr;               // the same, as the kernel reads them
+    float* turned = nullptr;               // `keys` in the layout of the kernel
     float* values = nullptr;               // [kKeys][value_stride]
     KeyRange* ranges = nullptr;            // [queries]
     std::vector<const float*> added = {};  // [queries], where scores depend on distances
@@ -136,8 +127,8 @@ class TiledAttention {
   std::vector<Scratch> scratch_;  // [thread]
   uint64_t split_bytes_ = 0;
   HostMemory split_memory_;
-  Running split_;  // of all split tasks' queries
-  // What Bind() has set.
+  Running split_;  // softmaxes of all split tasks' queries
+  // Members that Bind() sets.
   Layer layer_;
   std::span<const RowCells> rows_;
   std::atomic<uint32_t> next_task_{0};

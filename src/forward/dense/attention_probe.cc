@@ -28,7 +28,7 @@ std::vector<float> NormalValues(size_t n, uint32_t seed) {
   return values;
 }
 
-// Keys or values as a cache stores them, and what the stored ones mean.
+// Keys or values as a cache stores them, and the floats that the stored bytes decode to.
 struct Cells {
   std::vector<std::byte> stored;
   std::vector<float> values;
@@ -64,8 +64,8 @@ Prompt RandomPrompt(const AttentionShape& shape, uint32_t rows) {
           .q = NormalValues(size_t{rows} * shape.n_head * shape.dim_k, 3)};
 }
 
-// softmax(q * k / sqrt(dim_k)) * v for one head of a row, which sees the cells up to its own.
-// -> out [dim_v]
+// softmax(q * k / sqrt(dim_k)) * v for one head of a row, over the cells up to the row's own. ->
+// out [dim_v]
 void AttendPlainly(const Prompt& prompt, uint32_t row, uint32_t head, std::span<double> out) {
   const AttentionShape& s = prompt.shape;
   const uint32_t kv_head = head / (s.n_head / s.n_head_kv);
@@ -129,7 +129,7 @@ Result<double> AttentionDifference(ggml_backend_t backend, const AttentionShape&
                                    uint32_t rows) {
   const uint32_t group = shape.n_head / shape.n_head_kv;
   AttentionShape s = shape;
-  s.window = 0;  // all rows see all that is before them
+  s.window = 0;  // all rows attend to all earlier positions
   s.n_head_kv = std::min(shape.n_head_kv, 2U);
   s.n_head = group * s.n_head_kv;
   const Prompt prompt = RandomPrompt(s, rows);

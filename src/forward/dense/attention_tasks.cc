@@ -10,7 +10,7 @@ namespace {
 static_assert(AttentionTasks::kLeastSpan % AttentionKernel::kKeys == 0);
 // Tasks of a thread, so that threads end together.
 constexpr uint32_t kTasksPerThread = 4;
-// Heads of a part, at least: with fewer, converting keys would take longer than looking at them.
+// Heads of a part, at least: with fewer heads, converting keys would take longer than scoring them.
 constexpr uint32_t kLeastPart = 4;
 
 uint32_t CeilDivide(uint32_t n, uint32_t by) { return (n + by - 1) / by; }
@@ -75,7 +75,7 @@ void AttentionTasks::CutTiles(std::span<const RowCells> rows, uint32_t window) {
     tile.begin = std::min(tile.begin, begin);
     tile.end = std::max(tile.end, row.n_positions);
   }
-  // By first row among equals: the order of equals must not depend on the sort.
+  // Equal tiles are sorted by first row: their order must not depend on the sort.
   std::ranges::sort(tiles_, [](const Tile& a, const Tile& b) {
     const uint64_t a_work = uint64_t{a.end - a.begin} * a.count;
     const uint64_t b_work = uint64_t{b.end - b.begin} * b.count;

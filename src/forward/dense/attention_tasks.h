@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// How the attention of a step's rows is cut: into tiles of rows, spans of positions, parts of
-// heads. Pure.
+// Cuts the attention of a step's rows into tiles of rows, spans of positions, parts of heads. Pure.
 //
 // Spans decide bits: each span of a row has a softmax of its own, and spans are merged in order of
-// position. So a row's spans follow from the positions that this row sees, and from nothing else.
-// Tiles and parts decide only which thread computes what: a task is a tile's part of heads, with
+// position. So a row's spans follow from the positions that this row attends to, and from nothing
+// else. Tiles and parts only divide the work among threads: a task is a tile's part of heads, with
 // all spans one after the other or, where such tasks are too few for the threads, with one span.
 #pragma once
 
@@ -19,20 +18,20 @@ namespace moestro {
 
 // The cells that a row attends to: those of positions `begin` to n_positions - 1, in order.
 struct RowCells {
-  std::span<const CellRun> runs;  // from the cell of `first` on
+  std::span<const CellRun> runs;  // runs from the cell of `first` on
   uint32_t n_positions = 0;
   uint32_t first = 0;  // a multiple of AttentionKernel::kKeys, within every row's window
-  uint32_t begin = 0;  // positions before it are not seen
+  uint32_t begin = 0;  // earlier positions are not attended to
   uint32_t at = 0;     // the row's own position, where scores depend on distances
 };
 
-// The first position that a row sees. window 0: all from `begin` on.
+// The first position that a row attends to. window 0: all from `begin` on.
 uint32_t FirstSeen(const RowCells& row, uint32_t window);
 
-// Spans of a row that sees positions [first, n_positions): they begin at multiples of this, a power
-// of two. A row has kMostSpans at most.
+// The length of the spans of a row that attends to positions [first, n_positions): a power of two.
+// Spans begin at multiples of the length. A row has kMostSpans spans at most.
 uint32_t SpanOf(uint32_t first, uint32_t n_positions);
-// Where the span of position `at` ends.
+// The end of the span of position `at`.
 constexpr uint32_t EndOfSpan(uint32_t at, uint32_t span) { return (at / span + 1) * span; }
 
 class AttentionTasks {
@@ -40,13 +39,14 @@ class AttentionTasks {
   static constexpr uint32_t kLeastSpan = 512;
   static constexpr uint32_t kMostSpans = 16;
   // Queries of a tile: enough that converting a block of keys and values is a tenth of the work on
-  // it, few enough that everything stays in the second-level cache (300 KiB with heads of 128).
+  // the block, few enough that everything stays in the second-level cache (300 KiB with heads of
+  // 128).
   static constexpr uint32_t kTileQueries = 128;
 
   // n_head_kv divides n_head.
   AttentionTasks(uint32_t n_head, uint32_t n_head_kv, uint32_t threads);
 
-  // Rows [first, first + count) have the same cells and the same spans; they visit positions
+  // Rows [first, first + count), which have the same cells and the same spans and visit positions
   // [begin, end).
   struct Tile {
     uint32_t first = 0;
@@ -62,10 +62,10 @@ class AttentionTasks {
     uint32_t kv_head = 0;
     uint32_t first_head = 0;
     uint32_t n_heads = 0;
-    uint32_t begin = 0;  // positions [begin, end): all of the tile's or, of split tasks, one span
+    uint32_t begin = 0;  // positions [begin, end): all of the tile's; for a split task one span
     uint32_t end = 0;
-    uint32_t first_query = 0;  // of all split tasks' queries
-    uint32_t whole = 0;        // whose part a split task is
+    uint32_t first_query = 0;  // index among the queries of all split tasks
+    uint32_t whole = 0;        // the whole that a split task is a part of
   };
   // Split tasks [first_task, first_task + n_tasks): the same tile and heads, spans in order.
   struct Whole {
@@ -79,7 +79,7 @@ class AttentionTasks {
   std::span<const Whole> wholes() const { return wholes_; }
   bool is_split() const { return !wholes_.empty(); }
 
-  // Of a task, and of all split tasks, at most.
+  // Queries of a task, and of all split tasks, at most.
   uint32_t tile_queries() const { return tile_rows_ * group_; }
   uint32_t split_queries() const { return tile_queries() * kMostSpans; }
 

@@ -58,7 +58,7 @@ ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml
   if (is_row_by_row) x = ggml_reshape_3d(ctx, x, x->ne[0], 1, x->ne[1]);
   ggml_tensor* y = MultiplyNode(ctx, weight, x);
   if (is_row_by_row) y = ggml_reshape_2d(ctx, y, y->ne[0], y->ne[2]);
-  // A device would add up halves in halves.
+  // A device would add up half-precision products in half precision.
   if (y->op == GGML_OP_MUL_MAT && !ggml_is_quantized(weight->type)) {
     ggml_prec_set_acc(y, GGML_PREC_F32);
   }
@@ -118,7 +118,7 @@ ggml_tensor* SumAndNorm(ggml_context* ctx, const RowNorm& norm, ggml_tensor* a, 
                        .eps = how.eps});
     }
   };
-  // Nodes take their data as they can be changed; this is only read.
+  // ggml's nodes take userdata that is not const; `norm` is only read.
   return ggml_custom_4d(ctx, GGML_TYPE_F32, sum->ne[0], sum->ne[1], 1, 1, arguments.data(),
                         static_cast<int>(arguments.size()), work, GGML_N_TASKS_MAX,
                         const_cast<RowNorm*>(&norm));
@@ -134,7 +134,7 @@ ggml_tensor* Activate(ggml_context* ctx, Activation activation, ggml_tensor* gat
     case Activation::kSwigluOai:
       return ggml_swiglu_oai(ctx, gate, up, kOaiAlpha, kOaiLimit);
     case Activation::kReluSquared:
-      return ggml_mul(ctx, ggml_relu(ctx, up), up);  // relu alone would make 0 of a NaN
+      return ggml_mul(ctx, ggml_relu(ctx, up), up);  // relu alone would turn NaN into 0
     case Activation::kRelu:
       return ggml_add(ctx, ggml_relu(ctx, up), ggml_sub(ctx, up, up));  // NaN stays NaN
   }

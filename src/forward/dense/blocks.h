@@ -22,18 +22,18 @@ ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggm
                      float eps);
 
 // Rows that are normed before they are multiplied. Where kernels of ours multiply, the node of the
-// product norms them.
+// product also norms.
 struct NormedRows {
   ggml_tensor* x = nullptr;       // F32 [n, tokens]
-  ggml_tensor* weight = nullptr;  // of the norm, [n]
-  ggml_tensor* bias = nullptr;    // the same, or null
+  ggml_tensor* weight = nullptr;  // weight of the norm, [n]
+  ggml_tensor* bias = nullptr;    // bias of the norm, [n], or null
   float eps = 0.0F;
-  const RowNorm* norm = nullptr;  // with the same eps; null: ggml norms, as devices need it
+  const RowNorm* norm = nullptr;  // has the same eps; null: ggml norms, as on devices
 };
 
 // One node on the CPU: a + b goes to `sum`, which has a place -> sum / rms(sum) * weight. All are
 // F32 [n, tokens] without gaps, weight [n]. `norm` must outlive the graph. The graph must run the
-// node before it reads `sum`.
+// node before reading `sum`.
 ggml_tensor* SumAndNorm(ggml_context* ctx, const RowNorm& norm, ggml_tensor* a, ggml_tensor* b,
                         ggml_tensor* weight, ggml_tensor* sum);
 
@@ -50,7 +50,7 @@ ggml_tensor* Turned(ggml_context* ctx, ggml_tensor* heads, ggml_tensor* position
 void Linears(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggml_tensor* x,
              std::span<ggml_tensor* const> biases, std::span<ggml_tensor*> products);
 
-// The same of normed rows.
+// Linear() and Linears() of normed rows.
 ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, const NormedRows& x, ggml_tensor* bias);
 void Linears(ggml_context* ctx, std::span<ggml_tensor* const> weights, const NormedRows& x,
              std::span<ggml_tensor* const> biases, std::span<ggml_tensor*> products);
@@ -59,11 +59,11 @@ void Linears(ggml_context* ctx, std::span<ggml_tensor* const> weights, const Nor
 // used if the activation has none.
 ggml_tensor* Activate(ggml_context* ctx, Activation activation, ggml_tensor* gate, ggml_tensor* up);
 
-// scale * y + x: what a layer adds to its input.
+// scale * y + x: adds a layer's result to the layer's input.
 ggml_tensor* AddResidual(ggml_context* ctx, ggml_tensor* y, ggml_tensor* x, float scale);
 
-// The expert that every token uses, weighted by its own sigmoid gate if it has one: [n_embd,
-// tokens]. REQUIRES: w.shared_up is set.
+// The expert that every token uses, weighted by its own sigmoid gate where the expert has a gate:
+// [n_embd, tokens]. REQUIRES: w.shared_up is set.
 ggml_tensor* SharedExpert(ggml_context* ctx, Activation activation, const LayerTensors& w,
                           ggml_tensor* x);
 
@@ -71,12 +71,12 @@ ggml_tensor* SharedExpert(ggml_context* ctx, Activation activation, const LayerT
 ggml_tensor* DenseFfn(ggml_context* ctx, Activation activation, const LayerTensors& w,
                       ggml_tensor* x);
 
-// What ends a layer whose experts' results are projected or normed before they are added.
+// The end of a layer whose experts' results are projected or normed before they are added.
 struct LayerEnd {
-  ggml_tensor* y = nullptr;         // [n_embd, rows], of each row the experts' values first
-  ggml_tensor* shared = nullptr;    // [n_embd, rows]; null: nothing is added beside
+  ggml_tensor* y = nullptr;         // [n_embd, rows]; the experts' values come first in each row
+  ggml_tensor* shared = nullptr;    // [n_embd, rows]; null: no shared expert
   ggml_tensor* residual = nullptr;  // [n_embd, rows]
-  uint32_t n_latent = 0;            // values of experts that are projected; 0: they are not
+  uint32_t n_latent = 0;            // values of experts that are projected; 0: no projection
   float eps = 0.0F;
 };
 // -> latent_up * y, normed; + shared, normed; + residual, scaled: [n_embd, rows].

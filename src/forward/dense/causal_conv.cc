@@ -6,7 +6,7 @@
 namespace moestro {
 namespace {
 
-constexpr uint32_t kChannels = 128;  // that a thread takes at a time
+constexpr uint32_t kChannels = 128;  // channels that a thread takes at a time
 
 }  // namespace
 

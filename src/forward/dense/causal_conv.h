@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A short convolution of each channel over the last rows of a sequence, on the CPU: a custom node
-// on ggml's threads. A row's result depends on its own values and on the rows of its sequence
-// before it, to the bit.
+// on ggml's threads. A row's result depends on the row's own values and on earlier rows of the
+// sequence, to the bit.
 //
 // Thread rule: Node(), Bind() and the graph on the engine thread; the node itself runs on all
 // threads of the team.
@@ -22,8 +22,8 @@ namespace moestro {
 
 class CausalConv {
  public:
-  // The node reads `stop` between channels. After a stop its results are undefined. null: no stop
-  // is requested. REQUIRES: n_channels is a multiple of 16.
+  // The node reads `stop` between channels. After a stop the node's results are undefined. null: no
+  // stop is requested. REQUIRES: n_channels is a multiple of 16.
   CausalConv(uint32_t n_channels, uint32_t n_taps, bool has_silu, const StateKernel& kernel,
              StopSignal* stop)
       : n_channels_(n_channels),
@@ -36,7 +36,8 @@ class CausalConv {
     const float* weights = nullptr;  // [n_channels][n_taps]
     const float* bias = nullptr;     // [n_channels]; null: zeros
     uint32_t first = 0;              // column of x where the channels begin
-    uint32_t layer = 0;              // of the states, which begin with [n_taps - 1][n_channels]
+    // layer of the states, which begin with [n_taps - 1][n_channels]
+    uint32_t layer = 0;
   };
   // Adds the node: x F32 [first + n_channels or more, rows] -> [n_channels, rows]. A graph holds
   // one such node.
@@ -54,7 +55,7 @@ class CausalConv {
   bool has_silu_;
   StateKernel kernel_;
   StopSignal* stop_;
-  // What Bind() has set.
+  // Members that Bind() sets.
   Layer layer_;
   const StateStore* states_ = nullptr;
   StateRows rows_;

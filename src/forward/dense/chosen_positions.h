@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Which positions the rows of a step attend to, where an indexer chooses them: a row with no more
-// positions than are chosen attends to all of them, in its cells as they lie; another to so many,
-// one by one, in order of position. Layers without an indexer of their own use what the layer
-// before them chose.
+// Positions that the rows of a step attend to, where an indexer chooses them. A row with top_k
+// positions or fewer attends to all of them, in its cells as they lie. A longer row attends to
+// top_k positions, one by one, in order of position. Layers without an indexer of their own use the
+// choice of the layer before them.
 //
 // Thread rule: the engine thread; while a graph runs, threads of the team may write different rows'
 // runs, and SayDamaged().
@@ -33,8 +33,8 @@ class ChosenPositions {
   // Rows [first, first + visible.size()) of a step choose anew.
   void Begin(uint32_t first, std::span<const RowCells> visible);
   bool is_chosen(const RowCells& row) const { return top_k_ > 0 && row.n_positions > top_k_; }
-  uint32_t top_k() const { return top_k_; }  // 0: no sequence is so long
-  // Of one row: top_k runs of one cell each.
+  uint32_t top_k() const { return top_k_; }  // 0: no sequence is longer than top_k
+  // The chosen cells of a row: top_k runs of one cell each.
   std::span<CellRun> runs(uint32_t row) const {
     auto* first = reinterpret_cast<CellRun*>(runs_.data());
     return {first + size_t{row} * top_k_, top_k_};
@@ -42,11 +42,11 @@ class ChosenPositions {
   std::span<const RowCells> rows(uint32_t first, size_t count) const {
     return std::span(rows_).subspan(first, count);
   }
-  // Scores were no numbers: what was chosen means nothing.
+  // Reports NaN scores: the chosen positions are meaningless.
   void SayDamaged() { is_damaged_.store(true, std::memory_order_relaxed); }
   bool TakeDamage() { return is_damaged_.exchange(false, std::memory_order_relaxed); }
 
-  // What the first rows have, while other rows use their places.
+  // The choice of the first rows, kept while other rows use their places.
   struct Kept {
     std::vector<CellRun> runs;
     std::vector<RowCells> rows;

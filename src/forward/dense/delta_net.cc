@@ -70,7 +70,7 @@ StateKernel::Rows DeltaNet::RowsOf(const ggml_tensor* result, const HeadColumns&
           .stride = stride};
 }
 
-// One key head with the value heads that use it.
+// Mixes one key head with the value heads that use it.
 void DeltaNet::Mix(const StateRun& run, uint32_t h, ggml_tensor* result, Scratch& s) const {
   const DeltaNetColumns& columns = layer_.columns;
   const uint32_t dim = spec_.head_dim;
@@ -93,8 +93,8 @@ void DeltaNet::MixValueHead(const StateRun& run, uint32_t h, uint32_t i, ggml_te
   Convolve(run, RowsOf(result, columns.value, h, i, run.first), Part::kValues, head * dim,
            s.values);
   Weigh(run, h, i, result, s);
-  // The head's matrix [head_dim][head_dim] from one place to the other; mixed [rows][head_dim] goes
-  // into the result.
+  // update() carries the head's matrix [head_dim][head_dim] from the place before the run to the
+  // place after it, and writes mixed [rows][head_dim] into the result.
   const size_t matrix = spec_.inputs_values() + size_t{head} * spec_.matrix_values();
   const size_t stride = result->nb[1] / sizeof(float);
   const StateKernel::RowsOut mixed = {
@@ -124,7 +124,8 @@ void DeltaNet::MixValueHead(const StateRun& run, uint32_t h, uint32_t i, ggml_te
                mixed);
 }
 
-// head_dim channels from the part's `channel` on; the last inputs go from one place to the other.
+// Convolves head_dim channels from the part's `channel` on, and carries the last inputs to the
+// state after the run.
 void DeltaNet::Convolve(const StateRun& run, const StateKernel::Rows& x, Part part,
                         uint32_t channel, float* y) const {
   const size_t stride = spec_.n_convolved();
@@ -149,7 +150,7 @@ void DeltaNet::Convolve(const StateRun& run, const StateKernel::Rows& x, Part pa
                     .y = {.at = y, .stride = spec_.head_dim}});
 }
 
-// How much a value head keeps of its matrix and takes in of each row.
+// Finds how much a value head keeps of its matrix and takes in from each row.
 void DeltaNet::Weigh(const StateRun& run, uint32_t h, uint32_t i, const ggml_tensor* result,
                      Scratch& s) const {
   const uint32_t head = value_head(h, i);

@@ -1,14 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A gated delta net on the CPU: for each row of a sequence a convolution of queries, keys and
-// values, then a change of each value head's matrix, then a norm that a gate weighs. A custom node
-// on ggml's threads.
-//
-// A row's result depends on its own values and on the rows of its sequence before it, to the bit:
-// not on other rows of the step, nor on the chunks of a prompt or the number of threads.
-// Source: S. Yang, J. Kautz, A. Hatamizadeh, "Gated Delta Networks", 2024.
-//
-// Thread rule: Node(), Bind() and the graph on the engine thread; the node itself runs on all
-// threads of the team.
+// A row's result depends on the row's own values and on earlier rows of the sequence, to the bit:
+// not on other rows of the step, nor on the chunks of a prompt or the number of threads. Source: S.
+// Yang, J. Kautz, A. Hatamizadeh, "Gated Delta Networks", 2024.
 #pragma once
 
 #include <ggml.h>
@@ -31,27 +24,27 @@
 
 namespace moestro {
 
-// Where the values of a head begin in a row of a projection. A key head and the value heads that
-// use it have a number h; value heads of the same h are counted by i.
+// The columns where the values of heads begin in a row of a projection. A key head and the value
+// heads that use it have a number h; value heads of the same h are counted by i.
 struct HeadColumns {
-  uint32_t source = 0;  // which of the node's inputs
+  uint32_t source = 0;  // number of the node's input
   uint32_t begin = 0;
   uint32_t of_h = 0;  // columns from one h to the next
   uint32_t of_i = 0;
   uint32_t at(uint32_t h, uint32_t i) const { return begin + h * of_h + i * of_i; }
 };
 
-// How the projections of a model are laid out.
+// Columns of a model's projections.
 struct DeltaNetColumns {
   HeadColumns query, key, value, gate;  // head_dim values each
-  HeadColumns rate, decay;  // one value of each value head; of decays one of each value of a key
-                            // if each decays on its own
+  // One value per value head; for decays one per value of a key if each decays on its own.
+  HeadColumns rate, decay;
 };
 
 class DeltaNet {
  public:
-  // The node reads `stop` before each head. After a stop its results are undefined. null: no stop
-  // is requested. kNoMemory.
+  // The node reads `stop` before each head. After a stop the node's results are undefined. null: no
+  // stop is requested. kNoMemory.
   static Result<std::unique_ptr<DeltaNet>> Create(const DeltaNetSpec& spec, float eps,
                                                   uint32_t threads, const StateKernel& kernel,
                                                   StopSignal* stop = nullptr);
@@ -61,12 +54,12 @@ class DeltaNet {
   using Inputs = std::array<ggml_tensor*, kMostInputs>;  // F32 [n, rows]; null behind the last
   struct Layer {
     DeltaNetColumns columns;
-    // [channels][n_taps] of queries, keys and values.
+    // [channels][n_taps], for queries, keys and values.
     std::array<const float*, 3> conv{};
     const float* dt = nullptr;    // [n_decays]
     const float* a = nullptr;     // [n_head_v]
     const float* norm = nullptr;  // [head_dim]
-    uint32_t layer = 0;           // of the states
+    uint32_t layer = 0;           // layer of the states
   };
   // Adds the node: -> [n_values, rows]. A graph holds one such node.
   ggml_tensor* Node(ggml_context* ctx, Inputs inputs);
@@ -90,7 +83,7 @@ class DeltaNet {
   Status Allocate(uint32_t threads);
   bool ShallStop() const { return stop_ != nullptr && stop_->is_requested(); }
   uint32_t heads_together() const { return spec_.n_head_v / spec_.n_head_k; }
-  // The number of a value head among all.
+  // The number of a value head among all value heads.
   uint32_t value_head(uint32_t h, uint32_t i) const {
     return spec_.sharing == HeadSharing::kConsecutive ? h * heads_together() + i
                                                       : i * spec_.n_head_k + h;
@@ -102,7 +95,7 @@ class DeltaNet {
   void Mix(const StateRun& run, uint32_t h, ggml_tensor* result, Scratch& s) const;
   void MixValueHead(const StateRun& run, uint32_t h, uint32_t i, ggml_tensor* result,
                     Scratch& s) const;
-  // Of queries, keys or values.
+  // The three convolved parts, in the order of their states.
   enum class Part : uint8_t { kQueries, kKeys, kValues };
   void Convolve(const StateRun& run, const StateKernel::Rows& x, Part part, uint32_t channel,
                 float* y) const;
@@ -116,7 +109,7 @@ class DeltaNet {
   uint64_t thread_bytes_ = 0;
   HostMemory memory_;
   std::vector<Scratch> scratch_;  // [thread]
-  // What Bind() has set.
+  // Members that Bind() sets.
   Layer layer_;
   const StateStore* states_ = nullptr;
   StateRows rows_;

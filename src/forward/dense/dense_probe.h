@@ -20,9 +20,9 @@ namespace moestro {
 Result<double> DenseDifference(const ComputeDevice& device, const CpuDevice& cpu, ggml_type type,
                                uint32_t rows);
 
-// The most that is allowed: for quantised types the limit of ggml for its backends, which round
-// activations as coarsely as the CPU; for other types the error of rounding activations to the
-// type.
+// The largest difference that is allowed: for quantised types the limit of ggml for its backends,
+// which round activations as coarsely as the CPU; for other types the error of rounding activations
+// to the type.
 double MostDenseDifference(ggml_type type);
 
 }  // namespace moestro

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What enters the first layer.
+// Looks up the input of the first layer.
 #pragma once
 
 #include <ggml.h>

@@ -9,10 +9,10 @@
 namespace moestro {
 namespace {
 
-// Values without their sign that are infinite or NaN, as integers: this and above.
+// Infinity as an integer. Magnitudes from here on are infinite or NaN.
 constexpr int32_t kInfinity = 0x7f800000;
 
-// As many at a time as let the compiler take them together.
+// Values that are compared at once: enough for the compiler to use vectors.
 constexpr size_t kTogether = 64;
 
 int32_t Magnitude(float value) { return std::bit_cast<int32_t>(value) & 0x7fffffff; }

@@ -28,7 +28,8 @@ uint64_t GraphRunner::bytes() const {
   return arena_.buffer_bytes() + (kept_ ? KeptGraphs::kGraphs * parts_.places * node_bytes_ : 0);
 }
 
-// A larger graph moves the values of all others, or loses them if memory does not suffice.
+// Places the graph. A graph larger than all before moves the values of kept graphs, or loses them
+// if memory does not suffice.
 Status GraphRunner::Place() {
   Status placed = arena_.Place();
   if (kept_ && (!placed || arena_.buffer_bytes() != placed_bytes_)) kept_->Drop();
@@ -36,14 +37,14 @@ Status GraphRunner::Place() {
   return placed;
 }
 
-// A plug-in without an abort callback completes the graph after a stop; attention then was left
-// half done, and the results are undefined.
+// Reports a stop. A plug-in without an abort callback completes the graph after a stop, with
+// attention half done, so the results are undefined.
 Status GraphRunner::Interrupted() const {
   if (parts_.stop == nullptr || !parts_.stop->is_requested()) return {};
   return Fail(Errc::kInterrupted, "stopped on request");
 }
 
-// A device computes while this returns; the call that fetches something waits for it.
+// Starts the graph. A device still computes after the return; a call that fetches results waits.
 Status GraphRunner::Compute() {
   const Status placed = Place();
   if (const ComputeDevice* device = parts_.device; device != nullptr) {

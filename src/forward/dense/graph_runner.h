@@ -28,21 +28,21 @@ class GraphRunner {
     const ComputeDevice* device = nullptr;  // null: the CPU
     StopSignal* stop = nullptr;             // read within graphs on the CPU; may be null
     size_t places = 0;                      // graphs that differ in more than their number of rows
-    size_t max_nodes = 0;                   // of the largest graph
+    size_t max_nodes = 0;                   // nodes of the largest graph
   };
   explicit GraphRunner(const Parts& parts);
 
-  // An empty graph, for Reserve(). The two below are those of the graph that is being built.
+  // Begins an empty graph, for Reserve(). context() and graph() are those of the graph under way.
   void Begin() { arena_.Begin(); }
   ggml_context* context() const { return arena_.context(); }
   ggml_cgraph* graph() const { return arena_.graph(); }
   // Sizes the memory for the graph just built, the largest of its kind. kNoMemory, kDevice.
   Status Reserve();
-  // Of the values of all graphs, and of the nodes of those that stay.
+  // Bytes of the values of all graphs, and of the nodes of kept graphs.
   uint64_t bytes() const;
 
-  // Runs the graph of a place. `build` adds its nodes, unless the graph is kept from an earlier
-  // step. Without rows in the key the graph is not kept. On a device this returns while it
+  // Runs the graph of a place. `build` adds the nodes, unless the graph is kept from an earlier
+  // step. Without rows in the key the graph is not kept. On a device this returns while the device
   // computes. kInterrupted, kNoMemory, kDevice: the results are undefined.
   template <class Build>
   Status Run(size_t place, const KeptGraphs::Key& key, Build&& build) {
@@ -60,7 +60,7 @@ class GraphRunner {
     TRY_STATUS(kept_->Run(place, key));
     return Interrupted();
   }
-  // Whether the team runs the graphs of places [first, end), all of this key (Team::Hold()).
+  // Whether the team runs the graphs of places [first, end), all with `key` (Team::Hold()).
   bool AreForTeam(size_t first, size_t end, const KeptGraphs::Key& key) const {
     return kept_ && kept_->AreForTeam(first, end, key);
   }
@@ -73,8 +73,8 @@ class GraphRunner {
   Parts parts_;
   GraphArena arena_;
   std::optional<KeptGraphs> kept_;  // nullopt: on a device
-  uint64_t placed_bytes_ = 0;       // of the arena, when the kept graphs were placed
-  uint64_t node_bytes_ = 0;         // of the largest graph
+  uint64_t placed_bytes_ = 0;       // bytes of the arena when the kept graphs were placed
+  uint64_t node_bytes_ = 0;         // bytes of the largest graph's nodes
 };
 
 }  // namespace moestro

@@ -12,7 +12,7 @@
 namespace moestro {
 namespace {
 
-constexpr uint32_t kMostDims = 1024;  // of a head, on a thread's stack
+constexpr uint32_t kMostDims = 1024;  // values of a head, on a thread's stack
 
 const float* RowsAt(const ggml_tensor* t, int64_t row, int64_t head) {
   const size_t at = static_cast<size_t>(row) * t->nb[2] + static_cast<size_t>(head) * t->nb[1];
@@ -77,7 +77,7 @@ ggml_tensor* HeadNode::TurnsOf(ggml_context* ctx, uint32_t first, int64_t rows) 
   return turns;
 }
 
-// ggml turns pairs of one and zero, which gives a cosine and a sine.
+// Computes the turns of a step's rows: ggml turns pairs (1, 0), which gives cosines and sines.
 Status HeadNode::SetPositions(std::span<const int32_t> positions) {
   if (turn_ == nullptr || positions.empty()) return {};
   const uint32_t n_dims = spec_.rope->n_dims;
@@ -116,7 +116,7 @@ ggml_tensor* HeadNode::Node(ggml_context* ctx, const Inputs& in) const {
   if (turn_ != nullptr) arguments[kTurns] = TurnsOf(ctx, in.first, rows);
   arguments[kQNorm] = in.q_norm;
   arguments[kKNorm] = in.k_norm;
-  // Nodes take their data as they can be changed; this is only read.
+  // ggml's nodes take userdata that is not const; this object is only read.
   return ggml_custom_4d(
       ctx, GGML_TYPE_F32, spec_.head_dim_k, spec_.n_head, rows, 1, arguments.data(),
       static_cast<int>(arguments.size()),
@@ -126,7 +126,7 @@ ggml_tensor* HeadNode::Node(ggml_context* ctx, const Inputs& in) const {
       GGML_N_TASKS_MAX, const_cast<HeadNode*>(this));
 }
 
-// Heads of all rows are divided among the threads: a row's queries, then its keys with their
+// Divides the heads of all rows among the threads: a row's queries, then its keys with their
 // values.
 void HeadNode::Work(ggml_tensor* result, int thread, int n_threads) const {
   const int64_t heads = int64_t{spec_.n_head} + spec_.n_head_kv;
@@ -141,7 +141,7 @@ void HeadNode::Work(ggml_tensor* result, int thread, int n_threads) const {
   }
 }
 
-// x [head_dim_k] -> normed and turned.
+// Norms and turns a head, [head_dim_k].
 void HeadNode::NormAndTurn(const float* from, const ggml_tensor* weight, const float* turns,
                            float* to) const {
   const uint32_t n = spec_.head_dim_k;

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
-// What happens to the heads of queries, keys and values between their products and attention, as
-// one node on the CPU: norms of heads, turning by the position, and keys and values into their
-// cells. The node's parts are too short for threads to meet after each of them.
+// The work on the heads of queries, keys and values between their products and attention, as one
+// node on the CPU: norms of heads, turning by the position, and storing keys and values in their
+// cells. The parts of the node are too short for a barrier after each.
 //
-// Cosines and sines are ggml's, worked out once a step for all equal layers: ggml's rope of pairs
-// (1, 0). A head's result depends on its own values and position alone, to the bit.
-//
-// Thread rule: the functions and the graph on the engine thread; the node itself runs on all
-// threads of the team.
+// Cosines and sines are computed once a step for all equal layers, by ggml's rope of pairs (1, 0).
+// A head's result depends on its own values and position alone, to the bit.
 #pragma once
 
 #include <ggml.h>
@@ -29,13 +26,13 @@ namespace moestro {
 class HeadNode {
  public:
   // For up to `rows` rows. rope_factors: F32 [n_dims / 2] or null. Null if a head is no whole
-  // number of the cells' blocks, or ggml does not say how it stores values. kNoMemory.
+  // number of the cells' blocks, or ggml has no function that stores values of the type. kNoMemory.
   static Result<std::unique_ptr<HeadNode>> Create(CpuDevice& cpu, const AttentionSpec& spec,
                                                   KvType kv_type, const RowNorm& norm,
                                                   ggml_tensor* rope_factors, uint32_t rows);
   uint64_t bytes() const { return turns_.size() + positions_.size(); }
 
-  // The positions of a step's rows.
+  // Sets the positions of a step's rows.
   Status SetPositions(std::span<const int32_t> positions);
 
   struct Inputs {
@@ -43,14 +40,14 @@ class HeadNode {
     ggml_tensor* k = nullptr;        // F32 [head_dim_k, n_head_kv, rows]
     ggml_tensor* v = nullptr;        // F32 [n_embd_v, rows]
     ggml_tensor* q_norm = nullptr;   // F32 [head_dim_k]; null: heads have no norms
-    ggml_tensor* k_norm = nullptr;   // the same
+    ggml_tensor* k_norm = nullptr;   // F32 [head_dim_k]; null: heads have no norms
     ggml_tensor* k_cache = nullptr;  // [n_embd_k, cells]
     ggml_tensor* v_cache = nullptr;  // [n_embd_v, cells]
     ggml_tensor* cells = nullptr;    // I64 [rows]
     uint32_t first = 0;              // number of the first row in its step
   };
-  // Adds the node: -> queries F32 [head_dim_k, n_head, rows]; keys and values are in their cells
-  // then. The graph must run it before it reads the cells.
+  // Adds the node: -> queries F32 [head_dim_k, n_head, rows]. The node also stores keys and values
+  // in their cells. The graph must run the node before reading the cells.
   ggml_tensor* Node(ggml_context* ctx, const Inputs& in) const;
 
  private:

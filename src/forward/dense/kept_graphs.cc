@@ -9,7 +9,7 @@
 namespace moestro {
 namespace {
 
-// Nodes that only say where values are.
+// Whether a node computes nothing and only refers to values.
 bool IsView(const ggml_tensor* node) {
   return node->op == GGML_OP_NONE || node->op == GGML_OP_VIEW || node->op == GGML_OP_RESHAPE ||
          node->op == GGML_OP_PERMUTE || node->op == GGML_OP_TRANSPOSE;
@@ -90,7 +90,7 @@ Status KeptGraphs::RunOnTeam(const std::vector<Node>& nodes) {
     try {
       work(thread, n_threads);
     } catch (...) {
-      // The others do not wait for this thread at any barrier.
+      // Opens all barriers, so that no other thread waits for this one.
       arrived_.Add(static_cast<uint32_t>(nodes.size()) * static_cast<uint32_t>(n_threads));
       throw;
     }

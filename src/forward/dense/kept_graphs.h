@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Graphs of few rows on the CPU that stay built: a decode step runs the same nodes for every token,
-// with other values. Each place has the last kGraphs that were built for it. A graph of nodes of
-// ours alone is run by the team, node after node, with barriers that make no system call; ggml runs
-// the others.
+// with other values. Each place has its last kGraphs graphs. A graph of nodes of ours alone is run
+// by the team, node after node, with barriers that make no system call; ggml runs the other graphs.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -24,32 +23,35 @@ namespace moestro {
 
 class KeptGraphs {
  public:
-  // Prompts have more rows, and take so long that building a graph does not count.
+  // Rows of a kept graph, at most. Prompts have more rows, and take so long that building a graph
+  // does not count.
   static constexpr uint32_t kMostRows = 16;
-  // Of a place: steps with and without look-ahead take turns, or drafts and their checks.
+  // Graphs kept for a place: steps with and without look-ahead take turns, or drafts and their
+  // checks.
   static constexpr size_t kGraphs = 2;
 
-  // What the nodes of a graph were built for.
+  // The properties of a step that the nodes of a graph depend on.
   struct Key {
-    uint32_t first = 0;  // row of the step
+    uint32_t first = 0;  // first row, in the step
     uint32_t rows = 0;
     uint32_t look_ahead = 0;
     bool operator==(const Key&) const = default;
   };
 
-  // max_nodes: of the largest graph. `team` and `stop` must outlive this; stop may be null.
+  // max_nodes: nodes of the largest graph. `team` and `stop` must outlive this; stop may be null.
   KeptGraphs(Team& team, StopSignal* stop, size_t places, size_t max_nodes);
 
   bool Has(size_t place, const Key& key) const { return Find(place, key) != nullptr; }
-  // Whether the team runs the graphs of places [first, end), all of this key.
+  // Whether the team runs the graphs of places [first, end), all with `key`.
   bool AreForTeam(size_t first, size_t end, const Key& key) const;
   // Room to build another graph of the place, which may not run until Add().
   GraphRoom& Begin(size_t place);
-  // The graph that was built in the room of Begin() may run from now on. REQUIRES: it is placed.
+  // Lets the graph in the room of Begin() run from now on. REQUIRES: the graph is placed.
   void Add(size_t place, const Key& key);
-  // kInterrupted, kNoMemory; the results are undefined then. REQUIRES: Has(place, key).
+  // Runs a kept graph. kInterrupted, kNoMemory: the results are undefined. REQUIRES: Has(place,
+  // key).
   Status Run(size_t place, const Key& key);
-  // The memory of the graphs' values has moved: all must be built again.
+  // Drops all graphs, because the memory of their values has moved.
   void Drop();
 
  private:
@@ -74,7 +76,7 @@ class KeptGraphs {
   WaitWord arrived_;  // threads at the barriers of a run
   size_t max_nodes_;
   std::vector<Place> places_;
-  Kept* begun_ = nullptr;  // whose room Begin() has given
+  Kept* begun_ = nullptr;  // owns the room that Begin() has given
   uint64_t runs_ = 0;
 };
 

@@ -20,9 +20,9 @@ Status CheckLayer(const ModelSpec& spec, const StepBuffers& buffers, LayerId lay
                                                   spec.router.n_expert)
                               : FirstRowNotFinite(hidden, spec.n_embd);
   if (!row) return {};
-  // With a router, hidden is still what came into the layer.
+  // With a router, hidden is still the layer's input.
   const bool came_in = has_router && !is_there && FirstRowNotFinite(hidden, spec.n_embd);
-  // Without a router what came in has been overwritten.
+  // Without a router, the layer's result has overwritten its input.
   const bool may_be_before = !has_router && layer.value > 0 && spec.has_experts(layer.value - 1U);
   const std::string where =
       may_be_before     ? Format("layer {}, or layer {}'s experts,", layer.value, layer.value - 1)

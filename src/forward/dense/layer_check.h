@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Whether a device computes a graph, and whether what a layer has left in the StepBuffers are
-// numbers.
+// Checks that a device computes a graph, and that a layer has left finite numbers in the
+// StepBuffers.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -18,13 +18,13 @@
 
 namespace moestro {
 
-// Of a layer with a router the logits are looked at, else the result. What a layer without experts
-// leaves on a device is left to the next router. kInvalidFile: some are NaN or infinite; the
-// message names the position and the layer.
+// Checks the logits of a layer with a router, else the layer's result. The result of a layer
+// without experts on a device is checked with the next router. kInvalidFile: some number is NaN or
+// infinite; the message names the position and the layer.
 Status CheckLayer(const ModelSpec& spec, const StepBuffers& buffers, LayerId layer, size_t n_rows);
 
-// Whether the device computes every node; null: the CPU, which does. kDevice, naming the node.
-// type: of keys and values.
+// Checks that the device computes every node; null: the CPU, which does. `type`: the type of keys
+// and values. kDevice, naming the node.
 Status CheckComputes(const ComputeDevice* device, ggml_cgraph* graph, KvType type);
 
 }  // namespace moestro

@@ -23,9 +23,9 @@ namespace {
 
 constexpr size_t kMaxNodes = 256;
 
-constexpr uint32_t kHeadRows = 16;  // the output matrix is the largest by far
+constexpr uint32_t kHeadRows = 16;  // few, since the output matrix is the largest by far
 
-// Positions that indexers choose; 0: there are none.
+// Positions that indexers choose; 0: no layer has an indexer.
 uint32_t TopKOf(const ModelSpec& spec) {
   for (const LayerSpec& layer : spec.layers) {
     const LatentAttentionSpec* latent = layer.latent_attention();
@@ -52,8 +52,8 @@ LayerGraph::LayerGraph(const Parts& parts)
       look_ahead_(parts.look_ahead),
       device_(parts.device),
       clock_(parts.clock),
-      // A device computes all rows of a step at once. Rows of a source attend to rows behind them,
-      // whose keys must be there.
+      // A device computes all rows of a step at once. Rows of a source attend to later rows, whose
+      // keys must be computed.
       piece_rows_(parts.device != nullptr || parts.spec.encoder
                       ? std::numeric_limits<uint32_t>::max()
                       : PieceRows(parts.tensors, parts.team.threads())),
@@ -73,7 +73,7 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
   if (parts.device != nullptr && parts.spec.encoder) {
     return Fail(Errc::kDevice, "encoders are computed in memory");
   }
-  // Rows of hidden are places for tensors.
+  // Tensors are placed at rows of hidden, so rows must be aligned.
   if (parts.device != nullptr &&
       parts.spec.n_embd * sizeof(float) % BackendBuffer::AlignmentOf(parts.device->backend()) !=
           0) {
@@ -133,12 +133,12 @@ uint64_t LayerGraph::thread_bytes() const {
 }
 
 LayerGraph::~LayerGraph() {
-  // Whatever it says: no call asks for results.
+  // An error is ignored, since no call requests results.
   [[maybe_unused]] const Status ended = Finish();
 }
 
 Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
-  // A later, larger graph would move the buffer; the largest of each kind comes first.
+  // The largest graph of each kind comes first: a later, larger graph would move the buffer.
   visible_.assign(chunk, {});
   recent_.assign(chunk, {});
   sources_.assign(chunk, {});
@@ -253,11 +253,11 @@ Status LayerGraph::Attend(LayerId layer, uint32_t look_ahead) {
 Status LayerGraph::ComputeLayer(LayerId layer, uint32_t look_ahead) {
   TRY_STATUS(SendHidden());
   const auto n_rows = static_cast<uint32_t>(visible_.size());
-  // A row sees cells of earlier rows alone.
+  // Pieces run in order, since a row attends only to cells of earlier rows.
   for (uint32_t first = 0; first < n_rows;) {
     const StepRows rows{.first = first, .count = std::min(piece_rows_, n_rows - first)};
     Bind(layer, rows);
-    // Graphs of a part of the rows are not kept: how many rows the step has is no part of the key.
+    // Graphs of a part of the rows are not kept: the step's number of rows is no part of the key.
     const KeptGraphs::Key key{.rows = rows.count == n_rows ? n_rows : 0, .look_ahead = look_ahead};
     TRY_STATUS(graphs_.Run(layer.value, key, [&] { BuildLayer(layer, look_ahead, rows); }));
     first += rows.count;
@@ -309,14 +309,14 @@ Status LayerGraph::Head(uint32_t first_row, uint32_t n_rows) {
       buffers_->positions()[first_row + *row]);
 }
 
-// The rows' logits to memory; nothing to do on the CPU.
+// Copies the rows' logits to memory; nothing to do on the CPU.
 Status LayerGraph::FetchHead(uint32_t n_rows) {
   if (device_ == nullptr) return {};
   TRY_STATUS(device_->Finish());
   return buffers_->Fetch(StepBuffers::kLogits, uint64_t{n_rows} * spec_->n_vocab * sizeof(float));
 }
 
-// What was computed in memory goes back.
+// Sends hidden to the device if it was computed in memory.
 Status LayerGraph::SendHidden() {
   if (device_ == nullptr || is_hidden_there_) return {};
   is_hidden_there_ = true;
@@ -369,7 +369,7 @@ ggml_tensor* LayerGraph::Region(StepBuffers::Region where, StepRows rows) {
   return x;
 }
 
-// What enters a layer, or the head behind the last one: hidden [rows][n_embd].
+// The input of a layer, or of the head behind the last layer: hidden [rows][n_embd].
 ggml_tensor* LayerGraph::Input(uint32_t layer, StepRows rows) {
   ggml_tensor* x = Region(StepBuffers::kHidden, rows);
   if (!BringsParts(layer)) return x;
@@ -382,9 +382,9 @@ ggml_tensor* LayerGraph::Input(uint32_t layer, StepRows rows) {
                    .eps = spec_->rms_eps});
 }
 
-// result [rows][...], of which the first is row `first_row` of the region.
+// Places result [rows][...] at row `first_row` of the region.
 void LayerGraph::Output(ggml_tensor* result, StepBuffers::Region region, uint64_t first_row) {
-  // What was only given another shape has its place where it was computed.
+  // A view has no memory of its own: its source gets the place.
   buffers_->Place(result->view_src != nullptr ? result->view_src : result, region,
                   first_row * result->nb[1]);
   ggml_build_forward_expand(graphs_.graph(), result);
@@ -397,12 +397,12 @@ void LayerGraph::BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t loo
   if (layers == 0) return;
   CHECK(look_ahead_ != nullptr);
   ggml_context* ctx = graphs_.context();
-  if (visible_.size() == 1 || device_ != nullptr) {  // a device's are sorted once they are fetched
+  if (visible_.size() == 1 || device_ != nullptr) {  // a device's logits are sorted after fetching
     Output(MultiplyNode(ctx, look_ahead_->Stack(ctx, first, layers), ffn_in), StepBuffers::kAhead,
            rows.first);
     return;
   }
-  for (uint32_t i = 0; i < layers; ++i) {  // of several tokens, so that a layer's rows are together
+  for (uint32_t i = 0; i < layers; ++i) {  // a product per layer keeps the layer's rows together
     ggml_tensor* logits = MultiplyNode(ctx, look_ahead_->Stack(ctx, first + i, 1), ffn_in);
     Output(logits, StepBuffers::kAhead, i * visible_.size() + rows.first);
   }
@@ -461,7 +461,7 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
   if (spec_->has_experts(layer.value) && CanSumAndNorm(w, mixed)) {
     ggml_tensor* attended = Region(StepBuffers::kResidual, rows);
     ggml_tensor* ffn_in = SumAndNorm(ctx, norm_, mixed, in.x, w.ffn_norm, attended);
-    ggml_build_forward_expand(graphs_.graph(), ffn_in);  // before others read `attended`
+    ggml_build_forward_expand(graphs_.graph(), ffn_in);  // runs before nodes that read `attended`
     return BuildExperts(layer, attended, ffn_in, look_ahead, rows);
   }
   ggml_tensor* attended = mixed != nullptr ? AddResidual(ctx, mixed, in.x, spec_->residual_scale)
@@ -477,7 +477,7 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
   Output(attended, StepBuffers::kResidual, rows.first);
 }
 
-// Whether one node adds what a mixer gave and norms the sum.
+// Whether one node adds a mixer's result to the input and norms the sum.
 bool LayerGraph::CanSumAndNorm(const LayerTensors& w, const ggml_tensor* mixed) const {
   return device_ == nullptr && mixed != nullptr && ggml_is_contiguous(mixed) &&
          spec_->residual_scale == 1.0F && w.ffn_norm != nullptr && w.ffn_norm_b == nullptr;
@@ -497,30 +497,30 @@ void LayerGraph::BuildDenseFfn(LayerId layer, ggml_tensor* attended, ggml_tensor
   Output(ffn, StepBuffers::kHidden, rows.first);
 }
 
-// attended, ffn_in [rows][n_embd] -> what the experts need but the residual.
+// attended, ffn_in [rows][n_embd] -> the experts' inputs but the residual.
 void LayerGraph::BuildExperts(LayerId layer, ggml_tensor* attended, ggml_tensor* ffn_in,
                               uint32_t look_ahead, StepRows rows) {
   ggml_context* ctx = graphs_.context();
   const LayerTensors& w = tensors_->layers[layer.value];
   const Activation activation = spec_->experts.activation;
-  // Their input [rows][n_embd_expert].
+  // The experts' input [rows][n_embd_expert].
   ggml_tensor* expert_in = ffn_in;
   if (w.experts_norm != nullptr) {
     expert_in = RmsNorm(ctx, attended, w.experts_norm, nullptr, spec_->rms_eps);
   }
   if (w.latent_down != nullptr) expert_in = Linear(ctx, w.latent_down, expert_in, nullptr);
   Output(expert_in, StepBuffers::kFfnIn, rows.first);
-  // The router's logits [rows][n_expert] of this layer and of those looked ahead, without biases.
+  // The router's logits [rows][n_expert] of this layer and of layers ahead, without biases.
   ggml_tensor* router_in = ffn_in;
   ggml_tensor* ahead_in = ffn_in;
-  if (w.router_scale != nullptr) {  // those looked ahead have their own
+  if (w.router_scale != nullptr) {  // layers looked ahead have scales of their own
     const float unit = 1.0F / std::sqrt(static_cast<float>(spec_->n_embd));
     ahead_in = ggml_scale(ctx, ggml_rms_norm(ctx, attended, spec_->rms_eps), unit);
     router_in = ggml_mul(ctx, ahead_in, w.router_scale);
   }
   Output(Linear(ctx, w.router, router_in, nullptr), StepBuffers::kRouter, rows.first);
   BuildLookAhead(layer, ahead_in, look_ahead, rows);
-  // What is added to their results: the shared expert's, [rows][n_embd].
+  // The shared expert's result, which is added to the experts' results, [rows][n_embd].
   if (w.shared_up != nullptr) {
     ggml_tensor* shared = SharedExpert(ctx, activation, w, ffn_in);
     if (spec_->residual_scale != 1.0F) shared = ggml_scale(ctx, shared, spec_->residual_scale);
@@ -541,7 +541,7 @@ void LayerGraph::BuildHead(StepRows rows, uint32_t at) {
   if (spec_->logit_scale != 1.0F) logits = ggml_scale(ctx, logits, 1.0F / spec_->logit_scale);
   if (const float cap = spec_->logit_cap; cap > 0.0F) {
     ggml_tensor* capped = ggml_scale(ctx, ggml_tanh(ctx, ggml_scale(ctx, logits, 1.0F / cap)), cap);
-    // What is no number stays none: infinity less infinity is NaN.
+    // NaN and infinity must not be capped: infinity less infinity is NaN.
     logits = ggml_add(ctx, capped, ggml_sub(ctx, logits, logits));
   }
   Output(logits, StepBuffers::kLogits, at);

@@ -63,7 +63,7 @@ class LayerGraph {
                                                     uint32_t chunk, uint32_t logits_rows);
   // The cells of a cache that has `n_cells` usable cells.
   static CellCounts CellsFor(const CellCounts& cells, bool is_on_device);
-  // Waits until no launch uses its memory.
+  // Waits until no launch uses the graph's memory.
   ~LayerGraph();
   // Bytes of intermediate results and masks, on the device or the CPU, and of each CPU thread's
   // buffers.
@@ -73,52 +73,52 @@ class LayerGraph {
 
   // Sets the rows of the following calls, and writes their embeddings to hidden. kDevice.
   Status SetRows(std::span<const StepRow> rows);
-  // Between two layers: the rows of other steps use the buffers, and then these rows go on. After
-  // an error of the interlude these rows do not go on. REQUIRES: !is_on_device().
+  // Runs the interlude between two layers: rows of other steps use the buffers, and then these rows
+  // go on. After an error of the interlude these rows do not go on. REQUIRES: !is_on_device().
   Status StepAside(const Interlude& interlude);
   // hidden -> residual, shared (where the model has a shared expert), ffn_in [rows][n_embd_expert],
   // router logits; writes the KV cache. Also the router logits of the next `look_ahead` layers with
   // a router, at most to the last layer, on this layer's input. A layer without experts: only
-  // hidden -> hidden. On a device router logits are in memory afterwards, and other results stay on
-  // the device; code that computes experts in memory gets them with FetchRows(). No launch is under
-  // way on the device then. kInterrupted, kDevice: the results are undefined. kInvalidFile: the
-  // layer gave NaN or infinity; the message names it. REQUIRES: look_ahead is within the buffers'
-  // limit, and Parts::look_ahead is set if it is not 0.
+  // hidden -> hidden. On a device, no launch is under way after the return of a layer with experts:
+  // router logits are in memory, and other results stay on the device; code that computes experts
+  // in memory gets them with FetchRows(). kInterrupted, kDevice: the results are undefined.
+  // kInvalidFile: the layer gave NaN or infinity; the message names the layer. REQUIRES: look_ahead
+  // is within the buffers' limit, and Parts::look_ahead is set if look_ahead is not 0.
   Status Attend(LayerId layer, uint32_t look_ahead = 0);
-  // Whether Attend() of these layers for so many rows uses no other threads than the team's
+  // Whether Attend() of these layers for n_rows rows uses no other threads than the team's
   // (Team::Hold()).
   bool IsForTeam(LayerRange layers, size_t n_rows, uint32_t look_ahead) const;
-  // Of a model with an encoder, behind its last layer: hidden, normed -> keys and values of the
-  // rows in the layers that attend to the source. kInterrupted. REQUIRES: rows of sources.
+  // For a model with an encoder, behind the encoder's last layer: hidden, normed -> keys and values
+  // of the rows in the layers that attend to the source. kInterrupted. REQUIRES: rows of sources.
   Status RememberSource();
-  // residual, shared and ffn_in to memory; on the CPU this does nothing. kDevice.
+  // Copies residual, shared and ffn_in to memory; on the CPU this does nothing. kDevice.
   Status FetchRows();
-  // The experts' results, hidden, are on the device and not in memory. REQUIRES: is_on_device().
+  // Notes that hidden is on the device and not in memory. REQUIRES: is_on_device().
   void HiddenIsThere() { is_hidden_there_ = true; }
   // Seconds of evaluating layers, since creation.
   double seconds() const { return seconds_; }
   // Waits until no launch is under way on the device; kDevice.
   Status Finish() const { return device_ != nullptr ? device_->Finish() : Status(); }
-  // Rows [first_row, first_row + n_rows) of hidden -> logits, in memory. kInvalidFile: they are NaN
-  // or infinite. kInterrupted, kDevice. REQUIRES: n_rows <= logits_rows.
+  // Rows [first_row, first_row + n_rows) of hidden -> logits, in memory. kInvalidFile: some logit
+  // is NaN or infinite. kInterrupted, kDevice. REQUIRES: n_rows <= logits_rows.
   Status Head(uint32_t first_row, uint32_t n_rows);
 
  private:
   explicit LayerGraph(const Parts& parts);
-  // The state with which rows go on after other rows have used the buffers. Other rows use the
-  // buffers of at most `most` rows.
+  // The state with which rows go on after other rows have used the buffers: four lists for all
+  // rows, the rest for the first rows, since other rows use the places of at most `most` rows.
   struct Rows {
-    std::vector<RowCells> visible;      // of all
-    std::vector<RowCells> recent;       // of all
-    std::vector<RowCells> sources;      // of all
-    std::vector<RowState> states;       // of all
+    std::vector<RowCells> visible;      // [row]
+    std::vector<RowCells> recent;       // [row]
+    std::vector<RowCells> sources;      // [row]
+    std::vector<RowState> states;       // [row]
     std::vector<float> hidden;          // [first rows][n_embd]
-    std::vector<float> residual;        // the same, where the next graph adds it
-    std::vector<float> shared;          // the same
-    std::vector<int32_t> positions;     // of these
-    std::vector<int64_t> cells;         // of these
-    std::vector<int64_t> recent_cells;  // of these
-    ChosenPositions::Kept chosen;       // the same
+    std::vector<float> residual;        // [first rows][n_embd], or empty
+    std::vector<float> shared;          // [first rows][n_embd], or empty
+    std::vector<int32_t> positions;     // [first rows]
+    std::vector<int64_t> cells;         // [first rows]
+    std::vector<int64_t> recent_cells;  // [first rows]
+    ChosenPositions::Kept chosen;       // choice of the first rows
   };
   Rows KeepRows(uint32_t most) const;
   void BringBack(const Rows& rows);
@@ -126,8 +126,8 @@ class LayerGraph {
   Status CheckFinite(LayerId layer) const;
   Status MakeMixers(const Parts& parts, uint32_t n_ctx, uint32_t chunk);
   Status Reserve(uint32_t chunk, uint32_t logits_rows);
-  // Whether what enters a layer is in parts: what the experts of the layer before gave, and what
-  // that is added to.
+  // Whether a layer's input is in parts: the results of the experts of the layer before, and the
+  // residual.
   bool BringsParts(size_t layer) const { return layer > 0 && spec_->ends_in_next(layer - 1); }
   ggml_tensor* Region(StepBuffers::Region where, StepRows rows);
   ggml_tensor* Input(uint32_t layer, StepRows rows);
@@ -162,10 +162,10 @@ class LayerGraph {
   RowNorm norm_;
   std::vector<std::unique_ptr<Mixer>> mixers_;  // one for all equal layers
   std::vector<Mixer*> mixer_of_;                // [layer]
-  std::vector<RowCells> visible_;               // of the rows
-  std::vector<RowCells> recent_;                // the same in layers with a window
-  std::vector<RowCells> sources_;               // the same in layers that attend to the source
-  std::vector<RowState> states_;                // of the rows
+  std::vector<RowCells> visible_;               // cells by row
+  std::vector<RowCells> recent_;                // cells by row, in layers with a window
+  std::vector<RowCells> sources_;               // cells by row, in layers that attend to the source
+  std::vector<RowState> states_;                // states by row
   std::unique_ptr<ChosenPositions> chosen_;     // where layers have indexers
   bool is_hidden_there_ = false;
   double seconds_ = 0.0;

@@ -14,8 +14,8 @@ namespace {
 constexpr size_t kBegins = 65521;          // blocks of the table where a cell may begin
 constexpr uint32_t kCellsTogether = 1024;  // cells that are written at once
 
-// The sum of twelve uniform numbers less six: a standard library's normal_distribution would not
-// promise the same numbers everywhere.
+// Numbers of about N(0, 1): the sum of twelve uniform numbers less six, since a standard library's
+// normal_distribution would not promise the same numbers everywhere.
 std::vector<std::byte> NormalNumbers(KvType type, size_t n, std::mt19937_64& random) {
   std::vector<float> numbers(n);
   for (float& number : numbers) {
@@ -27,7 +27,7 @@ std::vector<std::byte> NormalNumbers(KvType type, size_t n, std::mt19937_64& ran
   return stored;
 }
 
-// Values of a key or a value, at most.
+// The number of values of the widest key or value.
 uint32_t WidestOf(const MemoryShape& shape) {
   uint32_t widest = 0;
   for (const LayerMemory& layer : shape.layers) {
@@ -38,8 +38,8 @@ uint32_t WidestOf(const MemoryShape& shape) {
 
 }  // namespace
 
-// Drawing each number would take longer than evaluating some prompts: cells are pieces of one
-// table.
+// Cells are pieces of one table, since drawing each number would take longer than evaluating some
+// prompts.
 Status MakeUpCells(const KvCache& kv, std::span<const CellRun> cells,
                    std::span<const CellRun> recent, uint64_t seed) {
   std::mt19937_64 random(seed);

@@ -12,7 +12,7 @@
 namespace moestro {
 
 // Fills cells (`recent` in layers that have cells of the last positions alone) with seeded numbers
-// of about N(0, 1), different in each cell; the same on every machine. kDevice.
+// of about N(0, 1), different in each cell, equal on every machine. kDevice.
 Status MakeUpCells(const KvCache& kv, std::span<const CellRun> cells,
                    std::span<const CellRun> recent, uint64_t seed);
 

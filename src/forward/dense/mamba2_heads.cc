@@ -9,7 +9,7 @@
 namespace moestro {
 namespace {
 
-// Rows of a product from a column on.
+// Rows of a product, from a column on.
 StateKernel::Rows RowsOf(const ggml_tensor* x, uint32_t first_row, uint32_t column) {
   const size_t stride = x->nb[1] / sizeof(float);
   return {.at = static_cast<const float*>(x->data) + first_row * stride + column, .stride = stride};
@@ -60,7 +60,8 @@ void Mamba2Heads::Work(ggml_tensor* result, const Scratch& s) {
   }
 }
 
-// A projection holds gates, what is convolved, steps; a convolution's result values, keys, queries.
+// Mixes one head. A row of `projected` holds gates, the inputs of the convolution, steps; a row of
+// `convolved` holds values, keys, queries.
 void Mamba2Heads::Mix(const StateRun& run, uint32_t head, ggml_tensor* result,
                       const Scratch& s) const {
   const ggml_tensor* projected = result->src[0];
@@ -75,8 +76,8 @@ void Mamba2Heads::Mix(const StateRun& run, uint32_t head, ggml_tensor* result,
     s.steps[r] = Softplus(*steps.row(r) + layer_.dt[head]);
     s.decays[r] = std::exp(layer_.a[head] * s.steps[r]);
   }
-  // The head's matrix [n_state][head_dim] from one place to the other; mixed [rows][head_dim] goes
-  // into the result.
+  // update() carries the head's matrix [n_state][head_dim] from the place before the run to the
+  // place after it, and writes mixed [rows][head_dim] into the result.
   const size_t matrix = spec_.inputs_values() + size_t{head} * spec_.matrix_values();
   const StateKernel::Rows values = RowsOf(convolved, run.first, head * dim);
   const size_t stride = result->nb[1] / sizeof(float);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The heads of Mamba-2 on the CPU: each row changes the matrix of each head, and what a head finds
-// is gated. A custom node on ggml's threads. A row's result depends on its own values and on the
-// rows of its sequence before it, to the bit.
-// Source: T. Dao, A. Gu, "Transformers are SSMs", 2024.
+// The heads of Mamba-2 on the CPU: each row changes the matrix of each head, and the head's result
+// is gated. A custom node on ggml's threads. A row's result depends on the row's own values and on
+// earlier rows of the sequence, to the bit. Source: T. Dao, A. Gu, "Transformers are SSMs", 2024.
 //
 // Thread rule: Node(), Bind() and the graph on the engine thread; the node itself runs on all
 // threads of the team.
@@ -28,8 +27,8 @@ namespace moestro {
 
 class Mamba2Heads {
  public:
-  // The node reads `stop` between heads. After a stop its results are undefined. null: no stop is
-  // requested. kNoMemory.
+  // The node reads `stop` between heads. After a stop the node's results are undefined. null: no
+  // stop is requested. kNoMemory.
   static Result<std::unique_ptr<Mamba2Heads>> Create(const Mamba2Spec& spec, uint32_t threads,
                                                      const StateKernel& kernel, StopSignal* stop);
   uint64_t thread_bytes() const { return kTokens * 2 * sizeof(float); }  // bytes of each thread
@@ -38,7 +37,8 @@ class Mamba2Heads {
     const float* dt = nullptr;  // [n_head]
     const float* a = nullptr;   // [n_head]
     const float* d = nullptr;   // [n_head]
-    uint32_t layer = 0;         // of the states: the convolution's, then the heads' matrices
+    // layer of the states: the convolution's inputs, then the heads' matrices
+    uint32_t layer = 0;
   };
   // Adds the node: projected F32 [n_projected, rows], of which gates and steps are read, and
   // convolved [n_convolved, rows] -> [n_inner, rows]. A graph holds one such node.
@@ -65,7 +65,7 @@ class Mamba2Heads {
   StopSignal* stop_;
   HostMemory memory_;
   std::vector<Scratch> scratch_;  // [thread]
-  // What Bind() has set.
+  // Members that Bind() sets.
   Layer layer_;
   const StateStore* states_ = nullptr;
   StateRows rows_;

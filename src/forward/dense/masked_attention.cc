@@ -64,7 +64,7 @@ Status MaskedAttention::SetRows(std::span<const RowCells> rows) {
 
 ggml_tensor* MaskedAttention::Node(ggml_context* ctx, ggml_tensor* q, const Layer& layer,
                                    float scale) const {
-  // Of a cache [n_head_kv * dim, cells]: [dim, visited, n_head_kv].
+  // A view of a cache: [n_head_kv * dim, cells] -> [dim, visited, n_head_kv].
   const auto visited = [&](ggml_tensor* cache, uint32_t dim) {
     return ggml_view_3d(ctx, cache, dim, n_visited_, shape_.n_head_kv, cache->nb[1],
                         ggml_row_size(cache->type, dim), 0);

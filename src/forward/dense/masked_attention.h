@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Attention on a device: one fused product (ggml's flash attention) of all rows with all cells that
-// a row may see. A mask limits each row to the cells of its own sequence up to its own position.
-// With several sequences, every row also reads the cells of the others; with one sequence there is
-// no extra cost.
+// a row may attend to. A mask limits each row to the cells of its own sequence up to its own
+// position. With several sequences, every row also reads the other sequences' cells; with one
+// sequence there is no extra cost.
 //
 // Keys and values are read as they are stored, sums are F32 if the device supports them.
 //
@@ -36,13 +36,13 @@ class MaskedAttention {
 
   // Sets the rows of the following nodes. kDevice.
   Status SetRows(std::span<const RowCells> rows);
-  // As SetRows() with rows that see all cells, but sends no data: for sizes.
+  // As SetRows() with rows that attend to all cells, but sends no data: for sizes.
   void Assume(uint32_t rows);
 
   struct Layer {
     ggml_tensor* k = nullptr;      // [n_head_kv * dim_k, cells]
     ggml_tensor* v = nullptr;      // [n_head_kv * dim_v, cells]; null: values are in keys
-    ggml_tensor* sinks = nullptr;  // F32 [n_head], on the device; null: the layer has none
+    ggml_tensor* sinks = nullptr;  // F32 [n_head], on the device; null: no sinks
   };
   // q F32 [dim_k, n_head, rows] -> [n_head * dim_v, rows]. REQUIRES: the graph writes the rows'
   // cells before this node.
@@ -52,7 +52,7 @@ class MaskedAttention {
   AttentionShape shape_;
   uint32_t n_cells_ = 0;  // cells of the cache
   uint32_t n_rows_ = 0;
-  uint32_t n_visited_ = 0;  // cells from the first on that some row may see
+  uint32_t n_visited_ = 0;  // cells from the first on that some row may attend to
   BackendBuffer buffer_;    // the mask, F16 [rows][visited cells]
   std::vector<ggml_fp16_t> mask_;
 };

@@ -11,13 +11,13 @@ namespace moestro {
 namespace {
 
 // Multiplications of the largest product of a graph for each thread: some 20 ms with our kernels,
-// 50 with ggml's slowest. Graphs are left between products, not within.
+// 50 with ggml's slowest. A stop ends a graph between products, not within one.
 constexpr uint64_t kMostMultiplied = 750'000'000;
 // More rows than these make no product faster, and take more memory.
 constexpr uint32_t kMostPieceRows = 256;
-constexpr uint32_t kFewestRows = 32;  // fewer would wait for weights
+constexpr uint32_t kFewestRows = 32;  // fewer rows would wait for weights
 
-// Of a layer, what one node multiplies a row with, at most.
+// Weights of the largest product: the most that one node multiplies a row with, over all layers.
 uint64_t LargestProduct(const ModelTensors& tensors) {
   uint64_t most = 1;
   for (const LayerTensors& w : tensors.layers) {

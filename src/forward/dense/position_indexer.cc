@@ -76,8 +76,8 @@ void PositionIndexer::Work(const ggml_tensor* result, const Scratch& s) {
   }
 }
 
-// scores [position]: blocks of keys times all heads' queries. False: some are no numbers, and 0
-// stands for them.
+// scores [position]: blocks of keys times all heads' queries. False: some scores are NaN or
+// infinite, and count as 0.
 bool PositionIndexer::Score(const ggml_tensor* result, uint32_t row, const Scratch& s) const {
   const ggml_tensor* queries = result->src[0];
   const ggml_tensor* weights = result->src[1];

@@ -32,8 +32,8 @@ namespace moestro {
 
 class PositionIndexer {
  public:
-  // The node reads `stop` before each block of keys. After a stop its results are undefined. null:
-  // no stop is requested. kNoMemory.
+  // The node reads `stop` before each block of keys. After a stop the node's results are undefined.
+  // null: no stop is requested. kNoMemory.
   static Result<std::unique_ptr<PositionIndexer>> Create(const IndexerSpec& spec, KvType kv_type,
                                                          uint32_t n_ctx, uint32_t threads,
                                                          StopSignal* stop);
@@ -41,12 +41,13 @@ class PositionIndexer {
 
   struct Rows {
     const std::byte* keys = nullptr;    // [cell][head_dim], of the cache's type
-    uint32_t first = 0;                 // of the step
+    uint32_t first = 0;                 // number of the first row in its step
     std::span<const RowCells> visible;  // lives until the node has run
-    ChosenPositions* chosen = nullptr;  // the same; Begin() has been called for these rows
+    // lives until the node has run; Begin() has been called for the rows
+    ChosenPositions* chosen = nullptr;
   };
-  // Adds the node: queries F32 [head_dim, n_head, rows], weights F32 [n_head, rows] -> chosen runs
-  // of rows with more positions than are chosen. A graph holds one such node. REQUIRES: the graph
+  // Adds the node: queries F32 [head_dim, n_head, rows], weights F32 [n_head, rows] -> the chosen
+  // runs of rows with more than top_k positions. A graph holds one such node. REQUIRES: the graph
   // writes the cells before this node.
   ggml_tensor* Node(ggml_context* ctx, ggml_tensor* queries, ggml_tensor* weights);
   // Sets the rows of the next run of a graph with the node.
@@ -76,11 +77,11 @@ class PositionIndexer {
   KvType kv_type_;
   StopSignal* stop_;
   AttentionKernel kernel_ = AttentionKernel::ForThisMachine();
-  ExpertKernel product_;  // of F32
+  ExpertKernel product_;  // the kernel for F32
   uint64_t thread_bytes_ = 0;
   HostMemory memory_;
   std::vector<Scratch> scratch_;  // [thread]
-  // What Bind() has set.
+  // Members that Bind() sets.
   Rows rows_;
   std::atomic<uint32_t> next_row_{0};
 };

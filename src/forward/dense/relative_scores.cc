@@ -28,7 +28,7 @@ uint32_t BucketOf(const RelativeBias& bias, int64_t distance) {
   return side + std::min(bucket, n - 1);
 }
 
-// Blocks begin up to a block before the first position and end up to one behind the last.
+// Blocks begin up to a block before the first position and end up to a block behind the last one.
 size_t RelativeScores::WidthFor(uint32_t most) {
   return 2 * (size_t{most} + 2 * static_cast<size_t>(kKeys)) + 1;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What attention adds to scores by the distance of key and query, one row of numbers for each head.
-// Pure.
-// Source: C. Raffel et al., "Exploring the Limits of Transfer Learning", 2020, section 2.1.
+// Numbers that attention adds to scores by the distance of key and query, one row of numbers for
+// each head. Pure. Source: C. Raffel et al., "Exploring the Limits of Transfer Learning", 2020,
+// section 2.1.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace moestro {
 
-// The range of a distance, key's position less query's: 0 to n_buckets - 1. Near distances have
-// ranges of their own, far ones share them by their logarithm. Rounding is as in float32.
+// The range of a distance, key's position less query's: 0 to n_buckets - 1. Each near distance has
+// a range of its own; far distances share ranges by their logarithm. Rounding is as in float32.
 uint32_t BucketOf(const RelativeBias& bias, int64_t distance);
 
 class RelativeScores {
@@ -21,15 +21,15 @@ class RelativeScores {
   // of: F32 [range][head]. most: distances are -most to most.
   RelativeScores(const RelativeBias& bias, const float* of, uint32_t n_head, uint32_t most);
 
-  // Times log2(e), of the keys at `distance` and behind it, AttentionKernel::kKeys of them. Keys of
-  // a block that no row sees may be at other distances. REQUIRES: |distance| <= most + kKeys.
+  // Numbers times log2(e) for AttentionKernel::kKeys keys, from `distance` on. Keys of a block that
+  // no row attends to may be at other distances. REQUIRES: |distance| <= most + kKeys.
   const float* From(uint32_t head, int64_t distance) const;
   static uint64_t BytesFor(uint32_t n_head, uint32_t most);
 
  private:
   static size_t WidthFor(uint32_t most);
   size_t width_;
-  int64_t zero_;               // where distance 0 is in a row
+  int64_t zero_;               // index of distance 0 in a row
   std::vector<float> scores_;  // [head][distance]
 };
 

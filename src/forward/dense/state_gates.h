@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Functions that turn a projection into how much a state keeps and takes in. Pure.
+// Turns projections into the share that a state keeps and the share that it takes in. Pure.
 #pragma once
 
 #include <cmath>

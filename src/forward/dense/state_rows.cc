@@ -7,7 +7,7 @@ namespace moestro {
 
 StateRows::StateRows(std::span<const RowState> rows, uint32_t most) {
   std::vector<std::vector<StateRun>> sequences;
-  std::vector<StateSlot> written;  // [sequence]: where its last run writes
+  std::vector<StateSlot> written;  // [sequence]: place that the last run writes
   for (uint32_t row = 0; row < rows.size(); ++row) {
     const RowState& state = rows[row];
     if (!state.to) continue;

@@ -29,12 +29,13 @@ struct StateRun {
 class StateRows {
  public:
   StateRows() = default;
-  // Runs of at most `most` rows. Rows without a place, of graphs that only sizes are taken of, are
-  // in none.
+  // Runs of at most `most` rows. Rows without a place are left out; graphs that are only sized have
+  // such rows.
   StateRows(std::span<const RowState> rows, uint32_t most);
 
   uint32_t sequences() const { return static_cast<uint32_t>(begins_.size()) - 1; }
-  // In order of position; each run goes on from where the one before it wrote.
+  // Runs of a sequence in order of position; each run begins with the state that the run before it
+  // wrote.
   std::span<const StateRun> of(uint32_t sequence) const {
     return std::span(runs_).subspan(begins_[sequence], begins_[sequence + 1] - begins_[sequence]);
   }

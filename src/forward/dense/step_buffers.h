@@ -59,7 +59,7 @@ class StepBuffers {
   float* logits() const { return At<float>(kLogits); }  // [logits_rows][n_vocab]
   int32_t* positions() const { return At<int32_t>(kPositions); }
   int64_t* cells() const { return At<int64_t>(kCells); }  // rows of the KV cache to write
-  // The same in layers with cells of the last positions alone.
+  // Rows to write in layers with cells of the last positions alone.
   int64_t* recent_cells() const { return At<int64_t>(kRecentCells); }
 
   // Gives a tensor of a graph its place in a region, on the device or in memory as the graphs run.
@@ -80,7 +80,7 @@ class StepBuffers {
 
   BackendBuffer host_;
   std::optional<BackendBuffer> device_;
-  Offsets offsets_{};  // in both
+  Offsets offsets_{};  // offsets in both buffers
 };
 
 }  // namespace moestro

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The rows of a step, as the dense part takes them. Plain values.
+// The rows of a step for the dense part. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,14 @@ namespace moestro {
 struct StepRow {
   Token token = 0;
   uint32_t position = 0;
-  uint32_t cell = 0;  // the cell of its key and value
-  RowCells visible;   // positions 0 .. position of its sequence; the runs outlive the step
-  // The same in layers with cells of the last positions alone, if the model has such.
+  uint32_t cell = 0;  // cell of the row's key and value
+  RowCells visible;   // positions 0 .. position of the sequence; the runs outlive the step
+  // Cells in layers with cells of the last positions alone, if the model has such layers.
   uint32_t recent_cell = 0;
   RowCells recent = {};
   RowState state = {};
-  // Of a model with an encoder: whether it is a row of a source; if not, the cells of its source.
+  // For a model with an encoder: whether the row is of a source; if not, the cells of the
+  // sequence's source.
   bool is_source = false;
   RowCells source = {};
   SequenceId sequence = {};

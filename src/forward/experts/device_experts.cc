@@ -13,8 +13,8 @@
 namespace moestro {
 namespace {
 
-// Copied experts with so many pairs are launched together: a launch costs as much as copying a part
-// of an expert.
+// Pairs of a launch of copied experts, about: a launch costs as much as copying a part of an
+// expert.
 constexpr uint32_t kGroupPairs = 128;
 
 }  // namespace
@@ -28,7 +28,7 @@ DeviceExperts::DeviceExperts(std::unique_ptr<Launcher> launcher, const ExpertCat
 
 DeviceExperts::~DeviceExperts() { Abandon(); }
 
-// Makes the groups of copied experts. They follow from the plan alone.
+// Makes the groups of copied experts. Groups follow from the plan alone.
 void DeviceExperts::BeginPlan(const Part& part) {
   const LayerPlan& plan = part.plan;
   plan_ = &plan;
@@ -50,7 +50,7 @@ void DeviceExperts::BeginPlan(const Part& part) {
   is_there_.assign(plan.experts.size(), false);
 }
 
-// Launches the experts in the device's slots. They are among the last experts of the plan.
+// Launches the experts in the device's slots, which are among the last experts of the plan.
 Status DeviceExperts::LaunchHeld() {
   const auto first = std::ranges::find(plan_->experts, Place::kDevice, &PlannedExpert::place);
   return LaunchGroup({.first = static_cast<size_t>(first - plan_->experts.begin()),

@@ -4,7 +4,7 @@
 //
 //   Begin(plan)    sends x of the rows, launches the experts that this device has
 //   Bring(lease)   copies an expert to the device beside the launches
-//   Advance()      launches what was copied, group by group, while the next group is copied
+//   Advance()      launches copied experts, group by group, while the next group is copied
 //   Finish()       copies the results back: [pair][n_embd]
 //
 // If the dense part and all experts of a layer are on the device, rows stay there: BeginThere()
@@ -55,21 +55,21 @@ class DeviceExperts {
                                  : Begin(part, rows.ffn_in, results);
   }
   // ffn_in: [rows][n_embd]; results: [pair][n_embd], written for this device's pairs. Both and the
-  // plan must live until Finish() or Abandon(). kDevice: call Abandon() then.
+  // plan must live until Finish() or Abandon(). After kDevice, call Abandon().
   Status Begin(const Part& part, const float* ffn_in, float* results);
   // Computes `hidden` of `rows` on the device from ffn_in, shared and residual. REQUIRES: all
-  // experts and all K of each row are for this device; no launch is under way. kDevice: call
-  // Abandon() then.
+  // experts and all K of each row are for this device; no launch is under way. After kDevice, call
+  // Abandon().
   Status BeginThere(const Part& part, const StepBuffers& rows);
   // Copies an expert of the plan to this device. True once its bytes are on the device and the
   // lease may be released.
   bool Bring(size_t index, const Lease& lease);
-  // Launches each group of copied experts whose copies have all landed, in the plan's order.
-  // kDevice: call Abandon() then.
+  // Launches each group of copied experts whose copies have all landed, in the plan's order. After
+  // kDevice, call Abandon().
   Status Advance();
   bool all_launched() const { return next_group_ == groups_.size(); }
   // Ends the layer. Waits for the results, except after BeginThere(). REQUIRES: all_launched().
-  // kDevice: call Abandon() then.
+  // After kDevice, call Abandon().
   Status Finish();
   const DeviceInfo& info() const { return launcher_->info(); }
   Launcher& launcher() { return *launcher_; }
@@ -113,13 +113,13 @@ class DeviceExperts {
   const LayerPlan* plan_ = nullptr;
   uint32_t index_ = 0;  // this device's number in the plan
   std::vector<Group> groups_;
-  size_t next_group_ = 0;        // to be launched
-  bool has_failed_ = false;      // a copy
+  size_t next_group_ = 0;        // the next group to launch
+  bool has_failed_ = false;      // a copy has failed
   std::vector<Ticket> tickets_;  // [expert of the plan]: the expert's copies; 0: not requested
-  std::vector<bool> is_there_;   // [expert of the plan]: copied
+  std::vector<bool> is_there_;   // [expert of the plan]: its copies have landed
 };
 
-// REQUIRES: it is complete.
+// The matrices of a lease. REQUIRES: lease.is_complete().
 DeviceExperts::Matrices MatricesOf(const Lease& lease);
 
 }  // namespace moestro

@@ -20,10 +20,10 @@
 namespace moestro {
 namespace {
 
-constexpr size_t kNodes = 32;         // of a piece
-constexpr size_t kCombineNodes = 16;  // and some for each of K
+constexpr size_t kNodes = 32;         // nodes of a piece
+constexpr size_t kCombineNodes = 16;  // nodes of Combine() beside those per K
 
-// Of one pair, to ask what a device computes.
+// Inputs of a launch, for asking which nodes a device computes.
 struct LaunchInputs {
   ggml_tensor* x;
   PairIds ids;
@@ -77,7 +77,7 @@ bool DeviceLauncher::Supports(const ComputeDevice& device, const CopyForm& form,
 
 uint64_t DeviceLauncher::WorkBytes(const LaunchShape& shape) {
   uint64_t floats = 2 * uint64_t{shape.n_embd} + 3 * uint64_t{shape.n_ff} + 1;
-  // A sum beside each product, and another list of ids.
+  // Biases add a sum beside each product, and another list of ids.
   if (shape.bias_bytes > 0) floats += shape.n_embd + 2 * uint64_t{shape.n_ff} + 1;
   return kFlights * shape.most_pairs * floats * sizeof(float) + 16 * kMiB + shape.bias_bytes;
 }
@@ -308,7 +308,7 @@ Status DeviceLauncher::Combine() {
   ggml_tensor* results = ggml_new_tensor_2d(context, GGML_TYPE_F32, width, n_launched_);
   results_there_.Place(results, 0);
   // Stage: weight * y in router order, [rows * K][n_embd]; then the sum of each row's K results in
-  // this order.
+  // router order.
   ggml_tensor* weighted = ggml_mul(context, ggml_get_rows(context, results, from), weights);
   const auto of = [&](int64_t k) {
     return ggml_view_2d(context, weighted, width, n_rows,

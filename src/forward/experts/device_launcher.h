@@ -39,8 +39,8 @@ namespace moestro {
 
 class DeviceLauncher final : public Launcher {
  public:
-  // Whether the device multiplies such experts, adds their biases and joins products with their
-  // activation.
+  // Whether the device multiplies experts of the form, adds their biases and joins products with
+  // their activation.
   static bool Supports(const ComputeDevice& device, const CopyForm& form, const LaunchShape& shape);
   // Bytes of launches beside the slots, biases included.
   static uint64_t WorkBytes(const LaunchShape& shape);
@@ -74,7 +74,7 @@ class DeviceLauncher final : public Launcher {
   // A launch whose results are not back yet.
   struct Flight {
     std::unique_ptr<GraphArena> arena;
-    std::vector<ggml_tensor*> y;  // of each part; empty: nothing is under way
+    std::vector<ggml_tensor*> y;  // [part] results of the launch; empty: no launch is under way
     std::vector<uint32_t> pairs;
   };
   Status LaunchHere(Flight& flight, uint32_t form);
@@ -96,7 +96,7 @@ class DeviceLauncher final : public Launcher {
   float* results_ = nullptr;
   const StepBuffers* there_ = nullptr;  // null: rows are in memory
   BackendBuffer results_there_;         // [launched pair][n_embd]
-  uint32_t n_launched_ = 0;             // pairs
+  uint32_t n_launched_ = 0;             // pairs launched so far
   std::vector<int32_t> launched_as_;    // [pair]: the pair's place in results_there_
   GraphArena combine_;
 
@@ -104,7 +104,7 @@ class DeviceLauncher final : public Launcher {
   std::array<Flight, kFlights> flights_;
   size_t next_flight_ = 0;
   std::vector<float> x_;  // scratch: [pair][n_embd]
-  PairLists lists_;       // of the last launch
+  PairLists lists_;       // lists of the last launch
 };
 
 }  // namespace moestro

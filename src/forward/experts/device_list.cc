@@ -35,8 +35,8 @@ DeviceList::DeviceList(DeviceTier& tier, std::vector<std::unique_ptr<DeviceExper
 
 DeviceList::~DeviceList() { BeginStep(); }
 
-// They land here and nowhere else, however quick the copies were: what the next step plans must not
-// depend on timing.
+// Copies land here and nowhere else, however quick they were: the next step's plans must not depend
+// on timing.
 void DeviceList::BeginStep() {
   for (UnderWay& one : promotions_) {
     const bool has_landed = devices_[one.promotion.device]->Wait(one.ticket);
@@ -121,8 +121,8 @@ void DeviceList::Done(LayerPlan& plan, const ExpertExec::LaneSeconds& took) {
   Promote(plan);
 }
 
-// What the lanes took against what their costs said before any refit. A layer that waited for the
-// disk or for copies says nothing about computing.
+// Observes the times of the lanes relative to the times that their costs gave before any refit. A
+// layer that waited for the disk or for copies gives no time of computing.
 void DeviceList::Observe(const ExpertExec::LaneSeconds& took) {
   ObserveCopies(took.host > 0.0);
   ObserveReads();
@@ -133,8 +133,8 @@ void DeviceList::Observe(const ExpertExec::LaneSeconds& took) {
   ObserveDevices(took);
 }
 
-// Results are fetched when the CPU is done, one device after the other; only a device that ends
-// later than what is waited for before it shows how long it took.
+// Observes devices. Results are fetched when the CPU is done, one device after the other, so a time
+// is known only for a device that ends later than the CPU and the devices before it.
 void DeviceList::ObserveDevices(const ExpertExec::LaneSeconds& took) {
   double before = took.host;
   for (uint32_t d = 0; d < took.devices.size(); ++d) {
@@ -147,8 +147,8 @@ void DeviceList::ObserveDevices(const ExpertExec::LaneSeconds& took) {
   }
 }
 
-// By the copiers' own clocks, and so without what the layer waited for; those for later are copies
-// like others.
+// Observes copies by the copiers' own clocks, and so without the layer's waits. Copies for later
+// layers count like others.
 void DeviceList::ObserveCopies(bool beside_host) {
   for (uint32_t d = 0; d < size(); ++d) {
     const Copier::Made made = devices_[d]->copies_made() - copied_before_[d];
@@ -163,7 +163,8 @@ void DeviceList::ObserveCopies(bool beside_host) {
   }
 }
 
-// A layer whose reads all began with it: then a thread waited for one from the first to the last.
+// Observes the disk in a layer whose reads all began with the layer: then a thread waited for reads
+// from the first to the last.
 void DeviceList::ObserveReads() {
   if (predicted_.disk <= 0.0) return;
   const ExpertCounts did = residency_.stats() - read_before_;
@@ -171,7 +172,8 @@ void DeviceList::ObserveReads() {
   tracker_.Observe(Lane::kDisk, predicted_.disk / in_use_.disk, did.demand_seconds);
 }
 
-// Before its slot is written. If that fails, the disk still has it.
+// Copies an expert back to memory before its slot is written. After a failure the disk still has
+// the expert.
 void DeviceList::MoveBack(const MovedExpert& moved, std::span<const ExpertKey> keeps) {
   residency_.Adopt(moved.key, keeps, [&](const std::array<std::byte*, kMatrices>& to) {
     return devices_[moved.device]->Fetch(moved.key, moved.slot, to).has_value();
@@ -195,8 +197,8 @@ void DeviceList::Promote(const LayerPlan& plan) {
   promotions_.push_back({.promotion = *promotion, .ticket = ticket, .lease = *std::move(lease)});
 }
 
-// Of an expert that the CPU has just computed. Something read ahead may have driven it out; where
-// plans must not depend on timing it is read again.
+// A lease on an expert that the CPU has just computed. Prefetch may have evicted the expert
+// meanwhile; where plans must not depend on timing, the expert is then read again.
 std::optional<Lease> DeviceList::LeaseFor(ExpertKey key) {
   const auto ask = [&] {
     return residency_.TryAcquire(key, Use::kPrefetch, Urgency::kSpeculative);
@@ -250,7 +252,8 @@ Status DeviceList::Judge(std::span<const float> results, size_t width) {
     return std::ranges::all_of(results.subspan(pair * width, width),
                                [](float value) { return std::isfinite(value); });
   };
-  if (std::ranges::none_of(suspect.pairs, gives_numbers_here)) return {};  // so does the model
+  // The model gives NaN on this machine, too.
+  if (std::ranges::none_of(suspect.pairs, gives_numbers_here)) return {};
   return LeaveOut(suspect.device, Format("the remote host {} gave values that are no numbers where "
                                          "this machine computes numbers",
                                          devices_[suspect.device]->info().name));

@@ -58,10 +58,10 @@ class DeviceList {
   // Chooses the experts that the devices compute.
   void Assign(LayerPlan& plan);
 
-  // A layer, as DeviceExperts says of one device. Begin() launches the experts that are in device
-  // slots; the plan, the rows and the results must live until the last Finish() or Abandon().
-  // kDevice: a device failed; call Abandon(), then Failed(). Rows may stay on the first device
-  // alone.
+  // A layer on all devices, by the calls of DeviceExperts. Begin() launches the experts that are in
+  // device slots; the plan, the rows and the results must live until the last Finish() or
+  // Abandon(). kDevice: a device failed; call Abandon(), then Failed(). Rows may stay on the first
+  // device alone.
   Status Begin(const LayerPlan& plan, const ExpertRows& rows, float* results);
   bool Bring(size_t index, const Lease& lease);
   Status Advance();
@@ -72,18 +72,20 @@ class DeviceList {
   Status Finish(uint32_t device);
   void Abandon();
 
-  // The layer has run; notes its times in the plan.
+  // Call after the layer has run. Notes the layer's times in the plan.
   void Done(LayerPlan& plan, const ExpertExec::LaneSeconds& took);
-  // The layer has failed: the CPU computes the whole plan now. No device is at fault for an error
-  // other than kDevice. kDevice: a device is lost and the step must not go on without it.
+  // Call after the layer has failed. The plan is then for the CPU alone. No device is at fault for
+  // an error other than kDevice. kDevice: a device is lost and the step must not go on without the
+  // device.
   Status Failed(LayerPlan& plan, const Error& why);
-  // The CPU has computed the layer that failed: results [pair][width]. kDevice: a device gave no
-  // numbers for rows from which the CPU makes numbers, and is left out.
+  // Call after the CPU has computed the layer that failed: results [pair][width]. kDevice: a device
+  // gave NaN or infinity for rows from which the CPU computes numbers, and is left out.
   Status Judge(std::span<const float> results, size_t width);
-  // Asks every device for known results. kDevice: some are wrong; the device is left out.
+  // Compares known results of every device. kDevice: some are wrong; the device is left out.
   Status CheckResults();
-  // Why a device was left out for wrong results since the last call. What was computed with it
-  // since it was last right may be wrong, and so may what follows from that.
+  // The reason why a device was left out for wrong results since the last call. Results with the
+  // device's part, since the device was last found right, may be wrong, and so may all that follows
+  // from them.
   bool has_wrong() const { return wrong_.has_value(); }
   std::optional<Error> TakeWrong() { return std::exchange(wrong_, std::nullopt); }
 
@@ -111,11 +113,11 @@ class DeviceList {
   const std::vector<std::unique_ptr<DeviceExperts>> devices_;
   Residency& residency_;
   Options options_;
-  // For the layer under way.
+  // State of the layer under way.
   const LayerPlan* plan_ = nullptr;
   std::vector<bool> works_;         // [device]
   std::optional<uint32_t> failed_;  // the device whose error ended the layer
-  LatencyModel measured_;           // before any refit
+  LatencyModel measured_;           // costs before any refit
   LatencyTracker tracker_;
   // The ratios of the model in use to the measured model.
   LaneRatios in_use_;
@@ -125,7 +127,7 @@ class DeviceList {
   ExpertCounts read_before_;
   std::vector<UnderWay> promotions_;
   std::vector<uint32_t> failures_;  // [device], failed layers in a row
-  // Of the layer that failed: results that were no numbers.
+  // The results of the failed layer that were NaN or infinite.
   struct Suspect {
     uint32_t device = 0;
     std::vector<uint32_t> pairs;

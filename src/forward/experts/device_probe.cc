@@ -21,9 +21,9 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr size_t kRepeats = 5;
-constexpr uint32_t kMostRows = 64;   // that are measured
-constexpr uint32_t kMostAtOnce = 8;  // experts of a launch
-// More rows are not measured on what takes longer for fewer.
+constexpr uint32_t kMostRows = 64;   // rows that are measured, at most
+constexpr uint32_t kMostAtOnce = 8;  // experts of a launch, at most
+// More rows are not measured once fewer rows take this many seconds.
 constexpr double kLongRun = 0.1;
 
 double SecondsSince(SteadyClock::time_point start) {
@@ -34,8 +34,8 @@ size_t MatrixBytes(const FormKernels& k, size_t m) {
   return k.row_bytes[m] * (static_cast<Matrix>(m) == Matrix::kDown ? k.n_embd : k.n_ff);
 }
 
-// The median of a few times after one that warms up; of fewer if they take long. `once` gives a
-// Result<double>.
+// The median of kRepeats times, or of fewer if they take long, after one call that warms up. `once`
+// gives a Result<double>.
 template <class Once>
 Result<double> MedianOf(Once&& once) {
   constexpr double kLong = 0.05;
@@ -56,7 +56,7 @@ void AddBias(std::span<const float> bias, std::span<float> y) {
   for (size_t i = 0; i < y.size(); ++i) y[i] += bias[i % bias.size()];
 }
 
-// One row of a step for each pair, expert by expert, all on the device.
+// A plan of `rows` rows with `experts` experts each, expert by expert, all on the device.
 LayerPlan PlanOf(ExpertKey key, uint32_t experts, uint32_t rows, uint32_t slots) {
   LayerPlan plan{.layer = key.layer, .n_rows = rows, .n_used = experts};
   for (uint32_t e = 0; e < experts; ++e) {
@@ -89,7 +89,7 @@ Status DeviceProbe::RunOnDevice(std::span<const float> x, uint32_t experts, uint
   return ran;
 }
 
-// As forward/experts/layer_run.h does it, with blocks of rows dealt out in turn.
+// Computes the expert as forward/experts/layer_run.h does, with blocks of rows dealt out in turn.
 Status DeviceProbe::RunOnHost(std::span<const float> x, uint32_t rows,
                               const DeviceExperts::Matrices& matrices, std::span<float> y) {
   const FormKernels& k = expert_.kernels;
@@ -157,9 +157,9 @@ Result<double> DeviceProbe::Difference(uint32_t rows) {
     missed += d * d;
     all += static_cast<double>(here[i]) * static_cast<double>(here[i]);
   }
-  // Weights that are all zero say nothing; they agree if both say nothing.
+  // Weights that are all zero give no share; then only results of zero agree.
   const double share = all > 0.0 ? missed / all : missed;
-  // No number at all is no agreement.
+  // NaN is no agreement.
   return std::isnan(share) ? std::numeric_limits<double>::infinity() : share;
 }
 
@@ -188,7 +188,7 @@ Status DeviceProbe::MakeCopies(uint64_t scratch) {
   return {};
 }
 
-// Each time another copy of the expert, so that its weights come from memory.
+// Gives another copy of the expert each time, so that weights come from memory.
 DeviceExperts::Matrices DeviceProbe::NextCopy() {
   DeviceExperts::Matrices at{};
   const std::byte* copy = copies_.data() + next_copy_++ % n_copies_ * expert_.bytes;
@@ -225,7 +225,7 @@ Result<double> DeviceProbe::HostSeconds(uint32_t rows, const LayerPlan* launched
   });
 }
 
-// Waits. A copy that fails would seem to cost nothing.
+// Waits for a copy. A copy that fails would seem to cost nothing.
 Status DeviceProbe::Landed(const DeviceExperts::Ticket& ticket) {
   if (device_.Wait(ticket)) return {};
   return Fail(Errc::kDevice, "a copy to the device failed");
@@ -239,7 +239,8 @@ Result<double> DeviceProbe::CopySeconds() {
   return std::max((device_.copies_made() - before).seconds / kRepeats, 1e-9);
 }
 
-// So many copies are asked for ahead that the copier never runs dry while the CPU computes.
+// Measures the CPU and copies together. Enough copies are requested ahead that the copier never
+// runs dry while the CPU computes.
 Result<DeviceProbe::Pair> DeviceProbe::Together(const Pair& alone) {
   constexpr double kLongest = 0.2;
   constexpr double kMostAhead = 500.0;
@@ -279,7 +280,7 @@ Result<LatencyModel> DeviceProbe::Measure(uint64_t scratch) {
   LatencyModel model{.devices = {{}}};
   DeviceCosts& costs = model.devices.front();
   for (uint32_t i = 0; i < expert_.slots && i < kMostAtOnce; ++i) TRY_STATUS(Landed(FillNext()));
-  // What more experts of one launch cost, and what is left of a launch of one.
+  // The cost of each further expert of a launch, and the rest: the cost of a launch.
   const uint32_t many = std::min(expert_.slots, kMostAtOnce);
   TRY(const double one, DeviceSeconds(1, 1));
   double each = one;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tests a device with one real expert: whether it computes as the CPU does, and the time of experts
-// and of their copies, each alone and beside the other.
+// Tests a device with one real expert: whether the device computes as the CPU does, and the time of
+// experts and of their copies, each alone and beside the other.
 //
 // Thread rule: the engine thread, before any step.
 #pragma once

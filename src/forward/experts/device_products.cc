@@ -8,8 +8,8 @@
 namespace moestro {
 namespace {
 
-// device/activation.cc, operation by operation: gate / (1 + exp(-gate)) * up. Each is rounded once,
-// as in C, and exp is the C library's.
+// Repeats device/activation.cc operation by operation: gate / (1 + exp(-gate)) * up. Each operation
+// rounds once, as in C, and exp is the C library's.
 ggml_tensor* ActivateExactly(ggml_context* context, Activation activation, ggml_tensor* gate,
                              ggml_tensor* up) {
   if (activation == Activation::kReluSquared) return ggml_sqr(context, ggml_relu(context, up));
@@ -33,7 +33,7 @@ ggml_tensor* AddProducts(ggml_context* context, ggml_cgraph* graph, const Expert
     if (tensors.bias[m] == nullptr) return out;
     return ggml_add_id(context, out, tensors.bias[m], ids.experts);
   };
-  // Up before gate before what joins them: CUDA makes one kernel of the three then.
+  // Order: up, gate, then the activation, of which CUDA makes one kernel.
   ggml_tensor* up = product(Matrix::kUp, x);
   ggml_tensor* gate = HasGate(tensors.activation) ? product(Matrix::kGate, x) : nullptr;
   ggml_tensor* joined = tensors.is_exact ? ActivateExactly(context, tensors.activation, gate, up)

@@ -15,13 +15,13 @@
 
 namespace moestro {
 
-// The tensors of experts on a device. The activation is the one between the matrices.
+// The tensors of experts on a device, and the activation between the matrices.
 struct ExpertTensors {
-  // Of the pool, [n_in, n_out, slots]; null: experts of this form lack the matrix.
+  // Tensors of the pool, [n_in, n_out, slots]; null: experts of this form lack the matrix.
   std::array<ggml_tensor*, kMatrices> matrix{};
   std::array<ggml_tensor*, kMatrices> bias{};  // [n_out, experts]; null: the matrix has no bias
   Activation activation = Activation::kSwiglu;
-  bool is_exact = false;  // LaunchShape
+  bool is_exact = false;  // as LaunchShape::is_exact
 
   bool has_bias() const {
     return std::ranges::any_of(bias, [](const ggml_tensor* t) { return t != nullptr; });
@@ -35,12 +35,12 @@ struct PairIds {
   ggml_tensor* experts = nullptr;  // used only with biases
 };
 
-// down * activation(gate * x, up * x), with its bias added to each product: [n_embd] for each pair.
-// x: [n_embd, 1, P], or [n_embd, 1, 1] for one row.
+// down * activation(gate * x, up * x), with each matrix's bias added to its product: [n_embd] for
+// each pair. x: [n_embd, 1, P], or [n_embd, 1, 1] for one row.
 ggml_tensor* AddProducts(ggml_context* context, ggml_cgraph* graph, const ExpertTensors& tensors,
                          ggml_tensor* x, const PairIds& ids);
 
-// Whether `is_exact` knows the activation.
+// Whether the activation has a form for `is_exact`.
 bool HasExactForm(Activation activation);
 
 // Gives the arena's tensors memory on the device. kDevice: also if memory is too small.

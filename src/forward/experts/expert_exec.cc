@@ -14,7 +14,7 @@ bool QuantiseAlike(const ExpertKernel& a, const ExpertKernel& b) {
   return a.quantise == b.quantise && a.activation_type == b.activation_type;
 }
 
-// The distinct ways in which gate and up matrices want their input.
+// The distinct kernels that quantise the inputs of gate and up matrices.
 std::vector<ExpertKernel> InputKernels(std::span<const FormKernels> forms) {
   std::vector<ExpertKernel> inputs;
   for (const FormKernels& form : forms) {
@@ -98,7 +98,7 @@ Status ExpertExec::Run(const LayerPlan& plan, const ExpertRows& rows, LeaseStrea
   LayerRun run(*scratch_, plan, rows, {leases, ahead});
   Status worked;
   if (rows.there != nullptr) {
-    run.Work(0, 1);  // nothing for a team to compute
+    run.Work(0, 1);  // a team has nothing to compute
   } else {
     auto work = [&run](int thread, int n_threads) { run.Work(thread, n_threads); };
     worked = scratch_->parts.team.Run(work);
@@ -106,7 +106,7 @@ Status ExpertExec::Run(const LayerPlan& plan, const ExpertRows& rows, LeaseStrea
   run.Close();
   TRY_STATUS(worked);
   if (auto error = run.TakeError()) return std::unexpected(*std::move(error));
-  // Also what came while results were summed up: some may be missing.
+  // A stop that came during the sum counts, too, since sums may be missing.
   if (run.is_asked_to_stop()) return Fail(Errc::kInterrupted, "stopped on request");
   return {};
 }

@@ -28,7 +28,8 @@
 
 namespace moestro {
 
-// How experts of one form are multiplied. What belongs to a matrix that they lack is empty.
+// Kernels and sizes for multiplying experts of one form. Entries of a matrix that the form lacks
+// are empty.
 struct FormKernels {
   std::array<ExpertKernel, kMatrices> kernel;
   std::array<size_t, kMatrices> row_bytes{};
@@ -40,27 +41,27 @@ struct FormKernels {
   Matrix first() const { return has_gate() ? Matrix::kGate : Matrix::kUp; }
 };
 
-// What a model's family adds to the experts of a layer.
+// Additions of a model's family to the experts of a layer.
 struct LayerForm {
   Activation activation = Activation::kSwiglu;
   // Biases of each matrix's products, [expert][n_ff] and for down [expert][n_embd]; null: no bias.
   std::array<const float*, kMatrices> bias{};
-  std::span<const float> router_bias;     // [expert], of the router's logits; empty: none
+  std::span<const float> router_bias;     // [expert], added to the router's logits; empty: none
   std::span<const float> selection_bias;  // [expert], for Route(); empty: none
-  std::span<const float> result_scale;    // [expert], of what experts give; empty: 1
+  std::span<const float> result_scale;    // [expert], factors of experts' results; empty: 1
 };
 
 class StepBuffers;
 
-// n_embd: what the experts take and give.
+// The rows of a layer. n_embd: width of the experts' inputs and results.
 struct ExpertRows {
   const float* ffn_in = nullptr;    // [rows][n_embd]
   const float* shared = nullptr;    // [rows][n_embd], added to the sum; null: no shared expert
   const float* residual = nullptr;  // [rows][n_embd], added last; null: the next graph adds it
   float* hidden = nullptr;          // [rows][n_embd], the result
-  uint32_t hidden_stride = 0;       // values from one row of it to the next; 0: n_embd
-  // Not null: all experts are for the first device. The rows are on it and the result stays on it;
-  // the pointers above are not used.
+  uint32_t hidden_stride = 0;       // values from one row of `hidden` to the next; 0: n_embd
+  // Not null: all experts are for the first device. The rows and the result are on that device; the
+  // pointers above are not used.
   const StepBuffers* there = nullptr;
 };
 
@@ -86,7 +87,7 @@ class ExpertExec {
     std::span<const FormKernels> kernels;  // by form
     std::span<const LayerForm> layers;     // by layer
     DeviceList* devices = nullptr;         // null: plans are for the CPU alone
-    // Unless kNever, no other code may read slots of this residency: no device copies from them.
+    // Unless kNever, no other code may read slots of `residency`: no device copies from them.
     InterleaveWhen interleave = InterleaveWhen::kNever;
     StopSignal* stop = nullptr;  // null: no stop is requested
   };
@@ -118,11 +119,11 @@ class ExpertExec {
   // [pair][n_ff]: the inputs of the down matrices in the last Run(), before quantisation. Valid
   // until the next Run(). REQUIRES: the last Run() was for `plan` and succeeded.
   std::span<const float> products(const LayerPlan& plan) const;
-  // [pair][n_embd]: the results of the experts, under the same conditions.
+  // [pair][n_embd]: the results of the experts in the last Run(). Valid as products() is.
   std::span<const float> results(const LayerPlan& plan) const;
 
   // Times of the last Run(): when the CPU and each device had finished their parts and the results
-  // were collected, in seconds since its begin; 0: no part.
+  // were collected, in seconds since the begin of Run(); 0: no part.
   struct LaneSeconds {
     double host = 0.0;
     std::vector<double> devices = {};  // [device]

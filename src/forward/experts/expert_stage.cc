@@ -57,7 +57,7 @@ Status ExpertStage::Run(LayerId layer, LayerPlan& plan, LeaseStream& leases,
   }
   TRY_STATUS(parts_.devices->Failed(plan, ran.error()));
   if (ran.error().code != Errc::kDevice) return ran;
-  leases = {};  // their slots are free for all of the plan, and those of the next layer's experts
+  leases = {};  // frees the slots of both streams for all experts of the plan
   read_ahead = {};
   leases = LeaseStream(parts_.residency, plan);
   leases.Advance();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Runs the experts of a layer in the places of the plan: on the CPU and on devices. If a device
-// fails, the CPU runs all of them.
+// fails, the CPU runs all experts of the layer.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -30,7 +30,7 @@ class ExpertStage {
     StepBuffers& buffers;
     Residency& residency;
     ExpertExec& experts;
-    std::span<const LayerForm> layers;  // with experts
+    std::span<const LayerForm> layers;  // layers with experts
     const Watchers& watchers;
     DeviceList* devices = nullptr;  // null: the CPU computes everything
   };
@@ -41,7 +41,7 @@ class ExpertStage {
   void Place(LayerPlan& plan);
   // ffn_in -> hidden, through the plan's experts. `leases` are the plan's, `read_ahead` the next
   // layer's; both are released if a device has failed. kIo, kInterrupted; kDevice: a device is lost
-  // and the step must not go on without it.
+  // and the step must not go on without the device.
   Status Run(LayerId layer, LayerPlan& plan, LeaseStream& leases, LeaseStream& read_ahead);
   // Gives the inputs and results of the plan's experts to the observer, if any. REQUIRES: Run().
   void Show(const LayerPlan& plan) const;

@@ -22,12 +22,12 @@ namespace moestro {
 
 struct LaunchShape {
   uint32_t n_embd = 0;
-  uint32_t n_ff = 0;  // the largest
+  uint32_t n_ff = 0;  // the largest of any form
   Activation activation = Activation::kSwiglu;
-  uint32_t most_pairs = 512;  // of a launch
+  uint32_t most_pairs = 512;  // pairs of a launch, at most
   uint32_t n_used = 0;        // K
-  bool has_shared = false;    // a shared expert
-  bool adds_residual = true;  // false: the next graph does
+  bool has_shared = false;    // the model has a shared expert
+  bool adds_residual = true;  // false: the next graph adds the residual
   uint64_t bias_bytes = 0;    // biases of all experts, on the device from the start
   // The activation is computed by the same operations as the CPU's team does, one by one, so that
   // the same processor gives the same bits.
@@ -55,34 +55,35 @@ class Launcher {
   virtual const DeviceInfo& info() const = 0;
   virtual const LaunchShape& shape() const = 0;
 
-  // A layer begins, with rows in memory: ffn_in [rows][n_embd], results [pair][n_embd]. All three
+  // Begins a layer with rows in memory: ffn_in [rows][n_embd], results [pair][n_embd]. All three
   // must live until Finish() or Abandon().
   virtual void Begin(const LayerPlan& plan, const float* ffn_in, float* results) = 0;
-  // A layer begins whose rows are on the device. REQUIRES: the dense part is there.
+  // Begins a layer whose rows are on the device. REQUIRES: the dense part is on the device.
   virtual void BeginThere(const LayerPlan& /*plan*/, const StepBuffers& /*rows*/) { CHECK(false); }
   // Returns while the device computes. REQUIRES: at most shape().most_pairs pairs. kDevice, here
   // and below.
   virtual Status Launch(uint32_t form, std::span<const Pair> pairs) = 0;
-  // All results are where Begin() said.
+  // Ends the layer: all results are in `results` of Begin(), or are launched after BeginThere().
   virtual Status Finish() = 0;
-  // Waits until nothing is under way; results are lost.
+  // Waits until no launch is under way; results are lost.
   virtual void Abandon() = 0;
 
-  // Pairs of the layer that has just failed whose results are no numbers. The device is at fault if
-  // the CPU computes numbers from the same rows.
+  // Pairs of the layer that has just failed whose results are NaN or infinite. The device is at
+  // fault if the CPU computes numbers from the same rows.
   virtual std::span<const uint32_t> odd_pairs() const { return {}; }
-  // The device has given wrong results. What it gave since it was last found right may be wrong,
-  // too.
+  // Whether the device has given wrong results. All results since the device was last found right
+  // may be wrong, too.
   virtual bool is_wrong() const { return false; }
-  // The device has given wrong results; it is asked for nothing any more.
+  // Notes that the device has given wrong results. The device gets no further work.
   virtual void Distrust(const std::string& /*why*/) {}
-  // Asks the device for results that are known. kDevice: they are wrong (is_wrong()), or the device
-  // is lost. REQUIRES: no layer is under way.
+  // Compares results of the device with known ones. kDevice: some are wrong (is_wrong()), or the
+  // device is lost. REQUIRES: no layer is under way.
   virtual Status CheckResults() { return {}; }
 
   // The bytes of a matrix in a slot; 0: experts of the form lack the matrix.
   virtual uint64_t BytesOf(uint32_t form, Matrix matrix) const = 0;
-  // Both wait until the bytes are there; they may go on into slots behind this one.
+  // Write and read the bytes of a slot, and wait until they are copied. Bytes may go on into later
+  // slots.
   virtual Status Write(const Target& to, std::span<const std::byte> bytes) = 0;
   virtual Status Read(const Target& from, std::span<std::byte> bytes) const = 0;
 };

@@ -71,7 +71,7 @@ LayerRun::LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRo
   for (size_t j = 0; j < leases_.size(); ++j) s_.jobs[j].let_go = false;
   for (size_t j = 0; j < n_host_; ++j) ResetJob(j);
   BeginDevices();
-  // A device that fails here ends the layer. Later devices have not begun then, so Pump() must not
+  // A device that fails here ends the layer. Later devices have then not begun, so Pump() must not
   // run.
   if (!stop_.load(std::memory_order_relaxed)) Pump();
   const auto is_there = [this](size_t j) { return leases_.lease(j)->is_complete(); };
@@ -102,8 +102,8 @@ JobShare& LayerRun::share(size_t j, int thread) const {
   return s_.shares[j * s_.parts.team.threads() + static_cast<size_t>(thread)];
 }
 
-// Experts in device slots are launched before the CPU begins, so that CPU and devices compute at
-// the same time.
+// Launches experts in device slots before the CPU begins, so that CPU and devices compute at the
+// same time.
 void LayerRun::BeginDevices() {
   if (devices_ == nullptr) return;
   devices_done_.Store(0);
@@ -171,8 +171,8 @@ void LayerRun::RunTasks(int thread) {
   }
 }
 
-// Each thread checks before each task. The first thread that sees a stop request wakes the sleeping
-// threads.
+// Checked by each thread before each task. The first thread that finds a stop request wakes the
+// sleeping threads.
 bool LayerRun::ShallEnd() {
   if (stop_.load(std::memory_order_acquire)) return true;
   if (!is_asked_to_stop()) return false;
@@ -209,9 +209,9 @@ void LayerRun::TakeLeases() {
   if (ahead_ != nullptr && leases_.all_taken() && !ahead_->all_taken()) ahead_->Advance();
 }
 
-// The CPU's experts are released in the plan's order, and the free slot is offered after each one.
-// Which experts leave memory then follows from the plan, not from the speed of threads, and the
-// simulator can say it.
+// Releases the CPU's experts in the plan's order, and offers the free slot after each. The experts
+// that leave memory then follow from the plan, not from the speed of threads, and the simulator can
+// predict them.
 void LayerRun::LetGoOfDone() {
   for (; first_held_ < leases_.size(); ++first_held_) {
     if (s_.jobs[first_held_].let_go) continue;
@@ -240,7 +240,7 @@ void LayerRun::Fail(Error error) {
   End();
 }
 
-// Thread 0 has no task left: it brings copies and launches to their end.
+// Brings copies and launches to their end, when thread 0 has no task left.
 void LayerRun::FinishDevices() {
   s_.lane_seconds = {.host = n_host_ > 0 ? seconds() : 0.0};
   if (devices_ == nullptr) return;
@@ -259,8 +259,8 @@ void LayerRun::FinishDevices() {
   devices_done_.Store(1);
 }
 
-// Shows the other threads which matrices have landed. It writes on a change only, because they read
-// this cache line before every task.
+// Shows the other threads which matrices have landed. Writes on a change only, because the other
+// threads read this cache line before every task.
 void LayerRun::ShowLanded(size_t j) {
   JobState& job = s_.jobs[j];
   const Lease& lease = *leases_.lease(j);
@@ -274,8 +274,8 @@ void LayerRun::ShowLanded(size_t j) {
   }
 }
 
-// Thread 0 has no task. If no read is under way and no lease is held, no thread can free a slot for
-// the next lease.
+// Checks that a slot can become free, when thread 0 has no task. If no read is under way and no
+// lease is held, no thread can free a slot for the next lease.
 void LayerRun::CheckForRoom() {
   const size_t taken = leases_.taken();
   if (leases_.all_taken() || first_held_ < taken || !s_.parts.residency.idle()) return;
@@ -289,8 +289,8 @@ bool LayerRun::MayWaitForBytes() const {
   return devices_ != nullptr || !leases_.all_taken() || !s_.parts.residency.idle();
 }
 
-// Spinning answers a completed read within a microsecond; after a while the thread sleeps in the
-// kernel, so that a slow disk does not keep a core busy.
+// Waits a moment. Spinning answers a completed read within a microsecond; after a while the thread
+// sleeps in the kernel, so that a slow disk does not keep a core busy.
 void LayerRun::WaitForBytes() {
   CheckForRoom();
   constexpr uint32_t kSpins = 2000;
@@ -299,7 +299,7 @@ void LayerRun::WaitForBytes() {
     for (int i = 0; i < 16; ++i) CpuRelax();
   } else {
     idle_rounds_ = 0;
-    s_.parts.residency.WaitBriefly();  // then the loop checks for tasks again
+    s_.parts.residency.WaitBriefly();  // the caller then checks for tasks again
   }
   s_.wait_seconds +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -380,7 +380,7 @@ bool LayerRun::TryDown(size_t j, int owner, int thread) {
   return true;
 }
 
-// The same for rows of another thread.
+// Tries `attempt` for the rows of each other thread.
 bool LayerRun::Help(Attempt attempt, size_t j, int thread) {
   const int threads = static_cast<int>(s_.parts.team.threads());
   for (int t = 1; t < threads; ++t) {
@@ -393,7 +393,7 @@ size_t LayerRun::FirstMatrix(size_t j) const {
   return static_cast<size_t>(s_.jobs[j].form->kernels->first());
 }
 
-// nullptr: the matrix has not landed.
+// A weight row of matrix m. nullptr: the matrix has not landed.
 const std::byte* LayerRun::RowOf(size_t j, size_t m, uint32_t row) const {
   const JobState& job = s_.jobs[j];
   return job.has(m) ? job.matrix[m] + row * job.form->kernels->row_bytes[m] : nullptr;
@@ -414,7 +414,8 @@ const std::byte* LayerRun::AfterHidden(size_t j, int owner, uint32_t row) const 
   return RowOf(next, kMatrixDown, ShareBegin(n_embd, thread, threads));
 }
 
-// The same for down.
+// The bytes that the owner reads after its down rows before `row`: the next rows, or the first row
+// of its next share. nullptr: not known.
 const std::byte* LayerRun::AfterDown(size_t j, int owner, uint32_t row) const {
   if (row < share(j, owner).down.end()) return RowOf(j, kMatrixDown, row);
   if (j + 1 == n_host_) return nullptr;
@@ -437,7 +438,7 @@ void LayerRun::ChooseLayout(size_t j) {
   const Lease& lease = *leases_.lease(j);
   const Lease::Notes notes = lease.notes();
   const InterleaveWhen when = s_.parts.interleave;
-  // Only a complete expert: a read may go on after this layer has failed.
+  // An incomplete expert is not interleaved: a read may go on after this layer has failed.
   const bool pays = notes.was_used || (when == InterleaveWhen::kThere && lease.is_complete());
   JobState& job = s_.jobs[j];
   job.is_interleaved = notes.is_interleaved;
@@ -450,7 +451,7 @@ bool LayerRun::is_interleaved(size_t j, size_t m) const {
          job.form->kernels->kernel[m].interleave != nullptr;
 }
 
-// The block's rows are in the cache afterwards.
+// Interleaves a block of rows if the job is_to_interleave; the rows are in the cache afterwards.
 void LayerRun::Interleave(size_t j, size_t m, RowBlock block, int thread) {
   if (!s_.jobs[j].is_to_interleave || !is_interleaved(j, m)) return;
   const FormKernels& f = *s_.jobs[j].form->kernels;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One layer of experts on the compute team: the state that its threads share, and how they divide
+// One layer of experts on the compute team: the state that the threads share, and the division of
 // the work. Used by expert_exec.cc alone.
 #pragma once
 
@@ -43,7 +43,7 @@ struct alignas(64) JobState {
   const RunForm* form = nullptr;
   std::array<std::byte*, kMatrices> matrix{};  // written before the bit in landed is set
   bool is_interleaved = false;                 // written before the first bit is set
-  // the same; true: threads interleave the rows that they multiply
+  // ^Written before the first bit is set; true: threads interleave the rows that they multiply.
   bool is_to_interleave = false;
   std::atomic<uint8_t> landed{0};  // bit per matrix
   bool let_go = false;             // thread 0 only
@@ -86,7 +86,7 @@ struct ExpertScratch {
   std::vector<std::vector<std::byte>> groups;  // [thread]: kInterleavedRows of the widest rows
   std::vector<bool> is_input_used;             // [input]: by an expert of the layer
   double wait_seconds = 0.0;
-  ExpertExec::LaneSeconds lane_seconds;  // of the last run
+  ExpertExec::LaneSeconds lane_seconds;  // times of the last run
 };
 
 // The sizes of blocks, and the `inputs` of the form's gate and up matrices.
@@ -102,13 +102,13 @@ class LayerRun {
   };
   LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRows& rows, Leases leases);
 
-  // Throws the exceptions of its work; no other thread then waits for this one.
+  // Throws the exceptions of the work; no other thread then waits for this thread.
   void Work(int thread, int n_threads);
   // Call when no thread works any more. Releases the leases in the plan's order. A failed run may
   // have interleaved some rows of an expert; then the other rows are interleaved too.
   void Close();
   std::optional<Error> TakeError() { return std::exchange(error_, std::nullopt); }
-  // For any thread. Once true, it stays true.
+  // For any thread. Stays true.
   bool is_asked_to_stop() const {
     return s_.parts.stop != nullptr && s_.parts.stop->is_requested();
   }
@@ -172,19 +172,19 @@ class LayerRun {
   LeaseStream& leases_;
   LeaseStream* ahead_;
   DeviceList* devices_;  // null: no expert of the plan is for devices
-  size_t n_host_ = 0;    // experts of the plan that the CPU computes, its first ones
+  size_t n_host_ = 0;    // experts of the plan that the CPU computes: the first ones
   std::chrono::steady_clock::time_point begun_;
   // True if all experts were resident when the layer began, and rows are few. Every thread then
   // computes all its rows of gate and up, and then all its rows of down, at the speed of memory.
   // Else experts are computed one after the other, so that their slots become free.
   bool by_stage_ = false;
   WaitWord inputs_ready_;
-  std::atomic<size_t> first_open_{0};  // all jobs before it are done
+  std::atomic<size_t> first_open_{0};  // all earlier jobs are done
   WaitWord changes_;                   // counts events that threads without a task wait for
   std::atomic<bool> stop_{false};
   WaitWord devices_done_{1};
   std::optional<Error> error_;
-  size_t first_held_ = 0;     // thread 0: all leases before it are released
+  size_t first_held_ = 0;     // thread 0: all earlier leases are released
   uint32_t idle_rounds_ = 0;  // thread 0
 };
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 // The stages of an expert, each cut into tasks that any thread may take:
 //
-//   inputs     x [rows][n_embd]     -> quantised as the gate and up matrices want it
+//   inputs     x [rows][n_embd]                  -> quantised for the gate and up matrices
 //   hidden     gate, up [n_ff][n_embd] times x   -> activation(gate x, up x), [pairs][n_ff]
-//   quantise   products [pairs][n_ff]            -> as the down matrix wants them
+//   quantise   products [pairs][n_ff]            -> quantised for the down matrix
 //   down       down [n_embd][n_ff] times product -> results [pairs][n_embd]
 //   sum        results by router order           -> hidden [rows][n_embd]
 //
-// A task that is left because of a stop leaves its results undefined; they are not looked at.
+// A task that a stop cuts short leaves its results undefined, and no code reads them.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -35,7 +35,8 @@ void LayerRun::QuantiseInputs(int thread, int n_threads) {
 // Rows of an expert are taken in groups that fit arrays on the stack.
 constexpr uint32_t kGroup = 64;
 
-// Weight rows [row, row + rows.size()) of a matrix's result for one row of the step.
+// Adds the bias to weight rows [row, row + rows.size()) of a matrix's result for one row of the
+// step.
 void LayerRun::AddBias(size_t m, size_t j, uint32_t row, std::span<float> rows) const {
   const float* biases = layer_.bias[m];
   if (biases == nullptr) return;
@@ -45,7 +46,8 @@ void LayerRun::AddBias(size_t m, size_t j, uint32_t row, std::span<float> rows) 
   for (size_t r = 0; r < rows.size(); ++r) rows[r] += bias[r];
 }
 
-// Weight rows [row, row + n_rows) of gate and up, for all rows of the step that the expert has.
+// Multiplies weight rows [row, row + n_rows) of gate and up with all rows of the step that the
+// expert has.
 void LayerRun::MultiplyHidden(size_t j, RowBlock block, int thread, const std::byte* following) {
   const PlannedExpert& expert = plan_.experts[j];
   const RunForm& form = *s_.jobs[j].form;
@@ -104,7 +106,7 @@ void LayerRun::QuantiseProduct(size_t j, uint32_t i) {
                   s_.products_q + pair * s_.limits.activation_bytes_ff, f.n_ff);
 }
 
-// Weight rows [row, row + n_rows) of down, for all rows of the step that the expert has.
+// Multiplies weight rows [row, row + n_rows) of down with all rows of the step that the expert has.
 void LayerRun::MultiplyDown(size_t j, RowBlock block, int thread, const std::byte* next) {
   const PlannedExpert& expert = plan_.experts[j];
   const FormKernels& f = *s_.jobs[j].form->kernels;

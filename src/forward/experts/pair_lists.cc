@@ -8,7 +8,7 @@
 namespace moestro {
 namespace {
 
-// The place of the next list, aligned for every device.
+// The begin of the next list, aligned for every device.
 size_t Aligned(size_t numbers) { return AlignUp(numbers, 64); }
 
 }  // namespace

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The pairs of a launch in the order in which a device takes them, and the numbers that it needs of
-// them. ggml multiplies by experts of one tensor, so the pairs whose slots are in one piece of a
-// pool are a part of their own:
+// The pairs of a launch in the order in which a device takes them, and the numbers of their slots,
+// experts and rows. ggml multiplies by experts of one tensor, so the pairs whose slots are in one
+// piece of a pool form a part of their own:
 //
 //   [part 0: slots | experts][part 1: slots | experts] ... [rows of all pairs]
 //
-// Each list begins where every device may read one.
+// Each list begins at an alignment that every device can read.
 #pragma once
 
 #include <cstddef>
@@ -21,16 +21,16 @@ namespace moestro {
 class PairLists {
  public:
   struct Part {
-    size_t piece = 0;  // of the pool
+    size_t piece = 0;  // piece of the pool
     size_t first = 0;  // pairs [first, first + n)
     size_t n = 0;
-    size_t slots_at = 0;  // numbers before the lists
+    size_t slots_at = 0;  // index of the list in numbers()
     size_t experts_at = 0;
   };
 
   void Assign(const DevicePools& pools, uint32_t form, std::span<const Launcher::Pair> pairs);
 
-  // Piece by piece, and in each as they were given.
+  // Pairs piece by piece, in a piece as given to Assign().
   std::span<const Launcher::Pair> pairs() const { return pairs_; }
   std::span<const Part> parts() const { return parts_; }
   size_t rows_at() const { return rows_at_; }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The rows of a matrix, divided among the threads of a team. Each thread takes its own share from
-// the first row to the last, one block at a time, so that it reads one stream of memory. A thread
-// that has finished takes blocks of other threads' shares.
+// the first row to the last, one block at a time, so that the thread reads one stream of memory. A
+// thread that has finished takes blocks of other threads' shares.
 //
-// Thread rule: Reset() before the team begins; the rest from all of its threads.
+// Thread rule: Reset() before the team begins; the rest from all threads of the team.
 #pragma once
 
 #include <algorithm>
@@ -52,7 +52,7 @@ class Progress {
     all_ = all;
   }
   bool is_done() const { return done_.load(std::memory_order_acquire) == all_; }
-  // True if this was the last of the work.
+  // True: all of the work is done with this call.
   bool Finish(uint32_t count) {
     return done_.fetch_add(count, std::memory_order_acq_rel) + count == all_;
   }

@@ -75,8 +75,8 @@ class AttentionMixer final : public Mixer {
     Heads h = Project(
         ctx, w,
         {.x = in.x, .weight = w.attn_norm, .bias = w.attn_norm_b, .eps = rms_eps_, .norm = norm_});
-    // Heads normed, and turned by each row's position. The cache is written before the node below
-    // reads it: nodes run in the order they are added.
+    // Heads are normed, and turned by each row's position. The cache is written before the
+    // attention node reads it: nodes run in the order they are added.
     ggml_tensor* k_cache = kv_->K(ctx, in.layer.value);
     ggml_tensor* v_cache = kv_->V(ctx, in.layer.value);
     if (heads_) {
@@ -85,7 +85,7 @@ class AttentionMixer final : public Mixer {
       Prepare(w, in, k_cache, v_cache, h);
     }
     if (spec_.form.scale_query) h.q = ggml_scale(ctx, h.q, QueryScale());
-    // mixed [n_head * head_dim_v, rows]: what each head found in its sequence's cells; back to
+    // mixed [n_head * head_dim_v, rows]: each head's result over its sequence's cells; back to
     // [n_embd, rows].
     ggml_tensor* mixed =
         masked_ ? masked_->Node(ctx, h.q, {k_cache, v_cache, w.attn_sinks}, ScoreScale())
@@ -151,20 +151,21 @@ class AttentionMixer final : public Mixer {
     return Linear(in.ctx, w.attn_out, tiled_->Node(in.ctx, q), nullptr);
   }
 
-  // The factor of query times key. With form.scale_query it multiplies queries, and scores have 1.
+  // The factor of query times key. With form.scale_query the factor multiplies queries, and scores
+  // have factor 1.
   float QueryScale() const {
     if (spec_.scale != 0.0F) return spec_.scale;
     return 1.0F / std::sqrt(static_cast<float>(spec_.head_dim_k));
   }
   float ScoreScale() const { return spec_.form.scale_query ? 1.0F : QueryScale(); }
 
-  // RMS of each head, where the file has the norms.
+  // Norms each head by its RMS, where the file has the norms.
   void NormHeads(ggml_context* ctx, const LayerTensors& w, Heads& h) const {
     if (w.attn_q_norm != nullptr) h.q = RmsNorm(ctx, h.q, w.attn_q_norm, nullptr, rms_eps_);
     if (w.attn_k_norm != nullptr) h.k = RmsNorm(ctx, h.k, w.attn_k_norm, nullptr, rms_eps_);
   }
 
-  // Queries stay, keys and values go to their cells.
+  // Prepares queries for attention, and stores keys and values in their cells.
   void PrepareInOneNode(const LayerTensors& w, const MixerGraph& in, ggml_tensor* k_cache,
                         ggml_tensor* v_cache, Heads& h) const {
     const bool has_norms = spec_.form.qk_norm == QkNorm::kPerHead;
@@ -191,7 +192,7 @@ class AttentionMixer final : public Mixer {
     ggml_build_forward_expand(in.graph, ggml_set_rows(ctx, v_cache, h.v, in.cells));
   }
 
-  // x [n_embd, rows] -> heads, with the limits and norms that some families have.
+  // x [n_embd, rows] -> heads, with the limits and norms of some families.
   Heads Project(ggml_context* ctx, const LayerTensors& w, const NormedRows& x) const {
     const int64_t n_rows = x.x->ne[1];
     const int64_t n_q = spec_.n_query_rows();
@@ -227,14 +228,14 @@ class AttentionMixer final : public Mixer {
     return {.q = q, .k = k, .v = v, .gate = gate};
   }
 
-  // v [n_embd_v, rows], head by head.
+  // Norms v [n_embd_v, rows], head by head.
   ggml_tensor* NormValues(ggml_context* ctx, ggml_tensor* v) const {
     const int64_t n_rows = v->ne[1];
     v = ggml_reshape_3d(ctx, v, spec_.head_dim_v, spec_.n_head_kv, n_rows);
     return ggml_reshape_2d(ctx, ggml_rms_norm(ctx, v, rms_eps_), spec_.n_embd_v(), n_rows);
   }
 
-  // mixed [n_head * head_dim_v, rows] times its gates [n_gate, rows].
+  // mixed [n_head * head_dim_v, rows] times the gates [n_gate, rows].
   ggml_tensor* Gated(ggml_context* ctx, ggml_tensor* mixed, ggml_tensor* gate) const {
     const bool is_softplus = spec_.form.output_gate == OutputGate::kSoftplus;
     gate = is_softplus ? ggml_softplus(ctx, gate) : ggml_sigmoid(ctx, gate);
@@ -245,7 +246,7 @@ class AttentionMixer final : public Mixer {
     return ggml_reshape_2d(ctx, mixed, spec_.n_embd_out(), n_rows);
   }
 
-  // x [2 * n_embd_q, rows], of each head two halves -> one of them, [n_embd_q, rows].
+  // x [2 * n_embd_q, rows], two halves per head -> one half, [n_embd_q, rows].
   ggml_tensor* HalfOfHeads(ggml_context* ctx, ggml_tensor* x, size_t half) const {
     const size_t bytes = spec_.head_dim_k * sizeof(float);
     ggml_tensor* heads = ggml_view_3d(ctx, x, spec_.head_dim_k, spec_.n_head, x->ne[1], 2 * bytes,
@@ -264,10 +265,10 @@ class AttentionMixer final : public Mixer {
   const KvCache* kv_;
   const ModelTensors* tensors_;
   uint32_t n_ctx_;
-  std::optional<RelativeScores> relative_;  // once weights are there
+  std::optional<RelativeScores> relative_;  // set once weights are loaded
   ggml_tensor* rope_factors_;               // F32 [n_dims / 2] or null
   std::unique_ptr<TiledAttention> tiled_;   // on the CPU
-  std::unique_ptr<HeadNode> heads_;         // the same, where the node can be used
+  std::unique_ptr<HeadNode> heads_;         // on the CPU, where the node can be used
   std::optional<MaskedAttention> masked_;   // on a device
   uint64_t mask_bytes_ = 0;
 };

@@ -11,7 +11,7 @@
 
 namespace moestro {
 
-// In tiles on the CPU, with a mask on a device. kNoMemory, kDevice.
+// Attention in tiles on the CPU, with a mask on a device. kNoMemory, kDevice.
 Result<std::unique_ptr<Mixer>> MakeAttentionMixer(const MixerParts& parts,
                                                   const AttentionSpec& spec);
 

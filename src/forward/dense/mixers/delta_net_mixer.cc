@@ -22,8 +22,8 @@ class DeltaNetMixer final : public Mixer {
   ggml_tensor* Build(const LayerTensors& w, const MixerGraph& in) override {
     ggml_context* ctx = in.ctx;
     ggml_tensor* x = RmsNorm(ctx, in.x, w.attn_norm, w.attn_norm_b, rms_eps_);
-    // x [n_embd, rows] -> queries, keys, values and gates of all heads, and two numbers of each
-    // value head.
+    // x [n_embd, rows] -> queries, keys, values and gates of all heads, and two numbers per value
+    // head.
     const bool is_kimi = spec_.decays_values;
     DeltaNet::Inputs inputs{};
     is_kimi ? ProjectKimi(ctx, w, x, inputs) : Project(ctx, w, x, inputs);
@@ -58,7 +58,7 @@ class DeltaNetMixer final : public Mixer {
     Linears(ctx, std::span(weights).first(n), x, {}, inputs.first(n));
   }
 
-  // Gates and decays by way of head_dim values.
+  // Projects x; gates and decays by way of head_dim values.
   static void ProjectKimi(ggml_context* ctx, const LayerTensors& w, ggml_tensor* x,
                           std::span<ggml_tensor*> inputs) {
     const std::array weights = {w.attn_q, w.attn_k, w.attn_v, w.state_beta};
@@ -75,7 +75,7 @@ class DeltaNetMixer final : public Mixer {
     inputs[5] = decay;
   }
 
-  // Where heads are in the products of ProjectKimi().
+  // Columns of heads in the products of ProjectKimi().
   DeltaNetColumns KimiColumns() const {
     const uint32_t dim = spec_.head_dim;
     return {.query = {.source = 0, .of_h = dim},
@@ -95,17 +95,17 @@ class DeltaNetMixer final : public Mixer {
     return {all, all + keys, all + 2 * keys};
   }
 
-  // Where heads are in the products of Project().
+  // Columns of heads in the products of Project().
   DeltaNetColumns ColumnsOf(const LayerTensors& w) const {
     const uint32_t dim = spec_.head_dim;
     const uint32_t together = spec_.n_head_v / spec_.n_head_k;
-    // Value heads one after the other.
+    // Strides to the next h and to the next i, with value heads one after the other.
     const bool in_turn = spec_.sharing == HeadSharing::kInTurn;
     const uint32_t of_h = in_turn ? 1 : together;
     const uint32_t of_i = in_turn ? spec_.n_head_k : 1;
     DeltaNetColumns at;
     uint32_t source = 0;
-    if (w.state_in != nullptr) {  // of each key head: query, key, its values, their gates
+    if (w.state_in != nullptr) {  // per key head: query, key, values, gates
       const uint32_t all = 2 * dim + 2 * together * dim;
       at.query = {.source = 0, .begin = 0, .of_h = all};
       at.key = {.source = 0, .begin = dim, .of_h = all};
@@ -119,7 +119,7 @@ class DeltaNetMixer final : public Mixer {
       at.gate = {.source = 1, .begin = 0, .of_h = of_h * dim, .of_i = of_i * dim};
       source = 2;
     }
-    if (w.state_beta_alpha != nullptr) {  // of each key head: its rates, its decays
+    if (w.state_beta_alpha != nullptr) {  // per key head: rates, decays
       at.rate = {.source = source, .begin = 0, .of_h = 2 * together, .of_i = 1};
       at.decay = {.source = source, .begin = together, .of_h = 2 * together, .of_i = 1};
     } else {

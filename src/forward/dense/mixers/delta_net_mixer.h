@@ -11,7 +11,7 @@
 
 namespace moestro {
 
-// On the CPU. kNoMemory.
+// Computes on the CPU. kNoMemory.
 Result<std::unique_ptr<Mixer>> MakeDeltaNetMixer(const MixerParts& parts, const DeltaNetSpec& spec);
 
 }  // namespace moestro

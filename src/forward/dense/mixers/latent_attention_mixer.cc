@@ -54,13 +54,14 @@ class LatentAttentionMixer final : public Mixer {
     ggml_context* ctx = in.ctx;
     const int64_t n_rows = in.x->ne[1];
     ggml_tensor* x = RmsNorm(ctx, in.x, w.attn_norm, w.attn_norm_b, rms_eps_);
-    // The cache is written before the node below reads it: nodes run in the order they are added.
+    // The cache is written before the attention node reads it: nodes run in the order they are
+    // added.
     ggml_tensor* k_cache = kv_->K(ctx, in.layer.value);
     ggml_tensor* keys = Keys(ctx, w, x, in.positions);
     ggml_build_forward_expand(in.graph, ggml_set_rows(ctx, k_cache, keys, in.cells));
     ggml_tensor* of_queries = QueryLatent(ctx, w, x);
     if (spec_.has_own_indexer()) Choose(w, in, x, of_queries);
-    // found [n_latent, n_head, rows]: the latents that each head found in its sequence's cells.
+    // found [n_latent, n_head, rows]: the mean latent of each head over its sequence's cells.
     ggml_tensor* q = Queries(ctx, w, of_queries, in.positions);
     ggml_tensor* found =
         masked_ ? masked_->Node(ctx, q, {.k = k_cache}, spec_.scale) : tiled_->Node(ctx, q);
@@ -96,16 +97,16 @@ class LatentAttentionMixer final : public Mixer {
   }
 
  private:
-  // x [n, n_head, rows], each head by its own matrix [n, m, n_head] -> [m, n_head, rows].
+  // x [n, n_head, rows], each head times a matrix of its own [n, m, n_head] -> [m, n_head, rows].
   ggml_tensor* HeadByHead(ggml_context* ctx, ggml_tensor* matrices, ggml_tensor* x) {
     if (!masked_) return products_.Node(ctx, matrices, x);
     ggml_tensor* y = ggml_mul_mat(ctx, matrices, ggml_cont(ctx, ggml_permute(ctx, x, 0, 2, 1, 3)));
-    // A device would add up halves in halves.
+    // A device would add up half-precision products in half precision.
     if (!ggml_is_quantized(matrices->type)) ggml_prec_set_acc(y, GGML_PREC_F32);
     return ggml_cont(ctx, ggml_permute(ctx, y, 0, 2, 1, 3));
   }
 
-  // x [n_embd, rows] -> the latent, normed, and behind it what is turned: [n_key, rows].
+  // x [n_embd, rows] -> the normed latent, then the turned values: [n_key, rows].
   ggml_tensor* Keys(ggml_context* ctx, const LayerTensors& w, ggml_tensor* x,
                     ggml_tensor* positions) const {
     const int64_t n_rows = x->ne[1];
@@ -119,17 +120,17 @@ class LatentAttentionMixer final : public Mixer {
     return ggml_concat(ctx, latent, turned, 0);
   }
 
-  // x [n_embd, rows] -> what queries are made of: x itself, or [n_query_latent, rows].
+  // x [n_embd, rows] -> the input of queries: x itself, or a latent [n_query_latent, rows].
   ggml_tensor* QueryLatent(ggml_context* ctx, const LayerTensors& w, ggml_tensor* x) const {
     if (spec_.n_query_latent == 0) return x;
     return RmsNorm(ctx, Linear(ctx, w.latent_q_a, x, nullptr), w.latent_q_norm, nullptr, rms_eps_);
   }
 
   // x [n_embd, rows] -> the indexer's keys [head_dim, rows], which go to their cells; of_queries ->
-  // its queries [head_dim, n_head, rows], which choose positions.
+  // the indexer's queries [head_dim, n_head, rows], which choose positions.
   void Choose(const LayerTensors& w, const MixerGraph& in, ggml_tensor* x,
               ggml_tensor* of_queries) {
-    constexpr float kEps = 1e-6F;  // whatever the model's other norms have
+    constexpr float kEps = 1e-6F;  // independent of the model's other norms
     ggml_context* ctx = in.ctx;
     const IndexerSpec& spec = *spec_.indexer;
     const int64_t n_rows = x->ne[1];
@@ -141,7 +142,7 @@ class LatentAttentionMixer final : public Mixer {
     ggml_build_forward_expand(
         in.graph,
         ggml_set_rows(ctx, cells, ggml_reshape_2d(ctx, key, spec.head_dim, n_rows), in.cells));
-    if (!indexer_) return;  // no text is so long
+    if (!indexer_) return;  // no text is longer than top_k
     ggml_tensor* queries = Linear(ctx, w.indexer_q, of_queries, nullptr);
     queries = Rotate(ctx, ggml_reshape_3d(ctx, queries, spec.head_dim, spec.n_head, n_rows),
                      in.positions, spec.rope_pairs);
@@ -149,8 +150,8 @@ class LatentAttentionMixer final : public Mixer {
     ggml_build_forward_expand(in.graph, indexer_->Node(ctx, queries, weights));
   }
 
-  // of_queries -> of each head what meets the latent, and behind it what is turned: [n_key, n_head,
-  // rows].
+  // of_queries -> for each head the part that multiplies the latent, then the turned part: [n_key,
+  // n_head, rows].
   ggml_tensor* Queries(ggml_context* ctx, const LayerTensors& w, ggml_tensor* of_queries,
                        ggml_tensor* positions) {
     ggml_tensor* matrix = spec_.n_query_latent > 0 ? w.latent_q_b : w.attn_q;
@@ -165,13 +166,13 @@ class LatentAttentionMixer final : public Mixer {
   // [n_latent, head_dim_v, n_head]: a matrix for each head.
   ggml_tensor* ToValues(ggml_context* ctx, const LayerTensors& w) const {
     if (!spec_.is_joined) return w.latent_v_b;
-    ggml_tensor* joined = w.latent_kv_b;  // of each head n_plain rows for keys, then these
+    ggml_tensor* joined = w.latent_kv_b;  // per head n_plain rows for keys, then rows for values
     const size_t of_head = (spec_.n_plain + spec_.head_dim_v) * joined->nb[1];
     return ggml_view_3d(ctx, joined, spec_.n_latent, spec_.head_dim_v, spec_.n_head, joined->nb[1],
                         of_head, spec_.n_plain * joined->nb[1]);
   }
 
-  // The first n_dims values of each head.
+  // Turns the first n_dims values of each head.
   ggml_tensor* Rotate(ggml_context* ctx, ggml_tensor* heads, ggml_tensor* positions,
                       RopePairs pairs) const {
     if (!spec_.rope) return heads;
@@ -183,11 +184,12 @@ class LatentAttentionMixer final : public Mixer {
   float rms_eps_;
   const KvCache* kv_;
   std::unique_ptr<TiledAttention> tiled_;  // on the CPU
-  HeadProducts products_;                  // the same
+  HeadProducts products_;                  // used on the CPU
   std::optional<MaskedAttention> masked_;  // on a device
   uint64_t mask_bytes_ = 0;
-  ChosenPositions* chosen_;                   // null: the model has no indexers
-  std::unique_ptr<PositionIndexer> indexer_;  // null: the layer has none, or texts are too short
+  ChosenPositions* chosen_;  // null: the model has no indexers
+  // null: no indexer in this layer, or texts are too short
+  std::unique_ptr<PositionIndexer> indexer_;
 };
 
 }  // namespace

@@ -11,8 +11,8 @@
 
 namespace moestro {
 
-// In tiles on the CPU, with a mask on a device. kNoMemory; kDevice, also for matrices that are
-// joined, which are turned in memory.
+// Attention in tiles on the CPU, with a mask on a device. kNoMemory; kDevice, also for joined
+// matrices, which are turned in memory.
 Result<std::unique_ptr<Mixer>> MakeLatentAttentionMixer(const MixerParts& parts,
                                                         const LatentAttentionSpec& spec);
 

@@ -11,7 +11,7 @@
 
 namespace moestro {
 
-// On the CPU. kNoMemory.
+// Computes on the CPU. kNoMemory.
 Result<std::unique_ptr<Mixer>> MakeMamba2Mixer(const MixerParts& parts, const Mamba2Spec& spec);
 
 }  // namespace moestro

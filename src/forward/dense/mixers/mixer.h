@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The part of a layer that moves information between positions, as nodes of a graph. One source per
-// mixer beside this one; memory/layer_memory.h says what each mixer remembers.
+// The part of a layer that moves information between positions, as nodes of a graph. Each mixer has
+// a source beside this one; memory/layer_memory.h lists what mixers keep of a sequence.
 //
-// Thread rule: the engine thread; nodes of its own run on all threads of the team.
+// Thread rule: the engine thread; a mixer's own nodes run on all threads of the team.
 #pragma once
 
 #include <ggml.h>
@@ -29,7 +29,7 @@
 
 namespace moestro {
 
-// The graph of a layer, and what it computes with.
+// The graph of a layer under construction, and the inputs of the mixer's nodes.
 struct MixerGraph {
   ggml_context* ctx = nullptr;
   ggml_cgraph* graph = nullptr;
@@ -45,7 +45,7 @@ struct MixerRows {
   LayerId layer;
   uint32_t first = 0;                 // number of the first row in its step
   std::span<const RowCells> visible;  // [rows] in this layer; lives until the graph has run
-  std::span<const RowState> states;   // [rows]; the same
+  std::span<const RowState> states;   // [rows]; lives until the graph has run
 };
 
 class Mixer {
@@ -54,18 +54,18 @@ class Mixer {
   // Adds nodes: x -> mixer(norm(x)), F32 [n_embd, rows]. A graph holds the nodes of one call. A
   // graph may run many times.
   virtual ggml_tensor* Build(const LayerTensors& weights, const MixerGraph& in) = 0;
-  // Of a layer that attends to the source: adds nodes that write the keys and values of the
-  // source's rows. in.x: what the encoder gave. REQUIRES: AttentionReach::kAcross.
+  // Adds nodes that write the keys and values of the source's rows, for a layer that attends to the
+  // source. in.x: the encoder's result. REQUIRES: AttentionReach::kAcross.
   virtual void BuildSource(const LayerTensors& /*weights*/, const MixerGraph& /*in*/) {}
   // Sets the rows of the next run of the layer's graph, before each run: equal layers share a
   // mixer.
   virtual void Bind(const LayerTensors& weights, const MixerRows& rows) = 0;
-  // The positions of a step's rows: once before their graphs run, and again after an interlude with
-  // other rows. Copies them.
+  // Sets the positions of a step's rows: once before their graphs run, and again after an interlude
+  // with other rows. Copies the positions.
   virtual Status SetPositions(std::span<const int32_t> /*positions*/) { return {}; }
   // On a device: sets the rows of the following graphs. kDevice.
   virtual Status SetRows(std::span<const RowCells> /*visible*/) { return {}; }
-  // As SetRows() with this many rows that see all cells, but sends no data: for sizes.
+  // As SetRows() with this many rows that attend to all cells, but sends no data: for sizes.
   virtual void Assume(uint32_t /*rows*/) {}
   // work_bytes(): bytes of the mixer beside the graph's own memory. thread_bytes(): further bytes
   // for each CPU thread.
@@ -81,17 +81,17 @@ struct MixerParts {
   const KvCache& kv;
   const StateStore& states;
   const ComputeDevice* device = nullptr;  // the device of graphs; null: the CPU
-  const RowNorm* norm = nullptr;          // of the model, on the CPU; outlives the mixer
+  const RowNorm* norm = nullptr;          // the model's norm, on the CPU; outlives the mixer
   StopSignal* stop = nullptr;             // read within nodes; null: no stop is requested
   uint32_t n_ctx = 0;                     // the longest sequence
   uint32_t chunk = 0;                     // rows of a graph, at most
   uint32_t n_cells = 0;                   // cells of the layer; 0: the layer has none
-  ChosenPositions* chosen = nullptr;      // where a layer has an indexer
+  ChosenPositions* chosen = nullptr;      // not null where a layer has an indexer
 };
 
-// Makes a mixer. A test's comes from `make_state` (EngineOptions::make_state_mixer).
-// REQUIRES: its nodes run on the device of MixerParts. kNoMemory; kUnsupported: `make_state` is
-// empty and the mixer is a test's; kDevice: a state cannot be on a device.
+// Makes a mixer. A test's mixer comes from `make_state` (EngineOptions::make_state_mixer).
+// REQUIRES: the mixer's nodes run on the device of MixerParts. kNoMemory; kUnsupported:
+// `make_state` is empty and the mixer is a test's; kDevice: a state cannot be on a device.
 Result<std::unique_ptr<Mixer>> MakeMixer(const MixerParts& parts, const MixerSpec& spec,
                                          const MakeStateMixer& make_state);
 

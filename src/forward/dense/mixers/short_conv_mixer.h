@@ -9,7 +9,7 @@
 
 namespace moestro {
 
-// On the CPU.
+// Computes on the CPU.
 std::unique_ptr<Mixer> MakeShortConvMixer(const MixerParts& parts, const ShortConvSpec& spec);
 
 }  // namespace moestro
