@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What joins the gate and the up projection of a routed expert. Pure; any thread.
+// Joins the gate and the up projection of a routed expert. Pure; any thread.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace moestro {
 
-// Of Activation::kSwigluOai.
+// Constants of Activation::kSwigluOai.
 inline constexpr float kOaiAlpha = 1.702F;
 inline constexpr float kOaiLimit = 7.0F;
 

@@ -15,7 +15,7 @@
 namespace moestro {
 namespace {
 
-// For a Status or a Result.
+// Turns an exception into an Error, for work that returns a Status or a Result.
 template <class Work>
 auto Guarded(std::string_view what, Work&& work) {
   return Caught(std::forward<Work>(work), [&](std::string_view why) {
@@ -23,7 +23,7 @@ auto Guarded(std::string_view what, Work&& work) {
   });
 }
 
-// What gives something back has no caller to tell that it failed.
+// Drops an exception. Calls that free something have no caller that an error could reach.
 template <class Work>
 void Swallowed(Work&& work) noexcept {
   Caught([&] { work(); }, [](std::string_view) {});
@@ -107,7 +107,7 @@ Result<BufferPtr> AllocateTensors(ggml_context* context, ggml_backend_buffer_typ
 }
 
 void PlaceTensor(ggml_backend_buffer_t buffer, ggml_tensor* tensor, std::byte* at) {
-  // The tensor has its place before the driver hears of it.
+  // ggml sets the tensor's place before calling the driver, so the place stays after an exception.
   Swallowed([&] { CHECK(ggml_backend_tensor_alloc(buffer, tensor, at) == GGML_STATUS_SUCCESS); });
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // ggml's calls that reach a backend's driver. A driver that has lost its device, or has no memory
-// left, may answer any of them with an exception, those that give something back included. No
-// exception leaves this file: it becomes an Error of kind kDevice with the driver's words. All
-// other code calls backends through these functions (scripts/layers.py looks).
+// left, may answer any call with an exception, also calls that free something. No exception leaves
+// this file: each becomes an Error of kind kDevice with the driver's words. All other code calls
+// backends through these functions (scripts/layers.py checks).
 //
 // Thread rule: ggml's. One thread at a time for a backend; copies to different bytes of a buffer
 // may come from several threads.
@@ -22,7 +22,7 @@
 
 namespace moestro {
 
-// Owners. What a lost device does not take back is left to it.
+// Owners. Memory that a lost device does not take back stays with the device.
 struct FreeBackend {
   void operator()(ggml_backend_t backend) const noexcept;
 };
@@ -39,55 +39,57 @@ struct FreePlan {
   ggml_backend_t backend = nullptr;
   void operator()(ggml_backend_graph_plan_t plan) const noexcept;
 };
-// What a backend works out for a placed graph before it runs it; for as many runs as wanted.
+// A backend's plan of a placed graph, for any number of runs.
 using PlanPtr = std::unique_ptr<void, FreePlan>;
 
-// A plug-in's file. One that cannot be used is as good as absent; a sentence on stderr if it fails.
+// Loads a plug-in's file. A plug-in that cannot be used counts as absent; an exception prints a
+// sentence on stderr.
 void LoadPlugIn(const std::string& file);
 void LoadAllPlugIns();
 
-// kDevice: it does not start.
+// kDevice: the backend does not start.
 Result<BackendPtr> StartBackend(const std::string& name);
 struct DeviceMemory {
   uint64_t available = 0;
   uint64_t total = 0;
 };
 Result<DeviceMemory> MemoryOf(ggml_backend_dev_t device);
-// False also if the driver fails while it is asked.
+// Whether the device computes the node. False also if the driver fails to answer.
 bool Computes(ggml_backend_dev_t device, const ggml_tensor* node);
 // Null: the device offers no pinned memory of the host.
 ggml_backend_buffer_type_t PinnedTypeOf(ggml_backend_dev_t device);
 
-// kNoMemory: there is not so much; the caller knows for what it was.
+// kNoMemory: the message names no purpose; the caller adds the purpose.
 Result<BufferPtr> AllocateBuffer(ggml_backend_buffer_type_t type, uint64_t bytes);
 // One buffer with a place in it for each tensor of the context. kNoMemory.
 Result<BufferPtr> AllocateTensors(ggml_context* context, ggml_backend_buffer_type_t type);
-// A driver that fails here fails at the tensor's next use as well, which says so.
+// Gives a tensor its place. An exception is dropped: a driver that fails here fails again, with an
+// Error, at the tensor's next use.
 void PlaceTensor(ggml_backend_buffer_t buffer, ggml_tensor* tensor, std::byte* at);
 Status ClearBuffer(ggml_backend_buffer_t buffer);
 
-// Both wait until the bytes are there. REQUIRES: they are within the tensor.
+// Both wait until the bytes are copied. REQUIRES: the bytes are within the tensor.
 Status CopyTo(ggml_tensor* tensor, uint64_t offset, std::span<const std::byte> bytes);
 Status CopyFrom(const ggml_tensor* tensor, uint64_t offset, std::span<std::byte> bytes);
 
-// Whether no weight of a tensor on a device is NaN or infinite; reads it in pieces. kDevice.
-// REQUIRES: the tensor lies as in a file; ggml reads no other layout back.
+// Whether no weight of a tensor on a device is NaN or infinite. Reads the tensor in pieces.
+// kDevice. REQUIRES: the tensor lies as in a file; ggml reads no other layout back.
 Result<bool> IsSound(const ggml_tensor* tensor);
 
 // kNoMemory.
 Status ReserveGraph(ggml_gallocr_t allocator, ggml_cgraph* graph);
 Status PlaceGraph(ggml_gallocr_t allocator, ggml_cgraph* graph);
-// Runs a placed graph to its end. kInterrupted: the backend was told to leave; kNoMemory: it gave
-// up.
+// Runs a placed graph to its end. kInterrupted: the abort callback ended the run; kNoMemory: the
+// backend gave up.
 Status ComputeOn(ggml_backend_t backend, ggml_cgraph* graph);
-// kNoMemory, kDevice. The graph, its places and the backend's settings of this moment are used
-// until the plan is freed. REQUIRES: a CPU backend.
+// kNoMemory, kDevice. The graph, its places and the backend's present settings are used until the
+// plan is freed. REQUIRES: a CPU backend.
 Result<PlanPtr> PlanGraph(ggml_backend_t backend, ggml_cgraph* graph);
 // As ComputeOn().
 Status ComputePlan(const PlanPtr& plan);
 // Returns while the device computes.
 Status LaunchOn(ggml_backend_t backend, ggml_cgraph* graph);
-// Until all launches are done.
+// Waits until all launches are done.
 Status WaitFor(ggml_backend_t backend);
 
 }  // namespace moestro

@@ -32,7 +32,8 @@ void BeQuiet() {
 
 bool has_cpu() { return ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) != nullptr; }
 
-// What a plug-in for one level of instruction sets is worth here, by its own account; 0: nothing.
+// The score that a plug-in for one level of instruction sets gives itself on this machine; 0: the
+// plug-in cannot be used here.
 int ScoreOf(const fs::path& plug_in) {
   void* object = dlopen(plug_in.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (object == nullptr) return 0;
@@ -75,7 +76,7 @@ void LoadDeviceBackends() {
     std::error_code ignored;
     if (fs::exists(path, ignored)) LoadPlugIn(path);
   }
-  // One that is not of ggml's own, as ggml reads it.
+  // ggml's variable for a plug-in that is not ggml's own.
   if (const char* other = std::getenv("GGML_BACKEND_PATH"); other != nullptr) {
     LoadPlugIn(other);
   }

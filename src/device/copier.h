@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Makes copies of memory to a device on a thread of its own, beside what the device computes:
-// ggml's synchronous copies of different threads to different bytes do not meet (facts: CUDA and
-// Vulkan put them on a stream or queue of their own). One after another, in order, and timed.
+// Copies memory to a device on a thread of its own, while the device computes: ggml's synchronous
+// copies of different threads to different bytes do not meet (CUDA and Vulkan put them on a stream
+// or queue of their own). Copies are made one after another, in order, and timed.
 //
-// Thread rule: one thread asks, the copier's copies.
+// Thread rule: one thread calls; the copier's thread copies.
 #pragma once
 
 #include <condition_variable>
@@ -23,28 +23,28 @@ namespace moestro {
 
 class Copier {
  public:
-  // `fails`: for tests, asked before each copy; if it is true or throws, the copy is not made and
-  // counts as failed, as one does that the driver refuses.
+  // `fails`: for tests, called before each copy. If `fails` returns true or throws, the copy is not
+  // made and counts as failed, as a copy that the driver refuses.
   explicit Copier(std::function<bool()> fails = {}, Clock clock = SteadySeconds);
-  ~Copier();  // all copies asked for are made first
+  ~Copier();  // makes all requested copies first
   Copier(const Copier&) = delete;
   Copier& operator=(const Copier&) = delete;
 
   struct Copy {
-    std::function<Status()> make;  // returns when the bytes are there
+    std::function<Status()> make;  // returns when the bytes are copied
     size_t bytes = 0;
   };
-  // Copies are numbered from 1 in the order in which they are asked for.
+  // Requests a copy and returns its number. Copies are numbered from 1 in the order of requests.
   uint64_t Ask(Copy copy);
   bool is_done(uint64_t number) const;
-  // Waits for the copies `first` to `last`; false if one of them failed.
+  // Waits for the copies `first` to `last`; false if one of the copies failed.
   bool Wait(uint64_t first, uint64_t last);
 
   // Copies that were made.
   struct Made {
     uint64_t copies = 0;
     uint64_t bytes = 0;
-    double seconds = 0.0;  // in which they were under way, one after another
+    double seconds = 0.0;  // sum of the copies' durations
 
     static constexpr void Visit(auto&& visit) {
       visit(&Made::copies, CounterText{});
@@ -66,9 +66,9 @@ class Copier {
   uint64_t n_asked_ = 0;
   uint64_t n_done_ = 0;
   Made made_;
-  std::vector<uint64_t> failed_;  // that no call has waited for yet
+  std::vector<uint64_t> failed_;  // failed copies that no call has waited for yet
   bool ends_ = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last, since the thread uses all of the above
 };
 static_assert(CountsAllOf<Copier::Made>());
 

@@ -22,8 +22,8 @@ std::string ObjectOf(const void* address) {
   return info.dli_fname;
 }
 
-// A symbol of the shared object that holds `address`, without taking a reference on it: ggml never
-// unloads a registered backend.
+// A symbol of the shared object that holds `address`, without taking a reference on the object:
+// ggml never unloads a registered backend.
 void* SymbolBeside(const void* address, const char* symbol) {
   const std::string file = ObjectOf(address);
   if (file.empty()) return nullptr;
@@ -47,7 +47,7 @@ Result<CpuTraits> CpuTraits::Load() {
   // Starting a backend fills the lookup tables that the per-type functions read.
   const Result<BackendPtr> backend = StartBackend(ggml_backend_dev_name(device));
   if (!backend) return Fail(Errc::kUnsupported, "ggml cannot start its CPU backend");
-  // Any function of the plug-in tells which file it came from.
+  // The address of any function of the plug-in identifies the plug-in's file.
   const void* inside = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device),
                                                          "ggml_backend_set_n_threads");
   if (inside == nullptr) return Missing();
@@ -125,7 +125,7 @@ bool CpuDevice::CanMultiply(ggml_type type, int64_t n_in, int64_t n_out,
   ggml_tensor* weight = ggml_new_tensor_2d(context.get(), type, n_in, n_out);
   ggml_tensor* product = ggml_mul_mat(context.get(), weight,
                                       ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, n_in, 1));
-  // The backend judges by where the weight lives; an empty buffer is enough to tell it.
+  // The backend judges by the type of the weight's buffer; an empty buffer is enough.
   const Result<BufferPtr> buffer = AllocateBuffer(buffer_type, 0);
   if (!buffer) return false;
   weight->buffer = buffer->get();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// ggml's CPU backend: its threads, what it can multiply, its functions by type.
+// ggml's CPU backend: its threads, the products that it computes, its functions by type.
 //
 // Thread rule: everything is called from one host thread. ggml's OpenMP team belongs to the thread
-// that computes, a second caller would start a second spinning team on the same cores.
+// that computes; a second caller would start a second spinning team on the same cores.
 #pragma once
 
 #include <ggml-backend.h>
@@ -21,15 +21,16 @@
 
 namespace moestro {
 
-// ggml's per-type functions of the CPU variant that it picked for this machine. They live in a
-// plug-in that is loaded at run time and hands out no address for them, so they are looked up by
-// symbol in the plug-in's own file; ggml-cpu.h declares the symbol, plug-ins do not promise it.
+// ggml's per-type functions of the CPU variant that ggml picked for this machine. The functions
+// live in a plug-in that is loaded at run time and hands out no address for them, so they are
+// looked up by symbol in the plug-in's own file; ggml-cpu.h declares the symbol, plug-ins do not
+// promise it.
 class CpuTraits {
  public:
   // Loads ggml's backends if they are not loaded. kUnsupported without a CPU backend. A plug-in
   // without the symbol is no error: every Of() is then nullptr.
   static Result<CpuTraits> Load();
-  // As if the plug-in lacked the symbol.
+  // Traits as of a plug-in that lacks the symbol.
   static CpuTraits Missing() { return CpuTraits(nullptr); }
 
   bool found() const { return get_ != nullptr; }
@@ -47,22 +48,24 @@ class CpuTraits {
 
 class CpuDevice {
  public:
-  // threads: of the team, including the caller's; 0: the physical cores this process may use.
-  // kUsage for more threads than ggml takes, kUnsupported when it finds no CPU backend to load.
+  // threads: threads of the team, including the caller's; 0: the physical cores this process may
+  // use. kUsage: more threads than ggml takes; kUnsupported: ggml finds no CPU backend to load.
   static Result<CpuDevice> Open(uint32_t threads);
 
   uint32_t threads() const { return threads_; }
   ggml_backend_t backend() const { return backend_.get(); }
   const CpuTraits& traits() const { return traits_; }
-  TeamTime& team_time() const { return *team_time_; }  // of all nodes of ours
+  TeamTime& team_time() const { return *team_time_; }  // time of all our nodes
   ggml_backend_dev_t handle() const { return ggml_backend_get_device(backend_.get()); }
   std::string description() const;  // "AMD EPYC ..., 2 threads"
-  std::string plug_in() const;      // "ggml-cpu-zen4": which of ggml's it is
+  std::string plug_in() const;      // "ggml-cpu-zen4": the name of ggml's plug-in
 
   Status Compute(ggml_cgraph* graph) { return ComputeOn(backend(), graph); }
-  // Looks at `stop` between nodes, where the plug-in can; kInterrupted, and results are undefined.
+  // Checks `stop` between nodes, if the plug-in has an abort callback. kInterrupted: the results
+  // are undefined.
   Status Compute(ggml_cgraph* graph, StopSignal& stop);
-  // For ComputePlan(), as many times as wanted, to the same effect as Compute(). kNoMemory.
+  // Plans a graph for ComputePlan(), any number of times, to the same effect as Compute().
+  // kNoMemory.
   Result<PlanPtr> Plan(ggml_cgraph* graph) { return PlanGraph(backend(), graph); }
 
   // Buffer types that store matrices in another layout and multiply them faster; may be empty.
@@ -78,7 +81,7 @@ class CpuDevice {
   CpuTraits traits_;
   std::unique_ptr<TeamTime> team_time_ = std::make_unique<TeamTime>();
   uint32_t threads_ = 1;
-  ggml_backend_set_abort_callback_t set_abort_callback_ = nullptr;  // null: it has none
+  ggml_backend_set_abort_callback_t set_abort_callback_ = nullptr;  // null: the plug-in has none
 };
 
 }  // namespace moestro

@@ -8,7 +8,7 @@
 namespace moestro {
 namespace {
 
-// How parameters of a custom node are believed to lie.
+// The assumed layout of a custom node's parameters.
 struct Parameters {
   ggml_custom_op_t work;
   int n_tasks;

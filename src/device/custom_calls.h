@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The functions of custom nodes, so that code of ours can run a graph that has no other nodes. ggml
-// keeps a node's function in the node's parameters and does not say where; a trial node tells.
+// Finds the functions of custom nodes, so that code of ours can run a graph that has no other
+// nodes. ggml keeps a node's function in the node's parameters, at an undocumented place; a trial
+// node shows whether the place is the assumed one.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -15,13 +16,13 @@ namespace moestro {
 struct CustomCall {
   ggml_custom_op_t work = nullptr;
   void* userdata = nullptr;
-  bool is_alone = false;  // for one thread
+  bool is_alone = false;  // runs on one thread
 };
 
 class CustomCalls {
  public:
   CustomCalls();
-  // nullopt: `node` is no custom node, or where its function is could not be found out.
+  // nullopt: `node` is no custom node, or the place of its function is not known.
   std::optional<CustomCall> Of(const ggml_tensor* node) const;
 
  private:

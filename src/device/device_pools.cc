@@ -66,7 +66,7 @@ uint64_t DevicePools::BytesFor(const CopyForm& form, uint64_t slots, uint64_t of
 uint64_t DevicePools::SlotsIn(uint64_t bytes, const CopyForm& form, uint64_t of_piece) {
   const uint64_t one = SlotBytes(form);
   if (one == 0 || of_piece == 0) return 0;
-  const uint64_t all = bytes / one;  // with spare ones
+  const uint64_t all = bytes / one;  // slots, spare ones included
   const uint64_t most = of_piece == kOnePiece ? of_piece : of_piece + kSpare;
   return all - std::min(all, kSpare * PiecesOf(all, most));
 }

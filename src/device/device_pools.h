@@ -2,7 +2,8 @@
 // Slots for experts in a device's memory: for each form three tensors [n_in, n_out, slots], so that
 // ggml's product by expert (mul_mat_id) takes slots for experts. A device limits the size of a
 // tensor, so a form may have several pieces of three tensors each; slots are numbered through.
-// Cleared at the start, with one slot to spare in each piece: kernels read past the end of a row.
+// Slots are cleared at the start. Each piece has one slot to spare, since kernels read past the end
+// of a row.
 //
 // Thread rule: any thread may fill slots that no launch reads.
 #pragma once
@@ -28,13 +29,13 @@ namespace moestro {
 class DevicePools {
  public:
   static constexpr uint64_t kOnePiece = std::numeric_limits<uint64_t>::max();
-  // The most slots of a form that a piece may hold there.
+  // The most slots of a form that a piece may hold on the device.
   static uint64_t SlotsOfPiece(const ComputeDevice& device, const CopyForm& form);
   static uint64_t BytesFor(const CopyForm& form, uint64_t slots, uint64_t of_piece = kOnePiece);
   // The most slots that take no more than `bytes`.
   static uint64_t SlotsIn(uint64_t bytes, const CopyForm& form, uint64_t of_piece);
 
-  // By form. slots: 0: none of that form; of_piece: at most SlotsOfPiece().
+  // The size of a form's pool. slots: 0: none; of_piece: at most SlotsOfPiece().
   struct Size {
     uint64_t slots = 0;
     uint64_t of_piece = kOnePiece;
@@ -48,14 +49,14 @@ class DevicePools {
   static Result<DevicePools> Allocate(const ComputeDevice& device, std::span<const CopyForm> forms,
                                       std::span<const Size> sizes);
 
-  // Three tensors [n_in, n_out, its slots + 1]; null: experts of the form lack the matrix.
+  // Three tensors [n_in, n_out, slots of the piece + 1]; null: experts of the form lack the matrix.
   using Piece = std::array<ggml_tensor*, kMatrices>;
   // The most pieces of a form.
   size_t most_pieces() const;
-  // Where a slot is.
+  // The place of a slot.
   struct Place {
     size_t piece;
-    uint32_t slot;  // within it
+    uint32_t slot;  // within the piece
   };
   Place Find(uint32_t form, SlotId slot) const;
   // null for a form without slots.
@@ -63,7 +64,7 @@ class DevicePools {
     const std::vector<Piece>& pieces = forms_[form].pieces;
     return pieces.empty() ? nullptr : pieces[piece][static_cast<size_t>(matrix)];
   }
-  // Bytes of a slot in it, contiguous.
+  // Bytes of a slot in the tensor, contiguous.
   static size_t SliceBytes(const ggml_tensor* tensor) { return tensor->nb[2]; }
 
  private:

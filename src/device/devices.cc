@@ -15,11 +15,11 @@
 namespace moestro {
 namespace {
 
-// ggml's CPU backend as if it were a device beside the CPU: for tests where there is none, or where
-// one starts too slowly.
+// The name of ggml's CPU backend when used as a device beside the CPU: for tests where no device is
+// installed, or where a device starts too slowly.
 constexpr std::string_view kCpuAsDevice = "ggml-cpu";
 
-// ggml calls a software Vulkan device a GPU like any other; what it is shows in its name alone.
+// ggml calls a software Vulkan device a GPU like any other; only the description shows the kind.
 bool is_software(const std::string& description) {
   const std::string lower = LowerCase(description);
   return lower.contains("llvmpipe") || lower.contains("swiftshader") ||
@@ -33,14 +33,14 @@ DeviceKind KindOf(enum ggml_backend_dev_type type, const DeviceInfo& info) {
   return type == GGML_BACKEND_DEVICE_TYPE_IGPU ? DeviceKind::kIntegrated : DeviceKind::kDiscrete;
 }
 
-// Those that compute whole graphs: no BLAS, no bundles of other devices.
+// Devices that compute whole graphs: no BLAS, no bundles of other devices.
 bool is_for_us(enum ggml_backend_dev_type type) {
   return type == GGML_BACKEND_DEVICE_TYPE_CPU || type == GGML_BACKEND_DEVICE_TYPE_GPU ||
          type == GGML_BACKEND_DEVICE_TYPE_IGPU;
 }
 
-// The best kind that there is, of the backend of the one with most memory: another backend may have
-// the same devices again.
+// Devices of the best kind that is found, by the backend of the device with most memory: another
+// backend may list the devices a second time.
 std::vector<size_t> ChooseByKind(std::span<const DeviceInfo> devices, bool takes_software) {
   std::vector<size_t> chosen;
   for (const DeviceKind kind :

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room for ggml graphs: node metadata, and one memory for the intermediate results of all of them,
-// which run one after the other. What must outlive a graph's run is placed by the caller in a
+// Memory for ggml graphs: node metadata, and one buffer for the intermediate results of all graphs,
+// which run one after the other. The caller places tensors that must outlive a graph's run in a
 // BackendBuffer before Place().
 //
 // Thread rule: the engine thread.
@@ -23,10 +23,10 @@ namespace moestro {
 // The metadata of one graph.
 class GraphRoom {
  public:
-  // max_nodes: of the largest graph, inputs and views included. Pages without nodes are not
+  // max_nodes: nodes of the largest graph, inputs and views included. Pages without nodes are not
   // touched.
   explicit GraphRoom(size_t max_nodes);
-  // Forgets the graph and starts an empty one.
+  // Drops the graph and starts an empty one.
   void Begin();
   ggml_context* context() const { return context_.get(); }
   ggml_cgraph* graph() const { return graph_; }
@@ -42,7 +42,7 @@ class GraphRoom {
 
 class GraphArena {
  public:
-  // max_nodes: of the largest graph. `backend` must outlive this.
+  // max_nodes: nodes of the largest graph. `backend` must outlive this.
   GraphArena(ggml_backend_t backend, size_t max_nodes);
 
   // Starts an empty graph in `room`, or in a room of the arena's own for one graph at a time. The
@@ -51,17 +51,17 @@ class GraphArena {
   ggml_context* context() const { return room_->context(); }
   ggml_cgraph* graph() const { return room_->graph(); }
 
-  // Sizes the memory for the graph just built, the largest that will come. kNoMemory, kDevice.
+  // Sizes the memory for the graph just built, which must be the largest. kNoMemory, kDevice.
   Status Reserve();
   // Places inputs and intermediates; kNoMemory, kDevice. A graph that was placed before may run
   // again as long as buffer_bytes() stays the same: a larger graph moves the memory.
   Status Place();
   // Place() and computes.
   Status Run();
-  // Computes what is placed, and returns while a device does; kDevice.
+  // Computes the placed graph, and returns while a device computes; kDevice.
   Status Launch();
   uint64_t buffer_bytes() const;
-  uint64_t used_bytes() const { return room_->used_bytes(); }  // of the graph just built
+  uint64_t used_bytes() const { return room_->used_bytes(); }  // metadata of the graph just built
 
  private:
   ggml_backend_t backend_;

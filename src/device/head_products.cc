@@ -14,7 +14,7 @@
 namespace moestro {
 namespace {
 
-constexpr size_t kHeadAlignment = 64;  // of quantised values
+constexpr size_t kHeadAlignment = 64;  // alignment of quantised values
 // Rows of a matrix that a thread takes at a time, and rows of activations of a call.
 constexpr int64_t kHeadTile = ExpertKernel::kInterleavedRows;
 constexpr int64_t kHeadRows = 64;
@@ -38,7 +38,8 @@ void QuantiseHeads(ggml_tensor* result, int thread, int n_threads, void* userdat
   }
 }
 
-// Rows [begin, end) of one head's matrix with that head's values of all rows of activations.
+// Multiplies rows [begin, end) of one head's matrix with the head's values of all rows of
+// activations.
 void MultiplyHead(const ggml_tensor* result, const ExpertKernel& kernel, int64_t head,
                   int64_t begin, int64_t end) {
   const ggml_tensor* quantised = result->src[0];
@@ -67,7 +68,7 @@ void MultiplyHead(const ggml_tensor* result, const ExpertKernel& kernel, int64_t
   }
 }
 
-// The tiles of all heads, one after the other, are divided among the threads.
+// Divides the tiles of all heads, one after the other, among the threads.
 void MultiplyHeads(ggml_tensor* result, int thread, int n_threads, void* userdata) {
   const auto& kernel = *static_cast<const ExpertKernel*>(userdata);
   const RowProduct* by_row = RowProductOf(result->src[1]);
@@ -91,7 +92,7 @@ ggml_tensor* HeadProducts::Node(ggml_context* ctx, ggml_tensor* matrices, ggml_t
   CHECK(x->type == GGML_TYPE_F32 && x->nb[0] == sizeof(float) && x->ne[3] == 1);
   CHECK(matrices->ne[0] == x->ne[0] && matrices->ne[2] == x->ne[1]);
   const ExpertKernel& kernel = KernelFor(matrices);
-  // Nodes take their data as they can be changed; the kernel is only read.
+  // ggml's nodes take userdata that is not const; the kernel is only read.
   void* const userdata = const_cast<ExpertKernel*>(&kernel);
   const auto bytes = static_cast<int64_t>(kernel.activation_bytes(x->ne[0]));
   ggml_tensor* quantised =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Matrices of heads times activations as nodes of a graph: each head's values by the head's own
-// matrix, as it lies in the file. A row's product has the same bits whatever rows are beside it.
+// Matrices of heads times activations as nodes of a graph: each head's values times the head's own
+// matrix, which lies as in the file. A row's product has the same bits whatever rows are beside it.
 //
 // Thread rule: Node() and the graph on the engine thread; the nodes themselves run on all threads
 // of the team.
@@ -19,11 +19,11 @@ class HeadProducts {
  public:
   // matrices [n_in, n_out, n_head] in memory, rows of a matrix one after the other; x F32 [n_in,
   // n_head, rows], the values of a head one after the other -> [n_out, n_head, rows]. This must
-  // outlive the graph. REQUIRES: a type that FindExpertKernel() knows.
+  // outlive the graph. REQUIRES: FindExpertKernel() has a kernel for the type.
   ggml_tensor* Node(ggml_context* ctx, ggml_tensor* matrices, ggml_tensor* x);
 
  private:
-  // One of ours where dense weights are multiplied so (device/weight_set.h), else ggml's.
+  // A kernel of ours for weights that a WeightSet gave one (device/weight_set.h), else ggml's.
   const ExpertKernel& KernelFor(const ggml_tensor* matrices);
 
   struct Known {

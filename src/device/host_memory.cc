@@ -27,7 +27,7 @@ void AdviseHugePages(void* data, uint64_t size) {
 Result<HostMemory> HostMemory::Allocate(uint64_t bytes) {
   HostMemory memory;
   if (bytes == 0) return memory;
-  // A whole number of huge pages would round small buffers up; those do not need them.
+  // Sizes are not rounded to huge pages, which small buffers do not need.
   const uint64_t size = AlignUp(bytes, 4 * kKiB);
   void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -65,8 +65,8 @@ void HostMemory::Populate(uint64_t offset, uint64_t length) const {
 #ifdef MADV_POPULATE_WRITE
   if (madvise(data_ + offset, length, MADV_POPULATE_WRITE) == 0) return;
 #endif
-  // Kernels before 5.14: each page is written to, and keeps its bytes, also those that a device
-  // writes at this moment.
+  // Kernels before 5.14: writes to each page without changing a byte, not even one that a device
+  // writes meanwhile.
   for (uint64_t at = offset; at < offset + length; at += 4 * kKiB) {
     std::atomic_ref(reinterpret_cast<unsigned char&>(data_[at])).fetch_or(0);
   }

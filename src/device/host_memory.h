@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Anonymous, page-aligned memory: slots, caches and buffers live here, never in a file mapping, so
-// that the kernel cannot take it away and a budget means what it says.
+// that the kernel cannot take pages away and a budget holds.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,17 @@
 
 namespace moestro {
 
-// Asks for huge pages for memory that has not been touched yet; failing costs speed only.
+// Advises huge pages for untouched memory; a failure costs speed only.
 void AdviseHugePages(void* data, uint64_t size);
 
 class HostMemory {
  public:
   HostMemory() = default;
-  // Zeroed on first touch; asks for huge pages above a few MiB (fewer page-table pages, fewer TLB
-  // misses while streaming weights). kNoMemory when the address space or limit does not allow it.
+  // Zeroed on first touch; advises huge pages above a few MiB (fewer page-table pages, fewer TLB
+  // misses while streaming weights). kNoMemory: the address space or a limit does not allow the
+  // size.
   static Result<HostMemory> Allocate(uint64_t bytes);
-  // Another owner's: it lives as long as `owner`.
+  // Memory of another owner, valid as long as `owner`.
   static HostMemory Of(std::shared_ptr<void> owner, std::span<std::byte> bytes);
   HostMemory(HostMemory&& other) noexcept;
   HostMemory& operator=(HostMemory&& other) noexcept;
@@ -31,9 +32,9 @@ class HostMemory {
   HostMemory& operator=(const HostMemory&) = delete;
   ~HostMemory();
 
-  // Makes bytes [offset, offset + length) resident now, as they are. A first touch costs a page of
-  // zeroing, in a virtual machine a page of the host as well; while decoding that took half of all
-  // time. Any thread.
+  // Makes bytes [offset, offset + length) resident now, with their content. A first touch costs the
+  // zeroing of a page, in a virtual machine also a page of the host; during decode that took half
+  // of all time. Any thread.
   void Populate(uint64_t offset, uint64_t length) const;
 
   std::byte* data() const { return data_; }
@@ -46,7 +47,7 @@ class HostMemory {
   std::shared_ptr<void> owner_;  // null: our own mapping
 };
 
-// Where large memory comes from.
+// A way to allocate large memory.
 struct HostMemorySource {
   std::function<Result<HostMemory>(uint64_t bytes)> allocate = HostMemory::Allocate;
   uint64_t most_bytes = std::numeric_limits<uint64_t>::max();  // of one piece

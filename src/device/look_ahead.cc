@@ -33,7 +33,7 @@ Result<LookAheadRouters> LookAheadRouters::Allocate(const Shape& shape, ggml_bac
       ggml_init({.mem_size = 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}));
   routers.all_ = ggml_new_tensor_2d(routers.context_.get(), TypeFor(shape.n_embd), shape.n_embd,
                                     shape.n_expert * int64_t{shape.layers});
-  // A device may want more than the bytes of the tensor.
+  // A device may need more than the bytes of the tensor.
   const uint64_t bytes = backend == nullptr
                              ? BytesFor(shape)
                              : ggml_backend_buft_get_alloc_size(

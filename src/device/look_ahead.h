@@ -28,7 +28,7 @@ class LookAheadRouters {
   struct Shape {
     int64_t n_embd = 0;
     int64_t n_expert = 0;
-    uint32_t layers = 0;  // with experts
+    uint32_t layers = 0;  // layers with experts
 
     static Shape Of(const ModelSpec& spec) {
       return {.n_embd = spec.n_embd,
@@ -37,12 +37,12 @@ class LookAheadRouters {
     }
   };
   static uint64_t BytesFor(const Shape& shape);
-  // On the device of `backend`; null: in memory, with `time` for what kernels of ours take.
+  // Memory on the device of `backend`; null: in memory, and `time` gets the time of our kernels.
   // kNoMemory.
   static Result<LookAheadRouters> Allocate(const Shape& shape, ggml_backend_t backend = nullptr,
                                            TeamTime* time = nullptr);
-  // Copies the routers, [layers with experts]. `scales`: of each what its input is multiplied by,
-  // F32 [n_embd], or null; empty: all are null. REQUIRES: they are loaded. kDevice.
+  // Copies the routers, [layers with experts]. `scales`: per router the factors of its input, F32
+  // [n_embd], or null; empty: all are null. REQUIRES: routers and scales are loaded. kDevice.
   Status Fill(std::span<const ggml_tensor* const> routers,
               std::span<const ggml_tensor* const> scales = {});
 
@@ -55,8 +55,8 @@ class LookAheadRouters {
   BackendBuffer buffer_;
   ggml_context_ptr context_;
   ggml_tensor* all_ = nullptr;                  // [n_embd, layers * n_expert]
-  std::unique_ptr<const ExpertKernel> kernel_;  // in memory
-  std::unique_ptr<RowProduct> product_;         // what `all_` says of itself
+  std::unique_ptr<const ExpertKernel> kernel_;  // null on a device
+  std::unique_ptr<RowProduct> product_;         // how `all_` is multiplied
 };
 
 }  // namespace moestro

@@ -20,12 +20,12 @@
 namespace moestro {
 namespace {
 
-// Bits of a word of the kernel's sets, and the most CPUs and nodes that are named in one.
+// Bits of a word of the kernel's sets, and the most CPUs and nodes in a set.
 constexpr uint32_t kWordBits = sizeof(unsigned long) * CHAR_BIT;
 constexpr uint32_t kMostNumbers = 1U << 13;
 using Bits = std::array<unsigned long, kMostNumbers / kWordBits>;
 
-// EINVAL for a number that the set has no place for.
+// EINVAL: a number beyond the set.
 int Fill(Bits& bits, std::span<const uint32_t> numbers) {
   bits.fill(0);
   for (const uint32_t n : numbers) {
@@ -65,7 +65,7 @@ NumaTopology KernelNumaMachine::topology() const {
 
 bool KernelNumaMachine::has_chosen_pages() const {
   int mode = MPOL_DEFAULT;
-  // A container may forbid the question; then nobody has asked for anything there.
+  // A container may forbid the call; a refusal counts as no choice.
   if (syscall(SYS_get_mempolicy, &mode, nullptr, 0UL, nullptr, 0UL) != 0) return false;
   return mode != MPOL_DEFAULT;
 }
@@ -78,13 +78,13 @@ int KernelNumaMachine::RunOn(std::span<const uint32_t> cpus) {
 }
 
 int KernelNumaMachine::TakePages(NewPages how, std::span<const uint32_t> nodes) {
-  // The kernel refuses sets with room for more nodes than its own have.
+  // The kernel refuses sets with room for more nodes than the kernel's own sets have.
   constexpr unsigned long kMostNodes = 1024;
   Bits bits;
   if (const int error = Fill(bits, nodes); error != 0) return error;
   if (std::ranges::any_of(nodes, [](uint32_t node) { return node >= kMostNodes; })) return EINVAL;
   const bool is_usual = how == NewPages::kUsual;
-  // One more than there are, for it counts that way.
+  // The kernel expects the number of bits plus one.
   const long done = syscall(SYS_set_mempolicy, ModeOf(how), is_usual ? nullptr : bits.data(),
                             is_usual ? 0UL : kMostNodes + 1);
   return done == 0 ? 0 : errno;
@@ -98,7 +98,7 @@ int KernelNumaMachine::Touch(std::span<std::byte> memory) {
 #ifdef MADV_POPULATE_WRITE
   if (madvise(memory.data(), memory.size(), MADV_POPULATE_WRITE) == 0) return 0;
 #endif
-  // Kernels before 5.14.
+  // For kernels before 5.14.
   for (size_t at = 0; at < memory.size(); at += 4 * kKiB) {
     std::atomic_ref(reinterpret_cast<unsigned char&>(memory[at])).fetch_or(0);
   }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What is asked of the kernel on a machine of several memory nodes. Tests put a machine that is
-// made up in its place.
+// The kernel's calls on a machine of several memory nodes. Tests use a made-up machine instead.
 //
-// Thread rule: any thread; calls with "thread" in their contract are about the one that calls.
+// Thread rule: any thread; "the thread" in a contract is the calling thread.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +12,11 @@
 
 namespace moestro {
 
-// Where pages that a thread touches first are taken from.
+// The nodes that give pages which a thread touches first.
 enum class NewPages : uint8_t {
-  kUsual,       // from the node on which it runs
-  kPreferred,   // from the first of some nodes while that has any
-  kInterleaved  // from some nodes in turn
+  kUsual,       // the node on which the thread runs
+  kPreferred,   // the first of some nodes, while that node has free pages
+  kInterleaved  // some nodes in turn
 };
 
 class NumaMachine {
@@ -25,17 +24,17 @@ class NumaMachine {
   virtual ~NumaMachine() = default;
 
   virtual NumaTopology topology() const = 0;
-  // Whether who started this thread's process has chosen where its pages come from.
+  // Whether the process was started with a memory policy of its own.
   virtual bool has_chosen_pages() const = 0;
 
-  // Each of the following returns 0 or an errno, after which nothing has changed.
-  // The thread runs on these CPUs alone, and so do threads that it starts.
+  // The following functions return 0 or an errno, after which nothing has changed. The thread, and
+  // threads that it starts, run on these CPUs alone.
   virtual int RunOn(std::span<const uint32_t> cpus) = 0;
-  // For the thread, and for those that it starts.
+  // Sets the source of new pages for the thread, and for threads that it starts.
   virtual int TakePages(NewPages how, std::span<const uint32_t> nodes) = 0;
-  // Pages of `memory`, whole ones that nobody has touched, become small ones.
+  // Keeps whole, untouched pages of `memory` small.
   virtual int KeepSmall(std::span<std::byte> memory) = 0;
-  // The thread touches these pages, whose bytes stay as they are.
+  // Touches pages on the thread, without changing their bytes.
   virtual int Touch(std::span<std::byte> memory) = 0;
 };
 

@@ -14,7 +14,8 @@ namespace {
 
 using Numbers = std::vector<uint32_t>;
 
-constexpr uint32_t kMostCpus = 1U << 16;  // of any kernel there is; also more nodes than any has
+// more than any kernel has; also more than the nodes of any kernel
+constexpr uint32_t kMostCpus = 1U << 16;
 constexpr size_t kLongestList = size_t{1} << 16;
 
 std::optional<uint32_t> TakeNumber(std::string_view& text) {
@@ -46,7 +47,7 @@ std::optional<Numbers> ListIn(const std::string& path) {
   return text ? ParseCpuList(*text) : std::nullopt;
 }
 
-// The nodes whose memory this process may take: those that have some, within its cpuset.
+// The nodes whose memory this process may take: nodes with memory, within the process's cpuset.
 std::optional<Numbers> MemoryNodes(const std::string& root) {
   const std::string nodes = root + "/sys/devices/system/node/";
   std::optional<Numbers> found =

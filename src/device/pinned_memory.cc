@@ -33,10 +33,10 @@ Result<HostMemory> AllocatePinned(const ComputeDevice& device, uint64_t bytes) {
     return Fail(Errc::kNoMemory, "the device {} offers no {} of pinned memory", device.info().name,
                 FormatBytes(bytes));
   }
-  // A driver aligns as it likes.
+  // A page more, since a driver may align to less.
   Result<BufferPtr> given = AllocateBuffer(type, bytes + kPage);
   const std::shared_ptr<ggml_backend_buffer> buffer = given ? *std::move(given) : nullptr;
-  // Backends that fail give plain memory instead, of another type.
+  // Backends that fail give plain memory instead, with another buffer type.
   if (buffer == nullptr || ggml_backend_buffer_get_type(buffer.get()) != type) {
     return Fail(Errc::kNoMemory, "the device {} has no {} of pinned memory left",
                 device.info().name, FormatBytes(bytes));
@@ -51,7 +51,7 @@ Result<HostMemory> AllocatePinned(const ComputeDevice& device, uint64_t bytes) {
 bool is_cached(const HostMemory& memory) {
   CHECK(memory.size() >= kMiB);
   const std::span words(reinterpret_cast<const volatile uint64_t*>(memory.data()), kMiB / 8);
-  // A cache line at a time: with caches microseconds, without them 16384 times to memory and back.
+  // Reads one word per cache line: microseconds with caches, 16384 trips to memory without.
   constexpr size_t kStep = 8;
   constexpr double kLong = 1e-3;
   double best = 1.0;

@@ -16,34 +16,34 @@
 namespace moestro {
 namespace {
 
-constexpr size_t kAlignment = 64;  // of a quantised row
+constexpr size_t kAlignment = 64;  // alignment of a quantised row
 // Shares of the rows of matrices are whole tiles.
 constexpr int64_t kTile = ExpertKernel::kInterleavedRows;
-static_assert(kTile == kTileRows);  // pages lie by these (native/plan/numa_plan.h)
-// Rows of activations that a call takes, so that they stay in the second-level cache, and the bytes
-// of a matrix that stay there, too, until all rows of activations have met them.
+static_assert(kTile == kTileRows);  // pages are placed by these tiles (native/plan/numa_plan.h)
+// Rows of activations of a call, few enough to stay in the second-level cache, and bytes of a
+// matrix that stay there, too, until all rows of activations are multiplied with them.
 constexpr int64_t kGroup = 64;
 constexpr size_t kBlockBytes = size_t{256} * 1024;
-constexpr size_t kMostWeights = 4;  // of a node
+constexpr size_t kMostWeights = 4;  // weights of a node, at most
 constexpr size_t kNormArgument = 1 + kMostWeights;
-// Of so few rows every thread quantises all on its own stack: that takes less time than the threads
-// take to wait for each other.
+// With at most kFewRows rows every thread quantises all rows on its own stack: that takes less time
+// than a barrier between threads.
 constexpr int64_t kFewRows = 4;
 constexpr size_t kFewBytes = size_t{32} * 1024;
 static_assert(kFewBytes + InputNorm::kMostValues * sizeof(float) < kProductStackBytes);
 
-// A tensor of bytes begins where ggml likes it to.
+// ggml aligns a tensor of bytes to less than kAlignment.
 std::byte* Aligned(const ggml_tensor* bytes) {
   return reinterpret_cast<std::byte*>(
       AlignUp(reinterpret_cast<uintptr_t>(bytes->data), kAlignment));
 }
 
-// The arguments of a node that quantises: x, a weight, whose kernel knows how, and of a norm its
+// The arguments of a node that quantises: x, a weight (for its kernel), and with a norm the norm's
 // weight; userdata: the norm, or null. x F32 [n, rows] -> row `row` normed and quantised.
 struct RowSource {
   const ggml_tensor* x;
   const ExpertKernel& kernel;
-  const RowNorm* norm;       // null: none
+  const RowNorm* norm;       // null: no norm
   const float* norm_weight;  // [n]
 
   RowSource(const ggml_tensor* node, void* userdata)
@@ -78,7 +78,8 @@ void Quantise(ggml_tensor* result, int thread, int n_threads, void* userdata) {
   }
 }
 
-// The arguments of a node: x, weights, and behind their places the norm's weight.
+// The arguments of a node: x, weights, and behind the places of kMostWeights weights the norm's
+// weight.
 using Arguments = std::array<ggml_tensor*, kNormArgument + 1>;
 
 Arguments ArgumentsOf(ggml_tensor* x, std::span<ggml_tensor* const> weights,
@@ -92,7 +93,7 @@ Arguments ArgumentsOf(ggml_tensor* x, std::span<ggml_tensor* const> weights,
   return arguments;
 }
 
-// Nodes take their data as they can be changed; a norm is only read.
+// ggml's nodes take userdata that is not const; a norm is only read.
 void* UserdataOf(const InputNorm& norm) { return const_cast<RowNorm*>(norm.norm); }
 
 ggml_tensor* QuantiseNode(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x,
@@ -108,7 +109,7 @@ struct Product {
   const ggml_tensor* weight;
   const std::byte* activations;  // [n_rows][activation_bytes]
   size_t activation_bytes;
-  int64_t n_rows;  // of activations
+  int64_t n_rows;  // rows of activations
   float* out;      // [n_rows][n_out]
 };
 
@@ -116,7 +117,8 @@ const std::byte* RowOf(const ggml_tensor* weight, int64_t row) {
   return static_cast<const std::byte*>(weight->data) + static_cast<size_t>(row) * weight->nb[1];
 }
 
-// Rows [begin, end) of the matrix; `following`: whose rows the thread reads then, null: no rows'.
+// Multiplies rows [begin, end) of the matrix. `following`: the matrix that the thread reads next;
+// null: none.
 void MultiplyShare(const Product& p, int64_t begin, int64_t end, const ggml_tensor* following) {
   const ggml_tensor* w = p.weight;
   const RowProduct& how = *RowProductOf(w);
@@ -157,7 +159,7 @@ int64_t TilesOf(const ggml_tensor* weight) {
   return static_cast<int64_t>(moestro::TilesOf(static_cast<uint32_t>(weight->ne[1])));
 }
 
-// Tiles [begin, end) of all matrices of the node, one after the other. activations:
+// Multiplies tiles [begin, end) of all matrices of the node, one after the other. activations:
 // [n_rows][activation_bytes].
 void MultiplyTiles(ggml_tensor* node, const std::byte* activations, int64_t n_rows, int64_t begin,
                    int64_t end) {
@@ -197,13 +199,13 @@ void MultiplyAll(ggml_tensor* node, const std::byte* activations, int64_t n_rows
   multiply(tiles * thread / n_threads, tiles * (thread + 1) / n_threads);
 }
 
-// The first argument is what QuantiseNode() gave.
+// Multiplies the result of QuantiseNode(), the first argument.
 void Multiply(ggml_tensor* result, int thread, int n_threads, void* /*userdata*/) {
   const ggml_tensor* quantised = result->src[0];
   MultiplyAll(result, Aligned(quantised), quantised->src[0]->ne[1], thread, n_threads);
 }
 
-// Of few rows, from x as it is.
+// Multiplies few rows of x, quantised by each thread.
 void QuantiseAndMultiply(ggml_tensor* result, int thread, int n_threads, void* userdata) {
   const RowSource source(result, userdata);
   alignas(kAlignment) std::array<std::byte, kFewBytes> activations;
@@ -232,7 +234,7 @@ ggml_tensor* MultiplyNode(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x
     return OwnNode(ctx, {&weight, 1}, x, {weight->ne[1], x->ne[1]}, {});
   }
   if (by_row == nullptr || x->ne[1] == 1) return ggml_mul_mat(ctx, weight, x);
-  // [n_in, 1, rows]: as many products of one row.
+  // [n_in, 1, rows]: one product per row.
   ggml_tensor* y = ggml_mul_mat(ctx, weight, ggml_reshape_3d(ctx, x, x->ne[0], 1, x->ne[1]));
   return ggml_reshape_2d(ctx, y, y->ne[0], y->ne[2]);
 }
@@ -256,7 +258,7 @@ void MultiplyNodes(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggm
   CHECK(ShareNode(weights) && weights.size() == products.size());
   int64_t n_out = 0;
   for (const ggml_tensor* w : weights) n_out += w->ne[1];
-  // [matrix][rows][its n_out]
+  // [matrix][rows][n_out of the matrix]
   ggml_tensor* all = OwnNode(ctx, weights, x, {n_out * x->ne[1], 1}, norm);
   size_t offset = 0;
   for (size_t i = 0; i < weights.size(); ++i) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Matrices times activations as nodes of a graph: by a kernel of ours or by ggml, all rows at once
-// or one by one (WeightSet). The kernels treat each row of activations alone, so its product has
-// the same bits however many there are; ggml's has in a set with rows_alike.
+// or one by one (WeightSet). Our kernels treat each row of activations alone, so the row's product
+// has the same bits beside any number of rows; ggml's product has in a set with rows_alike.
 //
 // Thread rule: the functions and the graph on the engine thread; the nodes themselves run on all
 // threads of the team.
@@ -16,25 +16,25 @@
 
 namespace moestro {
 
-// Of each thread's stack, at most.
+// The most bytes that a node uses of each thread's stack.
 inline constexpr uint64_t kProductStackBytes = uint64_t{100} * 1024;
 
 // weight^T x: weight [n_in, n_out], x F32 [n_in, rows] -> [n_out, rows].
 ggml_tensor* MultiplyNode(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x);
 
-// True if one node multiplies all of `weights`: kernels do, and read x in the same form.
+// Whether one node can multiply all of `weights`: our kernels do, and read x in one form.
 bool ShareNode(std::span<ggml_tensor* const> weights);
 
-// A norm of each row of activations before it is multiplied, in the same node.
+// A norm of each row of activations before its product, in the same node.
 struct InputNorm {
   static constexpr int64_t kMostValues = 16384;  // of a row
   const RowNorm* norm = nullptr;  // lives as long as the graph; null: x is normed already
   ggml_tensor* weight = nullptr;  // F32 [n_in]
 };
 
-// The products of each of `weights` with the same x F32 [n_in, rows], normed first if `norm` says
-// so -> `products` [n_out, rows]: views of one tensor. x is quantised once, or once by each thread
-// if rows are few. REQUIRES: ShareNode(weights); as many products; of a norm n_in <= kMostValues.
+// The products of each of `weights` with one x F32 [n_in, rows], normed first if `norm` has a norm
+// -> `products` [n_out, rows]: views of one tensor. x is quantised once, or once by each thread if
+// rows are few. REQUIRES: ShareNode(weights); as many products; with a norm n_in <= kMostValues.
 void MultiplyNodes(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggml_tensor* x,
                    std::span<ggml_tensor*> products, const InputNorm& norm = {});
 

@@ -22,11 +22,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kRowWeights = 2048;  // a multiple of every type's block
-constexpr int64_t kPatternRows = 64;   // different ones; the others repeat them
-constexpr int64_t kBlockRows = 128;    // of one call, as the engine's blocks of about 256 KiB
+constexpr int64_t kPatternRows = 64;   // distinct rows; the other rows repeat them
+constexpr int64_t kBlockRows = 128;    // rows of a call, as in the engine's blocks of about 256 KiB
 constexpr int64_t kPromptTokens = 64;
-constexpr size_t kPromptBytes = size_t{4} << 20;  // of weights, which many tokens share
-constexpr double kDecodeSeconds = 0.1;            // of a type in a round
+constexpr size_t kPromptBytes = size_t{4} << 20;  // bytes of weights, which many tokens share
+constexpr double kDecodeSeconds = 0.1;            // seconds of a type in a round
 constexpr double kPromptSeconds = 0.05;
 
 std::optional<ggml_type> TypeNamed(const std::string& name) {
@@ -37,13 +37,13 @@ std::optional<ggml_type> TypeNamed(const std::string& name) {
   return std::nullopt;
 }
 
-// A clock may not have moved on.
+// The median, at least kLeast: a clock may not have advanced.
 double MedianOf(std::vector<double> seconds) {
   constexpr double kLeast = 1e-9;
   return std::max(Median(std::move(seconds)), kLeast);
 }
 
-// What was done in how long.
+// An amount of work and the time that it took.
 struct Done {
   double work = 0.0;
   double seconds = 0.0;
@@ -51,7 +51,7 @@ struct Done {
   double rate() const { return seconds > 0.0 ? work / seconds : 0.0; }
 };
 
-// One type in a round.
+// Measures one type in a round.
 class RateProbe {
  public:
   RateProbe(const ExpertKernel& kernel, HostMemory& memory)
@@ -62,9 +62,9 @@ class RateProbe {
         activation_(AlignedBytes(kernel.activation_bytes(kRowWeights), kPromptTokens)) {}
 
   void Fill();
-  // Adds bytes of one token's products.
+  // Adds bytes of weights in one token's products.
   Status Decode(Team& team, Done& done);
-  // Adds weights of many tokens' products, each token's counted.
+  // Adds weights in many tokens' products, counted once per token.
   Status Prompt(Team& team, Done& done);
 
  private:
@@ -76,7 +76,7 @@ class RateProbe {
     return reinterpret_cast<std::byte*>(begin) +
            kernel_.activation_bytes(kRowWeights) * static_cast<size_t>(token);
   }
-  // Passes over `n_rows` rows, each of which is so much work, for so many seconds.
+  // Passes over `n_rows` rows until each.seconds are over; each pass adds each.work.
   Status Pass(Team& team, int64_t n_rows, int64_t n_tokens, Done each, Done& done);
 
   const ExpertKernel& kernel_;
@@ -91,7 +91,7 @@ void RateProbe::Fill() {
   std::mt19937 random(1);
   std::vector<float> weights(static_cast<size_t>(kPatternRows * kRowWeights));
   for (float& w : weights) w = static_cast<float>(random()) * 0x1p-32F - 0.5F;
-  // Importances are of no account for the speed; some types cannot do without.
+  // Importances do not affect the speed, but some types require them.
   const std::vector<float> importances(static_cast<size_t>(kRowWeights), 1.0F);
   const size_t pattern = row_bytes_ * static_cast<size_t>(kPatternRows);
   ggml_quantize_chunk(kernel_.weight_type, weights.data(), memory_.data(), 0, kPatternRows,

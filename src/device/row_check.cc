@@ -20,7 +20,7 @@
 namespace moestro {
 namespace {
 
-// Around the numbers of rows at which kernels change.
+// Numbers of rows around those at which kernels change.
 constexpr std::array<uint32_t, 14> kCounts = {2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 32, 33, 64, 65};
 constexpr uint32_t kMostRows = 65;
 constexpr size_t kMostNodes = 256;
@@ -29,7 +29,7 @@ constexpr size_t kMostNodes = 256;
 constexpr int64_t kTiles = 64;
 int64_t FewerRows(int64_t n_out) { return n_out < 2 * kTiles ? n_out : kTiles + n_out % kTiles; }
 
-// From -2 to 2.
+// Floats from -2 to 2.
 std::vector<float> MadeUpFloats(size_t n, uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<float> values(n);
@@ -39,7 +39,7 @@ std::vector<float> MadeUpFloats(size_t n, uint32_t seed) {
   return values;
 }
 
-// Rows repeat after a while, since some types take long to be made.
+// Weights of a matrix. Rows repeat after kDifferent, since some types take long to quantise.
 std::vector<std::byte> MadeUpWeights(ggml_type type, int64_t n_in, int64_t n_out) {
   constexpr int64_t kDifferent = 16;
   const int64_t n = std::min(n_out, kDifferent);
@@ -54,7 +54,7 @@ std::vector<std::byte> MadeUpWeights(ggml_type type, int64_t n_in, int64_t n_out
   return bytes;
 }
 
-// A matrix of ggml's and rows to multiply it with.
+// A matrix of ggml's, and rows to multiply with.
 class RowTrial {
  public:
   static Result<RowTrial> Create(const CpuDevice& device, const RowCheck::Matrix& m) {
@@ -71,8 +71,8 @@ class RowTrial {
     return trial;
   }
 
-  // Whether all of kCounts rows together give what each gives alone. One graph, since every start
-  // of the threads costs more than what is multiplied here.
+  // Whether products of kCounts rows together equal the products of each row alone. All are in one
+  // graph, since starting the threads costs more than these products.
   Result<bool> Compare() {
     ggml_context* ctx = arena_.Begin();
     std::vector<const ggml_tensor*> alone;
@@ -129,8 +129,8 @@ Result<bool> RowCheck::Try(const Matrix& m) const {
   if (ggml_quantize_requires_imatrix(m.type)) return false;
   if (!device_.CanMultiply(m.type, m.n_in, m.n_out, m.where)) return false;
   TRY(RowTrial trial, RowTrial::Create(device_, m));
-  // Twice: a kernel may read scratch memory that it has not written, which is all zeros at first.
-  // ggml's AMX kernel does with matrices of one block of Q8_0 and 32 rows or more.
+  // Compares twice: a kernel may read scratch memory without writing it, and at first this memory
+  // is all zeros. ggml's AMX kernel does so with matrices of one block of Q8_0 and 32 rows or more.
   TRY(const bool first, trial.Compare());
   return first ? trial.Compare() : Result<bool>(false);
 }

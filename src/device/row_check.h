@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Whether ggml multiplies a row of activations to the same bits whatever rows are beside it. It
-// does not promise that: some of its plug-ins take another kernel from a number of rows on
-// (docs/decisions/0007), and nothing tells which. So it is tried, with made-up weights.
+// Tests whether ggml multiplies a row of activations to the same bits whatever rows are beside it.
+// ggml does not promise that: some of its plug-ins take another kernel from a number of rows on
+// (docs/decisions/0007), and no function reports which. So made-up weights are multiplied and
+// compared.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -20,18 +21,18 @@ namespace moestro {
 
 class RowCheck {
  public:
-  // It must outlive this.
+  // `device` must outlive this.
   explicit RowCheck(const CpuDevice& device) : device_(device) {}
 
   struct Matrix {
     ggml_type type = GGML_TYPE_F32;
     int64_t n_in = 0;
     int64_t n_out = 0;
-    ggml_backend_buffer_type_t where = nullptr;  // in whose layout
+    ggml_backend_buffer_type_t where = nullptr;  // the layout
   };
-  // Milliseconds for each type, width and layout; asked again it remembers. A matrix that cannot be
-  // tried does not pass: ggml does not multiply it there, there is no memory, or its type cannot be
-  // made without knowing how important each weight is.
+  // Takes milliseconds for each type, width and layout, once. A matrix that cannot be tried does
+  // not pass: ggml does not multiply it in that layout, memory is short, or the type requires the
+  // importance of each weight.
   bool Passes(const Matrix& matrix);
 
  private:

@@ -12,7 +12,7 @@
 namespace moestro {
 namespace {
 
-constexpr size_t kLongestFailure = 200;  // taken at the start: later there may be no memory
+constexpr size_t kLongestFailure = 200;  // reserved at the start, since memory may be short later
 
 }  // namespace
 
@@ -28,12 +28,12 @@ Status Team::Call::TakeFailure() {
   return Fail(Errc::kNoMemory, "a thread of the team failed: {}", failure);
 }
 
-// An exception would end the process: these are OpenMP's threads.
+// Catches exceptions, which would end the process in OpenMP's threads.
 void Team::Call::Invoke(const Callback& callback, int thread, int threads) {
   Caught([&] { callback(thread, threads); }, [&](std::string_view why) { Note(why); });
 }
 
-// Every thread of the team comes here once in a run of the graph.
+// Called by every thread of the team once in a run of the graph.
 void Team::Call::Enter(int thread, int threads) {
   if (body.invoke == nullptr) return Invoke(work, thread, threads);
   if (thread == 0) return HoldOthers(threads);
@@ -53,7 +53,7 @@ void Team::Call::HoldOthers(int threads) {
   jobs.Add(1);
 }
 
-// `seen`: how many jobs there were before.
+// `seen`: the number of earlier jobs.
 void Team::Call::Serve(int thread, int threads, uint32_t seen) {
   while (true) {
     jobs.WaitUntil([seen](uint32_t now) { return now != seen; });

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Our own code on ggml's compute threads: a graph of one custom node. A second pool of threads
-// would fight the first one for its cores (both stall, 16 to 35 times as long), so there is none.
+// Runs our own code on ggml's compute threads: a graph of one custom node. A second pool of threads
+// would compete with the first one for cores (both stall, 16 to 35 times as long), so none exists.
 //
 // ggml takes some microseconds to bring its threads together, and its barriers make a system call
-// each. A decode step does both many hundred times, so its threads can be held together for the
+// each. A decode step does both many hundred times, so the threads can be held together for the
 // step (docs/decisions/0036).
 //
 // Thread rule: the engine thread.
@@ -34,9 +34,9 @@ class Team {
   uint32_t threads() const { return device_->threads(); }
   TeamTime& time() const { return device_->team_time(); }
 
-  // Calls work(thread, n_threads) on every thread of the team at once and returns when all have
-  // returned. Thread 0 is the caller. What `work` throws ends its own thread's part alone; then
-  // kNoMemory, for nothing but a lack of it is thrown here.
+  // Calls work(thread, n_threads) on every thread of the team at once and returns when all calls
+  // have returned. Thread 0 is the caller. An exception of `work` ends the part of its own thread
+  // alone; Run() then returns kNoMemory, since `work` throws for lack of memory only.
   template <class Work>
   Status Run(Work&& work) {
     call_->work = Callback::Of(work);
@@ -46,8 +46,8 @@ class Team {
   }
 
   // Runs `body` on the caller and holds all threads together meanwhile: between two calls of Run()
-  // in it they wait for the next one. Other graphs of ggml run on one thread in it. Within another
-  // Hold() this only runs `body`. What `body` throws is thrown again.
+  // in `body` threads wait for the next call. Other graphs of ggml run on one thread in `body`.
+  // Within another Hold() this only runs `body`. An exception of `body` is thrown again.
   template <class Body>
   Status Hold(Body&& body) {
     if (call_->is_held || threads() == 1) {
@@ -78,15 +78,15 @@ class Team {
 
   struct Call {
     Callback work;
-    Callback body;  // of Hold(); empty: none
+    Callback body;  // the body of Hold(); empty: none
     bool is_held = false;
-    int n_threads = 0;          // while they are held
+    int n_threads = 0;          // while threads are held
     bool is_over = false;       // read after a change of `jobs`
-    std::exception_ptr thrown;  // by the body
+    std::exception_ptr thrown;  // the exception of the body
     alignas(64) WaitWord jobs;  // counts calls of Run() while threads are held, and the end
     alignas(64) WaitWord done;  // threads beside the caller that have returned from the current job
     std::mutex mutex;
-    std::string failure;  // what was thrown first; under the mutex
+    std::string failure;  // text of the first exception; under the mutex
     std::atomic<bool> has_failed{false};
 
     void Enter(int thread, int threads);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How long the engine thread computed beside all other threads: what is left of a step's time is
-// work that more threads make no faster.
+// Measures how long the engine thread computed beside all other threads. The rest of a step's time
+// is work that more threads make no faster.
 //
 // Thread rule: ScopedTeamTime on any thread of the team; seconds() on the engine thread while the
 // team rests.

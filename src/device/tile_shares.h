@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// How threads divide the tiles of one product. Each has a share of its own, one tile after the
-// other, and takes it in pieces that become smaller towards the end; a thread that has finished
-// helps the others with theirs. Two threads that read memory are seldom equally fast: with fixed
-// shares the slower one kept all others waiting.
+// Divides the tiles of one product among threads. Each thread has a share of its own, one tile
+// after the other, and takes the share in pieces that become smaller towards the end; a thread that
+// has finished helps with the other shares. Two threads that read memory are seldom equally fast:
+// with fixed shares the slower thread kept all others waiting.
 //
 // Thread rule: all threads of the team call Each(), once in each product. Between two products with
-// the same object they meet at a barrier.
+// one object the threads meet at a barrier.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@ class TileShares {
  public:
   explicit TileShares(uint32_t threads) : claimed_(threads) {}
 
-  // Calls work(begin, end) for pieces of [0, tiles), which all threads together make up once.
-  // REQUIRES: n_threads is at most that of the constructor.
+  // Calls work(begin, end) for pieces of [0, tiles). The pieces of all threads together cover each
+  // tile once. REQUIRES: n_threads is at most that of the constructor.
   template <class Work>
   void Each(int64_t tiles, int thread, int n_threads, Work&& work) {
     const Leaving leaving{*this, n_threads};
@@ -41,13 +41,13 @@ class TileShares {
   }
 
  private:
-  static constexpr int64_t kPieces = 3;  // of what is left of a share
+  static constexpr int64_t kPieces = 3;  // a piece is one part in kPieces of the rest of a share
   static constexpr int64_t kFewest = 2;  // tiles that are worth a call
 
   struct alignas(64) Claimed {
     std::atomic<int64_t> tiles{0};
   };
-  // The last thread leaves everything as it was, also after an exception of its work.
+  // Resets the shares when the last thread leaves, also after an exception of `work`.
   struct Leaving {
     TileShares& shares;
     int n_threads;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kTurnedAlignment = 64;
 
-// BF16 holds values that F16 does not.
+// F32 for BF16, whose values F16 cannot hold.
 ggml_type TurnedType(ggml_type type) {
   return type == GGML_TYPE_F32 || type == GGML_TYPE_BF16 ? GGML_TYPE_F32 : GGML_TYPE_F16;
 }
@@ -29,7 +29,7 @@ void ToFloats(const ggml_tensor* from, const std::byte* row, std::span<float> to
   }
 }
 
-// Every so many bytes a value.
+// Writes one value every `stride` bytes.
 void ToColumn(std::span<const float> values, ggml_type type, std::byte* to, size_t stride) {
   for (const float value : values) {
     if (type == GGML_TYPE_F32) {

@@ -19,20 +19,20 @@ namespace moestro {
 
 namespace {
 
-// Layouts differ for quantised types only: docs/decisions/0006.
+// Only quantised types have other layouts (docs/decisions/0006).
 bool MayChangeLayout(const WeightRequest& request) {
   return request.only_multiplied && ggml_is_quantized(request.type);
 }
 
-// It multiplies many rows faster than any vector instruction.
+// Whether the layout is for AMX, which multiplies many rows faster than any vector instruction.
 bool HasTiles(ggml_backend_buffer_type_t type) {
   return std::string_view(ggml_backend_buft_name(type)) == "AMX";
 }
 
-// The memory of ggml's whose tensors' `extra` no other code uses.
+// Whether the memory is ggml's plain one, in which no other code uses a tensor's `extra`.
 bool IsPlain(ggml_backend_buffer_type_t type) { return type == ggml_backend_cpu_buffer_type(); }
 
-// Decides for one weight after the other. types: of buffers, the first is plain.
+// Decides the layout of one weight after the other. types: buffer types; the first is plain.
 class LayoutChoices {
  public:
   LayoutChoices(const CpuDevice& device, std::span<const ggml_backend_buffer_type_t> types,
@@ -69,7 +69,7 @@ class LayoutChoices {
     return check_.Passes(
         {.type = r.type, .n_in = r.ne[0], .n_out = r.ne[1], .where = types_[buffer]});
   }
-  // Of ggml's layouts the first that will do; 0: none.
+  // The first of ggml's layouts that will do; 0: none.
   size_t FindBuffer(const WeightRequest& r, bool has_tiles) {
     for (size_t i = 1; i < types_.size(); ++i) {
       if (HasTiles(types_[i]) != has_tiles) continue;
@@ -78,12 +78,12 @@ class LayoutChoices {
     }
     return 0;
   }
-  // One of ours that has a layout, which quantised types alone do; null: there is none.
+  // A kernel of ours with a layout of its own, which only quantised types have; null: none.
   const ExpertKernel* OwnKernelFor(ggml_type type) {
     if (!layouts_.allow_repack || !ggml_is_quantized(type)) return nullptr;
     return KernelFor(type, true);
   }
-  // must_interleave: without a layout of its own a kernel is as good as absent.
+  // must_interleave: a kernel without a layout of its own counts as absent.
   const ExpertKernel* KernelFor(ggml_type type, bool must_interleave) {
     for (const auto& kernel : kernels_) {
       if (kernel->weight_type == type) return kernel.get();
@@ -94,7 +94,7 @@ class LayoutChoices {
     return kernels_.back().get();
   }
 
-  // A matrix of so few outputs, as routers are, is multiplied by ggml's dot products in a node of
+  // A matrix with few outputs, such as a router, is multiplied by ggml's dot products in a node of
   // ours: that takes no longer, and a row's product has the same bits whatever rows are beside it.
   const ExpertKernel* RouterKernelFor(const WeightRequest& r) {
     constexpr int64_t kMostOutputs = 1024;
@@ -186,7 +186,8 @@ Status WeightSet::Allocate() {
     }
     TRY(BufferPtr buffer, std::move(allocated));
     if (is_on_device_) {
-      // A software device takes it from the process, whose budget is planned by what it has taken.
+      // Clearing makes a software device take the memory now: memory is planned by the process's
+      // size.
       TRY_STATUS(ClearBuffer(buffer.get()));
     } else {
       AdviseHugePages(ggml_backend_buffer_get_base(buffer.get()),
@@ -220,7 +221,7 @@ Status WeightSet::LayOut(size_t i) {
 
 const RowProduct* RowProductOf(const ggml_tensor* weight) {
   if (weight->view_src != nullptr) weight = weight->view_src;
-  // ggml's own layouts have something else there; they say that their memory is not the host's.
+  // Buffers of ggml's own layouts use `extra` themselves, and report that they are not host memory.
   if (weight->buffer == nullptr || !ggml_backend_buffer_is_host(weight->buffer)) return nullptr;
   return static_cast<const RowProduct*>(weight->extra);
 }
