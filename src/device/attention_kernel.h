@@ -2,14 +2,13 @@
 // Attention of a tile of queries over one block of keys and values: the inner loops of
 // forward/dense/attention.h, for the instruction sets that machines have.
 //
-// The running softmax: for each query the largest score so far, the sum of the weights
-// 2^(score - largest), and the values summed with these weights, all in F32. A block whose scores
-// exceed the largest makes what was summed before it smaller.
-// Source: M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax", 2018; T. Dao et
-// al., "FlashAttention", 2022.
+// The running softmax: for each query the largest score so far, the sum of the weights 2^(score -
+// largest), and the values summed with these weights, all in F32. A block whose scores exceed the
+// largest scales the earlier sums down. Source: M. Milakov, N. Gimelshein, "Online normalizer
+// calculation for softmax", 2018; T. Dao et al., "FlashAttention", 2022.
 //
 // A query's result depends on its own scores alone: not on the other queries of the tile, nor on
-// how many there are. Kernels are pure functions; any thread may call them.
+// their number. Kernels are pure functions; any thread may call them.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +21,8 @@
 
 namespace moestro {
 
-// Keys of a block, by position within it: those that a query sees. The others are as if they were
-// not there, whatever their bytes.
+// Keys of a block, by position within the block, that a query attends to. Other keys have no
+// effect, whatever their bytes.
 struct KeyRange {
   uint32_t begin = 0;
   uint32_t end = 0;
@@ -32,13 +31,13 @@ struct KeyRange {
 };
 
 struct AttentionKernel {
-  static constexpr uint32_t kKeys = 64;      // of a block
-  static constexpr uint32_t kMaxLanes = 16;  // of any kernel
+  static constexpr uint32_t kKeys = 64;      // keys of a block
+  static constexpr uint32_t kMaxLanes = 16;  // lanes of any kernel, at most
 
-  // Widths of memory: what is read and written of a key, and of a value.
+  // Floats that are read and written for a key or a value of `dim` floats.
   uint32_t padded(uint32_t dim) const { return (dim + 2 * lanes - 1) / (2 * lanes) * (2 * lanes); }
 
-  // Bytes that are wanted next.
+  // Bytes to prefetch.
   struct Piece {
     const std::byte* at;
     size_t bytes;
@@ -50,22 +49,22 @@ struct AttentionKernel {
     uint32_t n_queries;
     uint32_t dim_k;
     uint32_t dim_v;       // padded
-    const float* keys;    // as `turn` left them
+    const float* keys;    // in the order of `turn`
     const float* values;  // [kKeys][value_stride]
     size_t value_stride;
-    // [n_queries]: of each, what is added to the scores of the block's kKeys keys, times log2(e),
-    // not aligned; null: nothing.
+    // [n_queries]: numbers added to the scores of the block's kKeys keys, times log2(e), not
+    // aligned; null: nothing is added.
     const float* const* added = nullptr;
     float* scores;   // scratch [n_queries][kKeys]
     float* largest;  // [n_queries], before the first block -infinity
     float* weights;  // [n_queries][kMaxLanes], before the first block 0; to be added up in the end
     float* sums;     // [n_queries][dim_v], before the first block 0
-    // Asked for between products: memory brings them while the block is computed.
+    // Prefetched between products: memory brings these bytes while the block is computed.
     std::span<const Piece> ahead;
   };
   void (*attend)(const Block& block) = nullptr;
 
-  // n stored values, whole blocks of them -> floats, as exactly as a float can.
+  // n stored values, in whole blocks -> floats, as exactly as floats can be.
   using ToFloat = void (*)(const std::byte* from, float* to, size_t n);
   ToFloat from_f16 = nullptr;
   ToFloat from_q8 = nullptr;
@@ -88,7 +87,7 @@ struct AttentionKernel {
   std::string_view name;
 
   static AttentionKernel ForThisMachine();
-  // All that this machine runs, the fastest first; the last one runs everywhere.
+  // All kernels that this machine runs, the fastest first; the last one runs everywhere.
   static std::vector<AttentionKernel> AllHere();
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What happens to a row of activations between two products, for the instruction sets that machines
+// The work on a row of activations between two products, for the instruction sets that machines
 // have. All arithmetic is F32, in an order that depends on n and the kernel alone. Kernels are pure
 // functions; any thread may call them. Memory is aligned to 4 bytes.
 #pragma once
@@ -20,7 +20,7 @@ struct RowKernel {
     float eps;
   };
   void (*norm)(const Norm& norm) = nullptr;
-  // to[i] = a[i] + b[i]; `to` may be one of them.
+  // to[i] = a[i] + b[i]; `to` may be `a` or `b`.
   void (*add)(const float* a, const float* b, float* to, uint32_t n) = nullptr;
   // Turns pairs of values: (x, y) -> (x cos - y sin, x sin + y cos). Pairs are the halves [0, n /
   // 2) and [n / 2, n), or neighbours; `turns` has the cosine in the place of x, the sine in that of
@@ -32,7 +32,7 @@ struct RowKernel {
   std::string_view name;
 
   static RowKernel ForThisMachine();
-  // All that this machine runs, the fastest first; the last one runs everywhere.
+  // All kernels that this machine runs, the fastest first; the last one runs everywhere.
   static std::vector<RowKernel> AllHere();
 };
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The inner loops of mixers that remember a state (forward/dense/delta_net.h), for the instruction
-// sets that machines have: a short causal convolution, and a matrix that every token changes.
+// The inner loops of mixers that keep a state (forward/dense/delta_net.h), for the instruction sets
+// that machines have: a short causal convolution, and a matrix that every token changes.
 //
-// Tokens are taken one after the other, in F32: a result depends on the state and the tokens before
-// it alone, to the bit, and not on how many tokens a call has. Kernels are pure functions; any
-// thread may call them. Memory is aligned to 4 bytes.
-// Source: S. Yang, J. Kautz, A. Hatamizadeh, "Gated Delta Networks", 2024.
+// Tokens are taken one after the other, in F32: a result depends on the state and the earlier
+// tokens alone, to the bit, and not on the number of tokens of a call. Kernels are pure functions;
+// any thread may call them. Memory is aligned to 4 bytes. Source: S. Yang, J. Kautz, A.
+// Hatamizadeh, "Gated Delta Networks", 2024.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 namespace moestro {
 
 struct StateKernel {
-  static constexpr uint32_t kColumns = 32;  // of a block of a matrix; heads are multiples of it
+  static constexpr uint32_t kColumns = 32;  // columns of a block; heads have multiples of them
   static constexpr uint32_t kFewestTaps = 2;
   static constexpr uint32_t kMostTaps = 4;
 
@@ -38,13 +38,13 @@ struct StateKernel {
     uint32_t n_tokens;
     uint32_t n_channels;  // a multiple of 16
     uint32_t n_taps;
-    const float* weights;  // [n_channels][n_taps], the earliest token's first
+    const float* weights;  // [n_channels][n_taps], the earliest token's weight first
     const float* bias;     // [n_channels]; null: zeros
     bool has_silu;
     Rows x;         // [n_tokens][n_channels]
     Rows before;    // [n_taps - 1][n_channels]: the inputs before, the earliest first;
                     // null: zeros
-    RowsOut after;  // the same after these tokens; may be `before`
+    RowsOut after;  // [n_taps - 1][n_channels] after these tokens; may be `before`
     RowsOut y;      // [n_tokens][n_channels]
   };
   void (*convolve)(const Convolution& c) = nullptr;
@@ -58,21 +58,21 @@ struct StateKernel {
   };
   void (*normalise)(const Norm& norm, RowsOut x) = nullptr;
 
-  // For each token, S being a head's matrix [n_rows][n_columns]:
+  // For each token, with a head's matrix S [n_rows][n_columns]:
   //   S *= decay;  S += key x change;  result = query S,
-  // where a decay is of all rows or of each row, and change = rate * (value - key S) if the matrix
-  // is corrected, or else rate * value.
+  // where a decay is for all rows or for each row, and change = rate * (value - key S) if the
+  // matrix is corrected, or else rate * value.
   struct Update {
     bool is_corrected;
     uint32_t n_tokens;
     uint32_t n_rows;       // values of a key; a multiple of 4
     uint32_t n_columns;    // values of a value; a multiple of kColumns
     const float* before;   // [n_columns / kColumns][n_rows][kColumns]; null: zeros
-    float* after;          // the same after these tokens; may be `before`
+    float* after;          // as `before`, after these tokens; may be `before`
     Rows keys;             // [n_tokens][n_rows]
     Rows queries;          // [n_tokens][n_rows]
     Rows values;           // [n_tokens][n_columns]
-    const float* decays;   // [n_tokens]; null: each row has its own
+    const float* decays;   // [n_tokens]; null: each row has a decay
     Rows row_decays = {};  // [n_tokens][n_rows]
     const float* rates;    // [n_tokens]
     RowsOut results;       // [n_tokens][n_columns]
@@ -104,7 +104,7 @@ struct StateKernel {
   std::string_view name;
 
   static StateKernel ForThisMachine();
-  // All that this machine runs, the fastest first; the last one runs everywhere.
+  // All kernels that this machine runs, the fastest first; the last one runs everywhere.
   static std::vector<StateKernel> AllHere();
 };
 

@@ -35,7 +35,7 @@ bool IsIn(const UserFacts& user, uint32_t group) {
   return std::ranges::contains(user.groups, group);
 }
 
-// Adds up the bits of all groups that fit, though the kernel looks for one group that has all:
+// Adds up the bits of all groups that fit, though the kernel requires one group that has all:
 // callers ask for a single bit, or for two that come together.
 uint8_t GroupBits(const UserFacts& user, const PathStep& step, bool& fits) {
   const AccessList& list = *step.list;

@@ -17,7 +17,7 @@ inline constexpr uint64_t kPinnedTrialBytes = uint64_t{32} << 20;
 // The source of pinned memory that the device offers. The CPU must cache this memory, and `reader`,
 // if any, must read into it about as fast as into plain memory, or copies from pinned memory must
 // make up for slow reads. Pages of some drivers refuse direct reads, and small pages make reads
-// slow; `may_be_slow` accepts slow reads. Else nullopt, and a line of the log says why. The device
+// slow; `may_be_slow` accepts slow reads. Else nullopt, and the log gives the reason. The device
 // must outlive the source. REQUIRES: the reader has no read in flight.
 std::optional<HostMemorySource> PinnedSource(const ComputeDevice& device, BlockReader* reader,
                                              bool may_be_slow = false);

@@ -3,7 +3,7 @@
 // code, each with its own ExpertHolder. For every layer of a step:
 //
 //   plan = protocol.AfterRouting(...)   policies' clock, useless prefetches ended, plan made
-//   ... the caller asks for the experts of the plan, in its order ...
+//   ... the caller requests the experts of the plan, in its order ...
 //   protocol.Prefetch()                 requests for later layers, behind the layer's own
 //
 // Pure except for the holder's calls. Thread rule: the holder's.

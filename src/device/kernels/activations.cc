@@ -25,7 +25,7 @@ struct BlockQ8_K {
 };
 static_assert(sizeof(BlockQ8_K) == 292);
 
-// ggml's functions pass over values that are no numbers.
+// NaN if a value is NaN or infinite, which ggml's functions ignore; else `scale`.
 float ScaleOf(float scale, const float* from, int n) {
   uint32_t is_odd = 0;
   for (int i = 0; i < n; ++i) {

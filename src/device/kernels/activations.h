@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Quantised tokens as our own kernels read them: ggml's Q8_0 and Q8_K numbers (its own from_float
-// makes them, so results agree to rounding), laid out for lanes that each hold one matrix row. All
-// rows read the same four values at a time, so the values stay in their natural order, and what
-// does not depend on the row is computed here once.
+// Quantised tokens in the layout of our own kernels: ggml's Q8_0 and Q8_K numbers (ggml's own
+// from_float makes them, so results agree to rounding), laid out for lanes that each hold one
+// matrix row. All rows read one group of four values at a time, so the values stay in their natural
+// order, and numbers that do not depend on the row are computed here once.
 #pragma once
 
 #include <cstddef>
@@ -23,16 +23,16 @@ struct Activation32 {
 // 256 values of Q8_K.
 struct Activation256 {
   int8_t values[256];
-  // Of 16 values each; of every four the second and third change places: kernels take them by twos,
-  // and bytes 0 and 2 of a register come apart from 1 and 3 more cheaply than 0 and 1 from 2 and 3.
+  // Sums of 16 values each. In every four sums the second and third change places: kernels take
+  // sums by twos, and bytes 0 and 2 of a register are separated from 1 and 3 more cheaply than 0
+  // and 1 from 2 and 3.
   int16_t sums16[16];
-  int16_t sums32[8];  // of 32 values each
+  int16_t sums32[8];  // sums of 32 values each
   float scale;
 };
 
-// For ExpertKernel::quantise. A block with a value that is no number, or infinite, gets the scale
-// NaN. Nothing reads -kOffset * sum but the kernels of types with that
-// offset.
+// Functions for ExpertKernel::quantise. A block with a NaN or an infinity gets the scale NaN. Only
+// the kernels of types with the offset kOffset read -kOffset * sum.
 template <int32_t kOffset>
 void Quantise32(const ExpertKernel& self, const float* from, std::byte* to, int64_t n);
 void Quantise256(const ExpertKernel& self, const float* from, std::byte* to, int64_t n);

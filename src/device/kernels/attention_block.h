@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The loops of attention over a block of keys. V is a vector type of one instruction set. Include
-// only in files compiled for it.
+// only in files compiled for that set.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ inline void AddProducts(typename V::Float (&sums)[kRows][2], AttentionRows facto
   }
 }
 
-// scores [kRows][two vectors] of these queries with the keys of one column pair.
+// scores [kRows][two vectors] of kRows queries with the keys of one column pair.
 template <class V, int kRows>
 [[gnu::flatten]] void Scores(const AttentionKernel::Block& b, uint32_t first, uint32_t column) {
   typename V::Float sums[kRows][2];
@@ -53,7 +53,8 @@ template <class V, int kRows>
   }
 }
 
-// sums [kRows][dim_v] += weights [kRows][keys] * values [keys][dim_v], two vectors' columns of it.
+// sums [kRows][dim_v] += weights [kRows][keys] * values [keys][dim_v], for the columns of two
+// vectors.
 template <class V, int kRows>
 [[gnu::flatten]] void Values(const AttentionKernel::Block& b, uint32_t first, uint32_t column) {
   typename V::Float sums[kRows][2];
@@ -74,8 +75,8 @@ template <class V, int kRows>
   }
 }
 
-// Scores -> weights, for one query: the largest score, what was summed before it made smaller, the
-// new weights added up lane by lane.
+// Scores -> weights, for one query: finds the largest score, scales the earlier sums down, and adds
+// up the new weights lane by lane.
 template <class V>
 void Weigh(const AttentionKernel::Block& b, uint32_t query) {
   using Float = typename V::Float;
@@ -114,7 +115,7 @@ void Weigh(const AttentionKernel::Block& b, uint32_t query) {
   V::Store(b.weights + size_t{query} * AttentionKernel::kMaxLanes, weights);
 }
 
-// How many queries from `first` on, at most kMost, see the same keys.
+// The number of queries from `first` on, at most kMost, with equal ranges of keys.
 template <int kMost>
 uint32_t CountAlike(const AttentionKernel::Block& b, uint32_t first) {
   uint32_t n = 1;
@@ -122,7 +123,8 @@ uint32_t CountAlike(const AttentionKernel::Block& b, uint32_t first) {
   return n;
 }
 
-// Asks for the lines of pieces, a few with each call, so that requests never wait for one another.
+// Prefetches the lines of pieces, a few with each call, so that requests never wait for one
+// another.
 class LinesAhead {
  public:
   LinesAhead(std::span<const AttentionKernel::Piece> pieces, size_t calls) : pieces_(pieces) {
@@ -146,7 +148,7 @@ class LinesAhead {
   }
 
   std::span<const AttentionKernel::Piece> pieces_;
-  size_t line_ = 0;  // of the first piece
+  size_t line_ = 0;  // index of a line in the first piece
   size_t per_call_ = 0;
 };
 
@@ -157,7 +159,7 @@ void AttendBlock(const AttentionKernel::Block& b) {
   constexpr uint32_t kWidth = 2 * V::kLanes;
   const uint32_t columns = AttentionKernel::kKeys / kWidth + b.dim_v / kWidth;
   LinesAhead ahead(b.ahead, size_t{columns} * (b.n_queries / kRows + b.n_queries % kRows));
-  // All keys' scores, those that no row sees, too: which they are, Weigh() knows.
+  // Scores of all keys, also those that no row attends to; Weigh() drops the latter.
   for (uint32_t column = 0; column < AttentionKernel::kKeys / kWidth; ++column) {
     uint32_t q = 0;
     for (; q + kRows <= b.n_queries; q += kRows) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Eight rows in a 256-bit register: what the formats and tile.h need from AVX2, FMA and F16C, with
-// or without the 256-bit form of VNNI. Include only in files compiled for it.
+// Eight rows in a 256-bit register: the operations of the formats and of tile.h in AVX2, FMA and
+// F16C, with or without the 256-bit form of VNNI. Include only in files compiled for these sets.
 #pragma once
 
 #include <immintrin.h>
@@ -18,7 +18,8 @@ struct Avx2Lanes {
   static constexpr int kQuads = 2;      // rows / 4
   static constexpr int kMaxTokens = 4;  // 4 sums + 8 registers of weights + temporaries <= 16
   static constexpr int kMaxTokens256 = 4;
-  // dpbusd takes unsigned weights: signed ones are shifted by this. Without it signs change sides.
+  // dpbusd takes unsigned weights: signed ones are shifted by this. Without dpbusd signs change
+  // sides.
   static constexpr int32_t kSignedOffset = kVnni ? 128 : 0;
 
   static Float Zero() { return _mm256_setzero_ps(); }
@@ -42,11 +43,11 @@ struct Avx2Lanes {
   static Float GatherHalves(const std::byte* const (&quad)[kQuads], size_t stride) {
     return _mm256_cvtph_ps(Halves8(quad, stride));
   }
-  // Two bytes instead, as an unsigned number.
+  // Two bytes of each row, as an unsigned number, placed as in GatherHalves().
   static Int Gather2(const std::byte* const (&quad)[kQuads], size_t stride) {
     return _mm256_cvtepu16_epi32(Halves8(quad, stride));
   }
-  // The same of what lies together, lane after lane.
+  // Words, halves and bytes that lie together, lane after lane.
   static Int LoadWords(const std::byte* at) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
   }
@@ -87,26 +88,26 @@ struct Avx2Lanes {
     return _mm256_slli_epi32(v, kBits);
   }
   static Int ShiftLeftEach(Int v, Int bits) { return _mm256_sllv_epi32(v, bits); }
-  // Of 16-bit halves of lanes: the low byte, sign-extended.
+  // The low byte of each 16-bit half, sign-extended.
   static Int SignExtendBytes(Int v) { return _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8); }
   static Int Add(Int a, Int b) { return _mm256_add_epi32(a, b); }
   static Int Negate(Int v) { return _mm256_sub_epi32(_mm256_setzero_si256(), v); }
   static Int Min(Int a, Int b) { return _mm256_min_epi32(a, b); }
   static Int Max(Int a, Int b) { return _mm256_max_epi32(a, b); }
-  // Byte kByte of each lane in all four.
+  // Byte kByte of each lane, copied to all four bytes.
   template <int kByte>
   static Int SpreadByte(Int v) {
     const __m256i from =
         _mm256_broadcastsi128_si256(_mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0x00000000));
     return _mm256_shuffle_epi8(v, _mm256_add_epi8(from, Fill8(kByte)));
   }
-  // Bytes: v | set where `bits` has a bit, one for a byte, of `bytes`.
+  // v | set in each byte whose bit is set: `bits` has one bit per byte, tested in `bytes`.
   static Int OrWhere(Int v, Int set, Int bytes, Int bits) {
     const Int is_set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bits), bits);
     return _mm256_or_si256(v, _mm256_and_si256(is_set, set));
   }
-  // Weights of a grid get a minus where `bits` has a bit, one for a byte, of `bytes`. Answers what
-  // ScaledDotGrid wants beside them. Without VNNI weights stay and values change sides.
+  // Negates weights of a grid where the byte's bit is set, as in OrWhere(). Returns the signs for
+  // ScaledDotGrid(): without VNNI weights stay and values change sides.
   static Int SetSigns(Int bytes, Int bits, Int* weights) {
     const Int is_set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bits), bits);
     if constexpr (kVnni) {
@@ -116,7 +117,7 @@ struct Avx2Lanes {
       return _mm256_or_si256(is_set, Fill8(1));
     }
   }
-  // grid[i], i the kAt-th Index in each lane of `indices`.
+  // grid[i], where i is the kAt-th Index in each lane of `indices`.
   template <class Index, int kAt>
   static Int LookupWords(const uint32_t* grid, const Int& indices) {
     uint64_t lanes[4];
@@ -159,8 +160,8 @@ struct Avx2Lanes {
       return AddPairs<kMax, kCount>(sum, _mm256_set1_epi16(1), weights, values);
     }
   }
-  // The same for signed weights that went through PrepareSigned, kSignedOffset times the sum of
-  // the values still to be taken off.
+  // Dot() for signed weights that went through PrepareSigned(); kSignedOffset times the sum of the
+  // values must still be subtracted.
   static Int PrepareSigned(Int v) {
     if constexpr (kVnni) return _mm256_xor_si256(v, Fill8(0x80));
     return v;
@@ -179,7 +180,7 @@ struct Avx2Lanes {
       return sum;
     }
   }
-  // sum + scale * DotSigned of zero, the scale from LowScale or HighScale.
+  // sum + scale * DotSigned(0, ...), with a scale from LowScale() or HighScale().
   template <int kCount>
   static Int ScaledDotSigned(Int sum, Int scale, const Int* weights, const int8_t* values) {
     if constexpr (kVnni) {
@@ -193,8 +194,8 @@ struct Avx2Lanes {
       return sum;
     }
   }
-  // sum + scale * products of a grid's weights, at most kMax without their signs, kSignedOffset
-  // times the sum of the values still to be taken off.
+  // sum + scale * products of a grid's weights, at most kMax without their signs; kSignedOffset
+  // times the sum of the values must still be subtracted.
   template <int kMax, int kCount>
   static Int ScaledDotGrid(Int sum, Int scale, const Int* weights, const Int* signs,
                            const int8_t* values) {
@@ -233,7 +234,7 @@ struct Avx2Lanes {
     if constexpr (kVnni) return _mm256_srai_epi32(pair, 16);
     return _mm256_blend_epi16(pair, _mm256_srli_epi32(pair, 16), 0x55);
   }
-  // sum + scale * Dot of zero.
+  // sum + scale * Dot(0, ...).
   template <int kMax, int kCount>
   static Int ScaledDot(Int sum, Int scale, const Int* weights, const int8_t* values) {
     if constexpr (kVnni) {
@@ -243,8 +244,8 @@ struct Avx2Lanes {
       return AddPairs<kMax, kCount>(sum, scale, weights, values);
     }
   }
-  // sum + the low halves of `scales` times Dot of zero of the first weights + the high halves times
-  // that of the second. Each dot product has to fit 16 bits.
+  // sum + the low halves of `scales` times Dot(0, first, ...) + the high halves times Dot(0,
+  // second, ...). Each dot product must fit 16 bits.
   template <int kMax, int kCount>
   static Int ScaledDots(Int sum, Int scales, const Int* first, const int8_t* first_values,
                         const Int* second, const int8_t* second_values) {
@@ -271,7 +272,8 @@ struct Avx2Lanes {
   }
 
  private:
-  // An index of two lanes' words: by shifts, since loads are what look-ups wait for.
+  // The index of a lane, from a register stored as pairs of lanes: by shifts, since look-ups are
+  // bound by loads.
   template <class Index, int kAt>
   static size_t At(const uint64_t (&lanes)[4], int lane) {
     return static_cast<Index>(lanes[lane / 2] >>
@@ -287,13 +289,13 @@ struct Avx2Lanes {
     return sum;
 #endif
   }
-  // Products of signed bytes, added up by twos. |weight| <= 128 and |value| <= 127: they fit 16
-  // bits.
+  // Products of signed bytes, added up by twos. |weight| <= 128 and |value| <= 127, so the sums fit
+  // 16 bits.
   static __m256i SignedPairs(Int weights, Int values) {
     return _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(values, weights));
   }
   // sum + factor * products, the factor in both halves of each lane. Products of pairs are added in
-  // 16 bits as long as they fit whatever the values are.
+  // 16 bits as long as the sums fit for all values.
   template <int kMax, int kCount>
   static Int AddPairs(Int sum, Int factor, const Int* weights, const int8_t* values) {
     constexpr int kFit = 32767 / (kMax * 2 * 128);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sixteen rows in a 512-bit register: what the formats and tile.h need from AVX-512 with VNNI.
-// Include only in files compiled for it.
+// Sixteen rows in a 512-bit register: the operations of the formats and of tile.h in AVX-512 with
+// VNNI. Include only in files compiled for these sets.
 #pragma once
 
 #include <immintrin.h>
@@ -35,7 +35,7 @@ struct Avx512Lanes {
     const auto load = [&](int q) {
       return _mm_loadu_si128(reinterpret_cast<const __m128i*>(quad[q] + offset));
     };
-    // Loads that spread a quad over all lanes and keep one: no shuffles.
+    // Masked loads that spread a quad over all lanes and keep one: no shuffles.
     Int v = _mm512_castsi128_si512(load(0));
     v = _mm512_mask_broadcast_i32x4(v, 0x00f0, load(1));
     v = _mm512_mask_broadcast_i32x4(v, 0x0f00, load(2));
@@ -46,12 +46,12 @@ struct Avx512Lanes {
     return _mm512_cvtph_ps(
         _mm256_set_m128i(Halves8(quad[2], quad[3], stride), Halves8(quad[0], quad[1], stride)));
   }
-  // Two bytes instead, as an unsigned number.
+  // Two bytes of each row, as an unsigned number, placed as in GatherHalves().
   static Int Gather2(const std::byte* const (&quad)[kQuads], size_t stride) {
     return _mm512_cvtepu16_epi32(
         _mm256_set_m128i(Halves8(quad[2], quad[3], stride), Halves8(quad[0], quad[1], stride)));
   }
-  // The same of what lies together, lane after lane.
+  // Words, halves and bytes that lie together, lane after lane.
   static Int LoadWords(const std::byte* at) { return _mm512_loadu_si512(at); }
   static void StoreWords(std::byte* at, Int v) { _mm512_storeu_si512(at, v); }
   static Int LoadHalves(const std::byte* at) {
@@ -83,31 +83,31 @@ struct Avx512Lanes {
     return _mm512_slli_epi32(v, kBits);
   }
   static Int ShiftLeftEach(Int v, Int bits) { return _mm512_sllv_epi32(v, bits); }
-  // Of 16-bit halves of lanes: the low byte, sign-extended.
+  // The low byte of each 16-bit half, sign-extended.
   static Int SignExtendBytes(Int v) { return _mm512_srai_epi16(_mm512_slli_epi16(v, 8), 8); }
   static Int Add(Int a, Int b) { return _mm512_add_epi32(a, b); }
   static Int Negate(Int v) { return _mm512_sub_epi32(_mm512_setzero_si512(), v); }
   static Int Min(Int a, Int b) { return _mm512_min_epi32(a, b); }
   static Int Max(Int a, Int b) { return _mm512_max_epi32(a, b); }
-  // Byte kByte of each lane in all four.
+  // Byte kByte of each lane, copied to all four bytes.
   template <int kByte>
   static Int SpreadByte(Int v) {
     const __m512i from =
         _mm512_broadcast_i32x4(_mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0x00000000));
     return _mm512_shuffle_epi8(v, _mm512_add_epi8(from, Fill8(kByte)));
   }
-  // Bytes: v | set where `bits` has a bit, one for a byte, of `bytes`.
+  // v | set in each byte whose bit is set: `bits` has one bit per byte, tested in `bytes`.
   static Int OrWhere(Int v, Int set, Int bytes, Int bits) {
     return _mm512_or_si512(v, _mm512_maskz_mov_epi8(_mm512_test_epi8_mask(bytes, bits), set));
   }
-  // Weights of a grid get a minus where `bits` has a bit, one for a byte, of `bytes`. Answers what
-  // ScaledDotGrid wants beside them: nothing here.
+  // Negates weights of a grid where the byte's bit is set, as in OrWhere(). The returned signs are
+  // not used: ScaledDotGrid() needs none here.
   static Int SetSigns(Int bytes, Int bits, Int* weights) {
     *weights = _mm512_mask_sub_epi8(*weights, _mm512_test_epi8_mask(bytes, bits),
                                     _mm512_setzero_si512(), *weights);
     return bits;
   }
-  // grid[i], i the kAt-th Index in each lane of `indices`.
+  // grid[i], where i is the kAt-th Index in each lane of `indices`.
   template <class Index, int kAt>
   static Int LookupWords(const uint32_t* grid, const Int& indices) {
     uint64_t lanes[8];
@@ -149,8 +149,8 @@ struct Avx512Lanes {
     }
     return sum;
   }
-  // The same for signed weights that went through PrepareSigned, kSignedOffset times the sum of
-  // the values still to be taken off.
+  // Dot() for signed weights that went through PrepareSigned(); kSignedOffset times the sum of the
+  // values must still be subtracted.
   static Int PrepareSigned(Int v) { return _mm512_xor_si512(v, Fill8(0x80)); }
   template <int kCount>
   static Int DotSigned(Int sum, const Int* weights, const int8_t* values) {
@@ -162,26 +162,26 @@ struct Avx512Lanes {
   // A factor from the low or the high half of each lane, for ScaledDot.
   static Int LowScale(Int pair) { return _mm512_srai_epi32(_mm512_slli_epi32(pair, 16), 16); }
   static Int HighScale(Int pair) { return _mm512_srai_epi32(pair, 16); }
-  // sum + scale * Dot of zero.
+  // sum + scale * Dot(0, ...).
   template <int kMax, int kCount>
   static Int ScaledDot(Int sum, Int scale, const Int* weights, const int8_t* values) {
     const Int dot = Dot<kMax, kCount>(_mm512_setzero_si512(), weights, values);
     return _mm512_add_epi32(sum, _mm512_mullo_epi32(dot, scale));
   }
-  // The same of DotSigned.
+  // sum + scale * DotSigned(0, ...).
   template <int kCount>
   static Int ScaledDotSigned(Int sum, Int scale, const Int* weights, const int8_t* values) {
     return ScaledDot<255, kCount>(sum, scale, weights, values);
   }
-  // sum + scale * products of a grid's weights, at most kMax without their signs, kSignedOffset
-  // times the sum of the values still to be taken off.
+  // sum + scale * products of a grid's weights, at most kMax without their signs; kSignedOffset
+  // times the sum of the values must still be subtracted.
   template <int kMax, int kCount>
   static Int ScaledDotGrid(Int sum, Int scale, const Int* weights, const Int*,
                            const int8_t* values) {
     return ScaledDot<255, kCount>(sum, scale, weights, values);
   }
-  // sum + the low halves of `scales` times Dot of zero of the first weights + the high halves times
-  // that of the second. Each dot product has to fit 16 bits.
+  // sum + the low halves of `scales` times Dot(0, first, ...) + the high halves times Dot(0,
+  // second, ...). Each dot product must fit 16 bits.
   template <int kMax, int kCount>
   static Int ScaledDots(Int sum, Int scales, const Int* first, const int8_t* first_values,
                         const Int* second, const int8_t* second_values) {
@@ -204,7 +204,8 @@ struct Avx512Lanes {
   }
 
  private:
-  // An index of two lanes' words: by shifts, since loads are what look-ups wait for.
+  // The index of a lane, from a register stored as pairs of lanes: by shifts, since look-ups are
+  // bound by loads.
   template <class Index, int kAt>
   static size_t At(const uint64_t (&lanes)[8], int lane) {
     return static_cast<Index>(lanes[lane / 2] >>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the vectors of all instruction sets share. A vector type has kLanes floats and the functions
-// of the structs in float_lanes256.h, float_lanes512.h and float_lanes_portable.h.
+// Definitions for the vectors of all instruction sets. A vector type has kLanes floats and the
+// functions of the structs in float_lanes256.h, float_lanes512.h and float_lanes_portable.h.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace moestro {
 // IEEE half precision, ggml_fp16_t.
 using Half = uint16_t;
 
-// 2^x for |x| <= 1/2 is the polynomial with these coefficients, the highest power's first: within
-// 1.3e-7 of it (powers of log(2) over factorials).
+// Coefficients of a polynomial for 2^x, |x| <= 1/2, the highest power first (powers of log(2) over
+// factorials). The error is at most 1.3e-7.
 inline constexpr float kPower[7] = {1.5403530e-4F, 1.3333558e-3F, 9.6181291e-3F, 5.5504109e-2F,
                                     2.4022651e-1F, 6.9314718e-1F, 1.0F};
-// Weights below 2^this are 0.
+// Weights below 2^kSmallestPower are 0.
 inline constexpr float kSmallestPower = -125.0F;
 
 // factor * sigmoid(x); NaN stays NaN.
@@ -28,7 +28,7 @@ inline typename V::Float TimesSigmoid(typename V::Float factor, typename V::Floa
   const Float one = V::Broadcast(1.0F);
   const Float result =
       V::Divide(V::Multiply(factor, V::SelectNegative(x, power, one)), V::Add(one, power));
-  // 0, or NaN if x is: of two, the second is taken where one is NaN.
+  // Adds NaN if x is NaN, else 0: where one operand is NaN, Max() takes the second.
   return V::Add(result, V::Multiply(V::Zero(), V::Max(V::Broadcast(-1.0F), below)));
 }
 

@@ -16,7 +16,7 @@ namespace moestro {
 struct FloatLanes256 {
   using Float = __m256;
   static constexpr uint32_t kLanes = 8;
-  static constexpr int kRows = 4;  // 8 sums of 16 registers
+  static constexpr int kRows = 4;  // uses 8 sums of 16 registers
   static constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
   static constexpr std::string_view kName = "avx2";
 
@@ -72,7 +72,7 @@ struct FloatLanes256 {
 
   // [8][stride] -> [8][to_stride]
   static void Transpose(const float* from, size_t stride, float* to, size_t to_stride) {
-    // Rows i and i + 4 by halves, then 4 x 4 within each half.
+    // Loads rows i and i + 4 by halves, then transposes 4 x 4 within each half.
 #pragma GCC unroll 2
     for (size_t half = 0; half < 2; ++half) {
       __m256 r[4];

@@ -16,7 +16,7 @@ namespace moestro {
 struct FloatLanes512 {
   using Float = __m512;
   static constexpr uint32_t kLanes = 16;
-  static constexpr int kRows = 8;  // 16 sums of 32 registers
+  static constexpr int kRows = 8;  // uses 16 sums of 32 registers
   static constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
   static constexpr std::string_view kName = "avx512";
 
@@ -65,7 +65,7 @@ struct FloatLanes512 {
 
   // [16][stride] -> [16][to_stride]
   static void Transpose(const float* from, size_t stride, float* to, size_t to_stride) {
-    // Four rows i, i + 4, i + 8, i + 12 by quarters, then 4 x 4 within each quarter.
+    // Loads rows i, i + 4, i + 8, i + 12 by quarters, then transposes 4 x 4 within each quarter.
     __m512 rows[16];
 #pragma GCC unroll 16
     for (size_t quarter = 0; quarter < 4; ++quarter) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Vectors of four floats, as the compiler makes them for whatever it builds for.
+// Vectors of four floats, compiled to the instructions of any target.
 #pragma once
 
 #include <ggml.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Types with 256 weights to a block and small integer scales inside it, against Q8_K tokens: how a
-// block is unpacked and multiplied. Block layouts follow ggml's files; `rows` stands at the block.
-// Written over a Lanes type (rows.h). All sums within a block are integers and exact.
+// Types with 256 weights to a block and small integer scales inside a block, against Q8_K tokens:
+// blocks are unpacked and multiplied. Block layouts follow ggml's files; `rows` stands at the
+// block. Written over a Lanes type (rows.h). All sums within a block are integers and exact.
 #pragma once
 
 #include <ggml.h>
@@ -28,7 +28,8 @@ inline void BytesToPairs(typename V::Int bytes, typename V::Int* pairs) {
   pairs[1] = V::SignExtendBytes(second);
 }
 
-// The same, bytes 0 and 2 in the first register, 1 and 3 in the second: what sums16 pairs up.
+// BytesToPairs() with bytes 0 and 2 in the first register, 1 and 3 in the second: the pairs of
+// sums16.
 template <class V>
 inline void BytesToPairsApart(typename V::Int bytes, typename V::Int* pairs) {
   pairs[0] = V::SignExtendBytes(bytes);
@@ -70,8 +71,8 @@ inline void AddTotals(const Activation256* const (&tokens)[kTokens], typename V:
   }
 }
 
-// What is to be added to products of signed weights, 32 (four pairs) or 16 (eight) with a scale
-// each: scales times sums of values times -kSignedOffset.
+// Starts totals for signed weights with a scale for each 32 (four pairs) or 16 (eight pairs):
+// scales times sums of values times -kSignedOffset.
 template <class V, int kTokens, int kPairs>
 inline void StartSigned(const Activation256* const (&tokens)[kTokens],
                         const typename V::Int (&scales)[kPairs],
@@ -88,7 +89,7 @@ inline void StartSigned(const Activation256* const (&tokens)[kTokens],
   }
 }
 
-// Q4_K and Q5_K: halves d and m, 8 scales s and 8 minima n of six bits in 12 bytes.
+// The head of Q4_K and Q5_K: halves d and m, 8 scales s and 8 minima n of six bits in 12 bytes.
 template <class V>
 struct SixBitHead {
   typename V::Float scale;
@@ -106,7 +107,8 @@ struct SixBitHead {
     const Int six = V::Fill8(0x3f);
     const Int low = V::Fill8(0x0f);
     const Int top = V::Fill8(0x30);
-    // Bytes 0-3 and 4-7 hold the first four of each, and two more bits of the last four above them.
+    // Bytes 0-3 and 4-7 hold the first four scales and minima, and above each two bits of the last
+    // four.
     BytesToPairs<V>(V::And(head[1], six), scales);
     BytesToPairs<V>(V::And(head[2], six), minima);
     BytesToPairs<V>(V::Or(V::And(head[3], low), V::And(V::template ShiftRight<2>(head[1]), top)),
@@ -215,7 +217,7 @@ struct FormatQ5_K {
 };
 
 // A half d, 16 bits and four bytes of 8 scales s (two bits and a nibble of each), 128 bytes of
-// nibbles n: weights d * (s - 32) * kNonLinear[n], a scale for 32 of them, in 16 bytes.
+// nibbles n: weights d * (s - 32) * kNonLinear[n]. A scale is for 32 weights, in 16 bytes.
 struct FormatIQ4_XS {
   static constexpr size_t kBytes = 136;
   static constexpr NarrowColumn kNarrow = {};
@@ -245,7 +247,7 @@ struct FormatIQ4_XS {
   }
 
  private:
-  // 4 * (s - 32), pairs: s << 2 is a byte whose top bit wants flipping then.
+  // 4 * (s - 32), in pairs: a byte s << 2 with its top bit flipped.
   template <class V>
   static void FourfoldScales(typename V::Int top, typename V::Int nibbles,
                              typename V::Int* scales) {
@@ -280,9 +282,9 @@ struct FormatIQ4_XS {
   }
 };
 
-// The first kChunks * 16 bytes of a block whose parts are used out of order. Wide lanes read them
-// front to back first: sixteen cold rows read out of order come at 18 GB/s, in order at 23. Narrow
-// ones lose more by keeping them on the stack.
+// The first kChunks * 16 bytes of a block whose parts are used out of order. Wide lanes first read
+// all parts front to back: sixteen cold rows read out of order come at 18 GB/s, in order at 23.
+// Narrow lanes read part by part, since they lose more by keeping the parts on the stack.
 template <class V, int kChunks, class Source>
 class InOrder {
  public:
@@ -308,9 +310,9 @@ class InOrder {
   typename V::Int kept_[kKeep ? kChunks : 1][4];
 };
 
-// 128 bytes of nibbles, 64 bytes of two more bits above each, 16 signed scales s, a half d: weights
-// d * s * (q - 32), a scale for 16 of them. A half of the block takes 64 and 32 of these bytes:
-// 32 weights from each nibble of each 32 bytes.
+// 128 bytes of nibbles, 64 bytes of two more bits above each nibble, 16 signed scales s, a half d:
+// weights d * s * (q - 32), a scale for 16 weights. A half of the block takes 64 and 32 of these
+// bytes: 32 weights from each nibble of each 32 bytes.
 struct FormatQ6_K {
   static constexpr size_t kBytes = 210;
   static constexpr NarrowColumn kNarrow = {.at = 208, .bytes = 2};
@@ -345,7 +347,7 @@ struct FormatQ6_K {
   }
 
  private:
-  // The kPart-th 16 of each 32 weights.
+  // Adds the kPart-th 16 of each 32 weights.
   template <class V, int kPart, int kTokens, class Source>
   static void Sixteen(const InOrder<V, 13, Source>& chunks, int half, const typename V::Int* scales,
                       const Activation256* const (&tokens)[kTokens],

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// As formats256.h, for the types of two and three bits: sixteen parts of 16 weights, each with a
-// scale of its own. Of a half of the block (128 weights), bits 2j and 2j + 1 of 32 bytes hold the
-// j-th 32 weights, so 16 of these bytes hold every other part.
+// As formats256.h, for the types of two and three bits: sixteen parts of 16 weights, each part with
+// a scale of its own. In each half of a block (128 weights), bits 2j and 2j + 1 of 32 bytes hold
+// the j-th 32 weights, so 16 of these bytes hold every other part.
 #pragma once
 
 #include <cstddef>
@@ -54,15 +54,17 @@ struct FormatQ2_K {
       Sixteen<V>(rows, 2 * half + 1, 128 * half + 16, scales + 4 * half + 1, tokens, totals);
     }
     Int tail[4];
-    rows.Load16(68, tail);  // the last four bytes: a load behind the block may be behind the matrix
-    // A quarter: see Head.
+    // The last four bytes are used: a load behind the block may be behind the matrix.
+    rows.Load16(68, tail);
+    // A quarter of the scale, since Head() and Sixteen() give four times the products.
     AddTotals<V>(tokens, V::Multiply(V::LowHalf(tail[3]), V::Broadcast(0.25F)), totals, sums);
     SubtractMinima<V>(tokens, V::LowHalf(V::template ShiftRight<16>(tail[3])), minima, sums);
   }
 
  private:
-  // Pairs: of each four parts the first and third, then the second and fourth. The first scale of a
-  // pair is taken four times, as its partner's weights are (see Sixteen).
+  // Unpacks scales and minima in pairs: the first and third of each four parts, then the second and
+  // fourth. The first scale of a pair is multiplied by four, as the weights of the second part are
+  // (see Sixteen()).
   template <class V, class Source>
   static void Head(const Source& rows, typename V::Int* scales, typename V::Int* minima) {
     using Int = typename V::Int;
@@ -83,8 +85,8 @@ struct FormatQ2_K {
     }
   }
 
-  // The weights in 16 bytes. Those two bits up stay there, which saves a shift: four times as
-  // large.
+  // Adds the weights in 16 bytes. Weights two bits up are not shifted down, which saves a shift and
+  // makes them four times as large.
   template <class V, int kTokens, class Source>
   static void Sixteen(const Source& rows, int chunk, int64_t at, const typename V::Int* scales,
                       const Activation256* const (&tokens)[kTokens],
@@ -121,8 +123,8 @@ struct FormatQ2_K {
   }
 };
 
-// 32 bytes of third bits (bit p for the p-th 32 weights), 64 bytes of two bits below them, 16
-// scales s of six bits in 12 bytes, a half d: weights d * (s - 32) * (q - 4).
+// 32 bytes of third bits (bit p for the p-th 32 weights), 64 bytes of the two lower bits, 16 scales
+// s of six bits in 12 bytes, a half d: weights d * (s - 32) * (q - 4).
 struct FormatQ3_K {
   static constexpr size_t kBytes = 110;
   static constexpr NarrowColumn kNarrow = {.at = 96, .bytes = 2};
@@ -162,8 +164,8 @@ struct FormatQ3_K {
   }
 
  private:
-  // A quarter of d, and four times the scales less 32: s << 2 is a byte whose top bit wants
-  // flipping then. Pairs of parts as in Q2_K.
+  // A quarter of d, and scales 4 * (s - 32): a byte s << 2 with its top bit flipped. Parts are in
+  // pairs as in Q2_K.
   template <class V, class Source>
   static typename V::Float Tail(const Source& rows, typename V::Int* scales) {
     using Int = typename V::Int;
@@ -174,7 +176,7 @@ struct FormatQ3_K {
     for (int k = 0; k < 3; ++k) {
       word[k] = V::Or(V::template ShiftRight<16>(tail[k]), V::template ShiftLeft<16>(tail[k + 1]));
     }
-    // Nibbles of the first eight bytes, and two more bits above each in the last four.
+    // Words 0 and 1 hold nibbles; the last word holds two more bits above each nibble.
     const Int low = V::Fill8(0x3c);
     const Int top = V::Fill8(0xc0);
     const Int bytes[4] = {
@@ -191,7 +193,7 @@ struct FormatQ3_K {
     return V::Multiply(V::LowHalf(V::template ShiftRight<16>(tail[3])), V::Broadcast(0.25F));
   }
 
-  // The weights in 16 bytes q, their third bits in the low nibbles of `third`.
+  // Adds the weights in 16 bytes q, with their third bits in the low nibbles of `third`.
   template <class V, int kTokens>
   static void Sixteen(const typename V::Int* q, const typename V::Int* third, int64_t at,
                       const typename V::Int* scales, const Activation256* const (&tokens)[kTokens],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Types with one scale per 32 weights, against Q8_0 tokens: how a block is unpacked and multiplied.
+// Types with one scale per 32 weights, against Q8_0 tokens: blocks are unpacked and multiplied.
 // Block layouts follow ggml's files; `rows` stands at the block. Written over a Lanes type
 // (rows.h).
 #pragma once
@@ -171,7 +171,7 @@ struct FormatMXFP4 {
   template <class V>
   static constexpr auto kQuantise = Quantise32<12>;
 
-  // Twice the 4-bit float, and 12 to make it unsigned.
+  // Twice the 4-bit float, plus 12 to make the number unsigned.
   static constexpr int8_t kTwicePlus12[16] = {12, 13, 14, 15, 16, 18, 20, 24,
                                               12, 11, 10, 9,  8,  6,  4,  0};
 
@@ -187,7 +187,7 @@ struct FormatMXFP4 {
   }
 
  private:
-  // 2^(e - 128). Below e = 2 that is no normal float: one bit of the mantissa.
+  // 2^(e - 128). Below e = 2 the power is no normal float: one bit of the mantissa.
   template <class V>
   static typename V::Float Power(V, typename V::Int e) {
     const typename V::Int normal = V::template ShiftLeft<23>(V::Add(e, V::Fill32(-1)));

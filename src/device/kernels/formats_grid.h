@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// As formats256.h, for types whose weights are named by indices into a grid (grids.h), their signs
-// apart. Entries come from the table one by one: gather instructions took longer on a Zen 5 (0.25
-// to 0.35 ns for an index, single loads 0.18) and on a Zen 4 (1.35 times the whole of IQ3_S).
+// As formats256.h, for types whose weights are indices into a grid (grids.h), with separate signs.
+// Entries are loaded from the table one by one: gather instructions took longer on a Zen 5 (0.25 to
+// 0.35 ns for an index, single loads 0.18) and on a Zen 4 (1.35 times the whole of IQ3_S).
 #pragma once
 
 #include <cstddef>
@@ -49,8 +49,8 @@ inline void OddScales(const typename V::Int* const (&words)[8], typename V::Int 
   }
 }
 
-// Sixteen weights of a block: where they begin, their scale, and the signs of eight in every byte
-// of each of two registers.
+// Sixteen weights of a block: their begin, their scale, and two registers with the signs of eight
+// weights in every byte.
 template <class V>
 struct SixteenSigned {
   int64_t at;
@@ -58,14 +58,15 @@ struct SixteenSigned {
   typename V::Int signs[2];
 };
 
-// 32 weights of a block: where they begin, a byte of signs for each eight, a scale for each half.
+// 32 weights of a block: their begin, a byte of signs for each eight weights, a scale for each
+// half.
 template <class V>
 struct SignedPart {
   int64_t at;
   typename V::Int signs;
   typename V::Int scales[2];
 
-  // The kHalf-th half, whose signs are these two bytes.
+  // The kHalf-th half, with the signs of bytes kFirst and kSecond.
   template <int kHalf, int kFirst = 2 * kHalf, int kSecond = 2 * kHalf + 1>
   SixteenSigned<V> Half() const {
     return {at + 16 * kHalf,
@@ -92,8 +93,8 @@ inline void AddSixteen(const SixteenSigned<V>& its, typename V::Int (&w)[4],
   }
 }
 
-// The same of two indices of eight weights each, at most 43: the kFirst-th Index in lanes of
-// `first`, the kSecond-th of `second`.
+// totals[t] += products of two indices of eight weights each, at most 43: the kFirst-th Index in
+// lanes of `first`, the kSecond-th of `second`.
 template <class V, class Index, int kFirst, int kSecond, int kTokens>
 inline void AddTwoEights(const uint32_t* grid, const typename V::Int& first,
                          const typename V::Int& second, const SixteenSigned<V>& its,
@@ -105,8 +106,8 @@ inline void AddTwoEights(const uint32_t* grid, const typename V::Int& first,
   AddSixteen<V, 43>(its, w, tokens, totals);
 }
 
-// A half d, 64 indices of four weights g, 8 words of signs and a scale s above them: weights
-// d / 4 * (2s + 1) * g, a word for 32 of them.
+// A half d, 64 indices of four weights g, 8 words of signs and a scale s above them: weights d / 4
+// * (2s + 1) * g, a word for 32 weights.
 struct FormatIQ3_XXS {
   static constexpr size_t kBytes = 98;
   static constexpr NarrowColumn kNarrow = {.at = 0, .bytes = 2};

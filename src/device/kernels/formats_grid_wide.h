@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// As formats_grid.h, for indices of nine and ten bits. They are widened to 16 bits while a block is
-// loaded, long before they are looked up: widened just before, IQ2_XS took 1.2 times as long, IQ3_S
-// 1.3 times, IQ2_S 1.6 times (one token, AVX2 on a Zen 4, bench/kernel_bench.cc).
+// As formats_grid.h, for indices of nine and ten bits. Indices are widened to 16 bits while a block
+// is loaded, long before their look-up: with widening just before, IQ2_XS took 1.2 times as long,
+// IQ3_S 1.3 times, IQ2_S 1.6 times (one token, AVX2 on a Zen 4, bench/kernel_bench.cc).
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace moestro {
 
-// Four low bytes of indices in `low`; kBits more of each, side by side, in `high`, which holds
-// nothing else -> the indices as 16 bits: 0 and 2 in to[0], 1 and 3 in to[1].
+// Widens four indices to 16 bits: 0 and 2 in to[0], 1 and 3 in to[1]. Low bytes are in `low`;
+// `high` holds kBits more of each index, side by side, and nothing else.
 template <class V, int kBits>
 inline void WidenIndices(typename V::Int low, typename V::Int high, typename V::Int* to) {
   using Int = typename V::Int;
@@ -43,8 +43,8 @@ inline void OddScalesOfNibbles(typename V::Int nibbles, typename V::Int (&scales
   }
 }
 
-// The same, of each four nibbles the first and third in a pair, then the second and fourth: what
-// sums16 pairs up.
+// 2 * s + 1 of four nibbles s, the first and third in a pair, then the second and fourth, and so on
+// for the next four: the pairs of sums16.
 template <class V>
 inline void OddScalesApart(typename V::Int nibbles, typename V::Int* scales) {
   using Int = typename V::Int;
@@ -63,8 +63,8 @@ inline void OddScalesApart(typename V::Int nibbles, typename V::Int* scales) {
   }
 }
 
-// A half d, 64 low bytes of indices of four weights g, 64 high bits of them, 256 signs, 8 nibbles
-// s: weights d * (2s + 1) * g, a scale for 32 of them.
+// A half d, 64 low bytes of indices of four weights g, 64 high bits of the indices, 256 signs, 8
+// nibbles s: weights d * (2s + 1) * g, a scale for 32 weights.
 struct FormatIQ3_S {
   static constexpr size_t kBytes = 110;
   static constexpr NarrowColumn kNarrow = {.at = 0, .bytes = 2};
@@ -132,12 +132,12 @@ struct FormatIQ3_S {
   }
 };
 
-// What a block of IQ2_S or IQ2_XS is unpacked to.
+// An unpacked block of IQ2_S or IQ2_XS.
 template <class V>
 struct Eights {
   const typename V::Int* indices;  // two registers for 32 weights
-  const typename V::Int* signs;    // one for 32
-  const typename V::Int* nibbles;  // two words: of 16 weights each
+  const typename V::Int* signs;    // one register for 32 weights
+  const typename V::Int* nibbles;  // two words, with a nibble for 16 weights
 };
 
 // The products of a block that begins with a half d: weights d / 8 * (2s + 1) * g.
@@ -165,7 +165,7 @@ inline void MultiplyEights(const Source& rows, const Eights<V>& block,
 }
 
 // A half d, 32 low bytes of indices of eight weights g, 256 signs, 32 times two high bits of
-// indices, 16 nibbles s: weights d / 8 * (2s + 1) * g, a scale for 16 of them.
+// indices, 16 nibbles s: weights d / 8 * (2s + 1) * g, a scale for 16 weights.
 struct FormatIQ2_S {
   static constexpr size_t kBytes = 82;
   static constexpr NarrowColumn kNarrow = {.at = 0, .bytes = 2};
@@ -209,7 +209,7 @@ struct FormatIQ2_S {
 };
 
 // A half d, 32 indices of eight weights g, nine bits each, and seven bits of signs above them, 16
-// nibbles s: weights d / 8 * (2s + 1) * g, a scale for 16 of them.
+// nibbles s: weights d / 8 * (2s + 1) * g, a scale for 16 weights.
 struct FormatIQ2_XS {
   static constexpr size_t kBytes = 74;
   static constexpr NarrowColumn kNarrow = {.at = 0, .bytes = 2};
@@ -239,8 +239,8 @@ struct FormatIQ2_XS {
       for (int k = 0; k < 4; ++k) indices[4 * c + k] = V::And(q[k], V::Fill32(0x01ff01ff));
     }
     Int tail[4];
-    rows.Load16(58,
-                tail);  // the last eight bytes: a load behind the block may be behind the matrix
+    // The last eight bytes are used: a load behind the block may be behind the matrix.
+    rows.Load16(58, tail);
     MultiplyEights<V, FormatIQ2_XS>(rows, {indices, signs, tail + 2}, tokens, sums);
   }
 

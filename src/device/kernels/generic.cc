@@ -24,8 +24,9 @@ void CopyFloats(const ExpertKernel&, const float* from, std::byte* to, int64_t n
   std::memcpy(to, from, static_cast<size_t>(n) * sizeof(float));
 }
 
-// One row for all tokens before the next: the row comes from DRAM once. The prefetch runs a fixed
-// distance ahead because ggml's dot products ask for nothing beyond what they read.
+// Multiplies one row with all tokens before the next row, so that a row comes from DRAM once. The
+// prefetch runs a fixed distance ahead, because ggml's dot products prefetch nothing beyond the row
+// that they read.
 void MultiplyWithGgml(const ExpertKernel& self, const ExpertKernel::Call& call) {
   const std::byte* row = call.rows;
   const std::byte* const end = row + static_cast<size_t>(call.n_rows) * call.row_bytes;
@@ -47,7 +48,7 @@ void MultiplyWithGgml(const ExpertKernel& self, const ExpertKernel::Call& call) 
 constexpr int64_t kChunk = 256;    // a multiple of every type's block
 constexpr int64_t kTokenTile = 8;  // tokens that share a dequantised chunk
 
-// out[t][r] of one row for at most kTokenTile tokens from `first` on.
+// Computes out[t][r] of one row for at most kTokenTile tokens from `first` on.
 void DequantisedRow(const ExpertKernel& self, const ExpertKernel::Call& call, int64_t r,
                     int64_t first) {
   const ggml_type_traits& type = *ggml_get_type_traits(self.weight_type);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The kernels that work everywhere: ggml's own dot product with software prefetch around it, and a
-// slow one that dequantises, for plug-ins that do not show their dot products.
+// The kernels that work everywhere: ggml's own dot product with software prefetch, and a slow one
+// that dequantises, for plug-ins that do not export their dot products.
 #pragma once
 
 #include <optional>

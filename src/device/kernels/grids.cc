@@ -14,14 +14,14 @@ namespace {
 
 constexpr size_t kBlockWeights = 256;
 
-// One block of 256 weights, all signs plus and all scales zero, as far as bytes of zero say so.
+// Sets an index in a block of 256 weights. Bytes of zero mean signs plus and scales zero.
 using SetIndex = void (*)(std::byte* block, size_t place, size_t index);
 
 struct GridLayout {
   size_t n_entries;
-  size_t entry_bytes;  // weights that an index stands for
+  size_t entry_bytes;  // weights per index
   size_t block_bytes;
-  float scale;  // the half at a block's start that makes to_float answer the grid's integers
+  float scale;  // a half at the block's start, with which to_float gives the grid's integers
   SetIndex set_index;
 };
 
@@ -34,7 +34,7 @@ void SetByteOfEveryOtherWord(std::byte* block, size_t place, size_t index) {
   block[2 + place / 4 * 8 + place % 4] = static_cast<std::byte>(index);
 }
 
-// Behind two bytes and 64 more, high bits of the indices, 8 / kPerByte of each.
+// The high bits of indices, 8 / kPerByte of each, lie behind the first 66 bytes.
 template <size_t kPerByte>
 void SetByteAndHighBits(std::byte* block, size_t place, size_t index) {
   constexpr size_t kBits = 8 / kPerByte;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The layout that our kernels read as one stream: rows by as many as a register has lanes, and of
-// these the first four bytes of all rows, then the next four of all, and so on to the end of the
-// rows. Such a column is a register. A block whose size is no multiple of four has one column that
-// is narrower (NarrowColumn). Group after group takes the bytes that its rows took; rows behind the
-// last whole group stay as they are.
+// The layout that our kernels read as one stream. Rows form groups of as many rows as a register
+// has lanes. A group holds the first four bytes of all its rows, then the next four of all, and so
+// on to the end of the rows. Such a column is a register. A block whose size is no multiple of four
+// has one narrower column (NarrowColumn). A group takes the bytes that its rows took; rows behind
+// the last whole group stay unchanged.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace moestro {
 
-// A block of each row of a group: row r at from + r * row_bytes -> columns at `to`.
+// Interleaves a block of each row of a group: row r at from + r * row_bytes -> columns at `to`.
 template <class V, class Format>
 inline void InterleaveBlock(const Rows<V>& rows, const std::byte* from, size_t row_bytes,
                             std::byte* to) {
@@ -45,7 +45,7 @@ template <class V, class Format>
 [[gnu::flatten]] void InterleaveRows(const ExpertKernel::Matrix& matrix, std::byte* scratch) {
   constexpr int64_t kLanes = 4 * V::kQuads;
   const size_t group_bytes = kLanes * matrix.row_bytes;
-  ExpertKernel::Call all{};  // what the warmer looks at
+  ExpertKernel::Call all{};  // the members that CacheWarmer reads
   all.rows = matrix.rows;
   all.row_bytes = matrix.row_bytes;
   all.n_rows = matrix.n_rows;

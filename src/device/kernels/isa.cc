@@ -10,7 +10,7 @@
 
 namespace moestro {
 
-// Each lies in the set's file.
+// Each table is defined in the file of its set.
 extern const IsaKernels kPortableKernels;
 extern const IsaKernels kAvx2Kernels;
 extern const IsaKernels kAvxVnniKernels;
@@ -32,7 +32,7 @@ bool HasAvx512() {
 bool HasAvx512Vnni() { return HasAvx512() && __builtin_cpu_supports("avx512vnni"); }
 #endif
 
-// Slowest first. A kind of kernels may be missing in a row, and a row in a build.
+// The sets, slowest first. A row may lack a kind of kernels, and a build may lack a row.
 constexpr Isa kIsas[] = {
     {"portable", [] { return true; }, &kPortableKernels},
 #if defined(MOESTRO_HAS_AVX2)

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The kernels of our own in one table, a row for each instruction set. A set is a file
 // kernels/isa_<set>.cc, compiled with the set's flags (src/device/CMakeLists.txt). The option
-// MOESTRO_ISAS says which sets a build has; the machine at run time decides which of these it uses.
+// MOESTRO_ISAS chooses the sets of a build; at run time the machine uses those of them that it
+// supports.
 //
 // A set's file holds templates over its lane types and nothing else: an inline function of a common
-// header compiled there could be the copy that the linker keeps for everybody.
+// header compiled there could be the copy that the linker keeps for the whole program.
 //
 // Thread rule: any thread.
 #pragma once
@@ -36,7 +37,7 @@ struct ExpertFunctions {
   bool takes_shifted_grid;  // grids.h
 };
 
-// The kernels of an instruction set. Null: the set has none of the kind, and a slower set's are
+// The kernels of an instruction set. Null: the set has no kernel of the kind, and a slower set's is
 // used.
 struct IsaKernels {
   // By weight type; a null result: no kernel for the type.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Portable kernels: the compiler's vectors, for whatever the compiler builds for.
+// Portable kernels: the compiler's vectors, for any target.
 #include "device/kernels/attention_block.h"
 #include "device/kernels/float_lanes_portable.h"
 #include "device/kernels/isa.h"

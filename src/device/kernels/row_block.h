@@ -13,7 +13,7 @@ namespace moestro {
 template <class V>
 void NormRow(const RowKernel::Norm& norm) {
   using Float = typename V::Float;
-  constexpr uint32_t kSums = 4;  // independent: an addition waits for none before it
+  constexpr uint32_t kSums = 4;  // independent sums, so that no addition waits for another
   const float* from = norm.from;
   Float sums[kSums];
   for (Float& sum : sums) sum = V::Zero();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The rows that the lanes of a register work on. A Lanes type V (avx512_lanes.h, avx2_lanes.h)
 // names the registers; a lane is a matrix row, so every row and token has its own sum, added up
-// block after block, whatever its neighbours are.
+// block after block, whatever the neighbours are.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +11,17 @@
 
 namespace moestro {
 
-// Asks for memory ahead of the reads, evenly over a tile's work. A tile's rows are read side by
-// side, an order that no hardware prefetcher follows, and whole tiles are asked for, too many bytes
-// for the first-level cache: into the second it goes. (Q4_0, one token, bench/kernel_bench.cc: 7.5
-// GB/s without prefetch, 11 into the first level, 21 into the second, 33 a plain read loop.)
+// Prefetches memory ahead of the reads, evenly over a tile's work. A tile's rows are read side by
+// side, an order that no hardware prefetcher follows. Whole tiles are prefetched, too many bytes
+// for the first-level cache, so they go into the second. (Q4_0, one token, bench/kernel_bench.cc:
+// 7.5 GB/s without prefetch, 11 into the first level, 21 into the second, 33 a plain read loop.)
 template <class V>
 class CacheWarmer {
  public:
-  // Of nothing.
+  // A warmer that prefetches nothing.
   CacheWarmer() = default;
-  // Of `bytes` bytes, `from` bytes behind the call's first row; what lies behind the last row is
-  // taken from the call's `next`.
+  // Prefetches `bytes` bytes, from `from` bytes behind the call's first row on. Bytes behind the
+  // last row are those of the call's `next`.
   CacheWarmer(const ExpertKernel::Call& call, size_t from, size_t bytes) {
     const size_t call_bytes = static_cast<size_t>(call.n_rows) * call.row_bytes;
     const bool inside = from < call_bytes;
@@ -32,7 +32,7 @@ class CacheWarmer {
     at_ = base + begin;
     end_ = base + (bytes < size - begin ? begin + bytes : size);
   }
-  // A share that keeps ahead of 16 bytes of each row.
+  // Prefetches the lines that keep ahead of reading 16 bytes of each row.
   void Step() {
     if (at_ >= end_) return;
     constexpr size_t kLines = V::kQuads + 1;
@@ -47,7 +47,7 @@ class CacheWarmer {
   const std::byte* end_ = nullptr;
 };
 
-// How far ahead to ask: whole tiles, at least the bytes that hide the latency of DRAM.
+// The distance of the prefetch: whole tiles, at least the bytes that hide the latency of DRAM.
 inline size_t LookAhead(size_t tile_bytes) {
   constexpr size_t kLookAhead = 12288;
   return (kLookAhead + tile_bytes - 1) / tile_bytes * tile_bytes;
@@ -59,7 +59,7 @@ struct Rows {
   const std::byte* quad[V::kQuads];
   size_t stride;
   CacheWarmer<V>* warmer;
-  const uint32_t* grid;  // of formats with indices (grids.h)
+  const uint32_t* grid;  // table of formats with indices (grids.h)
 
   void Advance(size_t bytes) {
 #pragma GCC unroll 4
@@ -100,12 +100,12 @@ struct Rows {
     *word = V::Or(V::template ShiftRight<16>(head[0]), V::template ShiftLeft<16>(head[1]));
     return V::LowHalf(head[0]);
   }
-  // The 14 bytes that end a block whose size is `offset` + 14: out[0] has two in its high half, and
-  // nothing below them.
+  // The 14 bytes that end a block whose size is `offset` + 14: out[0] has the first two bytes in
+  // its high half; its low half is not used.
   void LoadLast14(size_t offset, typename V::Int* out) const { Load16(offset - 2, out); }
 };
 
-// The same of rows that are interleaved (interleave.h): row 4q + i is lane 4q + i of each column.
+// Rows that are interleaved (interleave.h): row 4q + i is lane 4q + i of each column.
 template <class V>
 struct InterleavedRows {
   static constexpr size_t kLanes = 4 * V::kQuads;
@@ -139,7 +139,7 @@ struct InterleavedRows {
   }
 };
 
-// The column of an interleaved block that is less than four bytes wide, if there is one.
+// The column of an interleaved block that is less than four bytes wide; 0 bytes: none.
 struct NarrowColumn {
   size_t at = 0;
   size_t bytes = 0;
@@ -156,8 +156,7 @@ inline void SplitNibbles(typename V::Int* w) {
   }
 }
 
-// Bits of a word, one for a byte of eight registers: `value` is set in the i-th byte of w[k] where
-// bit 4k + i is.
+// Sets `value` in the i-th byte of w[k] if bit 4k + i of `word` is set.
 template <class V>
 inline void SetBytesOfBits(typename V::Int word, int value, typename V::Int* w) {
   using Int = typename V::Int;

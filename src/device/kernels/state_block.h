@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The loops of device/state_kernel.h. V is a vector type of one instruction set (float_lanes.h).
-// Include only in files compiled for it.
+// Include only in files compiled for that set.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@
 
 namespace moestro {
 
-// One vector of channels through all tokens; the last inputs stay in registers.
+// Convolves one vector of channels through all tokens; the last inputs stay in registers.
 template <class V, uint32_t kTaps, bool kHasSilu>
 [[gnu::flatten]] void ConvolveChannels(const StateKernel::Convolution& c, uint32_t channel) {
   using Float = typename V::Float;
@@ -25,7 +25,7 @@ template <class V, uint32_t kTaps, bool kHasSilu>
   }
   Float weights[kTaps];
   const Float bias = c.bias != nullptr ? V::Load(c.bias + channel) : V::Zero();
-  Float inputs[kTaps];  // of a token and those before it, the earliest first
+  Float inputs[kTaps];  // inputs of a token and of those before, the earliest first
 #pragma GCC unroll 4
   for (uint32_t tap = 0; tap < kTaps; ++tap) weights[tap] = V::Load(turned[tap]);
 #pragma GCC unroll 4
@@ -94,19 +94,19 @@ void Normalise(const StateKernel::Norm& norm, StateKernel::RowsOut x) {
   }
 }
 
-// One token's change of a block of columns; the block stays in the first-level cache between the
-// two passes (16 KiB with keys of 128 values).
+// Changes a block of columns by one token; the block stays in the first-level cache between the two
+// passes (16 KiB with keys of 128 values).
 template <class V, bool kIsCorrected, bool kDecaysRows>
 [[gnu::flatten]] void UpdateColumns(const StateKernel::Update& u, uint32_t token, uint32_t column,
                                     const float* before, float* after) {
   using Float = typename V::Float;
   constexpr uint32_t kVectors = StateKernel::kColumns / V::kLanes;
-  constexpr uint32_t kSums = V::kLanes >= 16 ? 4 : V::kLanes >= 8 ? 2 : 1;  // that wait for none
+  constexpr uint32_t kSums = V::kLanes >= 16 ? 4 : V::kLanes >= 8 ? 2 : 1;  // independent sums
   const float* key = u.keys.row(token);
   const float* query = u.queries.row(token);
   const float* decays = kDecaysRows ? u.row_decays.row(token) : u.decays + token;
   const Float decay = V::Broadcast(decays[0]);
-  // key S; where all rows decay alike, of the matrix before it decays.
+  // key S; if one decay is for all rows, of S before the decay.
   Float sums[kSums][kVectors];
 #pragma GCC unroll 8
   for (uint32_t s = 0; s < kSums; ++s) {

@@ -22,11 +22,11 @@ namespace moestro {
 template <class Format>
 inline constexpr int64_t kBlock = sizeof(Format::Activation::values);
 
-// Source: Rows<V> or InterleavedRows<V>.
+// A tile's rows. Source: Rows<V> or InterleavedRows<V>.
 template <class V, class Source>
 struct TileRows {
   Source rows;
-  int64_t first[V::kQuads];  // where in `out` each quad's four results go
+  int64_t first[V::kQuads];  // index in `out` of each quad's four results
 };
 
 struct TileTokens {
@@ -41,7 +41,7 @@ inline void StoreQuads(float* out, const int64_t* first, typename V::Float sums,
   (V::template StoreQuad<kQuad>(out + first[kQuad], sums), ...);
 }
 
-// Everything is inlined: the sums live in registers only then.
+// Multiplies one tile. Everything is inlined, or the sums would not live in registers.
 template <class V, class Format, class Source, int kTokens>
 [[gnu::flatten]] void MultiplyTile(const TileRows<V, Source>& tile, const TileTokens& call,
                                    CacheWarmer<V>& warmer) {
@@ -67,7 +67,7 @@ template <class V, class Format, class Source, int kTokens>
   }
 }
 
-// All tokens against one tile of rows, in tiles of tokens as equal as possible.
+// Multiplies all tokens with one tile of rows, in tiles of tokens as equal as possible.
 template <class V, class Format, class Source, int... kTokens>
 inline void MultiplyTokens(const TileRows<V, Source>& tile, TileTokens call, int64_t n_tokens,
                            CacheWarmer<V>& warmer, std::integer_sequence<int, kTokens...>) {
@@ -84,7 +84,7 @@ inline void MultiplyTokens(const TileRows<V, Source>& tile, TileTokens call, int
   }
 }
 
-// Fewer than four rows do not fill a quad: they go one by one, the same row in all lanes.
+// Multiplies fewer than four rows, which do not fill a quad, one by one: a row is in all lanes.
 template <class V, class Format>
 void MultiplyFewRows(const ExpertKernel& self, const ExpertKernel::Call& call, int64_t begin) {
   constexpr int kMax = Format::template kMaxTokens<V>;
@@ -107,7 +107,7 @@ void MultiplyFewRows(const ExpertKernel& self, const ExpertKernel::Call& call, i
   }
 }
 
-// Rows [begin, n_rows) as they stand in the file.
+// Multiplies rows [begin, n_rows) in the layout of the file.
 template <class V, class Format>
 void MultiplySideBySide(const ExpertKernel& self, const ExpertKernel::Call& call, int64_t begin) {
   if (call.n_rows - begin < 4) return MultiplyFewRows<V, Format>(self, call, begin);
@@ -117,7 +117,7 @@ void MultiplySideBySide(const ExpertKernel& self, const ExpertKernel::Call& call
   tile.rows.stride = call.row_bytes;
   tile.rows.grid = self.grid;
   for (int64_t r = begin; r < call.n_rows; r += kRows) {
-    // The last quads step back onto rows that are done already and write the same results again.
+    // The last quads step back onto rows that are done already, and write equal results again.
     for (int q = 0; q < V::kQuads; ++q) {
       const int64_t wanted = r + 4 * q;
       tile.first[q] = wanted < call.n_rows - 4 ? wanted : call.n_rows - 4;
@@ -217,7 +217,7 @@ const ExpertFunctions* FindFunctionsGrid(ggml_type type) {
   }
 }
 
-// The same of all formats.
+// Finds the functions of a type among all formats; nullptr for a type without a format.
 template <class V>
 const ExpertFunctions* FindFunctions(ggml_type type) {
   const ExpertFunctions* found = FindFunctions32<V>(type);

@@ -30,7 +30,7 @@ struct ProfileNumbers {
   }
 };
 
-// Checks sizes against the payload's, so that a forged size never asks for more memory than the
+// Checks sizes against the payload's, so that a forged size never takes more memory than the
 // file has bytes.
 Result<ProfileNumbers> TakeProfileNumbers(ShardPayload& payload, uint64_t windows) {
   TRY(const std::string bytes, payload.Take(std::min(kNumbersBytes, payload.left())));
