@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <algorithm>
-#include <cctype>
 #include <map>
 #include <set>
 #include <utility>
@@ -9,19 +7,10 @@
 #include "api/parse_parts.h"
 #include "base/format.h"
 #include "base/printable.h"
+#include "chat/call_scan.h"
 
 namespace moestro {
 namespace {
-
-// Names by OpenAI's rule, and dots, which servers of tools use. Every style of calls can write such
-// a name (IsToolName()).
-constexpr size_t kLongestName = 256;
-bool IsName(std::string_view name) {
-  return !name.empty() && name.size() <= kLongestName &&
-         std::ranges::all_of(name, [](unsigned char c) {
-           return std::isalnum(c) != 0 || std::string_view("_-.").contains(static_cast<char>(c));
-         });
-}
 
 // 400 that names the type, unless the type is "function": a tool that the request demands cannot be
 // left out.
@@ -127,7 +116,7 @@ class NamespaceReader {
   static std::string NewName(const std::string& space, const std::string& name,
                              std::set<std::string>& taken) {
     std::string told = JoinedName(space, name);
-    for (int i = 2; !IsName(told) || !taken.insert(told).second; ++i) {
+    for (int i = 2; !IsToolName(told) || !taken.insert(told).second; ++i) {
       constexpr size_t kRoomForNumber = 240;
       told = Format("{}_{}", std::string_view(name).substr(0, kRoomForNumber), i);
     }
@@ -151,11 +140,12 @@ void Warn(ApiRequest& request, const std::string& where, std::string_view type,
 ApiStatus AddTool(BodyFields& function, std::string_view schema_key, ChatInput& chat) {
   Tool tool;
   TRY(tool.name, function.NeededText("name"));
-  if (!IsName(tool.name)) {
-    return BadRequest(function.Name("name"),
-                      Format("\"{}\" is '{}'; a tool's name has 1 to {} letters, digits, \"_\", "
-                             "\"-\" and \".\"",
-                             function.Name("name"), Printable(tool.name, 64), kLongestName));
+  if (!IsToolName(tool.name)) {
+    return BadRequest(
+        function.Name("name"),
+        Format("\"{}\" is '{}'; a tool's name has 1 to 256 bytes, no blanks around it "
+               "and none of < > {{ }} \" and control characters",
+               function.Name("name"), Printable(tool.name, 64)));
   }
   TRY(std::optional<std::string> description, function.Text("description"));
   tool.description = std::move(description).value_or("");

@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "base/json.h"
+#include "base/visible.h"
 #include "chat/call_scanner.h"
 #include "chat/marked_object.h"
 
@@ -328,7 +329,7 @@ bool CallScanner::MayBeTool() const {
 
 bool IsToolName(std::string_view name) {
   return !name.empty() && name.size() <= kMaxNameBytes && WithoutBlanksAround(name) == name &&
-         name.find_first_of("\r\n\t<>{}\"") == std::string_view::npos;
+         name.find_first_of("<>{}\"") == std::string_view::npos && Visible(name) == name;
 }
 
 CallScan ScanCalls(const AnswerStyle& style, std::string_view text) {

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "base/check.h"
 #include "base/file_watch.h"
 #include "base/log.h"
 #include "base/stop_signal.h"
@@ -33,7 +32,7 @@
 #include "learned/policy_source.h"
 #include "memory/kv_blocks.h"
 #include "model/fingerprint.h"
-#include "residency/lease_stream.h"
+#include "residency/engine_slots.h"
 #include "residency/phase_counter.h"
 #include "residency/prefetched_experts.h"
 #include "store/probe.h"
@@ -454,51 +453,21 @@ void HostedEngine::SetRequestObserver(const SlotTable::Observer& observer) {
 void HostedEngine::FinishReads() { parts_->residency->Drain(); }
 
 std::vector<SlotContents> HostedEngine::slot_contents() const {
-  std::vector<SlotContents> pools;
-  for (uint32_t p = 0; p < parts_->slots.size(); ++p) {
-    pools.push_back({.slots = parts_->slots[p],
-                     .expert_bytes = parts_->catalog.pools[p].expert_bytes(),
-                     .experts = parts_->residency->contents(p)});
-  }
-  return pools;
+  return ContentsOf(*parts_->residency, parts_->catalog, parts_->slots);
 }
 
-ExpertPlace HostedEngine::place_of(ExpertKey key) const {
-  const uint32_t pool = parts_->catalog.copy(key).pool;
-  return {.pool = pool, .bytes = parts_->catalog.pools[pool].expert_bytes()};
-}
+ExpertPlace HostedEngine::place_of(ExpertKey key) const { return PlaceOf(parts_->catalog, key); }
 
 ResidentModel HostedEngine::MakeResidentModel() const {
-  std::vector<SlotTable> tables;
-  const MoeShape& shape = parts_->facts.id.shape;
-  for (const uint64_t n : parts_->slots) {
-    auto policy = MakePolicy(parts_->facts.policy);
-    CHECK(policy.has_value());  // residency has one
-    tables.emplace_back(PolicyShape::Of(n, shape), *std::move(policy));
-  }
-  return {std::move(tables), [its = parts_->catalog](ExpertKey key) { return its.copy(key).pool; }};
+  return ResidentModelOf(parts_->catalog, parts_->slots, parts_->facts.policy,
+                         parts_->facts.id.shape);
 }
 
 Status HostedEngine::Preload() {
   Parts& m = *parts_;
-  if (m.facts.memory.n_slots < m.facts.memory.n_experts) {
-    return Fail(Errc::kInvalidRequest, "{} slots do not hold all {} experts; raise --ram",
-                m.facts.memory.n_slots, m.facts.memory.n_experts);
-  }
-  const std::vector<ExpertGroup>& groups = m.model->graph().groups;
-  for (uint16_t g = 0; g < groups.size(); ++g) {
-    std::vector<ExpertKey> keys;
-    for (uint16_t e = 0; e < groups[g].n_expert; ++e) {
-      keys.push_back({.layer = ExpertLayerId{g}, .expert = {e}});
-    }
-    LeaseStream leases(*m.residency, keys, Urgency::kDemand);
-    leases.Advance();
-    CHECK(leases.all_taken());
-    m.residency->Drain();
-    if (auto error = m.residency->TakeError()) return std::unexpected(*std::move(error));
-    m.Report("loading experts", g + 1U, groups.size());
-  }
-  return {};
+  return ReadAllExperts(
+      *m.residency, m.catalog, m.facts.memory,
+      [&m](const char* what, uint64_t done, uint64_t total) { m.Report(what, done, total); });
 }
 
 Result<KvOrigin> HostedEngine::kv_origin() {
@@ -552,20 +521,8 @@ Result<SavedSequence> HostedEngine::RestoreSequence(const std::string& path) {
 
 Result<double> HostedEngine::ProbeDiskBandwidth() {
   Parts& m = *parts_;
-  m.residency->Settle();
-  std::vector<Extent> matrices;
-  for (const ExpertCatalog::Layer& layer : m.catalog.layers) {
-    for (const std::vector<ExpertCopy>& copies : layer.experts) {
-      for (const Extent& slice : copies.front().slices) {
-        if (slice.length > 0) matrices.push_back(slice);
-      }
-    }
-  }
-  if (matrices.empty()) return 0.0;
-  TRY(const BandwidthProbe probe,
-      ProbeBandwidth(*m.reader, matrices,
-                     {.reads = m.queue->options(), .total = ProbeOptions().total}));
-  return probe.bytes_per_second;
+  return ProbeExpertReads(*m.residency, m.catalog, *m.reader, m.queue->options(),
+                          ProbeOptions().total);
 }
 
 Result<double> HostedEngine::ProbeMemoryBandwidth() {

@@ -46,18 +46,6 @@ ExpertCatalog MakeCatalog(const ModelWeights& weights) {
   return catalog;
 }
 
-std::vector<Extent> OwnSlices(const ExpertCatalog& catalog) {
-  std::vector<Extent> all;
-  for (const ExpertCatalog::Layer& layer : catalog.layers) {
-    for (const std::vector<ExpertCopy>& copies : layer.experts) {
-      for (const Extent& slice : copies.front().slices) {
-        if (slice.length > 0) all.push_back(slice);
-      }
-    }
-  }
-  return all;
-}
-
 void AddLowCopies(const LowCopies& low, uint32_t first_file, ExpertCatalog& catalog) {
   for (uint16_t l = 0; l < low.layers.size(); ++l) {
     AddLayer(low.layers[l], ExpertLayerId{l}, first_file, catalog);

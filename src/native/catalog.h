@@ -22,9 +22,6 @@ namespace moestro {
 // functions of this file.
 ExpertCatalog MakeCatalog(const ModelWeights& weights);
 
-// The places of the model's own copies in the files.
-std::vector<Extent> OwnSlices(const ExpertCatalog& catalog);
-
 // Adds a low copy of every expert. `first_file`: index of the low copies' first file in the
 // reader's list of files. REQUIRES: `low` was opened for the model of the catalog.
 void AddLowCopies(const LowCopies& low, uint32_t first_file, ExpertCatalog& catalog);

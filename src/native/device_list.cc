@@ -22,6 +22,7 @@
 #include "model/model_file.h"
 #include "native/catalog.h"
 #include "native/pinned_source.h"
+#include "residency/engine_slots.h"
 #include "store/block_reader.h"
 #include "store/extent_reader.h"
 #include "store/probe.h"

@@ -276,7 +276,8 @@ void NativeEngine::AwaitHosts() {
 
 Status NativeEngine::Preload() {
   TRY_STATUS(CheckParts());
-  return running_->slots->ReadAll(lasting_->report);
+  return ReadAllExperts(running_->slots->residency(), running_->opened->catalog,
+                        running_->slots->memory(), lasting_->report);
 }
 
 bool NativeEngine::WorkWhileIdle() {
@@ -435,9 +436,7 @@ std::vector<SlotContents> NativeEngine::slot_contents() const {
   return running_->slots ? running_->slots->contents() : std::vector<SlotContents>();
 }
 ExpertPlace NativeEngine::place_of(ExpertKey key) const {
-  const ExpertCatalog& catalog = running_->opened->catalog;
-  const uint32_t pool = catalog.copy(key).pool;
-  return {.pool = pool, .bytes = catalog.pools[pool].expert_bytes()};
+  return PlaceOf(running_->opened->catalog, key);
 }
 ResidentModel NativeEngine::MakeResidentModel() const {
   return running_->slots->MakeResidentModel();

@@ -9,14 +9,11 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "base/check.h"
 #include "base/log.h"
-#include "decide/slots/policy.h"
 #include "engine/plan/io_depth.h"
 #include "learned/kept_uses.h"
 #include "learned/recall_order.h"
 #include "native/catalog.h"
-#include "residency/lease_stream.h"
 #include "store/probe.h"
 
 namespace moestro {
@@ -142,29 +139,6 @@ Status SlotPart::Allocate(DevicePart& devices) {
   return {};
 }
 
-ResidentModel SlotPart::MakeResidentModel() const {
-  const MoeShape& shape = opened_.model.id.shape;
-  std::vector<SlotTable> tables;
-  for (const uint64_t n : planned_.slots) {
-    auto chosen = MakePolicy(policy_);
-    CHECK(chosen.has_value());  // residency has made this policy
-    tables.emplace_back(PolicyShape::Of(n, shape), *std::move(chosen));
-  }
-  // The model gets a catalog of its own: a caller may keep the model while a restart replaces the
-  // engine's catalog.
-  return {std::move(tables), [its = opened_.catalog](ExpertKey key) { return its.copy(key).pool; }};
-}
-
-std::vector<SlotContents> SlotPart::contents() const {
-  std::vector<SlotContents> pools;
-  for (uint32_t p = 0; p < planned_.slots.size(); ++p) {
-    pools.push_back({.slots = planned_.slots[p],
-                     .expert_bytes = opened_.catalog.pools[p].expert_bytes(),
-                     .experts = residency_->contents(p)});
-  }
-  return pools;
-}
-
 uint64_t SlotPart::Recall() {
   const ModelId& model = opened_.model.id;
   uses_before_ = KeptUses(opened_.options.recall.folder, model);
@@ -211,37 +185,6 @@ Status SlotPart::Populate(Team& team, const Progress& report) const {
   residency_->Drain();
   residency_->RegisterMemory();
   return {};
-}
-
-Status SlotPart::ReadAll(const Progress& report) {
-  if (!holds_all()) {
-    return Fail(Errc::kInvalidRequest, "{} slots do not hold all {} experts; raise --ram",
-                memory().n_slots, memory().n_experts);
-  }
-  const ModelSpec& spec = opened_.model.spec;
-  const uint32_t layers = spec.n_expert_layers();
-  for (uint16_t l = 0; l < layers; ++l) {
-    std::vector<ExpertKey> keys;
-    for (uint16_t e = 0; e < spec.router.n_expert; ++e) {
-      keys.push_back({.layer = ExpertLayerId{l}, .expert = {e}});
-    }
-    LeaseStream leases(*residency_, keys, Urgency::kDemand);
-    leases.Advance();
-    CHECK(leases.all_taken());
-    residency_->Drain();
-    if (auto error = residency_->TakeError()) return std::unexpected(*std::move(error));
-    report("loading experts", l + 1U, layers);
-  }
-  return {};
-}
-
-Result<double> SlotPart::ProbeReads(uint64_t total) {
-  // Settles first: a prefill may leave reads under way that no step waited for, and the probe would
-  // get their results.
-  residency_->Settle();
-  TRY(const BandwidthProbe probe, ProbeBandwidth(*opened_.reader, OwnSlices(opened_.catalog),
-                                                 {.reads = queue_->options(), .total = total}));
-  return probe.bytes_per_second;
 }
 
 Result<std::unique_ptr<ReadsBeside>> SlotPart::ReadBeside() {

@@ -17,6 +17,7 @@
 #include "engine/plan/memory_plan.h"
 #include "native/device_part.h"
 #include "native/opened_model.h"
+#include "residency/engine_slots.h"
 #include "residency/residency.h"
 #include "store/read_queue.h"
 #include "store/reads_beside.h"
@@ -43,10 +44,12 @@ class SlotPart {
   uint32_t io_depth() const { return queue_->options().max_in_flight; }
   Residency& residency() { return *residency_; }
   const Residency& residency() const { return *residency_; }
-  // A model of which experts would be in memory if no expert were prefetched. The model is empty at
-  // first.
-  ResidentModel MakeResidentModel() const;
-  std::vector<SlotContents> contents() const;
+  ResidentModel MakeResidentModel() const {
+    return ResidentModelOf(opened_.catalog, slots(), policy_, opened_.model.id.shape);
+  }
+  std::vector<SlotContents> contents() const {
+    return ContentsOf(*residency_, opened_.catalog, slots());
+  }
 
   // Begins to read the experts that decode used in earlier runs (learned/kept_uses.h). Returns
   // their number.
@@ -55,11 +58,12 @@ class SlotPart {
   void KeepUses() const;
   // Makes all slots resident. Meanwhile recalled experts are read.
   Status Populate(Team& team, const Progress& report) const;
-  // Reads every expert into its slot. kInvalidRequest: experts outnumber slots; kIo.
-  Status ReadAll(const Progress& report);
   // Measures the disk's bytes per second by reading `total` bytes of experts as decode does.
   // REQUIRES: no leases. kIo.
-  Result<double> ProbeReads(uint64_t total);
+  Result<double> ProbeReads(uint64_t total) {
+    return ProbeExpertReads(*residency_, opened_.catalog, *opened_.reader, queue_->options(),
+                            total);
+  }
   // Begins to read experts as decode does, on a thread of its own, into memory of its own (for
   // all reads at a time). REQUIRES: no leases. kIo, kUnsupported.
   Result<std::unique_ptr<ReadsBeside>> ReadBeside();
