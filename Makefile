@@ -5,12 +5,18 @@
 #                (each source on its own, for a debugger), ci (dev, warnings are errors)
 #   JOBS=N       parallel jobs; default: all cores
 #   SETUP=       skip the installation of packages
+#   SLICE=none   tests besides those that 'make test' always runs: none, 1 to 5, or all
+#                (CONTRIBUTING.md, "Tests that are products")
 .DEFAULT_GOAL := help
 PRESET ?= dev
 JOBS ?= $(shell nproc)
 SETUP ?= scripts/setup.sh
 STORY ?= -p "Once upon a time" -n 200 --cache 25% --seed 1
 FUZZ_SECONDS ?= 60
+SLICE ?= none
+$(if $(filter none all 1 2 3 4 5,$(SLICE)),,$(error SLICE is none, all or a number from 1 to 5, not '$(SLICE)'))
+# Of tests named Slice1/... to Slice5/... all but the chosen ones are left out.
+left_out = $(if $(filter all,$(SLICE)),,-E '^Slice[$(if $(filter none,$(SLICE)),1-5,^$(SLICE))]/')
 
 # configure,<preset>: quiet unless it fails.
 define configure
@@ -69,11 +75,16 @@ run: build ## a story from the built-in demo model, a quarter of its experts in 
 	@build/moestro run $(STORY)
 
 .PHONY: test
-test: setup-device setup-clients setup-readers ## compile everything and run every test
+test: setup-device setup-clients setup-readers ## compile everything and run its tests; SLICE=all: products whole
 	$(call configure,$(PRESET))
 	@cmake --build --preset $(PRESET) -j $(JOBS)
 	@ln -sfn $(PRESET)/moestro build/moestro
-	@ctest --preset $(PRESET) -j $(JOBS)
+	@ctest --preset $(PRESET) -j $(JOBS) $(left_out)
+
+.PHONY: unit
+unit: setup ## compile and run the tests beside the sources of src/
+	$(call configure,$(PRESET))
+	@CTEST_PARALLEL_LEVEL=$(JOBS) cmake --build --preset $(PRESET) -j $(JOBS) --target unit
 
 .PHONY: test-variants
 test-variants: setup ## what computes with ggml, with each of its CPU plug-ins that run here
@@ -87,7 +98,7 @@ test-numa: setup-numa build ## threads and pages on several memory nodes, in a v
 .PHONY: check
 check: ## all there is: lint-all, tests, more agreement, CPU plug-ins, both sanitizers, fuzzing
 	@$(MAKE) --no-print-directory lint-all
-	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test SLICE=all
 	@MOESTRO_AGREEMENT_CASES=1000 ctest --preset $(PRESET) -R RandomAgreement
 	@$(MAKE) --no-print-directory test-variants
 	@$(MAKE) --no-print-directory check-asan

@@ -23,6 +23,7 @@ function(moestro_module name)
       set(kind GGML_CPU)
     endif()
     moestro_test(${name} ${kind} SOURCES ${M_TESTS} DEPENDS ${name})
+    set_property(GLOBAL APPEND PROPERTY MOESTRO_UNIT_TESTS ${name})
   endif()
 endfunction()
 

@@ -20,6 +20,7 @@
 #include "learned/rates_file.h"
 #include "tests/cli/program_testing.h"
 #include "tests/support/llama_zoo_testing.h"
+#include "tests/support/product_testing.h"
 #include "tests/support/sanitized_testing.h"
 #include "tests/support/socket_client_testing.h"
 #include "tests/support/switch_folder_testing.h"
@@ -429,17 +430,21 @@ TEST_P(SmallestBudgetTest, OfAServerWorks) {
   EXPECT_LE(ended.peak_bytes, smallest);
 }
 
-std::vector<BudgetCase> BudgetCases() {
+// Engines and architectures. The cover has each kind of mixers, router, experts and norms that our
+// engine computes, and each kind of memory that libllama has.
+std::vector<BudgetCase> BudgetCasesOfPart(uint32_t part) {
   std::vector<BudgetCase> cases;
   for (const std::string& arch : TinyArchs()) cases.push_back({"native", arch});
   for (const std::string& arch : ZooArchs()) cases.push_back({"hosted", arch});
-  return cases;
+  return CellsOfPart(part, cases, [](const BudgetCase& one) {
+    return PairsOf({one.engine},
+                   one.engine == "native" ? TraitsOf(one.arch) : Keys{ZooMemory(one.arch)});
+  });
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, SmallestBudgetTest, ::testing::ValuesIn(BudgetCases()),
-                         [](const auto& one) {
-                           return one.param.engine + "_" + CaseName(one.param.arch);
-                         });
+MOESTRO_INSTANTIATE_PARTS(SmallestBudgetTest, BudgetCasesOfPart, [](const auto& one) {
+  return one.param.engine + "_" + CaseName(one.param.arch);
+});
 
 }  // namespace
 }  // namespace moestro

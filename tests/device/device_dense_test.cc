@@ -14,6 +14,7 @@
 #include "native/native_engine.h"
 #include "tests/device/device_testing.h"
 #include "tests/support/damage_testing.h"
+#include "tests/support/product_testing.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/tiny_model_testing.h"
 
@@ -42,23 +43,34 @@ class DeviceDenseTest : public DeviceTest {
   }
 };
 
+// The cover has each kind of mixers, router, experts and norms. Layers with states or indexers are
+// computed in memory.
+std::vector<std::string> DenseFamiliesOfPart(uint32_t part) {
+  std::vector<std::string> archs = TinyArchs();
+  std::erase_if(archs,
+                [](const std::string& arch) { return HasStates(arch) || HasIndexers(arch); });
+  return CellsOfPart(part, archs, TraitsOf);
+}
+
+class DenseFamilies : public DeviceDenseTest, public ::testing::WithParamInterface<std::string> {};
+
 // In F32, so that few ties between experts fall the other way; beyond the windows of families that
 // have such.
-TEST_F(DeviceDenseTest, EveryFamilyIsAsOnTheCpu) {
-  for (const std::string& arch : TinyArchs()) {
-    if (HasStates(arch) || HasIndexers(arch)) continue;  // these are computed in memory
-    TinySpec spec = Spec(arch, "F32");
-    spec.window = 4;
-    const std::string model = WriteTinyModel(folder_.path(), spec);
-    const Run device = Decode(model, Whole(spec), 4);
-    ExpectNear(device, Decode(model, OnCpu(), 4), kElevenBits, arch);
-    ASSERT_FALSE(device.memory.devices.empty()) << arch;
-    EXPECT_GT(device.memory.devices.at(0).dense, 0U) << arch;
-    EXPECT_GT(device.memory.devices.at(0).kv, 0U) << arch;
-    EXPECT_GT(device.device.layers_there, 0U) << arch;
-    EXPECT_EQ(device.device.failures, 0U) << arch;
-  }
+TEST_P(DenseFamilies, AreAsOnTheCpu) {
+  TinySpec spec = Spec(GetParam(), "F32");
+  spec.window = 4;
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const Run device = Decode(model, Whole(spec), 4);
+  ExpectNear(device, Decode(model, OnCpu(), 4), kElevenBits, GetParam());
+  ASSERT_FALSE(device.memory.devices.empty());
+  EXPECT_GT(device.memory.devices.at(0).dense, 0U);
+  EXPECT_GT(device.memory.devices.at(0).kv, 0U);
+  EXPECT_GT(device.device.layers_there, 0U);
+  EXPECT_EQ(device.device.failures, 0U);
 }
+
+MOESTRO_INSTANTIATE_PARTS(DenseFamilies, DenseFamiliesOfPart,
+                          [](const auto& arch) { return CaseName(arch.param); });
 
 // Kernels of a device may take a score that is no number for one that is masked: this is found when
 // the model is opened. What a router or the head multiplies ends the step.
@@ -102,19 +114,20 @@ TEST_F(DeviceDenseTest, LayersWithAStateAreComputedInMemory) {
   EXPECT_GT(device.device.layers_there + device.memory.devices.at(0).slots, 0U);
 }
 
-TEST_F(DeviceDenseTest, EveryTypeIsAsOnTheCpuWithOneRowAndWithMany) {
-  for (const std::string type : {"Q4_0", "Q4_K", "Q6_K", "Q8_0", "F16"}) {
-    const TinySpec spec = Spec("qwen3moe", type);
-    const std::string model = WriteTinyModel(folder_.path(), spec);
-    for (const uint32_t rows : {1U, 4U, 12U}) {
-      const uint32_t steps = 12 / rows + 1;
-      const Run device = Decode(model, Whole(spec), rows, steps);
-      ExpectNear(device, Decode(model, OnCpu(), rows, steps),
-                 type == "F16" ? kElevenBits : kEightBits, type + ", rows " + std::to_string(rows));
-      EXPECT_GT(device.memory.devices.at(0).dense, 0U) << type;
-    }
-  }
+class DenseTypes : public DeviceDenseTest, public ::testing::WithParamInterface<TypeAndRows> {};
+
+TEST_P(DenseTypes, AreAsOnTheCpu) {
+  const auto& [type, rows] = GetParam();
+  const TinySpec spec = Spec("qwen3moe", type);
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const uint32_t steps = 12 / rows + 1;
+  const Run device = Decode(model, Whole(spec), rows, steps);
+  ExpectNear(device, Decode(model, OnCpu(), rows, steps), type == "F16" ? kElevenBits : kEightBits,
+             type);
+  EXPECT_GT(device.memory.devices.at(0).dense, 0U);
 }
+
+MOESTRO_INSTANTIATE_PARTS(DenseTypes, TypesAndRowsOfPart, NameOfTypeAndRows);
 
 // The fused product reads blocks; integers that both round may differ by one.
 TEST_F(DeviceDenseTest, KeysAndValuesOfEightBitsAreAsOnTheCpu) {

@@ -6,28 +6,39 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/bytes.h"
 #include "model/families/families.h"
 #include "tests/device/device_testing.h"
+#include "tests/support/product_testing.h"
 #include "tests/support/slow_reader_testing.h"
 #include "tests/support/tiny_model_testing.h"
 
 namespace moestro {
 namespace {
 
-TEST_F(DeviceTest, EveryFamilyIsAsOnTheCpu) {
-  for (const std::string& arch : TinyArchs()) {
-    const TinySpec spec = Spec(arch, "Q8_0");
-    const std::string model = WriteTinyModel(folder_.path(), spec);
-    const Run cpu = Decode(model, OnCpu(), 4);
-    const Run device = Decode(model, OnDevice(spec, PlaceMode::kGpuCentric), 4);
-    const bool has_gate = HasGate(FindFamily(Families(), arch)->experts.activation);
-    ExpectNear(device, cpu, has_gate ? kEightBits : kEightBitsSquared, arch);
-    EXPECT_GT(device.device.on_device, 0U) << arch;
-    EXPECT_EQ(device.device.failures, 0U) << arch;
-  }
+// The cover has each kind of mixers, router, experts and norms.
+std::vector<std::string> FamiliesOfPart(uint32_t part) {
+  return CellsOfPart(part, TinyArchs(), TraitsOf);
 }
+
+class DeviceFamilies : public DeviceTest, public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(DeviceFamilies, AreAsOnTheCpu) {
+  const std::string& arch = GetParam();
+  const TinySpec spec = Spec(arch, "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const Run cpu = Decode(model, OnCpu(), 4);
+  const Run device = Decode(model, OnDevice(spec, PlaceMode::kGpuCentric), 4);
+  const bool has_gate = HasGate(FindFamily(Families(), arch)->experts.activation);
+  ExpectNear(device, cpu, has_gate ? kEightBits : kEightBitsSquared, arch);
+  EXPECT_GT(device.device.on_device, 0U);
+  EXPECT_EQ(device.device.failures, 0U);
+}
+
+MOESTRO_INSTANTIATE_PARTS(DeviceFamilies, FamiliesOfPart,
+                          [](const auto& arch) { return CaseName(arch.param); });
 
 TEST_F(DeviceTest, ExpertsOfTwoMatricesAreAsOnTheCpu) {
   const TinySpec spec = Spec("nemotron_h_moe", "F32");
@@ -40,22 +51,22 @@ TEST_F(DeviceTest, ExpertsOfTwoMatricesAreAsOnTheCpu) {
   }
 }
 
+class DeviceTypes : public DeviceTest, public ::testing::WithParamInterface<TypeAndRows> {};
+
 // A row takes all of its layer's experts, so no tie falls another way than on the CPU.
-TEST_F(DeviceTest, EveryTypeIsAsOnTheCpuWithOneRowAndWithMany) {
-  for (const std::string type : {"Q4_0", "Q4_K", "Q6_K", "Q8_0", "F16"}) {
-    TinySpec spec = Spec("qwen3moe", type);
-    spec.used = spec.experts = 4;
-    const std::string model = WriteTinyModel(folder_.path(), spec);
-    for (const uint32_t rows : {1U, 4U, 12U}) {
-      const uint32_t steps = 12 / rows + 1;
-      const Run cpu = Decode(model, OnCpu(), rows, steps);
-      const Run device = Decode(model, OnDevice(spec, PlaceMode::kGpuCentric), rows, steps);
-      ExpectNear(device, cpu, type == "F16" ? kElevenBits : kEightBits,
-                 type + ", rows " + std::to_string(rows));
-      EXPECT_GT(device.device.on_device, device.device.experts / 2) << type;
-    }
-  }
+TEST_P(DeviceTypes, AreAsOnTheCpu) {
+  const auto& [type, rows] = GetParam();
+  TinySpec spec = Spec("qwen3moe", type);
+  spec.used = spec.experts = 4;
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const uint32_t steps = 12 / rows + 1;
+  const Run cpu = Decode(model, OnCpu(), rows, steps);
+  const Run device = Decode(model, OnDevice(spec, PlaceMode::kGpuCentric), rows, steps);
+  ExpectNear(device, cpu, type == "F16" ? kElevenBits : kEightBits, type);
+  EXPECT_GT(device.device.on_device, device.device.experts / 2);
 }
+
+MOESTRO_INSTANTIATE_PARTS(DeviceTypes, TypesAndRowsOfPart, NameOfTypeAndRows);
 
 TEST_F(DeviceTest, EveryModeIsAsOnTheCpuWithPoolsTooSmallForTheModel) {
   const TinySpec spec = Spec("olmoe", "Q8_0");

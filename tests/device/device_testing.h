@@ -10,13 +10,17 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "base/format.h"
 #include "decide/devices/lane_planner.h"
 #include "engine/engine_options.h"
 #include "tests/support/decode_testing.h"
 #include "tests/support/device_testing.h"
+#include "tests/support/product_testing.h"
 #include "tests/support/tiny_model_testing.h"
 
 namespace moestro {
@@ -95,5 +99,28 @@ class DeviceTest : public DeviceFixture {
         << what << ": largest difference " << largest;
   }
 };
+
+// A product of types and rows in a step. The cover has each of both.
+struct TypeAndRows {
+  std::string type;
+  uint32_t rows = 1;
+};
+inline void PrintTo(const TypeAndRows& one, std::ostream* out) {
+  *out << one.type << " " << one.rows;
+}
+
+inline std::vector<TypeAndRows> TypesAndRowsOfPart(uint32_t part) {
+  std::vector<TypeAndRows> cells;
+  for (const char* type : {"Q4_0", "Q4_K", "Q6_K", "Q8_0", "F16"}) {
+    for (const uint32_t rows : {1U, 4U, 12U}) cells.push_back({type, rows});
+  }
+  return CellsOfPart(part, cells, [](const TypeAndRows& one) {
+    return Keys{one.type, Format("{} rows", one.rows)};
+  });
+}
+
+inline std::string NameOfTypeAndRows(const ::testing::TestParamInfo<TypeAndRows>& one) {
+  return Format("{}_{}", one.param.type, one.param.rows);
+}
 
 }  // namespace moestro

@@ -15,11 +15,13 @@
 namespace moestro {
 namespace {
 
+TinySpec Spec(const char* type) {
+  return {.arch = "qwen3moe", .type = type, .layers = 8, .experts = 8, .used = 3, .ff = 256};
+}
+
 // Down matrices have more bits in half of the layers, as llama.cpp gives them.
 std::string WriteMixed(const TempFolder& folder) {
-  return WriteTinyModel(
-      folder.path(),
-      {.arch = "qwen3moe", .type = "Q4_K_M", .layers = 8, .experts = 16, .used = 4, .ff = 256});
+  return WriteTinyModel(folder.path(), Spec("Q4_K_M"));
 }
 
 class AgreementInPools : public testing::TestWithParam<std::string> {};
@@ -64,9 +66,7 @@ TEST_P(AgreementInPools, SeveralRowsAndPromptsBetweenThem) {
 TEST_P(AgreementInPools, LossyChoices) {
   const TempFolder folder;
   const std::string model = WriteMixed(folder);
-  const std::string low = WriteTinyModel(
-      folder.path(),
-      {.arch = "qwen3moe", .type = "Q2_K", .layers = 8, .experts = 16, .used = 4, .ff = 256});
+  const std::string low = WriteTinyModel(folder.path(), Spec("Q3_K"));
   EngineOptions options = OptionsFor(GetParam(), "next-router", 40.0);
   options.low = low;
   options.low_share = 0.3;

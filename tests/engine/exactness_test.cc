@@ -7,10 +7,13 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/format.h"
 #include "base/system_limits.h"
 #include "decide/ahead/predictor.h"
 #include "decide/slots/policy.h"
@@ -20,6 +23,7 @@
 #include "learned/path_file.h"
 #include "native/native_engine.h"
 #include "tests/support/one_sequence_testing.h"
+#include "tests/support/product_testing.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/sanitized_testing.h"
 #include "tests/support/temp_folder_testing.h"
@@ -91,10 +95,122 @@ void LearnPathsOf(OneSequence& engine, const std::string& path) {
   ASSERT_TRUE(written) << written.error().message;
 }
 
-class Exactness : public ::testing::TestWithParam<TinySpec> {};
+// Slots, by what they hold.
+enum class Room : uint8_t {
+  kToken,      // one token's experts, the least that runs
+  kHalfLayer,  // half of a layer's
+  kLayer,
+  kMost,
+  kAll,
+  kAhead,  // a layer's, and what is read ahead
+};
+
+double PercentOf(Room room, const TinySpec& spec, uint32_t layers) {
+  // A mix of types has two pools, each with room for a token's experts.
+  const double pools = spec.type == "Q4_K_M" ? 2 : 1;
+  const double token = 100.0 * pools * (spec.used + 0.5) / (spec.experts * layers);
+  const double layer = 100.0 / layers;
+  switch (room) {
+    case Room::kToken:
+      return token;
+    case Room::kHalfLayer:
+      return layer / 2;
+    case Room::kLayer:
+      return layer;
+    case Room::kMost:
+      return 75.0;
+    case Room::kAll:
+      return 100.0;
+    case Room::kAhead:
+      return std::max(layer, 3 * token);
+  }
+  return 0.0;
+}
+
+struct Way {
+  Setting setting;  // but its percentage
+  Room room = Room::kHalfLayer;
+  bool is_repeated = true;  // once more with what is in the slots by then
+};
+
+std::vector<Way> AllWays() {
+  std::vector<Way> ways;
+  for (const char* reader : {"uring", "pread"}) {
+    for (const Room room :
+         {Room::kToken, Room::kHalfLayer, Room::kLayer, Room::kMost, Room::kAll}) {
+      ways.push_back({.setting = {.reader = reader}, .room = room});
+    }
+  }
+  for (const PolicyInfo& policy : KnownPolicies()) {
+    ways.push_back({.setting = {.policy = std::string(policy.name)}, .is_repeated = false});
+  }
+  for (const PredictorInfo& predictor : KnownPredictors()) {
+    for (const uint32_t ahead : {1U, 8U}) {
+      ways.push_back({.setting = {.predictor = std::string(predictor.name), .prefetch = ahead},
+                      .room = Room::kAhead});
+    }
+  }
+  return ways;
+}
+
+std::string NameOf(const Way& way) {
+  const Setting& s = way.setting;
+  return Format("{}, {}, {} {}, room {}", s.reader, s.policy, s.predictor, s.prefetch,
+                static_cast<int>(way.room));
+}
+
+// Every family, with a layer without experts where the family has such, and other types.
+std::vector<TinySpec> AllSpecs() {
+  std::vector<TinySpec> specs;
+  for (const std::string& arch : TinyArchs()) {
+    specs.push_back({.arch = arch, .type = "Q8_0", .layers = 4, .used = 3});
+  }
+  specs.push_back({.arch = "qwen3moe", .type = "Q4_0", .layers = 3});
+  specs.push_back({.arch = "olmoe", .type = "Q4_K_M", .layers = 4});
+  specs.push_back({.arch = "llama", .type = "F16", .layers = 2, .shards = 2});
+  return specs;
+}
+
+// Ways of one model.
+struct Share {
+  TinySpec spec;
+  std::vector<Way> ways;
+};
+void PrintTo(const Share& share, std::ostream* out) { *out << share.ways.size() << " ways"; }
+
+// A product of models and ways. Each model is in the cover, each way, and each reader, room, policy
+// and predictor with each kind of mixers.
+std::vector<Share> SharesOf(uint32_t part) {
+  struct Cell {
+    TinySpec spec;
+    Way way;
+  };
+  std::vector<Cell> cells;
+  for (const TinySpec& spec : AllSpecs()) {
+    for (const Way& way : AllWays()) cells.push_back({spec, way});
+  }
+  const auto keys_of = [](const Cell& cell) {
+    const Setting& s = cell.way.setting;
+    return Joined(PairsOf({MixersOf(cell.spec.arch)},
+                          {s.reader, s.policy, s.predictor, Format("ahead {}", s.prefetch),
+                           Format("room {}", static_cast<int>(cell.way.room))}),
+                  {{cell.spec.arch + cell.spec.type, NameOf(cell.way)}});
+  };
+  std::vector<Share> shares;
+  for (Cell& cell : CellsOfPart(part, cells, keys_of)) {
+    if (shares.empty() || shares.back().spec.arch != cell.spec.arch ||
+        shares.back().spec.type != cell.spec.type) {
+      shares.push_back({cell.spec, {}});
+    }
+    shares.back().ways.push_back(std::move(cell.way));
+  }
+  return shares;
+}
+
+class Exactness : public ::testing::TestWithParam<Share> {};
 
 TEST_P(Exactness, SameBitsForEveryBudgetAndReader) {
-  const TinySpec& spec = GetParam();
+  const auto& [spec, ways] = GetParam();
   const TempFolder folder;
   const std::string path = WriteTinyModel(folder.path(), spec);
   const auto reference_engine = Open(path, {});
@@ -102,70 +218,31 @@ TEST_P(Exactness, SameBitsForEveryBudgetAndReader) {
   const uint32_t n_vocab = reference_engine->spec().n_vocab;
   const std::vector<float> reference = Evaluate(*reference_engine, n_vocab);
   EXPECT_EQ(reference_engine->stats().decode.evictions, 0U);
-
-  // One token's experts are the least that runs; one layer's are 1/layers of all.
-  // (A mix of types has two pools, each with room for a token's experts.)
-  const double pools = spec.type == "Q4_K_M" ? 2 : 1;
-  const uint32_t layers = reference_engine->spec().n_expert_layers();
-  const double token = 100.0 * pools * (spec.used + 0.5) / (spec.experts * layers);
-  const double layer = 100.0 / layers;
-  for (const char* reader : {"uring", "pread"}) {
-    for (const double percent : {token, layer / 2, layer, 75.0, 100.0}) {
-      const std::string what = std::string(reader) + " " + std::to_string(percent) + " %";
-      const auto engine = Open(path, {.reader = reader, .percent = percent});
-      ASSERT_NE(engine, nullptr) << what;
-      ExpectSameBits(Evaluate(*engine, n_vocab), reference, what + " cold");
-      if (percent == token) {
-        EXPECT_GT(engine->stats().decode.evictions, 0U) << what;
-      }
-      engine->Reset();
-      ExpectSameBits(Evaluate(*engine, n_vocab), reference, what + " warm");
-    }
-  }
-  for (const PolicyInfo& policy : KnownPolicies()) {
-    const std::string name(policy.name);
-    const auto engine = Open(path, {.policy = name, .percent = layer / 2});
-    ASSERT_NE(engine, nullptr) << name;
-    ExpectSameBits(Evaluate(*engine, n_vocab), reference, name);
-  }
   LearnPathsOf(*reference_engine, path);
-  for (const PredictorInfo& predictor : KnownPredictors()) {
-    for (const uint32_t ahead : {1U, 8U}) {
-      const std::string name(predictor.name);
-      const auto engine =
-          Open(path, {.predictor = name, .prefetch = ahead, .percent = std::max(layer, 3 * token)});
-      ASSERT_NE(engine, nullptr) << name;
-      ExpectSameBits(Evaluate(*engine, n_vocab), reference, name);
-      engine->Reset();
-      ExpectSameBits(Evaluate(*engine, n_vocab), reference, name + " warm");
-      if (name == "next-router" || name == "paths") {
-        EXPECT_GT(engine->stats().decode.prefetches, 0U);
-      }
+  for (const Way& way : ways) {
+    const std::string what = NameOf(way);
+    Setting setting = way.setting;
+    setting.percent = PercentOf(way.room, spec, reference_engine->spec().n_expert_layers());
+    const auto engine = Open(path, setting);
+    ASSERT_NE(engine, nullptr) << what;
+    ExpectSameBits(Evaluate(*engine, n_vocab), reference, what + " cold");
+    if (way.room == Room::kToken) {
+      EXPECT_GT(engine->stats().decode.evictions, 0U) << what;
+    }
+    if (!way.is_repeated) continue;
+    engine->Reset();
+    ExpectSameBits(Evaluate(*engine, n_vocab), reference, what + " warm");
+    if (setting.predictor == "next-router" || setting.predictor == "paths") {
+      EXPECT_GT(engine->stats().decode.prefetches, 0U) << what;
     }
   }
 }
 
-// Every family, with a layer without experts where the family has such.
-std::vector<TinySpec> AllFamilies() {
-  std::vector<TinySpec> specs;
-  for (const std::string& arch : TinyArchs()) {
-    specs.push_back({.arch = arch, .type = "Q8_0", .layers = 4, .used = 3});
-  }
-  return specs;
-}
-
-const auto kSpecName = [](const auto& param) {
-  return CaseName(param.param.arch) + "_" + param.param.type;
+const auto kShareName = [](const auto& share) {
+  return CaseName(share.param.spec.arch) + "_" + share.param.spec.type;
 };
 
-INSTANTIATE_TEST_SUITE_P(Families, Exactness, ::testing::ValuesIn(AllFamilies()), kSpecName);
-
-INSTANTIATE_TEST_SUITE_P(
-    Types, Exactness,
-    ::testing::Values(TinySpec{.arch = "qwen3moe", .type = "Q4_0", .layers = 3},
-                      TinySpec{.arch = "olmoe", .type = "Q4_K_M", .layers = 4},
-                      TinySpec{.arch = "llama", .type = "F16", .layers = 2, .shards = 2}),
-    kSpecName);
+MOESTRO_INSTANTIATE_PARTS(Exactness, SharesOf, kShareName);
 
 // Work is cut into blocks of rows and sums into columns; 3 and 5 divide neither. (A context of 512
 // tokens or more would be another matter: ggml then splits attention by threads.)

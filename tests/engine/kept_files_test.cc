@@ -51,7 +51,7 @@ class OtherWeights : public ::testing::TestWithParam<Change> {
   std::string WriteLow(const std::string& model, const char* name) const {
     std::string path = folder_.File(name);
     const auto written = WriteLowCopies(
-        {.model = model, .types = ParseLowTypes("q4_K").value(), .path = path, .threads = 1});
+        {.model = model, .types = ParseLowTypes("q4_0").value(), .path = path, .threads = 1});
     EXPECT_TRUE(written) << written.error().message;
     return path;
   }

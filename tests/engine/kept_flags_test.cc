@@ -203,7 +203,7 @@ TEST_F(KeptFlagsTest, WhatDoesNotCountLeavesAnExactRunsFilesEqualToTheByte) {
 
 // A low file that no choice takes, thresholds that leave everything exact.
 TEST_F(KeptFlagsTest, LossyFlagsThatLeaveTheRunExactDoNotCount) {
-  const std::string low = WriteLow("q4_K");
+  const std::string low = WriteLow("q4_0");
   ExpectNoDifference(kBase, {"--low", low, "--t1", "1", "--t2", "1"});
   ExpectNoDifference(kBase, {"--low", low, "--low-share", "0.5", "--t1", "1", "--t2", "1"});
   ExpectNoDifference(kBase, {"--little", "2", "--gamma", "1"});
@@ -214,7 +214,7 @@ TEST_F(KeptFlagsTest, TheTypeOfKeysAndValuesCounts) {
 }
 
 TEST_F(KeptFlagsTest, WhatMakesARunLossyCounts) {
-  const std::string low = WriteLow("q4_K");
+  const std::string low = WriteLow("q4_0");
   ExpectRefused(kBase, {"--low", low}, "--low");
   ExpectRefused(kBase, {"--drop-below", "0.2"}, "--drop-below");
   ExpectRefused(kBase, {"--prefer-resident", "0.2"}, "--prefer-resident");
@@ -222,7 +222,7 @@ TEST_F(KeptFlagsTest, WhatMakesARunLossyCounts) {
 }
 
 TEST_F(KeptFlagsTest, EverySettingOfALossyRunCounts) {
-  const std::string low = WriteLow("q4_K");
+  const std::string low = WriteLow("q4_0");
   const std::string other = WriteLow("q5_K");
   const std::vector<std::string> drops = Joined(kBase, {"--drop-below", "0.2"});
   const auto with = [&](const std::vector<std::string>& flag) {

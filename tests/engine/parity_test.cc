@@ -10,15 +10,19 @@
 #include <limits>
 #include <memory>
 #include <numbers>
+#include <ostream>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/format.h"
 #include "base/result.h"
 #include "model/families/families.h"
 #include "tests/support/llama_reference_testing.h"
 #include "tests/support/one_sequence_testing.h"
+#include "tests/support/product_testing.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
@@ -266,6 +270,12 @@ void ExpectTheSameUpToTies(const Race& race, double tolerance) {
   }
 }
 
+std::string CaseNameOf(const Case& c) {
+  const TinySpec& spec = c.spec;
+  return Format("{}_{}_{}_{}_{}", c.name, CaseName(spec.arch), spec.type, spec.layers, spec.ff);
+}
+void PrintTo(const Case& c, std::ostream* out) { *out << CaseNameOf(c); }
+
 class Parity : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Parity, SameTokensAndLogits) {
@@ -341,27 +351,39 @@ INSTANTIATE_TEST_SUITE_P(All, HalfCells, ::testing::ValuesIn(TinyArchs()),
 // = 1.42 %. Largest seen with AVX-512: 2.3e-2 in F32, 5.6e-2 in Q8_0.
 constexpr double kQuantisedCells = 5 * 1.42e-2;
 
-class QuantisedCells : public ::testing::TestWithParam<std::string> {};
+// A product of architectures and two types. The cover has each architecture, and each kind of
+// mixers with both types.
+class QuantisedCells : public ::testing::TestWithParam<Case> {};
 
 TEST_P(QuantisedCells, SameTokensAndLogits) {
-  for (const char* type : {"F32", "Q8_0"}) {
-    Race race(ChoosingAll({.arch = GetParam(), .type = type}), false, KvType::kQ8);
-    race.Run();
-    if (HasFatalFailure()) return;
-    ExpectTheSameUpToTies(race, kQuantisedCells);
-    // The two round otherwise, so ties are as frequent as with other layouts.
-    EXPECT_GE(race.share_within(kQuantisedCells), kShareOfTokens);
-    for (const Row& row : race.rows()) {
-      if (row.difference < kQuantisedCells) continue;
-      EXPECT_GT(row.router_gap, 0.0);
-      EXPECT_LT(row.router_gap, 2 * kQuantisedCells);
-    }
-    EXPECT_LE(race.other_choices(), kOtherChoices);
+  Race race(GetParam().spec, false, KvType::kQ8);
+  race.Run();
+  if (HasFatalFailure()) return;
+  ExpectTheSameUpToTies(race, kQuantisedCells);
+  // The two round otherwise, so ties are as frequent as with other layouts.
+  EXPECT_GE(race.share_within(kQuantisedCells), kShareOfTokens);
+  for (const Row& row : race.rows()) {
+    if (row.difference < kQuantisedCells) continue;
+    EXPECT_GT(row.router_gap, 0.0);
+    EXPECT_LT(row.router_gap, 2 * kQuantisedCells);
   }
+  EXPECT_LE(race.other_choices(), kOtherChoices);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, QuantisedCells, ::testing::ValuesIn(TinyArchs()),
-                         [](const auto& arch) { return CaseName(arch.param); });
+std::vector<Case> QuantisedCellsOfPart(uint32_t part) {
+  std::vector<Case> cells;
+  for (const std::string& arch : TinyArchs()) {
+    for (const char* type : {"F32", "Q8_0"}) {
+      cells.push_back({"cells", ChoosingAll({.arch = arch, .type = type})});
+    }
+  }
+  return CellsOfPart(part, cells, [](const Case& c) {
+    return Keys{c.spec.arch, MixersOf(c.spec.arch) + " " + c.spec.type};
+  });
+}
+
+MOESTRO_INSTANTIATE_PARTS(QuantisedCells, QuantisedCellsOfPart,
+                          [](const auto& one) { return CaseNameOf(one.param); });
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
@@ -412,11 +434,19 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Parity, ::testing::ValuesIn(Cases()), [](const auto& one) {
-  const Case& c = one.param;
-  return std::string(c.name) + "_" + CaseName(c.spec.arch) + "_" + c.spec.type + "_" +
-         std::to_string(one.index);
-});
+// Architectures in the five types are a product. The cover has each architecture in F32 and in one
+// of the others, each type with each kind of mixers, and all that is no part of the product.
+std::vector<Case> CasesOfPart(uint32_t part) {
+  return CellsOfPart(part, Cases(), [](const Case& c) {
+    const TinySpec& spec = c.spec;
+    if (std::string_view(c.name) != "families") return Keys{CaseNameOf(c)};
+    return Keys{spec.arch + (spec.type == "F32" ? "" : " rounded"),
+                MixersOf(spec.arch) + " " + spec.type};
+  });
+}
+
+MOESTRO_INSTANTIATE_PARTS(Parity, CasesOfPart,
+                          [](const auto& one) { return CaseNameOf(one.param); });
 
 // Neither attention nor experts depend on how a prompt is cut into chunks, nor do products of dense
 // matrices, ggml's plain ones or our own.

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <cstdint>
 #include <fstream>
-#include <initializer_list>
 #include <iterator>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +20,7 @@
 #include "decide/slots/policy.h"
 #include "engine/append.h"
 #include "native/native_engine.h"
+#include "tests/support/product_testing.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
@@ -123,17 +124,50 @@ double Difference(const Said& a, const Said& b) {
   return difference / size;
 }
 
-class Sequences : public ::testing::TestWithParam<std::string> {};
+// Settings of one architecture.
+struct Shared {
+  std::string arch;
+  std::vector<Setting> settings;
+};
+void PrintTo(const Shared& shared, std::ostream* out) {
+  *out << shared.settings.size() << " settings";
+}
 
-// A row's result is its own: to the bit.
-TEST_P(Sequences, StepsTogetherGiveTheBitsOfStepsAlone) {
-  const TempFolder folder;
-  const std::string path = WriteTinyModel(
-      folder.path(), {.arch = GetParam(), .type = "Q8_0", .layers = 3, .experts = 16});
+// A product of architectures and settings. The cover has each architecture, and each reader and
+// policy with each kind of mixers.
+std::vector<Shared> SharedOfPart(uint32_t part) {
+  struct Cell {
+    std::string arch;
+    Setting setting;
+  };
   std::vector<Setting> settings = {{.reader = "uring"}, {.reader = "pread"}};
   for (const PolicyInfo& policy : KnownPolicies()) {
     settings.push_back({.policy = std::string(policy.name)});
   }
+  std::vector<Cell> cells;
+  for (const std::string& arch : TinyArchs()) {
+    for (const Setting& setting : settings) cells.push_back({arch, setting});
+  }
+  const auto keys_of = [](const Cell& cell) {
+    return Joined({cell.arch},
+                  {PairsOf({MixersOf(cell.arch)}, {cell.setting.reader, cell.setting.policy})});
+  };
+  std::vector<Shared> all;
+  for (const Cell& cell : CellsOfPart(part, cells, keys_of)) {
+    if (all.empty() || all.back().arch != cell.arch) all.push_back({cell.arch, {}});
+    all.back().settings.push_back(cell.setting);
+  }
+  return all;
+}
+
+class Sequences : public ::testing::TestWithParam<Shared> {};
+
+// A row's result is its own: to the bit.
+TEST_P(Sequences, StepsTogetherGiveTheBitsOfStepsAlone) {
+  const auto& [arch, settings] = GetParam();
+  const TempFolder folder;
+  const std::string path =
+      WriteTinyModel(folder.path(), {.arch = arch, .type = "Q8_0", .layers = 3, .experts = 16});
   std::vector<Said> alone;
   const auto reference = Open(path, {.percent = 100.0});
   ASSERT_NE(reference, nullptr);
@@ -153,8 +187,8 @@ TEST_P(Sequences, StepsTogetherGiveTheBitsOfStepsAlone) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Sequences, ::testing::ValuesIn(TinyArchs()),
-                         [](const auto& arch) { return CaseName(arch.param); });
+MOESTRO_INSTANTIATE_PARTS(Sequences, SharedOfPart,
+                          [](const auto& shared) { return CaseName(shared.param.arch); });
 
 // The logits of a prompt of 70 tokens that goes in by `rows` at a time.
 std::vector<float> InPieces(NativeEngine& engine, size_t rows) {
@@ -170,45 +204,57 @@ std::vector<float> InPieces(NativeEngine& engine, size_t rows) {
   return last;
 }
 
+// Layouts of rows: a product of types and of whether dense weights are repacked. The cover has each
+// of both.
+struct Layout {
+  const char* type;
+  bool is_tied = false;
+  bool is_repacked = false;
+};
+void PrintTo(const Layout& layout, std::ostream* out) { *out << layout.type; }
+
+std::vector<Layout> LayoutsOfPart(uint32_t part) {
+  std::vector<Layout> cells;
+  for (const bool is_repacked : {false, true}) {
+    for (const char* type :
+         {"F32", "F16", "BF16", "Q8_0", "Q4_0", "IQ4_NL", "MXFP4", "IQ4_XS", "Q4_K_M"}) {
+      cells.push_back({type, false, is_repacked});
+    }
+    for (const char* type : {"IQ4_XS", "Q4_K_M"}) cells.push_back({type, true, is_repacked});
+  }
+  return CellsOfPart(part, cells, [](const Layout& one) {
+    return Keys{Format("{} {}", one.type, one.is_tied), Format("repacked {}", one.is_repacked)};
+  });
+}
+
+class BatchInvariance : public ::testing::TestWithParam<Layout> {};
+
 // A row's product does not depend on its neighbours, in any layout: neither where kernels of ours
 // multiply nor where ggml's dot products do. ggml itself would multiply many rows of K-quants and
 // of IQ4_XS with other activations (docs/decisions/0007-rows-of-many-sequences.md). A tied output
 // keeps the file's layout.
-TEST(BatchInvariance, RowsOfAllTypesAreAsAlone) {
+TEST_P(BatchInvariance, RowsAreAsAlone) {
+  const auto& [type, is_tied, is_repacked] = GetParam();
   const TempFolder folder;
-  struct Case {
-    const char* type;
-    bool is_tied = false;
-  };
-  for (const auto& [type, is_tied] : std::initializer_list<Case>{{"F32"},
-                                                                 {"F16"},
-                                                                 {"BF16"},
-                                                                 {"Q8_0"},
-                                                                 {"Q4_0"},
-                                                                 {"IQ4_NL"},
-                                                                 {"MXFP4"},
-                                                                 {"IQ4_XS"},
-                                                                 {"IQ4_XS", true},
-                                                                 {"Q4_K_M"},
-                                                                 {"Q4_K_M", true}}) {
-    const std::string path = WriteTinyModel(
-        folder.path(),
-        {.arch = "qwen3moe", .type = type, .layers = 3, .ff = 256, .is_tied = is_tied});
-    for (const bool repack : {false, true}) {
-      const auto engine = Open(path, {.repack = repack, .percent = 50.0});
-      ASSERT_NE(engine, nullptr);
-      const std::string what = Format("{}, tied {}, repack {}", type, is_tied, repack);
-      const std::vector<Said> together = Together(*engine, kMost);
-      for (uint32_t i = 0; i < kMost; ++i) {
-        const Said alone = Alone(*engine, i);
-        EXPECT_EQ(together[i].tokens, alone.tokens) << what << ", sequence " << i;
-        EXPECT_EQ(Difference(together[i], alone), 0.0) << what << ", sequence " << i;
-      }
-      const std::vector<float> whole = InPieces(*engine, 70);
-      for (const size_t rows : {1U, 33U}) EXPECT_EQ(InPieces(*engine, rows), whole) << what;
-    }
+  const std::string path = WriteTinyModel(
+      folder.path(),
+      {.arch = "qwen3moe", .type = type, .layers = 3, .ff = 256, .is_tied = is_tied});
+  const auto engine = Open(path, {.repack = is_repacked, .percent = 50.0});
+  ASSERT_NE(engine, nullptr);
+  const std::vector<Said> together = Together(*engine, kMost);
+  for (uint32_t i = 0; i < kMost; ++i) {
+    const Said alone = Alone(*engine, i);
+    EXPECT_EQ(together[i].tokens, alone.tokens) << "sequence " << i;
+    EXPECT_EQ(Difference(together[i], alone), 0.0) << "sequence " << i;
   }
+  const std::vector<float> whole = InPieces(*engine, 70);
+  for (const size_t rows : {1U, 33U}) EXPECT_EQ(InPieces(*engine, rows), whole) << rows;
 }
+
+MOESTRO_INSTANTIATE_PARTS(BatchInvariance, LayoutsOfPart, [](const auto& one) {
+  return std::string(one.param.type) + (one.param.is_tied ? "_tied" : "") +
+         (one.param.is_repacked ? "_repacked" : "");
+});
 
 class OneModel : public ::testing::TestWithParam<KvType> {
  protected:

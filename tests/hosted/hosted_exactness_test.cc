@@ -17,6 +17,7 @@
 #include "tests/hosted/plain_llama_testing.h"
 #include "tests/support/llama_zoo_testing.h"
 #include "tests/support/poisoning_reader_testing.h"
+#include "tests/support/product_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
 
@@ -100,13 +101,14 @@ TEST_P(HostedExactness, LogitsArePlainLibllamasInEveryBudget) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Zoo, HostedExactness, testing::ValuesIn(ZooArchs()), [](const auto& arch) {
-  std::string name = arch.param;
-  for (char& c : name) {
-    if (c == '-' || c == '_') c = 'X';
-  }
-  return name;
-});
+// The cover has each kind of memory.
+std::vector<std::string> ZooOfPart(uint32_t part) {
+  return CellsOfPart(part, ZooArchs(),
+                     [](const std::string& arch) { return Keys{ZooMemory(arch)}; });
+}
+
+MOESTRO_INSTANTIATE_PARTS(HostedExactness, ZooOfPart,
+                          [](const auto& arch) { return CaseName(arch.param); });
 
 // libllama would end the process: it wants some groups to be left out.
 TEST(HostedModelFile, GroupsThatLibllamaAbortsOnAreAnError) {

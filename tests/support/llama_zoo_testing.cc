@@ -5,6 +5,7 @@
 #include <gguf.h>
 #include <llama.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "device/backends.h"
+#include "tests/support/tiny_model_testing.h"
 
 namespace moestro {
 namespace {
@@ -276,6 +278,25 @@ std::vector<std::string> ZooArchs() {
   std::vector<std::string> names;
   for (const Arch& arch : Archs()) names.emplace_back(arch.name);
   return names;
+}
+
+std::string ZooMemory(const std::string& arch) {
+  const std::pair<const char*, const char*> others[] = {{"cohere2moe", "heads, windows"},
+                                                        {"grovemoe", "experts of two sizes"},
+                                                        {"jamba", "Mamba"},
+                                                        {"llama4", "chunks of positions"},
+                                                        {"mellum", "heads, windows"},
+                                                        {"mimo2", "heads, windows"},
+                                                        {"minimax-01", "linear"},
+                                                        {"minimax-m3", "blocks, chosen"},
+                                                        {"mistral4", "latents"},
+                                                        {"qwen4exp", "several streams"},
+                                                        {"smallthinker", "heads, windows"}};
+  for (const auto& [name, memory] : others) {
+    if (arch == name) return memory;
+  }
+  const std::vector<std::string> ours = TinyArchs();
+  return std::ranges::find(ours, arch) == ours.end() ? "heads" : MixersOf(arch);
 }
 
 std::string WriteZooModel(const std::filesystem::path& dir, std::string_view arch,

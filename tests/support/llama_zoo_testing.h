@@ -26,6 +26,8 @@ struct ZooSize {
 // Those that write text; docs/hosted.md lists the others with the reason. WriteZooModel() also
 // makes diffusion models: llada-moe and rnd1.
 std::vector<std::string> ZooArchs();
+// The kind of memory that libllama has of earlier tokens: MixersOf() of a family of ours.
+std::string ZooMemory(const std::string& arch);
 
 // For the name of a test with a parameter: letters and digits alone.
 inline std::string ZooCaseName(std::string arch, int64_t number) {

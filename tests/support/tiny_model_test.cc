@@ -14,12 +14,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include "base/format.h"
 #include "device/backends.h"
 #include "offline/synth/synth_types.h"
+#include "tests/support/product_testing.h"
 #include "tests/support/tiny_model_testing.h"
 
 namespace moestro {
@@ -36,7 +38,7 @@ using Context = std::unique_ptr<llama_context, ContextDeleter>;
 
 const std::vector<llama_token> kTokens = {5, 99, 411, 7, 300, 12};
 
-class TinyModel : public testing::TestWithParam<std::string> {
+class Judged : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     llama_log_set(
@@ -109,12 +111,48 @@ class TinyModel : public testing::TestWithParam<std::string> {
   std::filesystem::path dir_;
 };
 
-TEST_P(TinyModel, LoadsAndDecodesInEveryType) {
-  for (const std::string& type : SchemeNames()) {
-    const std::string path = WriteTinyModel(dir_, {.arch = GetParam(), .type = type});
-    ExpectUsable(path, 512, GetParam() + " " + type);
+class TinyModel : public Judged, public testing::WithParamInterface<std::string> {};
+
+// Types of one architecture.
+struct TypesOfArch {
+  std::string arch;
+  std::vector<std::string> types;
+};
+void PrintTo(const TypesOfArch& one, std::ostream* out) { *out << one.types.size() << " types"; }
+
+// A product of architectures and types. The cover has each architecture in two types, one that is
+// plain numbers or in small blocks and one that is not, and each type with a few architectures.
+std::vector<TypesOfArch> TypesOfPart(uint32_t part) {
+  struct Cell {
+    std::string arch;
+    std::string type;
+  };
+  std::vector<Cell> cells;
+  for (const std::string& arch : TinyArchs()) {
+    for (const std::string& type : SchemeNames()) cells.push_back({arch, type});
+  }
+  const auto keys_of = [](const Cell& cell) {
+    return Keys{cell.type, cell.arch + (cell.type.contains("_K") ? " K" : "")};
+  };
+  std::vector<TypesOfArch> all;
+  for (const Cell& cell : CellsOfPart(part, cells, keys_of)) {
+    if (all.empty() || all.back().arch != cell.arch) all.push_back({cell.arch, {}});
+    all.back().types.push_back(cell.type);
+  }
+  return all;
+}
+
+class TypesOfTinyModel : public Judged, public testing::WithParamInterface<TypesOfArch> {};
+
+TEST_P(TypesOfTinyModel, LoadAndDecode) {
+  const auto& [arch, types] = GetParam();
+  for (const std::string& type : types) {
+    ExpectUsable(WriteTinyModel(dir_, {.arch = arch, .type = type}), 512, arch + " " + type);
   }
 }
+
+MOESTRO_INSTANTIATE_PARTS(TypesOfTinyModel, TypesOfPart,
+                          [](const auto& one) { return CaseName(one.param.arch); });
 
 TEST_P(TinyModel, LoadsAsShards) {
   const Model whole = Load(WriteTinyModel(dir_, {.arch = GetParam(), .type = "F16"}));
@@ -151,43 +189,61 @@ TypeTable TypesOf(const std::string& path) {
   return types;
 }
 
-TEST_P(TinyModel, TypesAreThoseOfLlamasQuantiser) {
-  struct Case {
-    const char* type;
-    llama_ftype ftype;
-    uint32_t experts;
-    bool is_pure;
-  };
-  const std::vector<Case> cases = {{"Q4_K_M", LLAMA_FTYPE_MOSTLY_Q4_K_M, 8, false},
-                                   {"Q4_K_M", LLAMA_FTYPE_MOSTLY_Q4_K_M, 10, false},
-                                   {"Q2_K", LLAMA_FTYPE_MOSTLY_Q2_K, 4, true},
-                                   {"Q3_K", LLAMA_FTYPE_MOSTLY_Q3_K_S, 4, true},
-                                   {"Q4_K", LLAMA_FTYPE_MOSTLY_Q4_K_S, 4, true},
-                                   {"Q5_K", LLAMA_FTYPE_MOSTLY_Q5_K_S, 4, true},
-                                   {"Q6_K", LLAMA_FTYPE_MOSTLY_Q6_K, 4, true},
-                                   {"IQ4_XS", LLAMA_FTYPE_MOSTLY_IQ4_XS, 4, true},
-                                   {"MXFP4", LLAMA_FTYPE_MOSTLY_MXFP4_MOE, 4, false}};
-  for (const Case& c : cases) {
-    // Nine layers tell apart which of them a mix favours; narrow matrices keep it quick.
-    TinySpec spec = {.arch = GetParam(),
-                     .type = "F16",
-                     .layers = c.is_pure ? 1U : 9U,
-                     .experts = c.experts,
-                     .ff = 32,
-                     .shared_ff = 32,
-                     .vocab = 64};
-    const std::string source = WriteTinyModel(dir_, spec);
-    const std::string theirs = (dir_ / "theirs.gguf").string();
-    llama_model_quantize_params params = llama_model_quantize_default_params();
-    params.nthread = 1;
-    params.ftype = c.ftype;
-    params.pure = c.is_pure;
-    ASSERT_EQ(llama_model_quantize(source.c_str(), theirs.c_str(), &params), 0U) << c.type;
-    spec.type = c.type;
-    EXPECT_EQ(TypesOf(WriteTinyModel(dir_, spec)), TypesOf(theirs))
-        << c.type << " with " << c.experts << " experts";
+// Files that llama.cpp's quantiser and ours make of one model.
+struct Quantised {
+  std::string arch;
+  const char* type = "";
+  llama_ftype ftype = LLAMA_FTYPE_ALL_F32;
+  uint32_t experts = 4;
+  bool is_pure = true;
+};
+void PrintTo(const Quantised& one, std::ostream* out) { *out << one.arch << " " << one.type; }
+
+// A product of architectures and types. The cover has each of both.
+std::vector<Quantised> QuantisedOfPart(uint32_t part) {
+  std::vector<Quantised> cells;
+  for (const std::string& arch : TinyArchs()) {
+    cells.insert(cells.end(), {{arch, "Q4_K_M", LLAMA_FTYPE_MOSTLY_Q4_K_M, 8, false},
+                               {arch, "Q4_K_M", LLAMA_FTYPE_MOSTLY_Q4_K_M, 10, false},
+                               {arch, "Q2_K", LLAMA_FTYPE_MOSTLY_Q2_K},
+                               {arch, "Q3_K", LLAMA_FTYPE_MOSTLY_Q3_K_S},
+                               {arch, "Q4_K", LLAMA_FTYPE_MOSTLY_Q4_K_S},
+                               {arch, "Q5_K", LLAMA_FTYPE_MOSTLY_Q5_K_S},
+                               {arch, "Q6_K", LLAMA_FTYPE_MOSTLY_Q6_K},
+                               {arch, "IQ4_XS", LLAMA_FTYPE_MOSTLY_IQ4_XS},
+                               {arch, "MXFP4", LLAMA_FTYPE_MOSTLY_MXFP4_MOE, 4, false}});
   }
+  return CellsOfPart(part, cells, [](const Quantised& cell) {
+    return Keys{cell.arch, Format("{} {}", cell.type, cell.experts)};
+  });
 }
+
+class QuantisedTinyModel : public Judged, public testing::WithParamInterface<Quantised> {};
+
+TEST_P(QuantisedTinyModel, TypesAreThoseOfLlamasQuantiser) {
+  const Quantised& c = GetParam();
+  // Nine layers tell apart which of them a mix favours; narrow matrices keep it quick.
+  TinySpec spec = {.arch = c.arch,
+                   .type = "F16",
+                   .layers = c.is_pure ? 1U : 9U,
+                   .experts = c.experts,
+                   .ff = 32,
+                   .shared_ff = 32,
+                   .vocab = 64};
+  const std::string source = WriteTinyModel(dir_, spec);
+  const std::string theirs = (dir_ / "theirs.gguf").string();
+  llama_model_quantize_params params = llama_model_quantize_default_params();
+  params.nthread = 1;
+  params.ftype = c.ftype;
+  params.pure = c.is_pure;
+  ASSERT_EQ(llama_model_quantize(source.c_str(), theirs.c_str(), &params), 0U);
+  spec.type = c.type;
+  EXPECT_EQ(TypesOf(WriteTinyModel(dir_, spec)), TypesOf(theirs));
+}
+
+MOESTRO_INSTANTIATE_PARTS(QuantisedTinyModel, QuantisedOfPart, [](const auto& one) {
+  return CaseName(one.param.arch) + "_" + one.param.type + "_" + std::to_string(one.param.experts);
+});
 
 // Counts, per layer and expert, how often llama.cpp's own routing chooses it.
 struct RoutingCounts {
@@ -279,8 +335,13 @@ TEST_P(TinyModel, RoutingStaysEvenInDeepModels) {
   EXPECT_LT(counts.TopShare(), 0.25);
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, TinyModel, testing::ValuesIn(TinyArchs()),
-                         [](const auto& test) { return CaseName(test.param); });
+// The cover has each kind of mixers, router, experts and norms.
+std::vector<std::string> ArchsOfPart(uint32_t part) {
+  return CellsOfPart(part, TinyArchs(), TraitsOf);
+}
+
+MOESTRO_INSTANTIATE_PARTS(TinyModel, ArchsOfPart,
+                          [](const auto& test) { return CaseName(test.param); });
 
 using TinyModelFree = TinyModel;
 TEST_P(TinyModelFree, LoadsWithoutAnOutputMatrix) {

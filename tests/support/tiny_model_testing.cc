@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "base/check.h"
 #include "base/format.h"
@@ -26,6 +27,45 @@ bool HasStates(const std::string& arch) {
 
 bool HasIndexers(const std::string& arch) {
   return FindFamily(Families(), arch)->latent.indexers != Indexers::kNone;
+}
+
+std::string MixersOf(const std::string& arch) {
+  const Family& family = *FindFamily(Families(), arch);
+  std::string mixers = family.latent.is_used ? "latents" : "heads";
+  if (family.latent.indexers != Indexers::kNone) mixers += ", chosen";
+  if (family.windows.period > 0) mixers += ", windows";
+  if (family.states.mixer != StateMixer::kNone) {
+    mixers += Format(", states {}", static_cast<int>(family.states.mixer));
+  }
+  return mixers;
+}
+
+std::vector<std::string> TraitsOf(const std::string& arch) {
+  const Family& family = *FindFamily(Families(), arch);
+  const auto numbered = [](const char* name, auto value) {
+    return Format("{} {}", name, static_cast<int>(value));
+  };
+  std::vector<std::string> traits = {MixersOf(arch), numbered("router", family.router.gating),
+                                     numbered("activation", family.experts.activation),
+                                     numbered("shared", family.shared_expert),
+                                     numbered("norms", family.attention.qk_norm)};
+  const std::pair<bool, const char*> others[] = {
+      {family.router.has_groups, "groups"},
+      {family.has_dense_layers, "dense layers"},
+      {family.has_dense_beside, "dense beside experts"},
+      {family.has_lone_parts, "lone parts"},
+      {family.has_latent_experts, "latent experts"},
+      {family.has_post_norms, "post norms"},
+      {family.has_scales, "scales"},
+      {family.may_share_values, "shared values"},
+      {!family.rotates, "no rotation"},
+      {family.layer_tensors.attn_sinks != Presence::kNone, "sinks"},
+      {family.layer_tensors.gate_b != Presence::kNone, "biases"},
+  };
+  for (const auto& [has, name] : others) {
+    if (has) traits.emplace_back(name);
+  }
+  return traits;
 }
 
 namespace {

@@ -56,6 +56,11 @@ bool HasStates(const std::string& arch);
 // Whether an indexer chooses positions.
 bool HasIndexers(const std::string& arch);
 
+// The mixers of a family's layers, of which products with families have each: "windows", "latents".
+std::string MixersOf(const std::string& arch);
+// That and other properties that families share or not: routers, shared experts, activations.
+std::vector<std::string> TraitsOf(const std::string& arch);
+
 // An architecture as part of a test's name: letters, digits and underscores alone.
 inline std::string CaseName(std::string arch) {
   for (char& c : arch) c = c == '-' ? '_' : c;
