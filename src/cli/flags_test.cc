@@ -6,83 +6,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "base/format.h"
-#include "cli/commands.h"
 #include "cli/program_text.h"
 
 namespace moestro {
 namespace {
-
-// What a command says about one of its flags alone with this value; empty: it takes the value.
-// `line` is made once for many: that takes longer than reading it.
-std::string Refusal(CommandLine& line, const std::string& command, const std::string& flag,
-                    const std::string& value) {
-  const auto action = line.Parse({command, Format("{}={}", flag, value)});
-  if (action) return "";
-  // What else the command needs is found out behind the value.
-  const std::string& message = action.error().message;
-  return message.contains(flag + ":") || message.contains(flag + ",") ? message : "";
-}
-
-struct NumberFlag {
-  std::string command;
-  std::string name;
-  std::string good;  // a value that it takes
-};
-
-// Flags that take some number and not any text.
-std::vector<NumberFlag> NumberFlags(CommandLine& line) {
-  std::vector<NumberFlag> flags;
-  for (const CommandText& command : line.Describe().commands) {
-    for (const FlagText& flag : command.flags) {
-      if (!flag.positional.empty() || flag.is_switch()) continue;
-      const std::string name = "--" + flag.name();
-      if (Refusal(line, command.name, name, "x!").empty()) continue;
-      if (Refusal(line, command.name, name, "one").empty()) continue;  // names of hosts
-      for (const char* good : {"1", "0.5", "64", "1/1", "KL=1", "1+1"}) {
-        if (!Refusal(line, command.name, name, good).empty()) continue;
-        flags.push_back({command.name, name, good});
-        break;
-      }
-    }
-  }
-  return flags;
-}
-
-// One reader reads them all: none takes a part of a text for a number, or what is none.
-TEST(FlagsTest, EveryNumberIsOneOrRefused) {
-  const auto line = MakeCommandLine("1");
-  const std::vector<NumberFlag> flags = NumberFlags(*line);
-  EXPECT_GT(flags.size(), 100U);
-  std::set<std::string> lists;
-  for (const NumberFlag& flag : flags) {
-    for (const std::string bad :
-         {"3,0",   "0,95",     "1'0",      "1_0", "nan", "-nan", "NaN", "inf",
-          "-inf",  "infinity", " 1",       "1 ",  "+1",  "0x1",  "0b1", "1e",
-          "1.5.2", "1e999",    "\xC2\xB2", "1\t", "1;2", "one"}) {
-      if (!Refusal(*line, flag.command, flag.name, bad).empty()) continue;
-      ASSERT_TRUE(bad == "3,0" || bad == "0,95")
-          << flag.command << " " << flag.name << " takes '" << bad << "'";
-      lists.insert(flag.name);
-    }
-  }
-  const std::set<std::string> known = {"--rows", "--slots", "--tokens", "--vram"};
-  EXPECT_TRUE(std::ranges::includes(known, lists));
-}
-
-TEST(FlagsTest, ANumberWithACommaIsToldThePoint) {
-  const auto line = MakeCommandLine("1");
-  EXPECT_EQ(Refusal(*line, "run", "--temp", "0,8"),
-            "--temp: '0,8' is no number; write 0.8 (see moestro run --help)");
-  EXPECT_EQ(Refusal(*line, "run", "--predict", "3,0"),
-            "-n,--predict,--n-predict: '3,0' is no whole number (see moestro run --help)");
-  EXPECT_EQ(Refusal(*line, "serve", "--queue", "-1"),
-            "--queue: '-1' is no whole number from 0 on (see moestro serve --help)");
-}
 
 TEST(FlagsTest, LimitsAreSaidInWords) {
   CommandLine line("program", "", "");

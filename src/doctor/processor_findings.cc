@@ -99,7 +99,7 @@ std::string ValueOf(const Environment& environment, const std::string& name) {
 }
 
 // The program sets GOMP_SPINCOUNT itself where it is not set, and then starts itself once more
-// (cli/main.cc).
+// (commands/main.cc).
 bool HasOddSpinCount(const Environment& environment) {
   constexpr uint64_t kMost = 100'000;  // a millisecond or so
   const std::string count = ValueOf(environment, "GOMP_SPINCOUNT");

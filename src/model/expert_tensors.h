@@ -19,6 +19,9 @@
 
 namespace moestro {
 
+// Key that marks a file whose routed experts are holes: the speed of reading them means nothing.
+inline constexpr const char* kSparseKey = "moestro.synthetic.sparse";
+
 // One kind of expert matrix of one layer: a slice for each expert, n_out rows of n_in weights.
 struct ExpertMatrix {
   uint32_t n_in = 0;

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "cli/commands.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
+#include "commands/commands.h"
 #include "engine/append.h"
 #include "engine/option_table.h"
 #include "learned/norms_file.h"

@@ -20,6 +20,7 @@
 #include "native/find_weights.h"
 #include "native/native_engine.h"
 #include "offline/eval/eval_shard.h"
+#include "text/divergence.h"
 
 namespace moestro {
 namespace {

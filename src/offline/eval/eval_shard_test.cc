@@ -13,6 +13,7 @@
 
 #include "base/format.h"
 #include "tests/support/temp_folder_testing.h"
+#include "text/divergence.h"
 
 namespace moestro {
 namespace {

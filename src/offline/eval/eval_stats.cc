@@ -6,6 +6,7 @@
 #include <random>
 
 #include "base/check.h"
+#include "text/divergence.h"
 
 namespace moestro {
 namespace {
@@ -13,31 +14,6 @@ namespace {
 constexpr int kResamples = 200;
 
 }  // namespace
-
-void LogSoftmax(std::span<const float> logits, std::span<float> log_probs) {
-  CHECK(!logits.empty() && logits.size() == log_probs.size());
-  const double most = std::ranges::max(logits);
-  double sum = 0.0;
-  for (const float logit : logits) sum += std::exp(logit - most);
-  const double log_sum = most + std::log(sum);
-  for (size_t i = 0; i < logits.size(); ++i) {
-    log_probs[i] = static_cast<float>(logits[i] - log_sum);
-  }
-}
-
-double Divergence(std::span<const float> exact, std::span<const float> lossy) {
-  CHECK(exact.size() == lossy.size());
-  double sum = 0.0;
-  for (size_t i = 0; i < exact.size(); ++i) {
-    if (exact[i] == lossy[i]) continue;
-    const double p = std::exp(double{exact[i]});
-    const double q = std::exp(double{lossy[i]});
-    // A probability of 0 is left out, because its logarithm is infinite.
-    const double gained = p > 0.0 ? p * (double{exact[i]} - double{lossy[i]}) : 0.0;
-    sum += std::max(0.0, gained - p + q);
-  }
-  return sum;
-}
 
 size_t Largest(std::span<const float> values) {
   return static_cast<size_t>(std::ranges::max_element(values) - values.begin());

@@ -20,15 +20,6 @@ namespace moestro {
 
 inline constexpr size_t kBlockTokens = 64;
 
-// log_probs[i] = log of the softmax of `logits` at i, rounded to F32 once; sums are F64.
-// `log_probs` may be `logits`. REQUIRES: equal sizes, not empty.
-void LogSoftmax(std::span<const float> logits, std::span<float> log_probs);
-
-// KL(exact || lossy) in nats, as the sum of p (log p - log q) - p + q. Its terms are not negative,
-// and deviations of the sums of p and q from 1 by rounding to F32 cancel. Equal rows give 0 to the
-// bit.
-double Divergence(std::span<const float> exact, std::span<const float> lossy);
-
 // The index of the largest value, the first of several.
 size_t Largest(std::span<const float> values);
 

@@ -18,6 +18,7 @@
 #include "offline/eval/eval.h"
 #include "offline/eval/eval_stats.h"
 #include "offline/eval/task_items.h"
+#include "text/divergence.h"
 #include "text/engine_stepper.h"
 #include "text/generate.h"
 #include "text/text_file.h"

@@ -8,6 +8,7 @@
 #include "engine/append.h"
 #include "native/native_engine.h"
 #include "offline/eval/eval.h"
+#include "text/divergence.h"
 
 namespace moestro {
 namespace {

@@ -21,9 +21,6 @@ namespace moestro {
 // Models of up to this many weights are random throughout; larger ones repeat a random block.
 inline constexpr uint64_t kRandomThroughout = uint64_t{64} << 20;
 
-// Key that marks a file whose routed experts are holes: the speed of reading them means nothing.
-inline constexpr const char* kSparseKey = "moestro.synthetic.sparse";
-
 struct SynthOptions {
   SynthShape shape;
   std::string type = "Q4_K_M";  // a name of SchemeNames()

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "model/expert_tensors.h"
 #include "model/gguf_header.h"
 #include "offline/gguf_output.h"
 #include "offline/synth/synth.h"

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "model/expert_tensors.h"
 #include "model/gguf_file.h"
 #include "tests/support/temp_folder_testing.h"
 

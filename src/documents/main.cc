@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+// documents VERSION DATE FOLDER: writes man pages and completions of the commands and flags that
+// the program is built with. The build runs this program, so that documents and program never
+// differ.
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <system_error>
+
+#include "base/caught.h"
+#include "base/result.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "cli/report.h"
+#include "commands/commands.h"
+#include "documents/man_page.h"
+#include "documents/shell_completions.h"
+
+namespace moestro {
+namespace {
+
+Status WriteDocuments(const ProgramText& program, const std::string& date,
+                      const std::string& folder) {
+  std::error_code why;
+  std::filesystem::create_directories(folder, why);
+  if (why) return Fail(Errc::kIo, "cannot make the folder {}: {}", folder, why.message());
+  const std::string stem = folder + "/" + program.name;
+  TRY_STATUS(WriteFile(stem + ".1", ProgramManPage(program, date)));
+  for (const CommandText& command : program.commands) {
+    TRY_STATUS(
+        WriteFile(Format("{}-{}.1", stem, command.name), CommandManPage(program, command, date)));
+  }
+  TRY_STATUS(WriteFile(stem + ".bash", BashCompletion(program)));
+  TRY_STATUS(WriteFile(stem + ".zsh", ZshCompletion(program)));
+  return WriteFile(stem + ".fish", FishCompletion(program));
+}
+
+int Main(std::span<char*> argv) {
+  if (argv.size() != 4) {
+    std::fputs("usage: documents VERSION DATE FOLDER\n", stderr);
+    return 2;
+  }
+  return ExitCode(WriteDocuments(MakeCommandLine(argv[1])->Describe(), argv[2], argv[3]));
+}
+
+}  // namespace
+}  // namespace moestro
+
+int main(int argc, char** argv) {
+  return moestro::Caught([&] { return moestro::Main({argv, static_cast<size_t>(argc)}); },
+                         [](std::string_view why) {
+                           std::fprintf(stderr, "%s\n", std::string(why).c_str());
+                           return 1;
+                         });
+}
