@@ -38,19 +38,25 @@ setup: ## install missing packages (Debian; asks for nothing, quick when nothing
 setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-readers setup-package: setup-%:
 	@$(if $(SETUP),$(SETUP) $*)
 
-.PHONY: build
-build: setup ## compile the program; leaves build/moestro
+# A laboratory that lies beside the program is kept of one commit with it.
+PROGRAMS = moestro $(notdir $(wildcard build/$(PRESET)/moestro-lab))
+
+.PHONY: build lab
+build: setup ## compile what users run; leaves build/moestro
+lab: PROGRAMS = moestro moestro-lab
+lab: setup ## compile it and what researchers run, its laboratory; leaves build/moestro-lab, too
+build lab:
 	$(call configure,$(PRESET))
-	@cmake --build --preset $(PRESET) -j $(JOBS) --target moestro
-	@ln -sfn $(PRESET)/moestro build/moestro
+	@cmake --build --preset $(PRESET) -j $(JOBS) --target $(PROGRAMS)
+	@for program in $(PROGRAMS); do ln -sfn $(PRESET)/$$program build/$$program; done
 
 .PHONY: install
-install: build ## program, man pages, completions, units, settings; prefix=/usr/local, DESTDIR=
+install: lab ## both programs, man pages, completions, units, settings; prefix=/usr/local, DESTDIR=
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target documents
 	@umask 022; DESTDIR=$(if $(DESTDIR),"$$(realpath -m "$(DESTDIR)")") cmake --install build/$(PRESET) --prefix "$(prefix)"
 
 .PHONY: deb
-deb: setup-package build ## a package for Debian in build/package
+deb: setup-package lab ## packages for Debian in build/package: moestro, moestro-lab
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target documents
 	@umask 022; rm -rf build/package/deb && mkdir -p build/package && cd build/$(PRESET) && \
 	  cpack -B ../package/deb >../package.log 2>&1 || { cat ../package.log; exit 1; }
@@ -61,14 +67,14 @@ build/package/tree.tar:
 	@scripts/debian_tree.sh $@
 
 .PHONY: test-deb test-image test-service
-test-deb: deb build/package/tree.tar ## the package in a fresh Debian: installed, used, removed (minutes)
+test-deb: deb build/package/tree.tar ## the packages in a fresh Debian: installed, used, removed (minutes)
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target moestro_local_hub
-	@scripts/deb_test.sh build/package/deb/*.deb build/package/tree.tar \
+	@scripts/deb_test.sh build/package/deb build/package/tree.tar \
 	  build/$(PRESET)/tests/support/moestro_local_hub
 test-image: deb build/package/tree.tar ## an image from packaging/Containerfile: built and used (minutes)
-	@scripts/image_test.sh build/package/deb/*.deb build/package/tree.tar
+	@scripts/image_test.sh build/package/deb/moestro_*.deb build/package/tree.tar
 test-service: setup-numa deb build/package/tree.tar ## its service under systemd, in a virtual machine (minutes)
-	@scripts/service_vm.sh build/package/deb/*.deb build/package/tree.tar
+	@scripts/service_vm.sh build/package/deb/moestro_*.deb build/package/tree.tar
 
 .PHONY: run
 run: build ## a story from the built-in demo model, a quarter of its experts in memory
@@ -78,7 +84,7 @@ run: build ## a story from the built-in demo model, a quarter of its experts in 
 test: setup-device setup-clients setup-readers ## compile everything and run its tests; SLICE=all: products whole
 	$(call configure,$(PRESET))
 	@cmake --build --preset $(PRESET) -j $(JOBS)
-	@ln -sfn $(PRESET)/moestro build/moestro
+	@for program in moestro moestro-lab; do ln -sfn $(PRESET)/$$program build/$$program; done
 	@ctest --preset $(PRESET) -j $(JOBS) $(left_out)
 
 .PHONY: unit
@@ -92,7 +98,7 @@ test-variants: setup ## what computes with ggml, with each of its CPU plug-ins t
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target test_variants
 
 .PHONY: test-numa
-test-numa: setup-numa build ## threads and pages on several memory nodes, in a virtual machine (minutes)
+test-numa: setup-numa lab ## threads and pages on several memory nodes, in a virtual machine (minutes)
 	@scripts/numa_vm.sh build/moestro
 
 .PHONY: check
@@ -155,11 +161,11 @@ format: setup-lint ## rewrite our sources with clang-format
 	@scripts/format.py
 
 .PHONY: policies
-policies: build ## hit rates of all policies on bench/traces, into docs/policies-results.md
+policies: lab ## hit rates of all policies on bench/traces, into docs/policies-results.md
 	@bench/policies.py build/moestro docs/policies-results.md
 
 .PHONY: lanes
-lanes: build ## what devices would be worth on the machines of bench/machines, into docs/devices-results.md
+lanes: lab ## what devices would be worth on the machines of bench/machines, into docs/devices-results.md
 	@bench/lanes.py build/moestro docs/devices-results.md
 
 .PHONY: bench

@@ -1,20 +1,27 @@
 # SPDX-License-Identifier: MIT
 # What 'make install' and packages put where. Everything but the settings lies beneath the prefix,
-# which may be chosen when installing.
+# which may be chosen when installing. There are two components, of a package each: moestro, and lab.
 include(GNUInstallDirs)
 set(packaging ${PROJECT_SOURCE_DIR}/packaging)
 # All may read what is installed, whatever umask root has ('make install' sets that, too).
 set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ
     GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 
-install(TARGETS moestro RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(DIRECTORY ${MOESTRO_DOCUMENTS}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN *.1)
-install(FILES ${MOESTRO_DOCUMENTS}/moestro.bash RENAME moestro
-        DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-install(FILES ${MOESTRO_DOCUMENTS}/moestro.zsh RENAME _moestro
-        DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
-install(FILES ${MOESTRO_DOCUMENTS}/moestro.fish
-        DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+# moestro_install_program(<program> <component> <folder>): with its documents, which lie there.
+function(moestro_install_program program component folder)
+  install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT ${component})
+  install(DIRECTORY ${folder}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT ${component}
+          FILES_MATCHING PATTERN *.1)
+  install(FILES ${folder}/${program}.bash RENAME ${program} COMPONENT ${component}
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES ${folder}/${program}.zsh RENAME _${program} COMPONENT ${component}
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  install(FILES ${folder}/${program}.fish COMPONENT ${component}
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+endfunction()
+moestro_install_program(moestro moestro ${MOESTRO_DOCUMENTS}/user)
+moestro_install_program(moestro-lab lab ${MOESTRO_DOCUMENTS}/lab)
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME moestro)
 install(FILES ${packaging}/systemd/gpu.conf RENAME gpu.conf.example
         DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${packaging}/moestro.conf RENAME moestro.conf.example
@@ -65,4 +72,4 @@ install(CODE "
   else()
     file(INSTALL \"${packaging}/moestro.conf\" DESTINATION /etc/moestro)  # which puts DESTDIR in front
   endif()
-")
+" COMPONENT moestro)

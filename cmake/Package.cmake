@@ -1,17 +1,29 @@
 # SPDX-License-Identifier: MIT
-# A package for Debian: 'make deb'. Its versions of libraries are those of the machine that builds.
+# Packages for Debian, one of each program: 'make deb'. Their versions of libraries are those of the
+# machine that builds.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME moestro)
 set(CPACK_PACKAGE_VENDOR Moestro)
 set(CPACK_PACKAGE_CONTACT "Moestro maintainers <maintainers@moestro.invalid>")
-set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "runs Mixture-of-Experts models that do not fit into memory")
-set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
-"The dense part of a model stays in memory, its experts are read from the GGUF
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_COMPONENTS_GROUPING IGNORE)
+set(CPACK_COMPONENTS_ALL moestro lab)
+set(CPACK_DEBIAN_MOESTRO_PACKAGE_NAME moestro)
+set(CPACK_DEBIAN_LAB_PACKAGE_NAME moestro-lab)
+# The first line of each is its summary.
+set(CPACK_DEBIAN_MOESTRO_DESCRIPTION "runs Mixture-of-Experts models that do not fit into memory
+The dense part of a model stays in memory, its experts are read from the GGUF
 file when they are asked for, with what the disk and the processor can do.
 .
 'moestro run' writes text or holds a conversation, 'moestro serve' answers
 clients of OpenAI, Anthropic and Ollama over HTTP, and a systemd service runs
 it once a model is named. A small model for a first try is part of the program.")
+set(CPACK_DEBIAN_LAB_DESCRIPTION "measures, records and writes models for moestro
+What researchers do with Mixture-of-Experts models: perplexity and how far a
+run is from the exact one, recorded routing and simulated caches, importances,
+experts at lower bit widths, synthetic models of a real one's shape.
+.
+'moestro eval' and the like start this program, which lies beside moestro.")
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
@@ -41,15 +53,19 @@ endfunction()
 moestro_same_release(libggml0 ggml_release)
 moestro_same_release(libllama0 llama_release)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(of_moestro "moestro (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})")
+set(CPACK_DEBIAN_LAB_PACKAGE_DEPENDS "${of_moestro}")
 if(ggml_release AND llama_release)
-  set(CPACK_DEBIAN_PACKAGE_DEPENDS "${ggml_release}, ${llama_release}")
+  set(CPACK_DEBIAN_MOESTRO_PACKAGE_DEPENDS "${ggml_release}, ${llama_release}")
+  set(CPACK_DEBIAN_LAB_PACKAGE_DEPENDS "${of_moestro}, ${ggml_release}, ${llama_release}")
 endif()
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libggml0-backend-vulkan")
+set(CPACK_DEBIAN_MOESTRO_PACKAGE_SUGGESTS "moestro-lab, libggml0-backend-vulkan")
 
 set(debian ${PROJECT_SOURCE_DIR}/packaging/debian)
-set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA
+set(CPACK_DEBIAN_MOESTRO_PACKAGE_CONTROL_EXTRA
     "${debian}/conffiles;${debian}/postinst;${debian}/prerm;${debian}/postrm")
-# Runs on the folder that becomes the package.
+# Runs on the folder whose folders become the packages.
 set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/PackageFolder.cmake)
 set(CPACK_MOESTRO_DEBIAN ${debian})
+set(CPACK_MOESTRO_PACKAGES moestro moestro-lab)
 include(CPack)

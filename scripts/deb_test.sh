@@ -1,14 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# deb_test.sh PACKAGE.deb TREE.tar [HUB]: installs the package in a fresh Debian
-# (scripts/debian_tree.sh), uses it there as somebody without rights, reinstalls, removes and purges
-# it; then lintian. Needs root and the machine's apt. Prints what it does; fails at the first thing
+# deb_test.sh FOLDER TREE.tar [HUB]: installs the packages of FOLDER (moestro, then moestro-lab) in a
+# fresh Debian (scripts/debian_tree.sh), uses them there as somebody without rights, reinstalls,
+# removes and purges them; then lintian. Needs root and the machine's apt. Prints what it does; fails at the first thing
 # that is wrong.
 #
 # With HUB, the program moestro_local_hub, that somebody also fetches a model by its name with the
 # lines of README.md and serves it; what is typed and said is kept in build/package/transcript.txt.
 set -euo pipefail
-deb=$(realpath "$1")
+deb=$(realpath "$1"/moestro_*.deb)
+lab_deb=$(realpath "$1"/moestro-lab_*.deb)
 tree=$(realpath "$2")
 hub_program=${3:+$(realpath "$3")}
 here=$(dirname "$(realpath "$0")")
@@ -28,6 +29,7 @@ mkdir "$root/run/try"
 cp -L /etc/resolv.conf "$root/etc/resolv.conf"
 cp /etc/hosts "$root/etc/hosts"
 cp "$deb" "$root/run/try/moestro.deb"
+cp "$lab_deb" "$root/run/try/moestro-lab.deb"
 
 home=/run/try/user  # within the tree
 say() { printf 'deb-test: %s\n' "$*"; }
@@ -73,6 +75,14 @@ install -d -o 1234 -g 1234 "$root$home"
 say "runs the demo model: $(within moestro --version)"
 story=$("${as_user[@]}" moestro run -p 'Once upon a time' -n 12 --seed 1 2>/dev/null)
 [ ${#story} -gt 30 ] || die "moestro run said: $story"
+
+say "says where the laboratory is to be had, and starts it once it is there"
+synth=("${as_user[@]}" moestro synth --list)
+if "${synth[@]}" >"$root/run/try/log" 2>&1; then die "there is a laboratory already"; fi
+grep -q 'install the package moestro-lab' "$root/run/try/log" || die "$(cat "$root/run/try/log")"
+apt install /run/try/moestro-lab.deb
+"${synth[@]}" | grep -q qwen3-30b-a3b || die "moestro synth does not list its shapes"
+"${as_user[@]}" moestro-lab synth --list | cmp - <("${synth[@]}") || die "moestro-lab lists others"
 
 # keep: what is said, as a terminal shows it in the end, is printed and kept.
 keep() {
@@ -182,6 +192,7 @@ grep -q demo-here "$root/etc/moestro/moestro.conf" || die "the settings were rep
 
 say "is removed, and purged without a trace"
 apt remove moestro
+if within moestro-lab --version 2>/dev/null; then die "the laboratory is still there"; fi
 [ -e "$root/etc/moestro/moestro.conf" ] || die "removing took the settings"
 if within moestro --version 2>/dev/null; then die "the program is still there"; fi
 # As the service would have left them, with a model that somebody put there.
@@ -199,5 +210,5 @@ left=$(traces)
 say "lintian"
 apt install lintian
 within lintian --fail-on error,warning --display-level '>=pedantic' --show-overrides \
-  --allow-root /run/try/moestro.deb || die "lintian complains"
+  --allow-root /run/try/moestro.deb /run/try/moestro-lab.deb || die "lintian complains"
 say "done"

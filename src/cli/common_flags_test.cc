@@ -22,7 +22,7 @@ struct Parsed {
 Parsed Parse(std::vector<std::string> arguments) {
   Parsed parsed;
   CommandLine line("program", "", "");
-  Flags flags = line.AddCommand("command", "", [] { return 0; });
+  Flags flags = line.AddCommand({"command", ""}, [] { return 0; });
   AddSamplingFlags(flags, parsed.sampling);
   AddCommonFlags(flags, parsed.common);
   arguments.insert(arguments.begin(), "command");

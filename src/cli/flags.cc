@@ -25,12 +25,6 @@ void ThrowUnlessOk(const std::string& names, const Status& status) {
   if (!status) throw CLI::ValidationError(names, status.error().message);
 }
 
-std::vector<std::string> CommandNames(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-  return names;
-}
-
 std::vector<std::string> LongNames(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
@@ -48,14 +42,32 @@ std::optional<std::string> UnknownFlagOf(const CLI::App& app) {
   return flag == unknown.end() ? std::nullopt : std::optional(*flag);
 }
 
+std::string UnknownCommandMessage(const CLI::App& app, std::string_view typed,
+                                  const std::string& command_for_files,
+                                  const OtherCommands& others) {
+  std::vector<std::string> names;
+  std::vector<std::string> other_names;
+  for (const CommandName& other : others.commands) other_names.emplace_back(other.name);
+  for (const CLI::App* command : app.get_subcommands({})) {
+    if (!std::ranges::contains(other_names, command->get_name())) {
+      names.push_back(command->get_name());
+    }
+  }
+  return UnknownCommand(typed, {.program = app.get_name(),
+                                .names = names,
+                                .for_files = command_for_files,
+                                .other_program = others.program,
+                                .other_start = others.start,
+                                .other_names = other_names});
+}
+
 // Message about a name that does not exist; empty: the error is another.
-std::string UnknownNameMessage(const CLI::App& app, const std::string& command_for_files) {
+std::string UnknownNameMessage(const CLI::App& app, const std::string& command_for_files,
+                               const OtherCommands& others) {
   if (app.get_subcommands().empty()) {
     const std::vector<std::string> unknown = app.remaining();
-    const std::vector<std::string> names = CommandNames(app);
-    return UnknownCommand(
-        unknown.empty() ? "" : unknown.front(),
-        {.program = app.get_name(), .names = names, .for_files = command_for_files});
+    return UnknownCommandMessage(app, unknown.empty() ? "" : unknown.front(), command_for_files,
+                                 others);
   }
   if (const auto flag = UnknownFlagOf(app)) {
     return UnknownFlag(*flag, app.get_name(), LongNames(app));
@@ -136,10 +148,10 @@ CLI::Validator Range(T low, T high, const char* name) {
 
 // The first line of an error as a sentence, with the --help to read.
 std::string UsageMessage(const CLI::App& app, const CLI::ParseError& error,
-                         const std::string& command_for_files) {
+                         const std::string& command_for_files, const OtherCommands& others) {
   const auto code = static_cast<CLI::ExitCodes>(error.get_exit_code());
   if (code == CLI::ExitCodes::RequiredError || code == CLI::ExitCodes::ExtrasError) {
-    const std::string unknown = UnknownNameMessage(app, command_for_files);
+    const std::string unknown = UnknownNameMessage(app, command_for_files, others);
     if (!unknown.empty()) return unknown;
   }
   const std::string message = error.what();
@@ -341,11 +353,19 @@ CommandLine::~CommandLine() = default;
 
 void CommandLine::Footer(const std::string& text) { app_->footer(text); }
 
-Flags CommandLine::AddCommand(const std::string& name, const std::string& help,
-                              std::function<int()> run) {
-  CLI::App* command = app_->add_subcommand(name, help);
+Flags CommandLine::AddCommand(const CommandName& name, std::function<int()> run) {
+  CLI::App* command = app_->add_subcommand(std::string(name.name), std::string(name.help));
   command->callback([this, run = std::move(run)] { chosen_ = run; });
   return {command, outputs_[command]};
+}
+
+// The help's list is CLI11's: of commands that have neither flags nor an action.
+void CommandLine::NameOthers(OtherCommands others) {
+  others_ = std::move(others);
+  if (others_.heading.empty()) return;
+  for (const CommandName& other : others_.commands) {
+    app_->add_subcommand(std::string(other.name), std::string(other.help))->group(others_.heading);
+  }
 }
 
 std::vector<std::string> CommandLine::FlagNames(const std::string& command) const {
@@ -362,11 +382,19 @@ ProgramText CommandLine::Describe() const {
                    .version = app_->version(),
                    .summary = app_->get_description(),
                    .footer = app_->get_footer(),
-                   .commands = {}};
+                   .commands = {},
+                   .other_program = others_.program,
+                   .others = {}};
   // "moestro 0.1.0"
   text.version.erase(0, text.version.rfind(' ') + 1);
   for (const CLI::App* command : app_->get_subcommands({})) {
-    text.commands.push_back(DescribeCommand(*command, outputs_.at(command)));
+    const auto outputs = outputs_.find(command);
+    if (outputs == outputs_.end()) continue;  // another program's
+    text.commands.push_back(DescribeCommand(*command, outputs->second));
+  }
+  if (others_.heading.empty()) return text;
+  for (const CommandName& other : others_.commands) {
+    text.others.push_back({.name = std::string(other.name), .help = std::string(other.help)});
   }
   return text;
 }
@@ -393,12 +421,17 @@ Status CommandLine::GuardOutputs(std::span<const std::string> read) {
 
 Result<std::function<int()>> CommandLine::Parse(std::vector<std::string> arguments,
                                                 std::span<const std::string> read) {
+  if (!arguments.empty() &&
+      std::ranges::contains(others_.commands, arguments.front(), &CommandName::name)) {
+    return Fail(Errc::kUsage, "{}",
+                UnknownCommandMessage(*app_, arguments.front(), command_for_files_, others_));
+  }
   std::ranges::reverse(arguments);  // the order in which CLI11 takes them
   try {
     app_->parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) {
-      return Fail(Errc::kUsage, "{}", UsageMessage(*app_, error, command_for_files_));
+      return Fail(Errc::kUsage, "{}", UsageMessage(*app_, error, command_for_files_, others_));
     }
     std::ostringstream text;  // --help, --version
     app_->exit(error, text, text);

@@ -16,6 +16,7 @@
 
 #include "base/output_path.h"
 #include "base/result.h"
+#include "cli/command_names.h"
 #include "cli/program_text.h"
 
 namespace CLI {
@@ -93,6 +94,14 @@ class Flags {
   std::vector<OutputFlag>* outputs_;
 };
 
+// Commands of another program, for help and advice.
+struct OtherCommands {
+  std::string program;
+  std::string start;  // what a user types before a command: "moestro"
+  std::span<const CommandName> commands;
+  std::string heading;  // of their list in the help; empty: the help does not list them
+};
+
 class CommandLine {
  public:
   CommandLine(const std::string& program, const std::string& summary, const std::string& version);
@@ -101,10 +110,13 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
 
   void Footer(const std::string& text);
-  // The command for a user who names a model and no command.
+  // The command for a user who names a model and no command: "moestro run".
   void NameCommandForFiles(const std::string& name) { command_for_files_ = name; }
+  // Adds another program's commands to the help and to the answers to unknown names. The rows of
+  // `others` must outlive the command line.
+  void NameOthers(OtherCommands others);
   // `run` returns the exit code.
-  Flags AddCommand(const std::string& name, const std::string& help, std::function<int()> run);
+  Flags AddCommand(const CommandName& name, std::function<int()> run);
   // The action of the arguments: a command, or printing the help or the version. kUsage: a message
   // that names the flag, the value and the command with the right --help; a name that does not
   // exist is answered with the nearest one (cli/usage_advice.h). kIo: a file to write is one that
@@ -123,6 +135,7 @@ class CommandLine {
   std::unique_ptr<CLI::App> app_;
   std::map<const CLI::App*, std::vector<OutputFlag>> outputs_;  // of each command
   std::string command_for_files_;
+  OtherCommands others_;
   std::function<int()> chosen_;
 };
 

@@ -16,7 +16,7 @@ namespace {
 
 TEST(FlagsTest, LimitsAreSaidInWords) {
   CommandLine line("program", "", "");
-  Flags flags = line.AddCommand("command", "", [] { return 0; });
+  Flags flags = line.AddCommand({"command", ""}, [] { return 0; });
   uint32_t whole = 3;
   double part = 0.5;
   std::optional<double> unset;

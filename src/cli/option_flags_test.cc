@@ -16,7 +16,7 @@ namespace {
 std::string Parse(std::span<const OptionRow> table, EngineOptions& options,
                   std::vector<std::string> arguments) {
   CommandLine line("program", "", "");
-  const Flags flags = line.AddCommand("command", "", [] { return 0; });
+  const Flags flags = line.AddCommand({"command", ""}, [] { return 0; });
   AddOptionFlags(flags, options, table);
   arguments.insert(arguments.begin(), "command");
   const auto action = line.Parse(std::move(arguments));
@@ -42,7 +42,7 @@ TEST(OptionFlags, ARowIsAFlagWithItsRange) {
 TEST(OptionFlags, RowsOfThePartsThatTheSimulatorHasToo) {
   EngineOptions options;
   CommandLine line("program", "", "");
-  const Flags flags = line.AddCommand("command", "", [] { return 0; });
+  const Flags flags = line.AddCommand({"command", ""}, [] { return 0; });
   AddOptionFlags(flags, options, OptionPart::kLossy);
   AddOptionFlags(flags, options, OptionPart::kLittle);
   const auto parsed = line.Parse({"command", "--t1", "0.5", "--no-rescale", "--little", "half"});

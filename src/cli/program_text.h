@@ -32,8 +32,8 @@ struct FlagText {
 struct CommandText {
   std::string name;
   std::string help;
-  std::string footer;
-  std::vector<FlagText> flags;  // in the order of the help, --help among them
+  std::string footer = {};
+  std::vector<FlagText> flags = {};  // in the order of the help, --help among them
 };
 
 struct ProgramText {
@@ -42,6 +42,11 @@ struct ProgramText {
   std::string summary;
   std::string footer;
   std::vector<CommandText> commands;
+  std::string before = {};               // a command, in pages and examples; empty: the name
+  std::string other_program = {};        // empty: there is none
+  std::vector<CommandText> others = {};  // commands of that which the help lists, too
+
+  const std::string& starter() const { return before.empty() ? name : before; }
 };
 
 // nullptr: no such command.

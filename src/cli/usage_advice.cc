@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "cli/usage_advice.h"
 
+#include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "base/format.h"
 #include "base/nearest_name.h"
@@ -19,19 +21,30 @@ bool LooksLikeModel(std::string_view typed) {
 }  // namespace
 
 std::string UnknownCommand(std::string_view typed, const KnownCommands& known) {
-  const std::string all =
-      Format("commands are {} (see {} --help)", Joined(known.names), known.program);
+  std::string all = Format("commands are {}", Joined(known.names));
+  if (!known.other_names.empty()) {
+    all += Format("; of {} {}", known.other_program, Joined(known.other_names));
+  }
+  all += Format(" (see {} --help)", known.program);
   if (typed.empty()) return "a command is missing: " + all;
   if (typed.starts_with('-')) {
     return Format("a command must come before '{}': {}", Printable(typed), all);
   }
-  if (const auto nearest = NearestName(typed, known.names)) {
+  if (std::ranges::contains(known.other_names, typed)) {
+    return Format("'{}' is a command of {}: {} {}", typed, known.other_program, known.other_start,
+                  typed);
+  }
+  std::vector<std::string> names(known.names.begin(), known.names.end());
+  names.append_range(known.other_names);
+  if (const auto nearest = NearestName(typed, names)) {
+    const bool is_own = std::ranges::contains(known.names, *nearest);
+    const std::string& program = is_own ? known.program : known.other_start;
     return Format("'{}' is no command; did you mean '{} {}'? (see {} --help)", Printable(typed),
-                  known.program, *nearest, known.program);
+                  program, *nearest, program);
   }
   if (!known.for_files.empty() && LooksLikeModel(typed)) {
-    return Format("'{}' is no command; to start a model: {} {} {}", Printable(typed), known.program,
-                  known.for_files, Printable(typed, 4096));
+    return Format("'{}' is no command; to start a model: {} {}", Printable(typed), known.for_files,
+                  Printable(typed, 4096));
   }
   return Format("'{}' is no command; {}", Printable(typed), all);
 }

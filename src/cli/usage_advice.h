@@ -12,7 +12,10 @@ namespace moestro {
 struct KnownCommands {
   std::string program;
   std::span<const std::string> names;
-  std::string for_files;  // the command for a user who typed a model instead; empty: none
+  std::string for_files = {};      // "moestro run", for a user who typed a model; empty: none
+  std::string other_program = {};  // with commands that this one does not have; empty: none
+  std::string other_start = {};    // typed before one of them: "moestro"
+  std::span<const std::string> other_names = {};
 };
 
 // `typed` stands where a command should; empty: nothing does.

@@ -15,7 +15,7 @@ namespace {
 const std::vector<std::string> kNames = {"run", "serve", "inspect"};
 
 std::string Command(std::string_view typed) {
-  return UnknownCommand(typed, {.program = "moestro", .names = kNames, .for_files = "run"});
+  return UnknownCommand(typed, {.program = "moestro", .names = kNames, .for_files = "moestro run"});
 }
 
 TEST(UsageAdvice, NamesTheNearestCommand) {
@@ -43,6 +43,25 @@ TEST(UsageAdvice, AModelInPlaceOfACommandIsToBeRun) {
                   .contains("commands are"));
 }
 
+TEST(UsageAdvice, KnowsTheCommandsOfAnotherProgram) {
+  const std::vector<std::string> others = {"eval", "trace"};
+  const auto command = [&](std::string_view typed) {
+    return UnknownCommand(typed, {.program = "moestro",
+                                  .names = kNames,
+                                  .other_program = "moestro-lab",
+                                  .other_start = "moestro",
+                                  .other_names = others});
+  };
+  EXPECT_EQ(command("eval"), "'eval' is a command of moestro-lab: moestro eval");
+  EXPECT_EQ(command("evla"),
+            "'evla' is no command; did you mean 'moestro eval'? (see moestro --help)");
+  EXPECT_EQ(command("rnu"),
+            "'rnu' is no command; did you mean 'moestro run'? (see moestro --help)");
+  EXPECT_EQ(command(""),
+            "a command is missing: commands are run, serve, inspect; of moestro-lab eval, trace "
+            "(see moestro --help)");
+}
+
 TEST(UsageAdvice, NamesTheNearestFlagWithoutItsValue) {
   const std::vector<std::string> flags = {"--prompt", "--ram"};
   const std::string wanted =
@@ -67,12 +86,12 @@ TEST(UsageAdvice, HostileTextStaysOneShortLine) {
 class UsageAdviceOfFlags : public ::testing::Test {
  protected:
   UsageAdviceOfFlags() : line_("moestro", "", "1") {
-    line_.NameCommandForFiles("run");
-    Flags run = line_.AddCommand("run", "", [] { return 0; });
+    line_.NameCommandForFiles("moestro run");
+    Flags run = line_.AddCommand({"run", ""}, [] { return 0; });
     run.Add("MODEL", model_, "");
     run.Add("-p,--prompt", prompt_, "");
     run.AddSwitch("--perf,!--no-perf", perf_, "");
-    Flags logits = line_.AddCommand("logits", "", [] { return 0; });
+    Flags logits = line_.AddCommand({"logits", ""}, [] { return 0; });
     logits.Add("--tokens", tokens_, "").Required();
   }
   std::string Error(std::vector<std::string> arguments) {

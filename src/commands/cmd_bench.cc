@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/text.h"
+#include "cli/command_names.h"
 #include "cli/common_flags.h"
 #include "cli/features.h"
 #include "cli/flags.h"
@@ -394,8 +395,8 @@ void AddDraftFlags(Flags bench, const std::shared_ptr<BenchOptions>& options) {
 
 void AddBench(CommandLine& line) {
   auto options = std::make_shared<BenchOptions>();
-  Flags bench = line.AddCommand("bench", "measure prefill and decode speed",
-                                [options] { return ExitCode(Run(*options)); });
+  Flags bench =
+      line.AddCommand(CommandNamed("bench"), [options] { return ExitCode(Run(*options)); });
   bench.Footer(
       "Evaluates random tokens, so that models without a vocabulary work too, and counts "
       "everything "

@@ -13,6 +13,7 @@
 #include "base/cache_folder.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "cli/command_names.h"
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
@@ -160,8 +161,8 @@ Status Run(const DevicesOptions& options) {
 
 void AddDevices(CommandLine& line) {
   auto options = std::make_shared<DevicesOptions>();
-  Flags flags = line.AddCommand("devices", "list what can compute, and how fast",
-                                [options] { return ExitCode(Run(*options)); });
+  Flags flags =
+      line.AddCommand(CommandNamed("devices"), [options] { return ExitCode(Run(*options)); });
   const Flag profile =
       flags.AddSwitch("--profile", options->profile,
                       "measure what experts and their copies cost, on the device and on the CPU");

@@ -7,6 +7,7 @@
 
 #include "base/format.h"
 #include "base/json.h"
+#include "cli/command_names.h"
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
@@ -71,8 +72,7 @@ int Run(const DoctorOptions& options) {
 
 void AddDoctor(CommandLine& line) {
   auto options = std::make_shared<DoctorOptions>();
-  Flags flags = line.AddCommand("doctor", "what is slow or wrong on this machine, and the remedy",
-                                [options] { return Run(*options); });
+  Flags flags = line.AddCommand(CommandNamed("doctor"), [options] { return Run(*options); });
   const Flag model = flags.Add(
       "MODEL", options->model,
       "GGUF file, folder or fetched owner/repo:QUANT whose disk and readers are looked at");

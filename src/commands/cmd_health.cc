@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "cli/command_names.h"
 #include "cli/flags.h"
 #include "cli/report.h"
 #include "commands/commands.h"
@@ -34,8 +35,8 @@ Status Run(const HealthOptions& options) {
 
 void AddHealth(CommandLine& line) {
   auto options = std::make_shared<HealthOptions>();
-  Flags health = line.AddCommand("health", "ask a server on this machine whether it is ready",
-                                 [options] { return ExitCode(Run(*options)); });
+  Flags health =
+      line.AddCommand(CommandNamed("health"), [options] { return ExitCode(Run(*options)); });
   health.Footer(
       "Exit code 0: ready; 1: it loads, ends, or does not answer. --host and --port come from\n"
       "the settings of 'moestro serve' where they are not given.");

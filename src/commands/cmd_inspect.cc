@@ -15,6 +15,7 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "base/visible.h"
+#include "cli/command_names.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -374,8 +375,8 @@ Status Run(InspectOptions& options) {
 
 void AddInspect(CommandLine& line) {
   auto options = std::make_shared<InspectOptions>();
-  Flags inspect = line.AddCommand("inspect", "what a model holds and what fits in memory",
-                                  [options] { return ExitCode(Run(*options)); });
+  Flags inspect =
+      line.AddCommand(CommandNamed("inspect"), [options] { return ExitCode(Run(*options)); });
   inspect.Footer(
       "Reads the file's directory only. --json gives the same facts as one object. Example: "
       "moestro inspect model.gguf --ctx 8192");

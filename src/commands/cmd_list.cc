@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "base/printable.h"
+#include "cli/command_names.h"
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
@@ -80,8 +81,7 @@ Status Run(const ListOptions& options) {
 
 void AddList(CommandLine& line) {
   auto options = std::make_shared<ListOptions>();
-  Flags list = line.AddCommand("list", "the models of the cache that tools of the hub share",
-                               [options] { return ExitCode(Run(*options)); });
+  Flags list = line.AddCommand(CommandNamed("list"), [options] { return ExitCode(Run(*options)); });
   list.Footer("Whoever fetched them. Each name can be given to run, serve, bench and inspect.");
   list.AddSwitch("--json", options->json, "one JSON object");
 }

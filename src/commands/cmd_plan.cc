@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "cli/command_names.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -50,8 +51,7 @@ Status Run(const PlanOptions& options) {
 
 void AddPlan(CommandLine& line) {
   auto options = std::make_shared<PlanOptions>();
-  Flags plan = line.AddCommand("plan", "whether a model fits here, and how fast it will be",
-                               [options] { return ExitCode(Run(*options)); });
+  Flags plan = line.AddCommand(CommandNamed("plan"), [options] { return ExitCode(Run(*options)); });
   plan.Footer(
       "Reads the model's directory only. Speeds are predicted from this machine's disk and "
       "processor, measured in about two seconds and kept for later plans. Example: moestro plan "

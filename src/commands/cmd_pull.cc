@@ -13,6 +13,7 @@
 #include "base/printable.h"
 #include "base/progress.h"
 #include "base/stop_signal.h"
+#include "cli/command_names.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
@@ -128,8 +129,7 @@ Status Run(const PullOptions& options) {
 
 void AddPull(CommandLine& line) {
   auto options = std::make_shared<PullOptions>();
-  Flags pull = line.AddCommand("pull", "fetches a model by its name",
-                               [options] { return ExitCode(Run(*options)); });
+  Flags pull = line.AddCommand(CommandNamed("pull"), [options] { return ExitCode(Run(*options)); });
   pull.Footer(
       "NAME is owner/repo[:quantisation][@revision], hf:owner/repo/FILE.gguf, or the address of a "
       "page of the hub. Without a quantisation it is Q4_K_M, or the only one there is. What is in "

@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/printable.h"
+#include "cli/command_names.h"
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
@@ -40,8 +41,7 @@ Status Run(const std::string& text) {
 
 void AddRemove(CommandLine& line) {
   auto name = std::make_shared<std::string>();
-  Flags remove = line.AddCommand("remove", "removes a model from the cache",
-                                 [name] { return ExitCode(Run(*name)); });
+  Flags remove = line.AddCommand(CommandNamed("remove"), [name] { return ExitCode(Run(*name)); });
   remove.Footer(
       "NAME is one that 'moestro list' says. Other tools lose the model, too; a content that "
       "another snapshot of its repository links stays.");

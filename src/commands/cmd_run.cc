@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "base/visible.h"
 #include "chat/chat_format.h"
+#include "cli/command_names.h"
 #include "cli/common_flags.h"
 #include "cli/features.h"
 #include "cli/flags.h"
@@ -341,8 +342,7 @@ void AddPromptFlags(Flags run, RunOptions& o) {
 
 void AddRun(CommandLine& line) {
   auto options = std::make_shared<RunOptions>();
-  Flags run =
-      line.AddCommand("run", "generate text", [options] { return ExitCode(Run(*options)); });
+  Flags run = line.AddCommand(CommandNamed("run"), [options] { return ExitCode(Run(*options)); });
   run.Footer(
       "Without MODEL a small story model that is part of the program. Without a prompt on a "
       "terminal: "

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/output_file.h"
 #include "base/system_limits.h"
+#include "cli/command_names.h"
 #include "cli/common_flags.h"
 #include "cli/features.h"
 #include "cli/flags.h"
@@ -110,8 +111,8 @@ void AddAccessFlags(Flags& serve, const std::shared_ptr<ServeOptions>& options) 
 void AddServe(CommandLine& line) {
   auto options = std::make_shared<ServeOptions>();
   ServerOptions& server = options->server;
-  Flags serve = line.AddCommand("serve", "answer OpenAI's and Anthropic's clients over HTTP",
-                                [options] { return ExitCode(Run(*options)); });
+  Flags serve =
+      line.AddCommand(CommandNamed("serve"), [options] { return ExitCode(Run(*options)); });
   serve.Footer(
       "Without MODEL a small story model that is part of the program. Point a client at\n"
       "http://127.0.0.1:8080/v1, with any key; a page to look at is at http://127.0.0.1:8080.\n"

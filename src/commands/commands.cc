@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "commands/commands.h"
 
+#include "cli/command_names.h"
 #include "cli/flags.h"
-#include "lab/commands.h"
 
 namespace moestro {
 
@@ -12,29 +12,23 @@ std::unique_ptr<CommandLine> MakeCommandLine(const std::string& version) {
       "moestro " + version);
   CommandLine& line = *made;
   line.Footer("'moestro run' alone tells a story; 'moestro COMMAND --help' explains a command.");
-  line.NameCommandForFiles("run");
+  line.NameCommandForFiles("moestro run");
   AddRun(line);
   AddServe(line);
   AddHealth(line);
-  AddBench(line);
-  AddInspect(line);
-  AddDevices(line);
-  AddDoctor(line);
-  AddEval(line);
-  AddLogits(line);
-  AddSynth(line);
-  AddTrace(line);
-  AddSim(line);
   AddPlan(line);
   AddPull(line);
   AddList(line);
   AddRemove(line);
-  AddProfile(line);
-  AddImatrix(line);
-  AddMerge(line);
-  AddQuantize(line);
-  AddConvert(line);
-  AddFit(line);
+  AddBench(line);
+  AddInspect(line);
+  AddDevices(line);
+  AddDoctor(line);
+  line.NameOthers({.program = std::string(kLabProgram),
+                   .start = std::string(kUserProgram),
+                   .commands = kLabCommands,
+                   .heading = "THE LABORATORY'S, in moestro-lab beside this program (package "
+                              "moestro-lab, or 'make lab')"});
   return made;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The subcommands. Each function adds one command with its flags and its action; its code is in
+// A user's commands. Each function adds one command with its flags and its action; its code is in
 // cmd_<name>.cc.
 #pragma once
 
@@ -10,8 +10,8 @@ namespace moestro {
 
 class CommandLine;
 
-// The command line with all subcommands, in the order of 'moestro --help'. `version`: for example
-// "0.1.0".
+// The command line with all commands of a user and the names of the laboratory's, in the order of
+// 'moestro --help'. `version`: for example "0.1.0".
 std::unique_ptr<CommandLine> MakeCommandLine(const std::string& version);
 
 void AddBench(CommandLine& line);    // prefill and decode speed, and their share of the bound

@@ -24,9 +24,12 @@
 namespace moestro {
 
 const char* const kSettingsHelp =
-    "Every flag may also be set by a variable (MOESTRO_CACHE_RAM=2G for --cache-ram) or by a line\n"
-    "of $XDG_CONFIG_HOME/moestro/moestro.conf (or ~/.config), else of /etc/moestro/moestro.conf:\n"
-    "cache-ram = 2G, log-requests = on, model = FILE. What comes first in this sentence counts.";
+    "Every flag of 'moestro serve' may also be set by a variable (MOESTRO_CACHE_RAM=2G for\n"
+    "--cache-ram) or by a line of $XDG_CONFIG_HOME/moestro/moestro.conf (or ~/.config), else of\n"
+    "/etc/moestro/moestro.conf: cache-ram = 2G, log-requests = on, model = FILE. What comes first "
+    "in\n"
+    "this sentence counts. 'moestro health' takes --host and --port from there, no other command "
+    "any.";
 
 namespace {
 

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: MIT
-// What man pages and completions say, about a made-up program and about this one.
+// Man pages and completions of a made-up program and of both of these.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <memory>
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "cli/command_names.h"
 #include "cli/flags.h"
 #include "cli/program_text.h"
-#include "commands/commands.h"
+#include "documents/both_programs.h"
 #include "documents/man_page.h"
 #include "documents/shell_completions.h"
 
@@ -15,8 +20,6 @@ namespace moestro {
 namespace {
 
 using Strings = std::vector<std::string>;
-
-ProgramText Program() { return MakeCommandLine("1.0")->Describe(); }
 
 const FlagText& Find(const CommandText& command, std::string_view name) {
   return *std::ranges::find_if(command.flags,
@@ -38,7 +41,7 @@ std::string Section(const std::string& all, const std::string& from, const std::
 
 TEST(ProgramText, IsWhatTheFlagsWereDeclaredWith) {
   CommandLine line("moestro", "Does it.", "moestro 1.2");
-  Flags flags = line.AddCommand("go", "goes", [] { return 0; });
+  Flags flags = line.AddCommand({"go", "goes"}, [] { return 0; });
   std::string file;
   uint32_t count = 5;
   bool is_loud = false;
@@ -65,46 +68,38 @@ TEST(ProgramText, IsWhatTheFlagsWereDeclaredWith) {
   EXPECT_EQ(Find(go, "--quiet").off_names, Strings{"--quiet"});
 }
 
+std::vector<CommandText> AllCommands(const ProgramText& program) {
+  std::vector<CommandText> commands = program.commands;
+  commands.append_range(program.others);
+  return commands;
+}
+
 // A new one belongs into the table of tests/cli/outputs_cli_test.cc, too.
 TEST(ProgramText, OutputsAreKnown) {
   std::vector<std::string> outputs;
   std::vector<std::string> unmarked;
   constexpr std::array kWriting{"output",       "machine-out", "plot",     "record",
                                 "norms-output", "session",     "reference"};
-  for (const CommandText& command : Program().commands) {
+  for (const CommandText& command : AllCommands(DescribeBoth("1.0").user)) {
     for (const FlagText& flag : command.flags) {
       const std::string name = command.name + " " + flag.name();
       if (flag.is_output) outputs.push_back(name);
       if (!flag.is_output && std::ranges::contains(kWriting, flag.name())) unmarked.push_back(name);
     }
   }
-  const std::vector<std::string> known = {"run session",
-                                          "bench record",
-                                          "devices output",
-                                          "eval plot",
-                                          "eval output",
-                                          "eval reference",
-                                          "logits output",
-                                          "synth output",
-                                          "trace output",
-                                          "sim plot",
-                                          "sim output",
-                                          "plan machine-out",
-                                          "profile norms-output",
-                                          "profile output",
-                                          "imatrix output",
-                                          "merge output",
-                                          "merge norms-output",
-                                          "quantize output",
-                                          "convert output",
-                                          "fit output",
-                                          "fit plot"};
+  const std::vector<std::string> known = {
+      "run session",    "plan machine-out", "bench record",       "devices output",
+      "eval plot",      "eval output",      "eval reference",     "logits output",
+      "trace output",   "sim plot",         "sim output",         "profile norms-output",
+      "profile output", "imatrix output",   "quantize output",    "fit output",
+      "fit plot",       "merge output",     "merge norms-output", "synth output",
+      "convert output"};
   EXPECT_EQ(outputs, known);
   EXPECT_EQ(unmarked, std::vector<std::string>());
 }
 
 TEST(ProgramText, ChoicesAreTheValuesThatHelpSpellsOut) {
-  const ProgramText program = Program();
+  const ProgramText program = DescribeBoth("1.0").user;
   const CommandText& serve = *FindCommand(program, "serve");
   EXPECT_EQ(ChoicesOf(Find(serve, "--kv-type")), (Strings{"f16", "q8_0", "f32"}));
   EXPECT_EQ(ChoicesOf(Find(serve, "--chunk")), Strings{"auto"});
@@ -117,14 +112,13 @@ TEST(ProgramText, ChoicesAreTheValuesThatHelpSpellsOut) {
   EXPECT_TRUE(TakesFolder(Find(serve, "--slot-save-path")));
 }
 
-TEST(ProgramText, EveryFlagOfEveryCommandIsInManPagesAndCompletions) {
-  const ProgramText program = Program();
+void ExpectInManPagesAndCompletions(const ProgramText& program) {
   const std::string bash = BashCompletion(program);
   const std::string zsh = ZshCompletion(program);
   const std::string fish = FishCompletion(program);
   const std::string overview = ProgramManPage(program, "2026-01-01");
-  ASSERT_GT(program.commands.size(), 10U);
-  for (const CommandText& command : program.commands) {
+  ASSERT_GT(program.commands.size(), 9U);
+  for (const CommandText& command : AllCommands(program)) {
     const std::string page = CommandManPage(program, command, "2026-01-01");
     EXPECT_TRUE(overview.contains("\n.B " + command.name + "\n")) << command.name;
     const std::string in_bash = Section(bash, "\n    " + command.name + ")\n", "\n      ;;\n");
@@ -158,6 +152,50 @@ TEST(ProgramText, EveryFlagOfEveryCommandIsInManPagesAndCompletions) {
   }
 }
 
+TEST(ProgramText, EveryFlagOfEveryCommandIsInManPagesAndCompletions) {
+  const BothPrograms both = DescribeBoth("1.0");
+  ExpectInManPagesAndCompletions(both.user);
+  ExpectInManPagesAndCompletions(both.lab);
+}
+
+TEST(ProgramText, EachProgramHasItsCommandsAndKnowsTheOthers) {
+  const BothPrograms both = DescribeBoth("1.0");
+  const auto expect = [](const std::vector<CommandText>& found,
+                         std::span<const CommandName> wanted) {
+    ASSERT_EQ(found.size(), wanted.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      EXPECT_EQ(found[i].name, wanted[i].name);
+      EXPECT_EQ(found[i].help, wanted[i].help);
+    }
+  };
+  expect(both.user.commands, kUserCommands);
+  expect(both.user.others, kLabCommands);
+  expect(both.lab.commands, kLabCommands);
+  for (const CommandName& command : kUserCommands) EXPECT_FALSE(IsLabCommand(command.name));
+}
+
+// Both are in one shell, so their functions have different names.
+TEST(Completions, OfTwoProgramsHaveFunctionsOfTheirOwn) {
+  const BothPrograms both = DescribeBoth("1.0");
+  EXPECT_TRUE(BashCompletion(both.user).contains("-F _moestro moestro\n"));
+  EXPECT_TRUE(BashCompletion(both.lab).contains("-F _moestro_lab moestro-lab\n"));
+  EXPECT_FALSE(BashCompletion(both.lab).contains("_moestro_words"));
+  EXPECT_TRUE(ZshCompletion(both.lab).contains("\n_moestro_lab() {"));
+  EXPECT_TRUE(ZshCompletion(both.lab).starts_with("#compdef moestro-lab\n"));
+  EXPECT_FALSE(FishCompletion(both.lab).contains("-c moestro "));
+}
+
+TEST(ManPage, OfACommandOfTheLaboratoryIsFoundAsAUserTypesIt) {
+  const BothPrograms both = DescribeBoth("1.0");
+  const std::string page = CommandManPage(both.lab, both.lab.commands.front(), "2026-01-01");
+  EXPECT_TRUE(page.contains(".TH MOESTRO\\-EVAL 1 \"2026-01-01\" \"moestro-lab 1.0\"")) << page;
+  EXPECT_TRUE(page.contains("\\fBmoestro eval\\fR")) << page;
+  EXPECT_TRUE(page.contains(".BR moestro\\-lab (1),")) << page;
+  EXPECT_FALSE(page.contains(".BR moestro\\-eval (1)")) << page;
+  EXPECT_TRUE(ProgramManPage(both.user, "d").contains(".SS \"Commands of moestro\\-lab\""));
+  EXPECT_FALSE(ProgramManPage(both.lab, "d").contains("moestro.conf"));
+}
+
 TEST(ManPage, KeepsWhatRoffWouldTakeForItsOwn) {
   const ProgramText program{.name = "moestro",
                             .version = "1",
@@ -175,7 +213,7 @@ TEST(Completions, QuotesOfHelpDoNotEndAWord) {
                             .version = "1",
                             .summary = "",
                             .footer = "",
-                            .commands = {{"go", "it's", "", {flag}}}};
+                            .commands = {{.name = "go", .help = "it's", .flags = {flag}}}};
   for (const std::string& text :
        {BashCompletion(program), ZshCompletion(program), FishCompletion(program)}) {
     EXPECT_EQ(std::ranges::count(text, '\'') % 2, 0) << text;

@@ -139,7 +139,7 @@ std::string Options(const CommandText& command) {
 }
 
 std::string Synopsis(const ProgramText& program, const CommandText& command) {
-  std::string out = Format("\\fB{} {}\\fR", Roff(program.name), Roff(command.name));
+  std::string out = Format("\\fB{} {}\\fR", Roff(program.starter()), Roff(command.name));
   for (const FlagText& flag : command.flags) {
     if (flag.positional.empty()) continue;
     const std::string name = Format("\\fI{}\\fR", Roff(flag.positional));
@@ -148,15 +148,26 @@ std::string Synopsis(const ProgramText& program, const CommandText& command) {
   return out + " [\\fIoptions\\fR]\n";
 }
 
+std::string PageOf(const ProgramText& program, const CommandText& command) {
+  return program.starter() + "-" + command.name;
+}
+
 std::string SeeAlso(const ProgramText& program, const std::string& but) {
-  std::vector<std::string> pages;
-  if (but != program.name) pages.push_back(program.name);
-  for (const CommandText& command : program.commands) {
-    if (command.name != but) pages.push_back(program.name + "-" + command.name);
-  }
+  std::vector<std::string> pages = {program.name};
+  if (!program.other_program.empty()) pages.push_back(program.other_program);
+  for (const CommandText& command : program.commands) pages.push_back(PageOf(program, command));
+  std::erase(pages, but);
   std::string out = ".SH \"SEE ALSO\"\n";
   for (const std::string& page : pages) {
     out += Format(".BR {} (1){}\n", Roff(page), &page == &pages.back() ? "" : ",");
+  }
+  return out;
+}
+
+std::string ListOf(const std::vector<CommandText>& commands) {
+  std::string out;
+  for (const CommandText& command : commands) {
+    out += Format(".TP\n.B {}\n", Roff(command.name)) + Filled(command.help);
   }
   return out;
 }
@@ -200,16 +211,20 @@ std::string ProgramManPage(const ProgramText& program, const std::string& date) 
   out += Format(".SH NAME\n{} \\- {}\n", Roff(program.name), Roff(summary));
   out += Format(".SH SYNOPSIS\n\\fB{}\\fR \\fIcommand\\fR [\\fIoptions\\fR]\n", Roff(program.name));
   out += ".SH DESCRIPTION\n" + Filled(program.summary) + Footer(program.footer);
-  out += ".SH COMMANDS\n";
-  for (const CommandText& command : program.commands) {
-    out += Format(".TP\n.B {}\n", Roff(command.name)) + Filled(command.help);
+  out += ".SH COMMANDS\n" + ListOf(program.commands);
+  if (!program.others.empty()) {
+    out += Format(".SS \"Commands of {}\"\n", Roff(program.other_program)) +
+           Filled(Format("These are another program's, which {} starts where it lies beside it.",
+                         program.name)) +
+           ListOf(program.others);
   }
-  return out + kFiles + kExitStatus + SeeAlso(program, program.name);
+  if (FindCommand(program, "serve") != nullptr) out += kFiles;
+  return out + kExitStatus + SeeAlso(program, program.name);
 }
 
 std::string CommandManPage(const ProgramText& program, const CommandText& command,
                            const std::string& date) {
-  const std::string name = program.name + "-" + command.name;
+  const std::string name = PageOf(program, command);
   std::string out = Title(name, program, date);
   out += Format(".SH NAME\n{} \\- {}\n", Roff(name), Roff(command.help));
   out += ".SH SYNOPSIS\n" + Synopsis(program, command);
@@ -220,7 +235,7 @@ std::string CommandManPage(const ProgramText& program, const CommandText& comman
   }
   out += ".SH DESCRIPTION\n" + Filled(help) + Footer(command.footer);
   out += ".SH OPTIONS\n" + Options(command);
-  return out + kExitStatus + SeeAlso(program, command.name);
+  return out + kExitStatus + SeeAlso(program, name);
 }
 
 }  // namespace moestro

@@ -8,7 +8,8 @@
 
 namespace moestro {
 
-// moestro(1): the commands, and the parts that all of them share. `date` is written as it stands.
+// moestro(1), moestro-lab(1): the commands, and the parts that all of them share. `date` is written
+// as it stands.
 std::string ProgramManPage(const ProgramText& program, const std::string& date);
 // moestro-COMMAND(1): the flags of one command.
 std::string CommandManPage(const ProgramText& program, const CommandText& command,

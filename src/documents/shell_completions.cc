@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "documents/shell_completions.h"
 
+#include <algorithm>
 #include <string_view>
 #include <vector>
 
@@ -71,15 +72,29 @@ std::string ZshFlag(const FlagText& flag) {
   return out;
 }
 
+// Commands of the program, then those of the other that it starts.
+std::vector<CommandText> AllCommands(const ProgramText& program) {
+  std::vector<CommandText> commands = program.commands;
+  commands.append_range(program.others);
+  return commands;
+}
+
+// "_moestro_lab": a shell has the functions of both programs at once.
+std::string FunctionOf(const ProgramText& program) {
+  std::string name = "_" + program.name;
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
+
 // Bash's code that offers values for the flag before the cursor.
-std::string BashValues(const CommandText& command) {
+std::string BashValues(const CommandText& command, const std::string& words) {
   std::string out;
   for (const FlagText& flag : command.flags) {
     if (flag.is_switch() || !flag.positional.empty()) continue;
     const std::vector<std::string> choices = ChoicesOf(flag);
     const std::string names = Joined(flag.names, "|");
     if (!choices.empty()) {
-      out += Format("        {}) _moestro_words '{}'; return ;;\n", names, Joined(choices, " "));
+      out += Format("        {}) {} '{}'; return ;;\n", names, words, Joined(choices, " "));
     } else if (TakesFolder(flag)) {
       out += Format("        {}) mapfile -t COMPREPLY < <(compgen -d -- \"$word\"); return ;;\n",
                     names);
@@ -95,26 +110,28 @@ std::string BashValues(const CommandText& command) {
 std::string BashCompletion(const ProgramText& program) {
   std::vector<std::string> commands;
   std::string cases;
-  for (const CommandText& command : program.commands) {
+  const std::string function = FunctionOf(program);
+  const std::string words = function + "_words";
+  for (const CommandText& command : AllCommands(program)) {
     commands.push_back(command.name);
     std::vector<std::string> names;
     for (const FlagText& flag : command.flags) {
       for (std::string& name : AllNames(flag)) names.push_back(std::move(name));
     }
-    const std::string values = BashValues(command);
+    const std::string values = BashValues(command, words);
     cases += Format("    {})\n", command.name);
     if (!values.empty()) cases += "      case $before in\n" + values + "      esac\n";
-    cases += Format("      _moestro_words '{}'\n      ;;\n", Joined(names, " "));
+    cases += Format("      {} '{}'\n      ;;\n", words, Joined(names, " "));
   }
   return Format(R"(# bash completion for {0}. Made from the table of flags.
 # shellcheck shell=bash
 
-_moestro_words() {{
+{3}_words() {{
   mapfile -t COMPREPLY < <(compgen -W "$1" -- "$word")
 }}
 
 # What is no flag and no value with known words is left to bash: files.
-_moestro() {{
+{3}() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD - 1]}}
   COMPREPLY=()
   # Bash takes "--flag=value" apart.
@@ -124,7 +141,7 @@ _moestro() {{
     before=${{COMP_WORDS[COMP_CWORD - 2]}}
   fi
   if [ "$COMP_CWORD" -eq 1 ]; then
-    _moestro_words '{1} --help --version'
+    {3}_words '{1} --help --version'
     return
   fi
   case $before in
@@ -135,15 +152,15 @@ _moestro() {{
 {2}  esac
 }}
 
-complete -o bashdefault -o default -F _moestro {0}
+complete -o bashdefault -o default -F {3} {0}
 )",
-                program.name, Joined(commands, " "), cases);
+                program.name, Joined(commands, " "), cases, function);
 }
 
 std::string ZshCompletion(const ProgramText& program) {
   std::string commands;
   std::string cases;
-  for (const CommandText& command : program.commands) {
+  for (const CommandText& command : AllCommands(program)) {
     commands += Format("    {}\n", Quoted(command.name + ":" + ZshText(command.help)));
     cases += Format("    {})\n      _arguments -s \\\n", command.name);
     for (const FlagText& flag : command.flags) cases += ZshFlag(flag);
@@ -152,7 +169,7 @@ std::string ZshCompletion(const ProgramText& program) {
   return Format(R"(#compdef {0}
 # zsh completion for {0}. Made from the table of flags.
 
-_moestro() {{
+{3}() {{
   local -a commands
   commands=(
 {1}  )
@@ -166,19 +183,20 @@ _moestro() {{
 {2}  esac
 }}
 
-_moestro "$@"
+{3} "$@"
 )",
-                program.name, commands, cases);
+                program.name, commands, cases, FunctionOf(program));
 }
 
 std::string FishCompletion(const ProgramText& program) {
+  const std::vector<CommandText> commands = AllCommands(program);
   std::string out =
       Format("# fish completion for {0}. Made from the table of flags.\n", program.name);
-  for (const CommandText& command : program.commands) {
+  for (const CommandText& command : commands) {
     out += Format("complete -c {} -n __fish_use_subcommand -f -a {} -d {}\n", program.name,
                   command.name, Quoted(command.help));
   }
-  for (const CommandText& command : program.commands) {
+  for (const CommandText& command : commands) {
     for (const FlagText& flag : command.flags) {
       if (!flag.positional.empty()) continue;
       out +=

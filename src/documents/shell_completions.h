@@ -10,7 +10,7 @@
 namespace moestro {
 
 std::string BashCompletion(const ProgramText& program);  // works without bash-completion
-std::string ZshCompletion(const ProgramText& program);   // for a file _moestro in $fpath
+std::string ZshCompletion(const ProgramText& program);   // for a file _NAME in $fpath
 std::string FishCompletion(const ProgramText& program);
 
 }  // namespace moestro

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/format.h"
 #include "base/progress.h"
+#include "cli/command_names.h"
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
@@ -50,8 +51,8 @@ Status Run(ConvertFlags& flags) {
 void AddConvert(CommandLine& line) {
   const auto flags = std::make_shared<ConvertFlags>();
   ConvertOptions& options = flags->options;
-  Flags command = line.AddCommand("convert", "write a Hugging Face folder as a GGUF file",
-                                  [flags] { return ExitCode(Run(*flags)); });
+  Flags command =
+      line.AddCommand(CommandNamed("convert"), [flags] { return ExitCode(Run(*flags)); });
   command.Footer(
       "Takes Switch Transformers: config.json, model.safetensors (or shards and their index) and "
       "spiece.model or tokenizer.json. docs/switch-format.md describes the file.\n"

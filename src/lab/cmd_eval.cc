@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/progress.h"
+#include "cli/command_names.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -259,8 +260,7 @@ void AddTaskFlags(Flags eval, const std::shared_ptr<EvalCommand>& command) {
 
 void AddEval(CommandLine& line) {
   auto command = std::make_shared<EvalCommand>();
-  Flags eval = line.AddCommand("eval", "perplexity, and how far a run is from the exact one",
-                               [command] { return ExitCode(Run(*command)); });
+  Flags eval = line.AddCommand(CommandNamed("eval"), [command] { return ExitCode(Run(*command)); });
   eval.Footer(
       "Evaluates texts token by token, as text that is being written, in windows of --ctx tokens. "
       "With --against\nexact an exact run comes first; its log-probabilities (4 bytes per token "

@@ -12,6 +12,7 @@
 #include "base/format.h"
 #include "base/progress.h"
 #include "base/visible.h"
+#include "cli/command_names.h"
 #include "cli/common_flags.h"
 #include "cli/features.h"
 #include "cli/flags.h"
@@ -80,8 +81,7 @@ Status Run(FitCommand& command) {
 void AddFit(CommandLine& line) {
   const auto command = std::make_shared<FitCommand>();
   FitRequest& request = command->request;
-  Flags fit = line.AddCommand("fit", "a width for each expert, fitted to a tolerance",
-                              [command] { return ExitCode(Run(*command)); });
+  Flags fit = line.AddCommand(CommandNamed("fit"), [command] { return ExitCode(Run(*command)); });
   fit.Footer(
       "Measures all experts at each width, then each expert alone, and writes a model in which the "
       "least\nimportant experts have the lower one of two widths. What it measures stays in the "

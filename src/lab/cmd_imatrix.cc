@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/progress.h"
+#include "cli/command_names.h"
 #include "cli/common_flags.h"
 #include "cli/features.h"
 #include "cli/flags.h"
@@ -46,8 +47,8 @@ Status Run(ImatrixFlags& flags) {
 void AddImatrix(CommandLine& line) {
   const auto flags = std::make_shared<ImatrixFlags>();
   ImatrixOptions& options = flags->options;
-  Flags command = line.AddCommand("imatrix", "measure on text which weights of the experts matter",
-                                  [flags] { return ExitCode(Run(*flags)); });
+  Flags command =
+      line.AddCommand(CommandNamed("imatrix"), [flags] { return ExitCode(Run(*flags)); });
   command.Footer(
       "Writes an importance matrix in llama.cpp's GGUF format, for 'moestro quantize --imatrix'. "
       "Of the routed experts alone: dense matrices are left out. docs/imatrix.md describes it.\n"

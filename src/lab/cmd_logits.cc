@@ -15,6 +15,7 @@
 #include "base/number.h"
 #include "base/output_file.h"
 #include "base/progress.h"
+#include "cli/command_names.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -182,8 +183,8 @@ Status Run(LogitsOptions& options) {
 
 void AddLogits(CommandLine& line) {
   auto options = std::make_shared<LogitsOptions>();
-  Flags logits = line.AddCommand("logits", "logits after some tokens, as JSON",
-                                 [options] { return ExitCode(Run(*options)); });
+  Flags logits =
+      line.AddCommand(CommandNamed("logits"), [options] { return ExitCode(Run(*options)); });
   logits.Footer(
       "Prints {\"tokens\":[...],\"logits\":[...]}: with --all the logit of every token id in "
       "order, "

@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "base/json.h"
+#include "cli/command_names.h"
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
@@ -93,8 +94,8 @@ Status Run(const MergeOptions& options) {
 
 void AddMerge(CommandLine& line) {
   const auto options = std::make_shared<MergeOptions>();
-  Flags merge = line.AddCommand("merge", "put together what the shards of a run left",
-                                [options] { return ExitCode(Run(*options)); });
+  Flags merge =
+      line.AddCommand(CommandNamed("merge"), [options] { return ExitCode(Run(*options)); });
   merge.Footer(
       "The shards are those of one run of 'eval', 'imatrix', 'profile' or 'trace' with --shard, "
       "all of them, in any order. The result is that of the run over the whole text. "

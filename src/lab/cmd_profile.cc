@@ -11,6 +11,7 @@
 
 #include "base/format.h"
 #include "base/progress.h"
+#include "cli/command_names.h"
 #include "cli/common_flags.h"
 #include "cli/features.h"
 #include "cli/flags.h"
@@ -199,8 +200,8 @@ Status Run(const ProfileOptions& options) {
 
 void AddProfile(CommandLine& line) {
   auto options = std::make_shared<ProfileOptions>();
-  Flags profile = line.AddCommand("profile", "learn from text which experts follow which",
-                                  [options] { return ExitCode(Run(*options)); });
+  Flags profile =
+      line.AddCommand(CommandNamed("profile"), [options] { return ExitCode(Run(*options)); });
   profile.Footer(
       "Writes MODEL.paths, from which the predictor 'paths' predicts the next layers' experts and "
       "by which the most popular ones are on a device first, and MODEL.norms for --importance "

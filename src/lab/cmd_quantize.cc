@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/format.h"
 #include "base/progress.h"
+#include "cli/command_names.h"
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
@@ -56,8 +57,8 @@ Status Run(QuantizeFlags& flags) {
 void AddQuantize(CommandLine& line) {
   const auto flags = std::make_shared<QuantizeFlags>();
   QuantizeOptions& options = flags->options;
-  Flags command = line.AddCommand("quantize", "write a model's experts at a lower type",
-                                  [flags] { return ExitCode(Run(*flags)); });
+  Flags command =
+      line.AddCommand(CommandNamed("quantize"), [flags] { return ExitCode(Run(*flags)); });
   command.Footer(
       "Writes the routed experts alone, to be used beside the model. docs/low-format.md describes "
       "the file.\n"

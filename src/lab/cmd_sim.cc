@@ -13,6 +13,7 @@
 
 #include "base/bytes.h"
 #include "base/progress.h"
+#include "cli/command_names.h"
 #include "cli/flags.h"
 #include "cli/option_flags.h"
 #include "cli/output.h"
@@ -346,8 +347,7 @@ void AddTuneFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
 
 void AddSim(CommandLine& line) {
   auto options = std::make_shared<SimOptions>();
-  Flags sim = line.AddCommand("sim", "replay a trace against policies and cache sizes",
-                              [options] { return ExitCode(Run(*options)); });
+  Flags sim = line.AddCommand(CommandNamed("sim"), [options] { return ExitCode(Run(*options)); });
   sim.Footer(
       "Runs the engine's own decisions on recorded routing. --policy belady knows the future: the "
       "limit.\nExamples: moestro sim olmoe.trace --sweep --slots 6.25%,12.5%,25%,50% --plot "

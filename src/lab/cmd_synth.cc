@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/format.h"
 #include "base/progress.h"
+#include "cli/command_names.h"
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/report.h"
@@ -116,9 +117,7 @@ void AddShapeFlags(Flags command, Overrides& own) {
 void AddSynth(CommandLine& line) {
   const auto flags = std::make_shared<SynthFlags>();
   SynthOptions& options = flags->options;
-  Flags command =
-      line.AddCommand("synth", "write a GGUF of a real model's shape, to measure a machine",
-                      [flags] { return ExitCode(Run(*flags)); });
+  Flags command = line.AddCommand(CommandNamed("synth"), [flags] { return ExitCode(Run(*flags)); });
   command.Add("--shape", flags->shape, "model whose sizes to take; see --list").Type("NAME");
   command.Add("--type", options.type, "weight type; see --list").Type("TYPE").ShowDefault();
   command.AddOutput("-o,--output", options.path, "file to write");

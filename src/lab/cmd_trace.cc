@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/progress.h"
+#include "cli/command_names.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -146,8 +147,8 @@ Status Run(TraceOptions& options) {
 
 void AddTrace(CommandLine& line) {
   auto options = std::make_shared<TraceOptions>();
-  Flags trace = line.AddCommand("trace", "record which experts a text is routed to",
-                                [options] { return ExitCode(Run(*options)); });
+  Flags trace =
+      line.AddCommand(CommandNamed("trace"), [options] { return ExitCode(Run(*options)); });
   trace.Footer(
       "The text is evaluated as if the model had written it, token by token; with --little first "
       "with N\nexperts, then with all of them, and both are recorded. docs/trace-format.md "

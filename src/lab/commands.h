@@ -3,9 +3,18 @@
 // code is in cmd_<name>.cc.
 #pragma once
 
+#include <memory>
+#include <string>
+
 namespace moestro {
 
 class CommandLine;
+
+// The command line with all commands of the laboratory, in the order of 'moestro-lab --help', and
+// the names of a user's. `program`: the name before the command in messages and help: "moestro" if
+// that started this one. "0.1.0" is a version.
+std::unique_ptr<CommandLine> MakeLabCommandLine(const std::string& program,
+                                                const std::string& version);
 
 void AddConvert(CommandLine& line);   // a Hugging Face folder as a GGUF file
 void AddEval(CommandLine& line);      // perplexity, and the difference from the exact run

@@ -46,7 +46,7 @@ Program::Program(const std::filesystem::path& folder, const Start& start) {
   CHECK(write(in.write, start.input.data(), start.input.size()) ==
         static_cast<ssize_t>(start.input.size()));
   close(in.write);
-  std::vector<std::string> arguments = {MOESTRO_BINARY};
+  std::vector<std::string> arguments = {start.binary};
   arguments.insert(arguments.end(), start.arguments.begin(), start.arguments.end());
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());

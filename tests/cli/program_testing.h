@@ -28,6 +28,7 @@ struct Finished {
 // input instead of `input`.
 struct Start {
   std::vector<std::string> arguments;
+  std::string binary = MOESTRO_BINARY;
   std::string input = {};
   int in_fd = -1;
   int out_fd = -1;

@@ -89,7 +89,7 @@ class KeptFlagsTest : public ::testing::Test {
   static CommonOptions Parse(std::vector<std::string> arguments) {
     CommonOptions options;
     CommandLine line("moestro", "", "");
-    const Flags flags = line.AddCommand("x", "", [] { return 0; });
+    const Flags flags = line.AddCommand({"x", ""}, [] { return 0; });
     AddCommonFlags(flags, options);
     arguments.insert(arguments.begin(), "x");
     const auto parsed = line.Parse(std::move(arguments));

@@ -69,26 +69,50 @@ class Installed(unittest.TestCase):
         return self.root / "usr/share" / path
 
     def test_all_is_where_it_is_looked_for(self):
-        for path in ("usr/bin/moestro", "etc/moestro/moestro.conf",
+        for path in ("usr/bin/moestro", "usr/bin/moestro-lab", "etc/moestro/moestro.conf",
                      "usr/lib/systemd/system/moestro.service",
                      "usr/lib/systemd/user/moestro.service",
                      "usr/share/bash-completion/completions/moestro",
+                     "usr/share/bash-completion/completions/moestro-lab",
                      "usr/share/zsh/site-functions/_moestro",
+                     "usr/share/zsh/site-functions/_moestro-lab",
                      "usr/share/fish/vendor_completions.d/moestro.fish",
-                     "usr/share/man/man1/moestro.1", "usr/share/doc/moestro/gpu.conf.example",
+                     "usr/share/fish/vendor_completions.d/moestro-lab.fish",
+                     "usr/share/man/man1/moestro.1", "usr/share/man/man1/moestro-lab.1", "usr/share/doc/moestro/gpu.conf.example",
                      "usr/share/doc/moestro/moestro.conf.example",
                      "usr/share/doc/moestro/haproxy.cfg.example",
                      "usr/share/doc/moestro/prometheus.yml.example"):
             self.assertTrue((self.root / path).is_file(), path)
 
     def test_every_command_has_a_page(self):
-        rc, said = output_of(self.root / "usr/bin/moestro", "--help")
-        self.assertEqual(rc, 0)
-        lines = said.split("SUBCOMMANDS:")[1].splitlines()
-        commands = [line.split()[0] for line in lines if line.startswith("  ") and line[2] != " "]
-        self.assertGreater(len(commands), 10)
-        for command in commands:
-            self.assertTrue(self.share(f"man/man1/moestro-{command}.1").is_file(), command)
+        for program, least in (("moestro", 20), ("moestro-lab", 10)):
+            rc, said = output_of(self.root / "usr/bin" / program, "--help")
+            self.assertEqual(rc, 0)
+            lines = said.split("SUBCOMMANDS:")[1].splitlines()
+            commands = [line.split()[0] for line in lines
+                        if line.startswith("  ") and line[2] != " "]
+            self.assertGreater(len(commands), least)
+            for command in commands:
+                self.assertTrue(self.share(f"man/man1/moestro-{command}.1").is_file(), command)
+
+    def test_each_component_has_one_program_and_its_pages(self):
+        pages = {}
+        for component, program in (("moestro", "moestro"), ("lab", "moestro-lab")):
+            root = pathlib.Path(self.folder.name) / f"component {component}"
+            rc, said = output_of("cmake", "--install", BUILD, "--prefix", "/usr", "--component",
+                                 component, env={"DESTDIR": str(root)})
+            self.assertEqual(rc, 0, said)
+            self.assertEqual([path.name for path in (root / "usr/bin").iterdir()], [program])
+            pages[component] = {path.name for path in (root / "usr/share/man/man1").iterdir()}
+            self.assertEqual((root / "etc").exists(), component == "moestro")
+        self.assertIn("moestro-run.1", pages["moestro"])
+        self.assertIn("moestro-eval.1", pages["lab"])
+        self.assertFalse(pages["moestro"] & pages["lab"])
+
+    def test_a_program_starts_the_laboratory_that_is_installed_beside_it(self):
+        rc, said = output_of(self.root / "usr/bin/moestro", "synth", "--list")
+        self.assertEqual(rc, 0, said)
+        self.assertIn("qwen3-30b-a3b", said)
 
     def test_units_name_the_program_where_it_is(self):
         for kind in ("system", "user"):
@@ -211,27 +235,35 @@ class Installed(unittest.TestCase):
 
     @needs("bash")
     def test_bash_completes_commands_flags_and_values(self):
-        script = self.share("bash-completion/completions/moestro")
-        for words, wanted in ((["ru"], "run"), (["run", "--kv-"], "--kv-type"),
-                              (["run", "--kv-type", "q"], "q8_0"),
-                              (["run", "--kv-type", "=", "q"], "q8_0"),
-                              (["serve", "--api-key-file", "x"], "")):
+        folder = self.share("bash-completion/completions")
+        for words, wanted in ((["moestro", "ru"], "run"), (["moestro", "run", "--kv-"], "--kv-type"),
+                              (["moestro", "run", "--kv-type", "q"], "q8_0"),
+                              (["moestro", "run", "--kv-type", "=", "q"], "q8_0"),
+                              (["moestro", "serve", "--api-key-file", "x"], ""),
+                              (["moestro", "ev"], "eval"),
+                              (["moestro", "eval", "--score-"], "--score-from"),
+                              (["moestro-lab", "ev"], "eval"), (["moestro-lab", "ru"], ""),
+                              (["moestro-lab", "eval", "--score-"], "--score-from")):
             rc, said = output_of(
-                "bash", "-c", 'source "$0"; COMP_WORDS=(moestro "$@"); COMP_CWORD=$#; _moestro; '
-                'echo "${COMPREPLY[*]}"', script, *words)
+                "bash", "-c", 'source "$0/moestro"; source "$0/moestro-lab"; COMP_WORDS=("$@"); '
+                'COMP_CWORD=$(($# - 1)); "_${1/-/_}"; echo "${COMPREPLY[*]}"', folder, *words)
             self.assertEqual((rc, said), (0, wanted + "\n"), words)
 
     @needs("zsh")
     def test_zsh_reads_its_completion(self):
-        self.assertEqual(output_of("zsh", "-n", self.share("zsh/site-functions/_moestro")), (0, ""))
+        for name in ("_moestro", "_moestro-lab"):
+            self.assertEqual(output_of("zsh", "-n", self.share(f"zsh/site-functions/{name}")),
+                             (0, ""))
 
     @needs("fish")
     def test_fish_completes_commands_flags_and_values(self):
-        script = self.share("fish/vendor_completions.d/moestro.fish")
+        scripts = self.share("fish/vendor_completions.d")
         for line, wanted in (("moestro ru", "run"), ("moestro run --kv-", "--kv-type"),
-                             ("moestro run --kv-type q", "q8_0")):
+                             ("moestro run --kv-type q", "q8_0"), ("moestro ev", "eval"),
+                             ("moestro-lab eval --score-", "--score-from")):
             rc, said = output_of("fish", "--no-config", "-c",
-                                 f"source '{script}'; complete -C '{line}'",
+                                 f"source '{scripts}/moestro.fish'; "
+                                 f"source '{scripts}/moestro-lab.fish'; complete -C '{line}'",
                                  env={"HOME": self.folder.name})
             self.assertEqual(rc, 0, said)
             self.assertIn(wanted, [line.split("\t")[0] for line in said.splitlines()])
