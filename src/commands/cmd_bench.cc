@@ -342,8 +342,8 @@ Status Run(BenchOptions& options) {
   if (options.common.engine.little.fallback_share && !options.common.engine.little.is_on()) {
     return Fail(Errc::kUsage, "--gamma-quantile is for --little");
   }
-  if (!options.record.empty())
-    options.common.engine.recall.is_cold = true;  // the run is cold, as its replay is
+  // A recorded run is cold, as its replay is.
+  if (!options.record.empty()) options.common.engine.recall.is_cold = true;
   options.common.engine.sequences = options.sequences;
   if (!options.ctx->is_given()) {
     const uint64_t most = std::numeric_limits<uint32_t>::max();

@@ -35,8 +35,8 @@ struct DevicesOptions {
 struct Line {
   DeviceInfo info;
   std::optional<DeviceProfile> profile = {};
-  std::string why_not =
-      {};  // why the device was not profiled; empty: it was, or no profile was requested
+  // The reason why a requested profile is missing; empty: none is.
+  std::string why_not = {};
 };
 
 std::string CostText(const Cost& cost) {

@@ -242,8 +242,8 @@ Status Run(RunOptions& options) {
   features.beams = options.beams.beams.has_value();
   TRY_STATUS(CheckTogether(features));
   TRY_STATUS(CheckBeams(options, converses));
-  if (!options.session.empty())
-    TRY_STATUS(CheckMayCreate(options.session));  // said before, not after
+  // A session that cannot be saved is refused before the run, not after.
+  if (!options.session.empty()) TRY_STATUS(CheckMayCreate(options.session));
   options.sampling.seed = options.common.seed ? *options.common.seed : std::random_device()();
   options.common.engine.threads = ResolveThreads(options.common.engine.threads);
   if (options.escapes) {

@@ -51,9 +51,9 @@ struct PlanReport {
   std::string measured = {};  // where the machine's speeds are from
   RoutingSource routing = RoutingSource::kRange;
   std::vector<BudgetSpeed> speeds = {};  // rising budgets
-  std::optional<BudgetSpeed> chosen =
-      {};                       // with --ram, or the recommended budget; nullopt: none fits
-  bool is_recommended = false;  // `chosen` is not --ram's budget
+  // The budget of --ram, or the recommended one; nullopt: none fits.
+  std::optional<BudgetSpeed> chosen = {};
+  bool is_recommended = false;              // `chosen` is not --ram's budget
   std::vector<PlannedChoice> choices = {};  // the best first; empty: the repository has one file
   std::optional<PlannedHosts> hosts = {};   // nullopt: none are named, or the model does not fit
 };

@@ -46,11 +46,11 @@ struct PlanSubject {
   ModelToLoad model;
   std::string file = {};  // path of the model's first file; empty: not on this machine
   std::shared_ptr<DirectoryCopies> copies = {};  // of a model elsewhere
-  std::string folder =
-      {};                 // folder of the model, or where it would go; perhaps a folder to be made
+  // Folder of the model, or where it would go; perhaps a folder to be made.
+  std::string folder = {};
   uint64_t to_fetch = 0;  // bytes; 0: the model is on this machine
-  std::optional<uint64_t> free_bytes =
-      {};  // of the folder's disk; nullopt: the model is on this machine
+  // Free bytes of the folder's disk; nullopt: the model is on this machine.
+  std::optional<uint64_t> free_bytes = {};
   std::vector<HubModel> choices = {};  // all models of the repository, the best first
   std::string label = {};              // label of the subject
 };

@@ -277,8 +277,8 @@ std::vector<std::pair<std::string, std::string>> MistypedVariables(
 Result<ChosenSettings> ChooseSettings(const CommandText& command,
                                       std::span<const std::string> given,
                                       std::span<const std::vector<FlagSetting>> sources) {
-  std::set<std::string> before =
-      NamesGiven(command, given);        // names of flags in the sources that take precedence
+  // Names of flags in the sources that take precedence.
+  std::set<std::string> before = NamesGiven(command, given);
   std::set<std::string> known = before;  // `before`, and switches that are off
   std::set<std::string> dropped;
   std::vector<Candidate> chosen;

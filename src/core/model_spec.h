@@ -125,8 +125,8 @@ struct AttentionSpec {
   uint32_t head_dim_v = 0;
   std::optional<RopeSpec> rope = {};  // nullopt: heads are not turned by their position
   bool has_rope_factors = true;       // by rope_freqs, if the file has it
-  bool values_are_keys =
-      false;               // values are keys before norm and rotation, and no matrix makes values
+  // Values are keys before norm and rotation, and no matrix makes values.
+  bool values_are_keys = false;
   uint32_t n_gate = 0;     // gates of a row that have a matrix of their own; 0: none
   uint32_t window = 0;     // a row attends to this many last positions; 0: all
   float scale = 0.0F;      // of scores; 0: one over the root of head_dim_k
@@ -152,8 +152,8 @@ struct IndexerSpec {
   uint32_t head_dim = 0;  // of its queries and of its one key; at least n_turned
   uint32_t top_k = 0;     // positions that are chosen
   RopePairs rope_pairs = RopePairs::kHalves;
-  bool is_shared =
-      false;  // the layer has no indexer and uses the positions that an earlier layer chose
+  // The layer has no indexer and uses the positions that an earlier layer chose.
+  bool is_shared = false;
   bool operator==(const IndexerSpec&) const = default;
 };
 

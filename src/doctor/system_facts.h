@@ -132,8 +132,8 @@ struct ModelFacts {
   std::string path = {};
   std::string error = {};  // why the model cannot be opened; empty: it can be, or was not tried
   DirectReads direct = DirectReads::kUnknown;
-  std::optional<size_t> models =
-      {};  // models in the folder; nullopt: `path` is a file, or its list is closed
+  // Models in the folder; nullopt: `path` is a file, or its list is closed.
+  std::optional<size_t> models = {};
   std::string file_system = {};  // "ext4"; empty: not known
   std::string mount = {};        // where it is mounted
   std::string mount_options = {};

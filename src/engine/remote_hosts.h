@@ -14,8 +14,8 @@ namespace moestro {
 struct RemoteHost {
   std::string host = {};  // a name or an IPv4 address
   uint16_t port = 0;
-  uint64_t bytes =
-      0;  // bytes that may be taken on the host; 0: the free memory there, less a margin
+  // Bytes that may be taken on the host; 0: the free memory there, less a margin.
+  uint64_t bytes = 0;
 
   std::string address() const;  // "box:50052"
   bool operator==(const RemoteHost&) const = default;

@@ -43,8 +43,8 @@ double KlBound(const MeasuredSetting& setting);
 struct QualityChoice {
   size_t chosen = 0;
   std::optional<size_t> runner_up = {};  // the fastest other setting within the wish
-  std::optional<size_t> beyond =
-      {};  // the fastest setting beyond the wish that is faster than the chosen one
+  // The fastest setting beyond the wish that is faster than the chosen one.
+  std::optional<size_t> beyond = {};
 };
 
 // Chooses the setting with the most tokens per second whose KlBound() is at most `wish`; of equally

@@ -61,8 +61,8 @@ TEST_F(ReadSpecTest, ReadsWhatDiffersBetweenArchitectures) {
   const auto qwen2 = Spec(SmallMoe("qwen2moe"));
   ASSERT_TRUE(qwen2) << qwen2.error().message;
   EXPECT_FALSE(qwen2->router.renormalise);
-  EXPECT_EQ(qwen2->layers.back().feed_forward.n_ff_expert,
-            64U);  // feed_forward_length 128 by 2 used experts
+  // feed_forward_length 128 by 2 used experts.
+  EXPECT_EQ(qwen2->layers.back().feed_forward.n_ff_expert, 64U);
   EXPECT_EQ(qwen2->layers.back().feed_forward.n_ff_shared, 96U);
 
   const auto qwen3 = Spec(SmallMoe("qwen3moe"));

@@ -19,8 +19,8 @@ struct RequestRecord {
   double seconds = 0.0;         // from the first byte until the reply was sent
 
   // Figures of requests for text; several prompts count together.
-  std::string_view finish =
-      {};  // "stop", "length", "tool_calls", "cancelled", "error"; empty: no text
+  // "stop", "length", "tool_calls", "cancelled", "error"; empty: no text.
+  std::string_view finish = {};
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;  // of the prompt, not computed again
   uint32_t completion_tokens = 0;

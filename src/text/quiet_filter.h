@@ -22,8 +22,8 @@ struct QuietText {
   std::string begin;
   std::string end;       // empty: the filter never sleeps
   bool is_open = false;  // the text begins within
-  bool is_anywhere =
-      false;  // `begin` counts everywhere; else only at the start of the text, after blanks
+  // `begin` counts everywhere; else only at the start of the text, after blanks.
+  bool is_anywhere = false;
 };
 
 // Follows a text and reports whether the text is within a quiet part.

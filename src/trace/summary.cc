@@ -83,8 +83,8 @@ double DistinctPerWindow(const Trace& trace) {
 
 void MeasureReuse(const Trace& trace, TraceSummary& summary) {
   const TraceInfo& info = trace.info();
-  std::vector<size_t> last(size_t{info.shape().n_layer} * info.shape().n_expert,
-                           0);  // token + 1; 0: never
+  // Token + 1; 0: never.
+  std::vector<size_t> last(size_t{info.shape().n_layer} * info.shape().n_expert, 0);
   std::vector<double> distances;
   double at_once = 0.0;
   for (size_t t = 0; t < trace.tokens(); ++t) {

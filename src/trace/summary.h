@@ -26,8 +26,8 @@ struct TraceSummary {
   double recall_repeat = 0.0;   // the experts of the token before
   // Decode tokens of a trace with a little pass:
   double little_recall = 0.0;  // share of the chosen experts among the K best of the little pass
-  double confident =
-      0.0;  // share of tokens whose little pass had a confidence above LittleOptions().gamma
+  // Share of tokens whose little pass had a confidence above LittleOptions().gamma.
+  double confident = 0.0;
   std::vector<double> recall_ahead = {};  // [distance - 1]: share that recorded predictions name
 };
 

@@ -71,8 +71,8 @@ struct LittlePass {
   std::span<const ExpertId> experts = {};    // [n_layer][K], of which the first K' ran
   std::span<const float> weights = {};       // [n_layer][K']; empty without has_weights
   std::span<const ExpertId> predicted = {};  // [predicted_rows()][K']
-  std::span<const float> predicted_weights =
-      {};                   // the weights of `predicted`; empty without has_predicted_weights
+  // The weights of `predicted`; empty without has_predicted_weights.
+  std::span<const float> predicted_weights = {};
   float confidence = 1.0F;  // the largest probability of what comes next
 };
 
@@ -87,8 +87,8 @@ struct TraceToken {
   std::span<const ExpertId> experts = {};    // [n_layer][K], in router order where that is known
   std::span<const float> weights = {};       // [n_layer][K]; empty without has_weights
   std::span<const ExpertId> predicted = {};  // [predicted_rows()][K]: by layer, then by distance
-  std::span<const float> predicted_weights =
-      {};  // the weights of `predicted`; empty without has_predicted_weights
+  // The weights of `predicted`; empty without has_predicted_weights.
+  std::span<const float> predicted_weights = {};
   CandidateSpans candidates = {};  // [n_layer]; empty without has_candidates
   LittlePass little = {};          // empty if TraceInfo::little is 0
 };

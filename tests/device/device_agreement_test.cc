@@ -346,8 +346,8 @@ TEST_F(DeviceAgreement, TwoDevices) {
       EXPECT_GT(did.each.at(d).filled, 3U) << what;
       EXPECT_GT(decode.ran_there, 10U) << what;
       EXPECT_GE(decode.copied, c.mode == PlaceMode::kGpuCentric ? 5U : 0U) << what;
-      const bool moves_back =
-          c.tiers == Tiers::kExclusive && c.mode == PlaceMode::kGpuCentric;  // there all are copied
+      // In this mode all experts are copied.
+      const bool moves_back = c.tiers == Tiers::kExclusive && c.mode == PlaceMode::kGpuCentric;
       EXPECT_EQ(decode.moved_back > 0, moves_back)
           << what << ", " << decode.copied << " copied, " << decode.promoted << " promoted";
     }

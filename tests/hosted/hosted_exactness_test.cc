@@ -113,8 +113,8 @@ MOESTRO_INSTANTIATE_PARTS(HostedExactness, ZooOfPart,
 // libllama would end the process: it wants some groups to be left out.
 TEST(HostedModelFile, GroupsThatLibllamaAbortsOnAreAnError) {
   const TempFolder folder;
-  const std::string model =
-      WriteTinyModel(folder.path(), {.arch = "bailingmoe2", .groups = 2});  // both are used
+  // Both groups are used.
+  const std::string model = WriteTinyModel(folder.path(), {.arch = "bailingmoe2", .groups = 2});
   EngineOptions options{.threads = 1, .ctx = 64};
   options.engine = "native";
   EXPECT_TRUE(OpenEngine(model, options));

@@ -42,8 +42,8 @@ struct PathKey {
 struct PathLayer {
   std::vector<PathShare> popularity = {};  // [experts]; empty for layer 0
   std::vector<PathKey> keys = {};          // ascending
-  std::vector<uint32_t> ends =
-      {};  // [key]: end of the key's followers, and begin of the next key's
+  // [key]: end of the key's followers, and begin of the next key's.
+  std::vector<uint32_t> ends = {};
   std::vector<PathFollower> followers = {};  // of one key: likeliest first
   bool operator==(const PathLayer&) const = default;
 };

@@ -59,8 +59,8 @@ class PathTable;
 
 struct PredictorChoice {
   std::string name = "next-router";
-  std::shared_ptr<const PathTable> paths =
-      {};  // table of the predictor "paths", of the model's shape
+  // Table of the predictor "paths", of the model's shape.
+  std::shared_ptr<const PathTable> paths = {};
 };
 
 // The known predictors, in the order of --help; "none" is the last.

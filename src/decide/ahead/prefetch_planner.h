@@ -66,8 +66,8 @@ struct PrefetchLimits {
   // Prefetches on their way at a time, until PrefetchControl has a number from the disk's speed.
   size_t most_unfinished = 2;
   size_t most_foreseen = 4;  // fewest prefetches on their way in a step that was foreseen
-  unsigned reads_at_device =
-      4;  // reads of one matrix each for prefetches at the device, which cannot be called back
+  // Reads of one matrix each for prefetches at the device, which cannot be called back.
+  unsigned reads_at_device = 4;
   double expert_bytes = 0.0;  // of the mean expert; 0: nothing is handed out before dense parts
   bool is_fixed = false;      // see PrefetchControl
 };
@@ -200,8 +200,8 @@ class PrefetchPlanner {
   uint32_t rows_ = 1;                // rows of the step that decode
   uint64_t step_rows_ = 1;           // rows of the step, those of prompts included
   bool is_paused_ = false;
-  uint64_t right_ =
-      0;  // this step's right predictions of absent experts, among those good enough to fetch
+  // This step's right predictions of absent experts, among those good enough to fetch.
+  uint64_t right_ = 0;
 };
 
 }  // namespace moestro

@@ -119,8 +119,8 @@ class LayerProtocol {
   LayerPlanner layer_planner_;
   std::vector<std::vector<ExpertKey>> held_;  // [layer]: prefetched and pinned
   std::optional<ExpertKey> upgrade_;          // the layer's upgrade, to be requested
-  std::optional<ExpertKey>
-      upgrading_;  // expert requested at the layer before, whose slot is held until now
+  // Expert requested at the layer before, whose slot is held until now.
+  std::optional<ExpertKey> upgrading_;
   LossCounts losses_;
   size_t layer_ = 0;
   bool decodes_ = false;          // the layer has decode rows

@@ -71,10 +71,10 @@ ggml_tensor* MaskedAttention::Node(ggml_context* ctx, ggml_tensor* q, const Laye
   };
   ggml_tensor* mask = ggml_new_tensor_2d(ctx, GGML_TYPE_F16, n_visited_, n_rows_);
   buffer_.Place(mask, 0);
-  ggml_tensor* mixed =
-      ggml_flash_attn_ext(ctx, ggml_permute(ctx, q, 0, 2, 1, 3), visited(layer.k, shape_.dim_k),
-                          visited(shape_.values_in_keys ? layer.k : layer.v, shape_.dim_v), mask,
-                          scale, 0.0F, 0.0F);  // [dim_v, n_head, rows]
+  // -> [dim_v, n_head, rows]
+  ggml_tensor* mixed = ggml_flash_attn_ext(
+      ctx, ggml_permute(ctx, q, 0, 2, 1, 3), visited(layer.k, shape_.dim_k),
+      visited(shape_.values_in_keys ? layer.k : layer.v, shape_.dim_v), mask, scale, 0.0F, 0.0F);
   if (layer.sinks != nullptr) ggml_flash_attn_ext_add_sinks(mixed, layer.sinks);
   ggml_prec_set_acc(mixed, GGML_PREC_F32);
   return ggml_reshape_2d(ctx, mixed, int64_t{shape_.n_head} * shape_.dim_v, n_rows_);

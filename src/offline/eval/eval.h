@@ -32,8 +32,8 @@ struct EvalRequest {
   EngineOptions engine;
   TextRequest text;
   bool against_exact = false;
-  std::string exact_model =
-      {};  // model of the exact run, in place of `model`: the source of a fitted one
+  // Model of the exact run, in place of `model`: the source of a fitted one.
+  std::string exact_model = {};
   std::string scratch = {};   // folder for the exact run's rows; empty: see ScratchFolder()
   OutputPath reference = {};  // a file that keeps the exact rows: read if it exists, else written
   std::optional<Shard> shard = {};  // evaluates its windows alone

@@ -145,8 +145,8 @@ Result<Selection> Select(const TaskRequest& request, const Questions& questions,
 // log-probability is known.
 Result<std::vector<double>> LogProbsOf(Engine& engine, Sequence& sequence,
                                        const AskedTokens& asked) {
-  std::vector<size_t>
-      begins;  // begins of the answers; at least 1, because a text's first token has no probability
+  // Begins of the answers; at least 1, because a text's first token has no probability.
+  std::vector<size_t> begins;
   for (const std::vector<Token>& tokens : asked.choices) {
     begins.push_back(std::max<size_t>(CommonPrefix(asked.prompt, tokens), 1));
   }

@@ -76,8 +76,8 @@ struct FitReport {
   uint64_t moved = 0;  // experts at the lower width
   std::string widths;  // as FitHeader::widths
   Estimate loss;       // loss of the result on the windows that were held out to choose `moved` by
-  std::optional<Estimate>
-      checked;  // loss of the result on windows that no choice used; empty: the text is too short
+  // Loss of the result on windows that no choice used; empty: the text is too short.
+  std::optional<Estimate> checked;
   uint64_t calibration_tokens = 0;
   uint64_t held_out_tokens = 0;
   uint64_t checked_tokens = 0;

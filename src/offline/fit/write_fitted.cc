@@ -51,8 +51,8 @@ struct FittedTensor {
   ggml_type type = GGML_TYPE_F32;
   std::vector<int64_t> ne;
   std::vector<FittedPart> parts;  // in the order of the output
-  std::optional<FittedMatrix> judged =
-      {};  // matrix whose importances are used; empty: all columns count equally
+  // Matrix whose importances are used; empty: all columns count equally.
+  std::optional<FittedMatrix> judged = {};
   uint64_t bytes() const {
     uint64_t rows = 1;
     for (const int64_t n : std::span(ne).subspan(1)) rows *= static_cast<uint64_t>(n);

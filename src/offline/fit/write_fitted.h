@@ -26,11 +26,11 @@ struct FittedOptions {
   Width high;
   Width low;
   std::string widths;  // as FitHeader::widths
-  std::string imatrix =
-      {};                  // file of importances (imatrix_file.h); empty: all columns count equally
-  OutputPath path;         // of the file to write
-  uint32_t threads = 1;    // threads that quantise; from 1 on
-  bool overwrite = false;  // replace an existing file
+  // File of importances (imatrix_file.h); empty: all columns count equally.
+  std::string imatrix = {};
+  OutputPath path;                  // of the file to write
+  uint32_t threads = 1;             // threads that quantise; from 1 on
+  bool overwrite = false;           // replace an existing file
   std::string weights_folder = {};  // see FindWeightsId(), whose number the file names
   // Called with the written bytes of the file, from the calling thread; may be empty.
   std::function<void(uint64_t done_bytes, uint64_t all_bytes)> progress = {};

@@ -148,8 +148,8 @@ Status CheckImportances(LowJob& job) {
   job.report.unvisited.resize(job.report.layers);
   for (const LowTensor& tensor : job.tensors) {
     TRY(const Importances importances, ImportancesOf(*job.imatrix, tensor));
-    if (tensor.source.matrix != Matrix::kDown)
-      continue;  // an expert is visited in all three matrices or in none: counted once
+    // An expert is visited in all three matrices or in none: counted once.
+    if (tensor.source.matrix != Matrix::kDown) continue;
     job.report.unvisited[tensor.layer] += importances.unvisited;
   }
   return {};

@@ -21,11 +21,11 @@ namespace moestro {
 struct QuantizeOptions {
   std::string model;  // GGUF file, or the first shard
   LowTypes types;
-  std::string imatrix =
-      {};                  // file of importances (imatrix_file.h); empty: all columns count equally
-  OutputPath path;         // of the file to write
-  uint32_t threads = 1;    // threads that quantise; from 1 on
-  bool overwrite = false;  // replace an existing file
+  // File of importances (imatrix_file.h); empty: all columns count equally.
+  std::string imatrix = {};
+  OutputPath path;                  // of the file to write
+  uint32_t threads = 1;             // threads that quantise; from 1 on
+  bool overwrite = false;           // replace an existing file
   std::string weights_folder = {};  // see FindWeightsId(), whose number the file names
   // Called with the bytes of the source's experts done so far, from the calling thread; may be
   // empty.

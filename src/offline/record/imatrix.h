@@ -22,8 +22,8 @@ struct ImatrixOptions {
   std::vector<std::string> texts;  // paths
   uint32_t tokens = 0;             // at most, of each text; 0: all
   OutputPath path;                 // of the file to write
-  std::optional<Shard> shard =
-      {};  // evaluates the shard's windows alone; MergeImatrices() adds up all shards
+  // Evaluates the shard's windows alone; MergeImatrices() adds up all shards.
+  std::optional<Shard> shard = {};
   Progress progress = {};  // may be empty
 };
 

@@ -17,8 +17,8 @@ namespace {
 constexpr uint32_t kMostCounts = 4096;  // of experts, of layers
 constexpr uint32_t kMostWidth = 1U << 24;
 constexpr uint64_t kMostDescription = 64 * kMiB;
-constexpr size_t kMostTensorName =
-    48;  // ggml's names are shorter than 64, with the suffix of WriteImatrix()
+// ggml's names are shorter than 64, with the suffix of WriteImatrix().
+constexpr size_t kMostTensorName = 48;
 
 void AppendText(std::string& bytes, std::string_view text) {
   AppendNumber(bytes, static_cast<uint32_t>(text.size()));

@@ -77,8 +77,8 @@ std::vector<std::span<const PlannedTensor>> Distribute(std::span<const PlannedTe
   size_t next = 0;
   for (uint32_t shard = 0; shard < shards; ++shard) {
     const size_t first = next;
-    const size_t last =
-        tensors.size() - (shards - shard - 1);  // leaves one tensor for each later shard
+    // Leaves one tensor for each later shard.
+    const size_t last = tensors.size() - (shards - shard - 1);
     const uint64_t target = all / shards * (shard + 1);
     do {
       placed += tensors[next++].bytes();

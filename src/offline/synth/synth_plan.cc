@@ -186,8 +186,8 @@ class Planner {
     // Squares of normal values are twice as large as products of two of these with a gate.
     const bool is_down = role == MatrixRole::kExpertDown || role == MatrixRole::kSharedDown;
     if (is_down && !HasGate(family_.experts.activation)) deviation *= 0.5F;
-    const bool is_counted =
-        role == MatrixRole::kAttnV;  // counted among layers that have such a matrix
+    // Counted among layers that have such a matrix.
+    const bool is_counted = role == MatrixRole::kAttnV;
     const MatrixPlace place{.role = role,
                             .layer = is_counted ? ValuesBefore(layer_) : layer_,
                             .layers = is_counted ? ValuesBefore(shape_.layers) : shape_.layers,

@@ -40,8 +40,8 @@ class FrequencyPredictor final : public Predictor {
   }
 
  private:
-  static constexpr double kKeep =
-      0.96;  // share of a count that is left after a step: half after 17 steps
+  // Share of a count that is left after a step: half after 17 steps.
+  static constexpr double kKeep = 0.96;
 
   std::span<double> of(size_t layer) {
     return std::span(counts_).subspan(layer * shape_.n_expert, shape_.n_expert);
