@@ -43,10 +43,10 @@ class BackendBuffer {
   Status Read(uint64_t offset, std::span<std::byte> bytes) const;
 
  private:
-  HostMemory memory_;  // of a host buffer
+  HostMemory memory_;  // memory of a host buffer
   uint64_t size_ = 0;
   BufferPtr buffer_;
-  ggml_context_ptr context_;      // of a device buffer
+  ggml_context_ptr context_;      // context of a device buffer
   ggml_tensor* bytes_ = nullptr;  // the whole device buffer, as bytes
 };
 

@@ -61,7 +61,7 @@ ggml_backend_buffer_type_t PinnedTypeOf(ggml_backend_dev_t device);
 
 // kNoMemory: the message names no purpose; the caller adds the purpose.
 Result<BufferPtr> AllocateBuffer(ggml_backend_buffer_type_t type, uint64_t bytes);
-// One buffer with a place in it for each tensor of the context. kNoMemory.
+// Allocates one buffer with a place for each tensor of the context. kNoMemory.
 Result<BufferPtr> AllocateTensors(ggml_context* context, ggml_backend_buffer_type_t type);
 // Gives a tensor its place. An exception is dropped: a driver that fails here fails again, with an
 // Error, at the tensor's next use.

@@ -14,7 +14,7 @@
 namespace moestro {
 
 struct CpuVariant {
-  std::string path;  // of the plug-in
+  std::string path;  // file of the plug-in
   int score = 0;     // the plug-in's own score on this machine; 0: cannot be used
 };
 // ggml's plug-ins for the CPU, one for each level of instruction sets, by name.

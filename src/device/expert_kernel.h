@@ -34,10 +34,10 @@ struct ExpertKernel {
   // out[t][r] = dot(row r of W, activations[t]) for r in [0, n_rows), t in [0, n_tokens). `rows` is
   // the first row, rows follow each other at `row_bytes`; the address of `rows` may have any
   // alignment that is a multiple of the type's scalar (GGUF allows 32-byte and smaller alignment).
-  // out[t] points to n_rows floats. `next` points to the bytes that this thread will read after
-  // these rows, perhaps in another matrix (nullptr: not known). They are prefetched while the last
-  // rows are multiplied, and never dereferenced. On cold weights the prefetch is worth a quarter of
-  // the speed of short calls. Fastest when n_rows is a multiple of 16.
+  // out[t] points to n_rows floats. `next` points to the bytes that this thread reads after the
+  // call, perhaps in another matrix (nullptr: not known). The bytes at `next` are prefetched while
+  // the last rows are multiplied, and never dereferenced. On cold weights the prefetch is worth a
+  // quarter of the speed of short calls. Fastest when n_rows is a multiple of 16.
   struct Call {
     const std::byte* rows;
     size_t row_bytes;

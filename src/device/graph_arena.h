@@ -54,7 +54,7 @@ class GraphArena {
   // Sizes the memory for the graph just built, which must be the largest. kNoMemory, kDevice.
   Status Reserve();
   // Places inputs and intermediates; kNoMemory, kDevice. A graph that was placed before may run
-  // again as long as buffer_bytes() stays the same: a larger graph moves the memory.
+  // again until buffer_bytes() changes: a larger graph moves the memory.
   Status Place();
   // Place() and computes.
   Status Run();

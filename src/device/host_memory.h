@@ -50,7 +50,7 @@ class HostMemory {
 // A way to allocate large memory.
 struct HostMemorySource {
   std::function<Result<HostMemory>(uint64_t bytes)> allocate = HostMemory::Allocate;
-  uint64_t most_bytes = std::numeric_limits<uint64_t>::max();  // of one piece
+  uint64_t most_bytes = std::numeric_limits<uint64_t>::max();  // bytes of one piece, at most
 };
 
 }  // namespace moestro

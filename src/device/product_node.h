@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Matrices times activations as nodes of a graph: by a kernel of ours or by ggml, all rows at once
 // or one by one (WeightSet). Our kernels treat each row of activations alone, so the row's product
-// has the same bits beside any number of rows; ggml's product has in a set with rows_alike.
+// has the same bits beside any number of rows. ggml's product has this property in a set with
+// rows_alike.
 //
 // Thread rule: the functions and the graph on the engine thread; the nodes themselves run on all
 // threads of the team.
@@ -27,7 +28,7 @@ bool ShareNode(std::span<ggml_tensor* const> weights);
 
 // A norm of each row of activations before its product, in the same node.
 struct InputNorm {
-  static constexpr int64_t kMostValues = 16384;  // of a row
+  static constexpr int64_t kMostValues = 16384;  // values of a row, at most
   const RowNorm* norm = nullptr;  // lives as long as the graph; null: x is normed already
   ggml_tensor* weight = nullptr;  // F32 [n_in]
 };

@@ -25,7 +25,8 @@ constexpr std::array<uint32_t, 14> kCounts = {2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 3
 constexpr uint32_t kMostRows = 65;
 constexpr size_t kMostNodes = 256;
 
-// Fewer rows of the matrix show as much, if they are the same part of a kernel's tiles.
+// Rows of a smaller matrix that show as much: the last tile of a kernel is filled as in the whole
+// matrix.
 constexpr int64_t kTiles = 64;
 int64_t FewerRows(int64_t n_out) { return n_out < 2 * kTiles ? n_out : kTiles + n_out % kTiles; }
 

@@ -16,7 +16,7 @@
 namespace moestro {
 
 struct StateKernel {
-  static constexpr uint32_t kColumns = 32;  // columns of a block; heads have multiples of them
+  static constexpr uint32_t kColumns = 32;  // columns of a block; heads have multiples of kColumns
   static constexpr uint32_t kFewestTaps = 2;
   static constexpr uint32_t kMostTaps = 4;
 
@@ -68,7 +68,7 @@ struct StateKernel {
     uint32_t n_rows;       // values of a key; a multiple of 4
     uint32_t n_columns;    // values of a value; a multiple of kColumns
     const float* before;   // [n_columns / kColumns][n_rows][kColumns]; null: zeros
-    float* after;          // as `before`, after these tokens; may be `before`
+    float* after;          // matrix after these tokens; may be `before`
     Rows keys;             // [n_tokens][n_rows]
     Rows queries;          // [n_tokens][n_rows]
     Rows values;           // [n_tokens][n_columns]

@@ -80,7 +80,7 @@ class Team {
     Callback work;
     Callback body;  // the body of Hold(); empty: none
     bool is_held = false;
-    int n_threads = 0;          // while threads are held
+    int n_threads = 0;          // threads that are held
     bool is_over = false;       // read after a change of `jobs`
     std::exception_ptr thrown;  // the exception of the body
     alignas(64) WaitWord jobs;  // counts calls of Run() while threads are held, and the end

@@ -63,8 +63,8 @@ class Forward {
   Status Step(std::span<const StepRow> rows, std::span<const RowKind> kinds,
               const LittleStep& little, const Hooks& hooks);
 
-  // For the last little step: the K experts of each row, [layer][row][K] in router order. The row
-  // used the first of them.
+  // The K experts of each row in the last little step, [layer][row][K] in router order. The row
+  // used the first of these K.
   std::span<const std::vector<ExpertId>> widened() const { return router_.widened(); }
   // Time since creation, in steps whose graphs the team runs, that more threads would not shorten:
   // all of the layers' time but shared products, attention and experts, and waits for bytes.

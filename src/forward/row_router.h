@@ -49,7 +49,7 @@ class RowRouter {
   // 1][row][K or K'].
   void ChooseAhead(ExpertLayerId layer, size_t n_rows, uint32_t look_ahead,
                    const LittleStep& little, RoutedAhead& ahead);
-  // For a little step: keeps the K best experts of each row; the routing has the first of them.
+  // Keeps the K best experts of each row of a little step, whose routing has the first of these K.
   // Drops the routing's candidates if no code chooses among them.
   void Widen(ExpertLayerId layer, Routing& routing);
   // For the last little step: the K experts of each row, [layer][row][K] in router order.

@@ -140,7 +140,7 @@ Status Forward::RunExperts(LayerId l, const StepInput& step, LeaseStream& read_a
   // releases leases on this layer's experts
   read_ahead = {parts_.residency, next, Urgency::kSpeculative};
   leases_.Advance();           // takes the slots that became free
-  parts_.protocol.Prefetch();  // for later layers, after this layer's own reads
+  parts_.protocol.Prefetch();  // reads for later layers, after this layer's own
   TRY_STATUS(experts_.Run(l, plan_, leases_, read_ahead));
   if (watchers.plan) watchers.plan(plan_);
   experts_.Show(plan_);

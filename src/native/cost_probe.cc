@@ -82,7 +82,7 @@ class CostProbe {
   size_t next_other_ = 0;
 };
 
-// Draws the sets from the experts in slots. False: some layer has fewer than K there.
+// Draws the sets from the experts in slots. False: some layer has fewer than K experts in slots.
 bool CostProbe::ChooseSets() {
   const MoeShape& shape = parts_.shape;
   std::vector<std::vector<ExpertId>> there(shape.n_layer);
@@ -144,7 +144,7 @@ Result<SeenStep> CostProbe::Step() {
   return seen;
 }
 
-// Reads the experts again. They are then in slots, and no step has computed with them.
+// Reads the experts again. Afterwards experts are in slots, and no step has computed with them.
 Status CostProbe::ReadAgain(const LayerKeys& keys) {
   parts_.residency.Settle();
   for (const std::vector<ExpertKey>& layer : keys) {
@@ -164,8 +164,8 @@ void CostProbe::Drop(std::span<const ExpertKey> keys) {
   for (const ExpertKey key : keys) parts_.residency.Drop(key);
 }
 
-// Takes `many` other experts of each layer and drops them from slots. They have not been read
-// lately.
+// Takes `many` other experts of each layer in turn, so that none was read lately, and drops them
+// from slots.
 LayerKeys CostProbe::TakeOthers(size_t many) {
   LayerKeys taken;
   for (size_t l = layers_.begin; l < layers_.end; ++l) {

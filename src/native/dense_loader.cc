@@ -29,7 +29,7 @@ TensorSet UsedAs(const ModelWeights& weights, auto&& is_so) {
 }
 
 // Tensors that may be stored in another layout: multiplied in every role they have. A tied output
-// is not one, since rows of it are looked up as well.
+// keeps its layout, since embeddings look up its rows as well.
 TensorSet OnlyMultiplied(const ModelWeights& weights) {
   TensorSet multiplied =
       UsedAs(weights, [](TensorUse use) { return use == TensorUse::kOnlyMultiplied; });

@@ -77,8 +77,8 @@ Status DensePart::PutOn(UsedDevice& first) {
   return Try(there);
 }
 
-// Allocates all buffers and makes the graph. there: the first device, for which weights are planned
-// already; null: the CPU.
+// Allocates all buffers and makes the graph. `there`: the first device, for which weights are
+// planned already; null: the CPU.
 Status DensePart::Build(const ComputeDevice* there) {
   const ModelSpec& spec = opened_.model.spec;
   const EnginePlan& plan = opened_.plan;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The dense part of an engine: its weights, the memory of sequences, the buffers between graphs,
-// and the graph of each layer. It is on the first device if the device has room and computes as
-// exactly as the CPU, else on the CPU.
+// and the graph of each layer. The dense part is on the first device if the device has room and
+// computes as exactly as the CPU, else on the CPU.
 //
 // Thread rule: the engine thread.
 #pragma once

@@ -44,8 +44,8 @@ LaunchShape DeviceShapeOf(const OpenedModel& opened, const ComputeDevice& there)
   return shape;
 }
 
-// Opens the chosen devices: finds the forms that each computes and the bytes that may be used
-// there.
+// Opens the chosen devices: finds the forms that each device computes and the bytes that may be
+// used on the device.
 Result<std::unique_ptr<DevicePart>> DevicePart::Open(const OpenedModel& opened) {
   std::unique_ptr<DevicePart> part(new DevicePart(opened));
   const DeviceOptions& options = opened.options.device;

@@ -48,7 +48,7 @@ struct UsedDevice {
   std::unique_ptr<DeviceExperts> experts = {};
 };
 
-// The shape of launches on a device: the model's experts, and the biases there.
+// The shape of launches on device `there`: the model's experts and the biases.
 LaunchShape DeviceShapeOf(const OpenedModel& opened, const ComputeDevice& there);
 
 // Whether remote hosts can compute the model's experts. kUnsupported.

@@ -34,7 +34,7 @@ Result<uint64_t> SumOf(const std::vector<std::string>& paths, std::span<const We
   ReadQueue queue(*reader, paths,
                   {.max_request = window, .max_in_flight = kReadsAtATime, .max_speculative = 1});
   uint64_t sum = 0;
-  std::vector<size_t> in_window(n_windows);  // [window], the block that lands there
+  std::vector<size_t> in_window(n_windows);  // [window]: the block that is read into the window
   std::vector<ExtentDone> done;
   const auto landing = [&](size_t w) { return memory.bytes().subspan(w * window, window); };
   size_t next = 0;

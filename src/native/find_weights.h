@@ -31,8 +31,8 @@ std::optional<uint64_t> KnownWeightsId(const ModelFile& model, const std::string
 // has changed since it was opened.
 Result<uint64_t> FindWeightsId(const ModelFile& model, const std::string& folder,
                                std::optional<uint64_t> dense = {});
-// The number of copies in a separate file, found likewise. Dense tensors of this file are never
-// used.
+// The number of copies in a separate file, kept in `folder` or found by reading. Dense tensors of
+// this file are never used.
 Result<uint64_t> FindWeightsId(const LowCopies& low, const std::string& folder);
 
 }  // namespace moestro

@@ -233,7 +233,7 @@ void JoinedDevices::FillByPrompt(StopSignal& stop, bool is_repeatable, const Pro
   if (!filled) LogWarning("{}; devices are filled no further", filled.error().message);
 }
 
-// Copies experts to devices. Experts that memory lacks pass through slots of it, so the budget
+// Copies experts to devices. Experts that memory lacks pass through slots of memory, so the budget
 // holds.
 Status JoinedDevices::Copy(std::span<const DeviceTier::Promotion> wanted, const GoesOn& goes_on,
                            const Progress& report) {

@@ -48,7 +48,7 @@ class JoinedDevices {
   // memory keeps. Where plans must not depend on timing, waits until they have landed. kIo.
   // `devices` must outlive this.
   Status BringToRemotes(DevicePart& devices, const SlotPart& slots);
-  // Waits until nothing is on the way to a remote host. The next step then uses the experts there.
+  // Waits until nothing is on the way to a remote host. The next step then uses the hosts' experts.
   void AwaitRemotes() const;
   // Call before a step that decodes. Copies the experts of DeviceTier::FillByPrompt(). Ends early
   // at a stop, or after a long time if plans may depend on timing. A failed read is no error: a

@@ -49,7 +49,7 @@ std::string KernelNames(const CpuDevice& device, const std::vector<FormKernels>&
 
 // The options that count, and the choices of keys and values that they are written to.
 struct Written {
-  const EngineOptions& options;  // as this run resolves them
+  const EngineOptions& options;  // defaults are resolved for this run
   KvChoices& choices;
 };
 

@@ -39,7 +39,7 @@ class LossyChoices {
   explicit LossyChoices(LossyChooser chooser) : chooser_(std::move(chooser)) {}
 
   LossyChooser chooser_;
-  std::optional<ResidentModel> present_;  // for a lossy engine that is reproducible
+  std::optional<ResidentModel> present_;  // nullopt: choices are exact, or need not be reproducible
   std::optional<Upgrades> upgrades_;      // if upgrades are on
 };
 

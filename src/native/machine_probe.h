@@ -28,7 +28,7 @@ struct MachineProbe {
 // The processor's name with its threads, as in MachineRates::cpu. Errors of CpuDevice::Open().
 Result<std::string> ProcessorName(uint32_t threads);
 
-// Rates of these types alone. kNoMemory; kInvalidRequest: an unknown type.
+// Rates of `types` alone. kNoMemory; kInvalidRequest: an unknown type.
 Result<std::vector<KernelRate>> MeasureKernels(uint32_t threads,
                                                const std::vector<std::string>& types);
 

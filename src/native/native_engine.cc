@@ -185,7 +185,7 @@ Status NativeEngine::StepWhole(const Batch& batch, const LogitsSink& sink,
     TRY_STATUS(LeaveDevices(exact.error()));
     return StepWhole(batch, sink, interlude);  // no devices are left now
   }
-  // Each row's logits go to `sink` once, even if the step is computed again.
+  // Each row's logits go to `sink` once, even if the step is computed a second time.
   size_t told = 0;
   size_t known = 0;
   bool is_checked = !exact->empty();

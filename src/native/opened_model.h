@@ -51,9 +51,9 @@ struct OpenedModel {
   bool checks() const { return options.check_every > 0 && !options.has_exact_experts(); }
 
   const ModelFile& model;
-  const EngineOptions options;  // as requested
+  const EngineOptions options;  // options as requested
   PolicySource policies;
-  ExpertCatalog catalog;  // with the low copies
+  ExpertCatalog catalog;  // includes the low copies
   MemoryShape remembers;  // sizes of the memory that layers keep of a sequence
   std::optional<LowCopies> low;
   LittleStep little;  // the first of two passes; off: one pass
@@ -62,7 +62,7 @@ struct OpenedModel {
   std::unique_ptr<CpuDevice> cpu;
   std::vector<FormKernels> kernels;  // by form
   std::unique_ptr<BlockReader> reader;
-  FileWatch watch;  // for the files of the reader
+  FileWatch watch;  // watches the files of the reader
 
  private:
   Status OpenLow();

@@ -29,7 +29,8 @@ namespace moestro {
 
 class RemoteUpload {
  public:
-  using Landed = DeviceList::Options::Settled;  // not there: the host or the disk failed
+  // Landed::is_there is false after a failure of the host or the disk.
+  using Landed = DeviceList::Options::Settled;
 
   // Begins the upload. experts: grouped by layer. All must outlive this. kIo.
   static Result<std::unique_ptr<RemoteUpload>> Begin(const OpenedModel& opened,
@@ -82,7 +83,7 @@ class RemoteUpload {
   std::vector<KnownResult> known_;  // under mutex_
   std::vector<float> known_row_;    // empty: runs are not exact
   std::vector<Products> products_;  // [expert of the layer]
-  std::vector<float> result_;       // of the last down matrix
+  std::vector<float> result_;       // result of the last down matrix
   HostMemory quantised_;
   std::jthread thread_;  // last, since the thread uses the other members
 };

@@ -19,8 +19,9 @@
 namespace moestro {
 namespace {
 
-// Rounds of measuring every depth; a round at one depth ends after so many bytes or seconds. On a
-// disk with other users one round may well show a gain from more reads; two rounds seldom do.
+// Rounds of measuring every depth; a round at one depth ends after kBytesOfARound or
+// kSecondsOfARound. On a disk with other users one round may well show a gain from more reads; two
+// rounds seldom do.
 constexpr int kDepthRounds = 2;
 constexpr uint64_t kBytesOfARound = 32 * kMiB;
 constexpr double kSecondsOfARound = 0.05;

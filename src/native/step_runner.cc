@@ -235,8 +235,8 @@ Interlude StepRunner::Between(const Interlude& wanted, const LittleStep& rest) {
           .most_rows = wanted.most_rows};
 }
 
-// Runs the interlude. Its work is not counted in this step. A stop request is for the prompt, which
-// goes on afterwards, so the request is held.
+// Runs the interlude, whose work is not counted in this step. A stop request is for the prompt,
+// which goes on afterwards, so the request is held.
 Status StepRunner::StepAside(const Interlude& interlude, const LittleStep& rest) {
   aside_ = &interlude;
   const Status ran = counter_.Aside([&] {

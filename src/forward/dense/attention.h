@@ -32,7 +32,7 @@ struct AttentionShape {
 
   uint32_t n_head = 0;
   uint32_t n_head_kv = 0;  // divides n_head
-  uint32_t dim_k = 0;      // of a head
+  uint32_t dim_k = 0;      // values of a head's key
   uint32_t dim_v = 0;
   uint32_t window = 0;  // a row attends to this many of its last positions; 0: all
   KvType kv_type = KvType::kF16;
@@ -56,7 +56,7 @@ class TiledAttention {
     // Cells as ggml_set_rows() writes values of the shape's type.
     const std::byte* k = nullptr;  // [cell][n_head_kv * dim_k]
     const std::byte* v = nullptr;  // [cell][n_head_kv * dim_v]; null: values are in keys
-    float scale = 1.0F;            // of scores
+    float scale = 1.0F;            // factor of scores
     uint32_t window = 0;           // a row attends to this many of its last positions; 0: all
     // [n_head]: a score that is part of the softmax and has no value; empty: no such scores.
     std::span<const float> sinks;

@@ -43,7 +43,7 @@ Cells RandomCells(KvType type, uint32_t n_cells, uint32_t width, uint32_t seed) 
   return cells;
 }
 
-// A prompt from position 0 on, whose keys and values are in the cells of the same numbers.
+// A prompt from position 0 on. Position p has its keys and values in cell p.
 struct Prompt {
   AttentionShape shape;
   uint32_t n_rows = 0;

@@ -67,7 +67,7 @@ class AttentionTasks {
     uint32_t first_query = 0;  // index among the queries of all split tasks
     uint32_t whole = 0;        // the whole that a split task is a part of
   };
-  // Split tasks [first_task, first_task + n_tasks): the same tile and heads, spans in order.
+  // Split tasks [first_task, first_task + n_tasks) of one tile and its heads, spans in order.
   struct Whole {
     uint32_t first_task = 0;
     uint32_t n_tasks = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Graphs of few rows on the CPU that stay built: a decode step runs the same nodes for every token,
+// Graphs of few rows on the CPU that stay built: a decode step runs equal nodes for every token,
 // with other values. Each place has its last kGraphs graphs. A graph of nodes of ours alone is run
 // by the team, node after node, with barriers that make no system call; ggml runs the other graphs.
 //
@@ -62,7 +62,7 @@ class KeptGraphs {
   struct Kept {
     std::optional<Key> key;
     std::optional<GraphRoom> room;
-    std::vector<Node> nodes;  // for the team; empty: for ggml
+    std::vector<Node> nodes;  // run by the team; empty: ggml runs the graph
     uint64_t last_run = 0;
   };
   using Place = std::array<Kept, kGraphs>;

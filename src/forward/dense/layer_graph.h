@@ -166,7 +166,7 @@ class LayerGraph {
   std::vector<RowCells> recent_;                // cells by row, in layers with a window
   std::vector<RowCells> sources_;               // cells by row, in layers that attend to the source
   std::vector<RowState> states_;                // states by row
-  std::unique_ptr<ChosenPositions> chosen_;     // where layers have indexers
+  std::unique_ptr<ChosenPositions> chosen_;     // null: no layer has an indexer
   bool is_hidden_there_ = false;
   double seconds_ = 0.0;
   uint64_t work_bytes_ = 0;

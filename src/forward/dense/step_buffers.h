@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Buffers for values that pass between graphs, for up to a chunk of rows: always in memory, and
-// also on the device if graphs run there. Values are copied between the two only on a caller's
-// request.
+// Buffers for values that pass between graphs, for up to a chunk of rows: always in memory, and for
+// graphs on a device also on the device. Values are copied between memory and device only on a
+// caller's request.
 //
 // Thread rule: the engine thread.
 #pragma once

@@ -97,7 +97,7 @@ class DeviceList {
   struct UnderWay {
     DeviceTier::Promotion promotion;
     DeviceExperts::Ticket ticket;
-    std::optional<Lease> lease;  // until the bytes are on the device
+    std::optional<Lease> lease;  // held until the bytes are on the device
   };
   Status Note(uint32_t device, Status done);
   std::unexpected<Error> LeaveOut(uint32_t device, const std::string& why);

@@ -93,7 +93,7 @@ struct ExpertScratch {
 RunForm FormOf(const FormKernels& kernels, std::span<const ExpertKernel> inputs,
                bool (*quantise_alike)(const ExpertKernel&, const ExpertKernel&));
 
-// The state of one call of Run(), shared by the threads. It outlives the parallel part.
+// The state of one call of Run(), shared by the threads, which outlives the parallel part.
 class LayerRun {
  public:
   struct Leases {

@@ -19,7 +19,7 @@ uint32_t LogitsRows(const ModelSpec& spec, uint32_t sequences, uint32_t chunk) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(std::max<uint64_t>(rows, sequences), 1, chunk));
 }
 
-constexpr uint64_t kShareForStates = 8;  // states get one part in so many of the room
+constexpr uint64_t kShareForStates = 8;  // states get an eighth of the room
 constexpr uint64_t kMostStates = 32;     // further states, at most
 
 }  // namespace

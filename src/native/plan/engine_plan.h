@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The sizes of an engine. They follow from the user's options and the model's shape alone, before a
-// file is opened or memory is taken.
+// The sizes of an engine, which follow from the user's options and the model's shape alone, before
+// a file is opened or memory is taken.
 #pragma once
 
 #include <cstdint>

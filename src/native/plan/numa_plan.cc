@@ -52,7 +52,7 @@ class LastEnds {
  private:
   uint64_t last_ = 0;
   uint32_t node_ = NumaPlan::kNoNode;
-  uint64_t of_others_ = 0;  // of nodes but node_
+  uint64_t of_others_ = 0;  // furthest end of nodes but node_
 };
 
 }  // namespace
@@ -116,7 +116,7 @@ std::vector<NodeBytes> PagesOfNodes(std::vector<NodeBytes> rows, uint64_t slack,
   for (NodeBytes& r : rows) {
     r = {.begin = AlignDown(r.begin, page), .end = AlignUp(r.end + slack, page), .node = r.node};
   }
-  std::vector<uint64_t> next_other(rows.size(), UINT64_MAX);  // where another node's rows begin
+  std::vector<uint64_t> next_other(rows.size(), UINT64_MAX);  // begin of another node's next rows
   for (size_t i = rows.size(); i-- > 1;) {
     const bool is_same = rows[i - 1].node == rows[i].node;
     next_other[i - 1] = is_same ? next_other[i] : rows[i].begin;
