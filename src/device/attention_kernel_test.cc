@@ -22,7 +22,7 @@ namespace {
 constexpr uint32_t kKeys = AttentionKernel::kKeys;
 constexpr uint32_t kLanes = AttentionKernel::kMaxLanes;
 
-// Aligned as the kernels ask.
+// Memory with the kernels' alignment.
 class SomeFloats {
  public:
   explicit SomeFloats(size_t n) : values_(n + 16, 0.0F) {}
@@ -39,7 +39,7 @@ struct Case {
   uint32_t dim_k = 128;
   uint32_t dim_v = 128;
   uint32_t blocks = 3;
-  float spread = 1.0F;           // of queries
+  float spread = 1.0F;           // number of queries
   std::vector<KeyRange> ranges;  // [blocks][n_queries]
 };
 
@@ -140,7 +140,7 @@ std::vector<double> ExpectedAttention(const Case& c, const Numbers& x) {
   return out;
 }
 
-// Causal: query q sees one key more than the one before it, all of the blocks before.
+// Causal: query q attends to one key more than query q - 1, and to all keys of earlier blocks.
 std::vector<KeyRange> Causal(uint32_t n_queries, uint32_t blocks, uint32_t before) {
   std::vector<KeyRange> ranges;
   for (uint32_t b = 0; b < blocks; ++b) {
@@ -166,7 +166,7 @@ std::vector<Case> Cases() {
     cases.push_back(c);
     c.ranges = Causal(queries, c.blocks, 17);
     cases.push_back(c);
-    // A window: early blocks are not seen, and the first one seen only in part.
+    // A window: early blocks are left out, and the first block in the window counts only in part.
     for (uint32_t q = 0; q < queries; ++q) {
       c.ranges[q] = {};
       c.ranges[queries + q] = {.begin = q % kKeys, .end = kKeys};
@@ -177,10 +177,10 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-// What the kernel computes is F32: each score is a sum of dim_k products, added one after the
-// other, and has an error of at most dim_k * 2^-24 * sum |q k| <= that * |q| |k|; weights take it
-// over times log(2), the polynomial adds 1.3e-7, and values are averaged with these weights. The
-// expected error is a random walk, a root of dim_k; four times that is never seen.
+// The kernel computes in F32: each score is a sum of dim_k products, added one after the other, and
+// has an error of at most dim_k * 2^-24 * sum |q k| <= dim_k * 2^-24 * |q| |k|; weights take the
+// error over times log(2), the polynomial adds 1.3e-7, and values are averaged with these weights.
+// The expected error is a random walk, a root of dim_k; four times the expected error never occurs.
 double Tolerance(const Case& c) {
   const auto dim = static_cast<double>(c.dim_k);
   const double norms = double{c.spread} * dim * 1.5;

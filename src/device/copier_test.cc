@@ -62,8 +62,8 @@ TEST_F(CopierTest, AFailedCopyIsToldToWhoeverWaitsForItAlone) {
   EXPECT_TRUE(copier.Wait(7, 9));
   EXPECT_TRUE(copier.Wait(1, 4));
   EXPECT_FALSE(copier.Wait(4, 6));
-  EXPECT_TRUE(copier.Wait(4, 6));  // told once
-  EXPECT_EQ(At(4), std::byte{0});  // its place is as it was
+  EXPECT_TRUE(copier.Wait(4, 6));  // the failure is reported once
+  EXPECT_EQ(At(4), std::byte{0});  // the failed copy wrote nothing
   EXPECT_EQ(At(5), std::byte{6});
 }
 
@@ -80,7 +80,7 @@ TEST_F(CopierTest, WhatACopyThrowsEndsItAloneAndNotTheProcess) {
   EXPECT_EQ(At(4), std::byte{5});
 }
 
-// A clock that ticks when it is looked at: a copy takes a second.
+// A clock that ticks at every call: a copy takes a second.
 TEST_F(CopierTest, KnowsHowLongItsCopiesTook) {
   const auto now = std::make_shared<std::atomic<int>>(0);
   const auto count = std::make_shared<std::atomic<int>>(0);

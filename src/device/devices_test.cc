@@ -32,7 +32,7 @@ TEST(ChooseDevices, AutoTakesIntegratedOnesRatherThanNoneAndNeverSoftwareOrRemot
   EXPECT_EQ(ChooseDevices(std::span(kMany).first(2), "auto", true), Indices{1});
 }
 
-// The same cards by two plug-ins, and the larger one second.
+// Two plug-ins list the same cards, the larger card second.
 TEST(ChooseDevices, AutoTakesOneBackendAndTheLargestFirst) {
   const auto card = [](const char* name, const char* backend, uint64_t memory) {
     return DeviceInfo{.name = name, .backend = backend, .memory_total = memory};

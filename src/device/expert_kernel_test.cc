@@ -157,8 +157,7 @@ Floats Dequantise(ggml_type type, const std::byte* from, int64_t n) {
   return values;
 }
 
-// What ggml's activation quantisation makes of x: the two types without a to_float are read by
-// hand.
+// Floats of a quantised activation: the two types without a to_float are read by hand.
 Floats ThroughActivationType(ggml_type type, const Floats& x, const CpuTraits& traits) {
   const auto n = static_cast<int64_t>(x.size());
   if (type == GGML_TYPE_F32) return x;
@@ -211,7 +210,7 @@ Expected Reference(ggml_type type, const Floats& w, const Floats& x) {
   // Q8_1 carries the sum of its block as a half.
   if (type == GGML_TYPE_Q4_1 || type == GGML_TYPE_Q5_1) bound += magnitude * std::ldexp(1.0, -11);
 #if defined(__aarch64__)
-  // ggml adds up halves there.
+  // ggml adds up halves for this type.
   if (type == GGML_TYPE_F16) bound += magnitude * std::ldexp(1.0, -7);
 #endif
   return {dot, bound};
@@ -239,7 +238,7 @@ std::vector<ExpertKernel> KernelsOf(ggml_type type) {
   return kernels;
 }
 
-// With the product of dequantised rows and tokens.
+// Compares with the product of dequantised rows and tokens.
 void ExpectAgreement(const ExpertKernel& kernel, Matrix& matrix, int64_t n_in, int64_t n_rows,
                      const std::vector<Floats>& tokens, const CpuTraits& traits) {
   const ggml_type type = kernel.weight_type;
@@ -350,7 +349,7 @@ TEST_P(KernelOfType, ZerosAndTinyNumbersStayFinite) {
   }
 }
 
-// ggml's functions round such a value to some integer, and the product would look sound.
+// ggml's functions round NaN or infinity to some integer, and the product would look sound.
 TEST_P(KernelOfType, AValueThatIsNoNumberMakesTheProductNone) {
   const ggml_type type = GetParam();
   const int64_t n_in = 2 * std::max<int64_t>(ggml_blck_size(type), 32);
@@ -377,7 +376,7 @@ TEST_P(KernelOfType, AValueThatIsNoNumberMakesTheProductNone) {
 INSTANTIATE_TEST_SUITE_P(AllTypes, KernelOfType, testing::ValuesIn(AllTypes()), TypeName);
 
 // Bytes that quantisers hardly write, the largest scales and weights among them: sums within a
-// block must hold them, too.
+// block must not overflow.
 TEST(OwnKernels, AnyBytesAreWeights) {
   constexpr int64_t kIn = 256;
   const std::vector<Floats> tokens = {Floats(kIn, 1.0F), Floats(kIn, -1.0F), RandomFloats(kIn, 8)};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which kernel a type gets.
+// The kernel that FindExpertKernel() gives each type.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The kernel's own machine, whatever it is: calls that change nothing, and such as fail.
+// The kernel's calls on the machine of the test: calls that change nothing, and calls that fail.
 #include "device/numa_machine.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace moestro {
 namespace {
 
-// In a thread of its own, so that no other test runs as it leaves it.
+// Runs in a thread of its own, so that no other test gets the changed settings.
 void InAThread(auto&& work) { std::jthread(work).join(); }
 
 TEST(KernelNumaMachine, AThreadRunsOnTheCpusItIsGiven) {

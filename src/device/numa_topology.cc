@@ -14,7 +14,7 @@ namespace {
 
 using Numbers = std::vector<uint32_t>;
 
-// more than any kernel has; also more than the nodes of any kernel
+// More than the CPUs, or the nodes, of any kernel.
 constexpr uint32_t kMostCpus = 1U << 16;
 constexpr size_t kLongestList = size_t{1} << 16;
 

@@ -95,7 +95,7 @@ TEST_F(NumaTopologyTest, ACpusetTakesCpusAndMemoryAway) {
   Put("proc/self/status", "Mems_allowed_list:\t1\n");
   EXPECT_FALSE(Read().nodes[0].has_memory);
   EXPECT_TRUE(Read().nodes[1].has_memory);
-  Drop("proc/self/status");  // nothing is said: all of it
+  Drop("proc/self/status");  // no Mems_allowed_list: all nodes are allowed
   EXPECT_TRUE(Read().nodes[0].has_memory);
 }
 

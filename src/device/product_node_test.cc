@@ -65,18 +65,18 @@ class Matrices {
   std::vector<ggml_tensor*> weights_;
 };
 
-// What a product differs by if its terms are added in another order. A product is about
-// sqrt(kProductIn) = 23 large; what it adds up is 330, of which the order of 16 + 8 additions moves
-// 2^-24 each.
+// The difference of a product whose terms are added in another order. A product is about
+// sqrt(kProductIn) = 23 large; its terms sum up to 330 in size, of which the order of 16 + 8
+// additions moves 2^-24 each.
 constexpr double kOtherOrder = 330 * 24.0 / (1 << 24);
 
 enum class Way : uint8_t { kOneNode, kNodeForEach, kNormed };
 
-// Of a norm that the node does, and of the same norm done before.
+// Compares a norm in the node with a norm before the node.
 const RowNorm kNorm{.kernel = RowKernel::ForThisMachine(), .eps = 1e-6F};
 std::vector<float> NormWeight() { return Normal(kProductIn, 77); }
 
-// Of rows [first, first + rows) of `x` [..][kProductIn] -> for each matrix [rows][n_out].
+// Products of rows [first, first + rows) of `x` [..][kProductIn] -> for each matrix [rows][n_out].
 std::vector<std::vector<float>> Multiply(CpuDevice& device, const std::vector<ggml_tensor*>& w,
                                          const std::vector<float>& x, size_t first, size_t rows,
                                          Way way) {
@@ -228,7 +228,7 @@ TEST(ProductNode, MatricesThatReadDifferentActivationsShareNoNode) {
   EXPECT_FALSE(ShareNode(std::array{w[4], w[0]}));
 }
 
-// Of weights that keep their layout, the quantised ones.
+// The quantised weights among those that keep their layout.
 TEST(ProductNode, PlainWeightsAreMultipliedByGgmlRowByRow) {
   auto device = CpuDevice::Open(1);
   ASSERT_TRUE(device.has_value());

@@ -33,7 +33,7 @@ class RateProbeTest : public testing::Test {
   std::optional<Team> team_;
 };
 
-// A prompt shares what is read of weights: more of them are multiplied per second than decode
+// Tokens of a prompt share the reads of weights: more weights are multiplied per second than decode
 // reads.
 TEST_F(RateProbeTest, EveryTypeHasBothRates) {
   const std::vector<std::string> types{"f32",  "f16",    "bf16",    "q8_0",   "q4_0", "q4_K",

@@ -28,7 +28,7 @@ namespace {
 constexpr uint32_t kRows[] = {2, 3, 6, 7, 8, 9, 16, 17, 31, 32, 33, 64, 65, 100};
 constexpr uint32_t kMostChecked = 100;
 
-// Those that ggml multiplies and of which a matrix may be in a file.
+// Types that ggml multiplies and that matrices of files may have.
 std::vector<ggml_type> TypesHere() {
   const auto traits = CpuTraits::Load();
   std::vector<ggml_type> types;
@@ -55,8 +55,8 @@ std::vector<std::byte> Weights(ggml_type type, int64_t n_in, int64_t n_out) {
   std::vector<std::byte> bytes(ggml_row_size(type, n_in) * static_cast<size_t>(n_out));
   const std::string_view name = ggml_type_name(type);
   if (name.starts_with("iq1") || name.starts_with("iq2") || name.starts_with("iq3")) {
-    // They take long to be made. Without the highest bit of the exponent their scales are numbers,
-    // whichever bytes hold them.
+    // Types whose quantiser takes long. Without the highest bit of the exponent their scales are
+    // numbers, whatever the bytes.
     std::mt19937 random(3);
     for (std::byte& b : bytes) b = static_cast<std::byte>(random() & 0xBFU);
     return bytes;
@@ -74,7 +74,7 @@ class Products {
   Products(CpuDevice& device, int64_t n_in, MakeProduct make)
       : device_(device), n_in_(n_in), make_(std::move(make)) {}
 
-  // The first number of rows among which a row is not as alone; 0: there is none.
+  // The first number of rows among which a row's product differs from the product alone; 0: none.
   uint32_t FirstThatDiffers() const {
     const std::vector<float> x = NormalRow(kMostChecked * static_cast<size_t>(n_in_), 7);
     std::vector<float> alone;
@@ -170,7 +170,7 @@ uint32_t FirstThatDiffers(CpuDevice& device, const RowCheck::Matrix& m) {
       .FirstThatDiffers();
 }
 
-// The trial says what other weights, activations and numbers of rows show.
+// The trial agrees with products of other weights, activations and numbers of rows.
 TEST(RowCheck, ATrialFindsWhatDiffers) {
   auto device = CpuDevice::Open(2);
   ASSERT_TRUE(device.has_value());

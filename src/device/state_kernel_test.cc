@@ -66,7 +66,7 @@ TEST_P(StateKernelTest, ConvolvesAsTheSumSays) {
     }
     std::vector<float> state = before;
     std::vector<float> y(size_t{kTokens} * kChannels);
-    // In two calls, the state in place; then at once, from zeros.
+    // Two calls with the state in place; then one call from zeros.
     for (const auto& [first, n] : {std::pair{0U, 2U}, {2U, kTokens - 2}}) {
       GetParam().convolve({.n_tokens = n,
                            .n_channels = kChannels,
@@ -135,7 +135,7 @@ Tokens RandomTokens(uint32_t n, uint32_t rows, uint32_t columns) {
   return t;
 }
 
-// With a decay of each row instead.
+// Each row has a decay instead.
 Tokens RowDecays(Tokens t, uint32_t n, uint32_t rows) {
   t.decays = Random(size_t{n} * rows, 14);
   for (float& d : t.decays) d = std::exp(-std::abs(d));
@@ -194,7 +194,7 @@ TEST_P(StateKernelTest, ChangesAMatrixTokenByToken) {
       Tokens t = RandomTokens(kTokens, rows, columns);
       if (has_row_decays) t = RowDecays(std::move(t), kTokens, rows);
       std::vector<float> results(size_t{kTokens} * columns);
-      std::vector<float> state(size_t{rows} * columns, 7.0F);  // is not looked at
+      std::vector<float> state(size_t{rows} * columns, 7.0F);  // not read
       StateKernel::Update u = UpdateOf(t, 0, kTokens, rows, columns, results);
       u.after = state.data();
       GetParam().update(u);
@@ -247,7 +247,7 @@ TEST_P(StateKernelTest, NormsAndGatesRows) {
   }
 }
 
-// A model whose values are no numbers says so in its results.
+// A model with NaN in its values gives NaN in its results.
 TEST_P(StateKernelTest, NoNumberStaysNone) {
   constexpr uint32_t kN = 32;
   for (const bool is_sigmoid : {false, true}) {

@@ -38,7 +38,7 @@ struct RowProduct {
   const ExpertKernel* kernel = nullptr;  // null: ggml multiplies, one row after the other
   bool is_interleaved = false;           // in the kernel's fastest layout; else as in the file
   TeamTime* time = nullptr;              // gets the kernel's time
-  // shares of nodes that begin with this matrix; null: equal shares
+  // Shares of nodes that begin with this matrix; null: equal shares.
   TileShares* shares = nullptr;
 };
 

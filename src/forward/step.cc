@@ -137,7 +137,7 @@ Status Forward::RunExperts(LayerId l, const StepInput& step, LeaseStream& read_a
   const std::vector<ExpertKey> next =
       PlanReadAhead(layer, parts_.spec.expert_layers_before(step.layers.end), router.n_expert,
                     router.n_used, step.prompt_rows);
-  // releases leases on this layer's experts
+  // Releases leases on this layer's experts.
   read_ahead = {parts_.residency, next, Urgency::kSpeculative};
   leases_.Advance();           // takes the slots that became free
   parts_.protocol.Prefetch();  // reads for later layers, after this layer's own

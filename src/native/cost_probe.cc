@@ -22,7 +22,7 @@ constexpr size_t kSets = 5;
 constexpr size_t kPasses = 4;
 constexpr size_t kPassesBefore = 2;
 constexpr int kRounds = 3;  // rounds of reading a token's experts
-// rounds of Disk() and Waiting(); fewer, but kRounds at least, if they take long
+// Rounds of Disk() and Waiting(); fewer, but kRounds at least, if they take long.
 constexpr int kDiskRounds = 9;
 constexpr double kLongDiskRounds = 5.0;  // seconds
 constexpr size_t kStepsBeside = 12;      // steps that compute while the disk reads
@@ -78,7 +78,7 @@ class CostProbe {
   std::function<void(ExpertLayerId)> at_layer_;  // called once a layer's routing is known
   // [layer], experts outside the first set, absent ones first
   std::vector<std::vector<ExpertId>> others_;
-  // index in others_, modulo the size of each layer's list
+  // Index in others_, modulo the size of each layer's list.
   size_t next_other_ = 0;
 };
 
@@ -341,7 +341,7 @@ Result<std::optional<MachineCosts>> CostProbe::Measure() {
                      .max_read = static_cast<uint32_t>(parts_.queue.options().max_request)};
   if (!ChooseSets()) return std::optional<MachineCosts>();
   TRY_STATUS(Alone(costs));
-  // slots do not hold all sets together
+  // Slots do not hold all sets together.
   if (costs.compute <= 0.0) return std::optional<MachineCosts>();
   TRY_STATUS(Uses(costs));
   TRY_STATUS(Disk(costs));

@@ -28,7 +28,7 @@ constexpr uint64_t kSlots = 260;  // more than are placed at a time
 
 void Quietly(const char* /*what*/, uint64_t /*done*/, uint64_t /*total*/) {}
 
-// Two nodes, two threads, and what the part has touched, page by page.
+// Two nodes and two threads; records the touched pages one by one.
 class NumaPartTest : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kRepeats = 4;
 constexpr double kSecondsOfAMean = 0.25;
-// bounds a mean where steps miss experts, or take no time by the clock
+// Bounds a mean where steps miss experts, or take no time by the clock.
 constexpr int kMostRepeats = 4096;
 
 // The fastest of a few steps, or the mean of more.

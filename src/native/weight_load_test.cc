@@ -175,7 +175,8 @@ TEST_F(WeightLoadTest, NothingToLoadIsDone) {
   EXPECT_TRUE(Load({}).status.has_value());
 }
 
-// What changes its layout is one piece; the others may be several, without gaps. The longest leads.
+// A weight that changes its layout is one piece; other weights may be several, without gaps. The
+// longest piece comes first.
 TEST_F(WeightLoadTest, PiecesCoverEveryWeightAndTheLongestComesFirst) {
   auto device = CpuDevice::Open(1);
   const WeightSet set = Plan(*device, true);

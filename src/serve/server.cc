@@ -88,8 +88,8 @@ class StopSignals {
   // `drains` is called once a signal has come, before the scheduler drains.
   StopSignals(double drain_seconds, std::function<void()> drains)
       : drain_seconds_(drain_seconds), drains_(std::move(drains)), waiter_([this] {
-          Caught([this] { Wait(); },
-                 [](std::string_view) { std::_Exit(1); });  // a signal that ends nothing is worse
+          // A signal that ends nothing would be worse than an exit at once.
+          Caught([this] { Wait(); }, [](std::string_view) { std::_Exit(1); });
         }) {}
   ~StopSignals() {
     {

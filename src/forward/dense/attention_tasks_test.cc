@@ -30,8 +30,8 @@ TEST(SpanOf, GrowsSoThatARowHasFew) {
   EXPECT_EQ(SpanOf(100, 8292), 1024U);
 }
 
-// Every row, head and position that a row sees belongs to one task; a split task's positions to one
-// span.
+// Every row, head and position that a row attends to belongs to one task; a split task's positions
+// to one span.
 void ExpectEachOnce(std::span<const RowCells> rows, uint32_t window, AttentionTasks& tasks,
                     uint32_t n_head) {
   tasks.Cut(rows, window);

@@ -39,7 +39,7 @@ class Stored {
   std::span<std::byte> row(size_t cell) {
     return std::span(bytes_).subspan(cell * row_bytes_, row_bytes_);
   }
-  // What a cell's values are after rounding.
+  // A cell's values after rounding.
   std::vector<float> ReadRow(size_t cell) const {
     std::vector<float> values(width_);
     FromCells(type_, std::span(bytes_).subspan(cell * row_bytes_, row_bytes_), values);

@@ -36,7 +36,7 @@ class CausalConv {
     const float* weights = nullptr;  // [n_channels][n_taps]
     const float* bias = nullptr;     // [n_channels]; null: zeros
     uint32_t first = 0;              // column of x where the channels begin
-    // layer of the states, which begin with [n_taps - 1][n_channels]
+    // Layer of the states, which begin with [n_taps - 1][n_channels].
     uint32_t layer = 0;
   };
   // Adds the node: x F32 [first + n_channels or more, rows] -> [n_channels, rows]. A graph holds

@@ -36,7 +36,7 @@ AttentionSpec SpecOf(const HeadCase& c) {
 
 struct Prepared {
   std::vector<float> q;
-  std::vector<float> k;  // of all cells, as floats
+  std::vector<float> k;  // all cells, as floats
   std::vector<float> v;
   bool operator==(const Prepared&) const = default;
 };

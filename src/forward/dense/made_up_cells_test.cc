@@ -14,7 +14,7 @@ namespace moestro {
 namespace {
 
 constexpr uint32_t kMadeUpCells = 3000;
-constexpr size_t kMadeUpWidth = 64;  // of a key
+constexpr size_t kMadeUpWidth = 64;  // values of a key
 
 // The first layer has a state and no cells.
 MemoryShape Shape(KvType type) {

@@ -37,7 +37,7 @@ class Mamba2Heads {
     const float* dt = nullptr;  // [n_head]
     const float* a = nullptr;   // [n_head]
     const float* d = nullptr;   // [n_head]
-    // layer of the states: the convolution's inputs, then the heads' matrices
+    // Layer of the states: the convolution's inputs, then the heads' matrices.
     uint32_t layer = 0;
   };
   // Adds the node: projected F32 [n_projected, rows], of which gates and steps are read, and

@@ -43,7 +43,7 @@ class PositionIndexer {
     const std::byte* keys = nullptr;    // [cell][head_dim], of the cache's type
     uint32_t first = 0;                 // number of the first row in its step
     std::span<const RowCells> visible;  // lives until the node has run
-    // lives until the node has run; Begin() has been called for the rows
+    // Lives until the node has run. REQUIRES: Begin() has been called for the rows.
     ChosenPositions* chosen = nullptr;
   };
   // Adds the node: queries F32 [head_dim, n_head, rows], weights F32 [n_head, rows] -> the chosen

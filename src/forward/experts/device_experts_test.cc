@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a device launches, on ggml's CPU backend in its place: it computes the same graphs.
+// Launches of a device, on ggml's CPU backend in the device's place, which computes the same
+// graphs.
 #include "forward/experts/device_experts.h"
 
 #include <gtest/gtest.h>

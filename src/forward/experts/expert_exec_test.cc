@@ -125,8 +125,8 @@ TEST_F(ExpertExecTest, WhatAThreadThrowsIsAnErrorOfTheLayer) {
   }
 }
 
-// Somebody else's lease on a slot that the layer needs is our own mistake. It ends the program with
-// a sentence; it must not look like a slow disk for ever.
+// A lease outside the layer on a slot that the layer needs is our own mistake, which ends the
+// program with a sentence; it must not look like an endlessly slow disk.
 TEST_F(ExpertExecTest, ALayerThatCanNeverGetItsSlotsEndsTheProgram) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto other = residency_->TryAcquire({.layer = {0}, .expert = {2}}, Use::kDecode);

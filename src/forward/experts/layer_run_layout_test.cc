@@ -84,7 +84,7 @@ class Layer {
                                 ExpertExec::LimitsFor(kernels_, kRouter, 1));
   }
 
-  // What one row gets from two experts; empty: a read failed.
+  // The result of one row from two experts; empty: a read failed.
   std::vector<float> Run(uint16_t first, uint16_t second) {
     const Routing routing{.n_tokens = 1,
                           .n_used = 2,
@@ -116,7 +116,7 @@ class Layer {
     residency_->Drain();
   }
 
-  // REQUIRES: it is in a slot.
+  // REQUIRES: the expert is in a slot.
   Lease::Notes NotesOf(uint16_t expert) {
     const ExpertKey key{.layer = {0}, .expert = {expert}};
     EXPECT_TRUE(residency_->contains(key));

@@ -29,7 +29,7 @@ struct EnginePlan {
   uint32_t look_ahead = 0;   // layers whose experts are predicted, at most
   uint32_t n_blocks = 0;     // blocks of the KV cache
   CellCounts cells = {};     // cells in these blocks, and cells of layers with a window
-  // room for recent cells; empty: layers with a window have cells of all positions
+  // Room for recent cells; empty: layers with a window have cells of all positions.
   RecentRoom recent = {};
   uint32_t n_states = 0;  // places for a sequence's state, at least; 0: no layer has a state
 

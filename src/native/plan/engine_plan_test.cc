@@ -63,7 +63,7 @@ TEST(EnginePlan, LayersWithAWindowHaveCellsOfTheLastPositions) {
   // and for each sequence a block that it begins with another's.
   EXPECT_EQ(plan->recent.blocks, (18 + 4) * 6U + 2 + 4);
   EXPECT_EQ(plan->cells.recent, 138U * 32);
-  // Where that saves nothing, such layers have cells of all positions.
+  // Layers with a window have cells of all positions where a window saves nothing.
   EXPECT_EQ(PlanOf({.ctx = 1000, .sequences = 4}, windowed.layers.front()).cells.recent, 0U);
 }
 

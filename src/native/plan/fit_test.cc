@@ -64,7 +64,8 @@ TEST(WhatFitsOnDevice, TheDensePartComesFirstWhereThereIsRoom) {
   EXPECT_FALSE(fits.front().has_dense);
   EXPECT_TRUE(fits.back().has_dense);
   EXPECT_EQ(fits.back().slots, 6144U);
-  // 1.5 GiB are too little for it and a token's experts; 2 GiB hold it and 80 to 160 of them.
+  // 1.5 GiB are too little for the dense part and a token's experts; 2 GiB hold the dense part and
+  // 80 to 160 experts.
   const auto at = [&](uint64_t vram) { return *std::ranges::find(fits, vram, &DeviceFit::vram); };
   EXPECT_FALSE(at(3 * kGiB / 2).has_dense);
   EXPECT_TRUE(at(2 * kGiB).has_dense);
@@ -72,7 +73,8 @@ TEST(WhatFitsOnDevice, TheDensePartComesFirstWhereThereIsRoom) {
   EXPECT_LT(at(2 * kGiB).slots, 160U);
 }
 
-// What an engine names is the first row, and less does not fit, whatever the estimate says.
+// The smallest budget that an engine reports is the first row, and less does not fit, whatever the
+// estimate.
 TEST(WhatFits, BeginsWithTheSmallestThatAnEngineNames) {
   const FixedMemory fixed{.work = 90 * kMiB,
                           .process = 50 * kMiB,

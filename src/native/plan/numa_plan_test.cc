@@ -130,7 +130,7 @@ TEST(PlanNuma, CpusWithoutMemoryOwnNoPages) {
   EXPECT_FALSE(PlanNuma(machine, 3).is_on());
 }
 
-// What threads read, row by row, against what AddRows() says.
+// The rows that threads read, one by one, against the ranges of AddRows().
 void ExpectRowsOfThreads(const NumaPlan& plan, const std::vector<RowsPlace>& joined) {
   std::vector<NodeBytes> rows;
   AddRows(plan, joined, rows);

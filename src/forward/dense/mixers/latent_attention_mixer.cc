@@ -188,7 +188,7 @@ class LatentAttentionMixer final : public Mixer {
   std::optional<MaskedAttention> masked_;  // on a device
   uint64_t mask_bytes_ = 0;
   ChosenPositions* chosen_;  // null: the model has no indexers
-  // null: no indexer in this layer, or texts are too short
+  // Null: no indexer in this layer, or texts are too short.
   std::unique_ptr<PositionIndexer> indexer_;
 };
 
