@@ -20,7 +20,7 @@ left_out = $(if $(filter all,$(SLICE)),,-E '^Slice[$(if $(filter none,$(SLICE)),
 
 # configure,<preset>: quiet unless it fails.
 define configure
-@mkdir -p build && cmake --preset $(1) >build/configure-$(1).log 2>&1 \
+@mkdir -p build && cmake --preset $(1) $(if $(ISAS),-DMOESTRO_ISAS=$(ISAS)) >build/configure-$(1).log 2>&1 \
   || { cat build/configure-$(1).log; exit 1; }
 endef
 
@@ -41,14 +41,18 @@ setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-re
 # A laboratory that lies beside the program is kept of one commit with it.
 PROGRAMS = moestro $(notdir $(wildcard build/$(PRESET)/moestro-lab))
 
-.PHONY: build lab
-build: setup ## compile what users run; leaves build/moestro
-lab: PROGRAMS = moestro moestro-lab
-lab: setup ## compile it and what researchers run, its laboratory; leaves build/moestro-lab, too
-build lab:
+.PHONY: program build lab
+program: setup ## compile what users run, as 'make run' does; leaves build/moestro
+build lab: PROGRAMS = moestro moestro-lab
+build: setup ## compile both programs; leaves build/moestro and build/moestro-lab
+lab: setup ## the same: the program and its laboratory
+program build lab:
 	$(call configure,$(PRESET))
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target $(PROGRAMS)
 	@for program in $(PROGRAMS); do ln -sfn $(PRESET)/$$program build/$$program; done
+
+# What leaves this machine has the kernels of every instruction set.
+install deb: ISAS = all
 
 .PHONY: install
 install: lab ## both programs, man pages, completions, units, settings; prefix=/usr/local, DESTDIR=
@@ -77,7 +81,7 @@ test-service: setup-numa deb build/package/tree.tar ## its service under systemd
 	@scripts/service_vm.sh build/package/deb/moestro_*.deb build/package/tree.tar
 
 .PHONY: run
-run: build ## a story from the built-in demo model, a quarter of its experts in memory
+run: program ## a story from the built-in demo model, a quarter of its experts in memory
 	@build/moestro run $(STORY)
 
 .PHONY: test
