@@ -24,6 +24,7 @@
 #include "tests/support/plain_switch_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
+#include "text/divergence.h"
 #include "text/span_corruption.h"
 
 namespace moestro {
