@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "residency/engine_slots.h"
 
-#include <optional>
 #include <utility>
 
 #include "base/check.h"
