@@ -22,6 +22,7 @@ template <Number T>
 std::optional<T> ParseNumber(std::string_view text) {
   T number{};
   const char* const end = text.data() + text.size();
+  // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): the end is given
   const auto [stop, error] = std::from_chars(text.data(), end, number);
   if (error != std::errc{} || stop != end) return std::nullopt;
   if constexpr (std::floating_point<T>) {

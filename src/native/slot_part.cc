@@ -13,7 +13,6 @@
 #include "engine/plan/io_depth.h"
 #include "learned/kept_uses.h"
 #include "learned/recall_order.h"
-#include "native/catalog.h"
 #include "store/probe.h"
 
 namespace moestro {
