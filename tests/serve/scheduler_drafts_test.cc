@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -111,6 +112,25 @@ TEST_P(SchedulerDraftsTest, LeaveNothingOfAWrongDraftInKeptTexts) {
     EXPECT_EQ(more, expected.text);
     EXPECT_GT(end.usage.cached_tokens, 60U);
   });
+}
+
+// The texts beside a client that leaves in the middle of its drafts are as ever.
+TEST_P(SchedulerDraftsTest, EndWithTheirClient) {
+  const auto engine = Open();
+  const Said expected = ServeOne(*engine, LongWishes()[1]);
+  Scheduler scheduler(*engine, DemoVocab(), {.parallel = 2, .draft = GetParam()}, StepClock());
+  const auto leaving = Make(LongWishes()[0]);
+  const auto staying = Make(LongWishes()[1]);
+  ASSERT_TRUE(scheduler.Submit(leaving));
+  ASSERT_TRUE(scheduler.Submit(staying));
+  ServeWhile(scheduler, [&] {
+    while (leaving->generated() < 40) {
+      if (!leaving->Next(std::chrono::milliseconds(10)) && leaving->is_over()) break;
+    }
+    leaving->Cancel();
+    scheduler.Withdraw(*leaving);
+  });
+  EXPECT_EQ(Listen(*staying).text, expected.text);
 }
 
 TEST_P(SchedulerDraftsTest, SurviveFailedReads) {
