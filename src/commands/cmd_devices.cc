@@ -19,7 +19,7 @@
 #include "cli/report.h"
 #include "commands/commands.h"
 #include "learned/latency_file.h"
-#include "native/device_list.h"
+#include "native/profile_device.h"
 
 namespace moestro {
 namespace {

@@ -17,7 +17,7 @@
 #include "learned/seen_caching.h"
 #include "load/open_engine.h"
 #include "model/vocab.h"
-#include "native/device_part.h"
+#include "native/device_setup.h"
 #include "speed/planned_model.h"
 #include "speed/predict_speed.h"
 #include "speed/routing_habit.h"

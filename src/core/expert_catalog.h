@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/check.h"
@@ -109,6 +110,27 @@ struct ExpertCatalog {
     for (const PoolShape& pool : pools)
       bytes += pool.is_low ? 0 : pool.experts * pool.expert_bytes();
     return bytes;
+  }
+  // The number of experts' copies, [form].
+  std::vector<uint64_t> copies_by_form() const {
+    std::vector<uint64_t> n(forms.size());
+    for (const Layer& layer : layers) {
+      for (const std::vector<ExpertCopy>& copies : layer.experts) {
+        for (const ExpertCopy& copy : copies) ++n[copy.form];
+      }
+    }
+    return n;
+  }
+  // Some expert with a copy of the form; nullopt: no expert has one.
+  std::optional<ExpertKey> any_of(uint32_t form) const {
+    for (uint16_t l = 0; l < layers.size(); ++l) {
+      for (uint16_t e = 0; e < layers[l].experts.size(); ++e) {
+        for (CopyId c = 0; c < layers[l].experts[e].size(); ++c) {
+          if (layers[l].experts[e][c].form == form) return ExpertKey{{l}, {e}, c};
+        }
+      }
+    }
+    return std::nullopt;
   }
   bool has_low() const { return std::ranges::contains(pools, true, &PoolShape::is_low); }
 

@@ -78,6 +78,13 @@ struct LaneTimes {
   }
 };
 
+// When the CPU and each device had finished their parts and the results were collected, in seconds
+// since the layer's begin; 0: no part.
+struct LaneSeconds {
+  double host = 0.0;
+  std::vector<double> devices = {};  // [device]
+};
+
 // Stands in place of a pair whose expert does not run.
 inline constexpr uint32_t kNoPair = ~0U;
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 
 namespace moestro {
 namespace {
@@ -48,6 +49,23 @@ void Join(Activation activation, std::span<const float> up, std::span<float> gat
     case Activation::kRelu:
       return join(Relu);
   }
+}
+
+ggml_tensor* Activate(ggml_context* ctx, Activation activation, ggml_tensor* gate,
+                      ggml_tensor* up) {
+  switch (activation) {
+    case Activation::kSwiglu:
+      return ggml_swiglu_split(ctx, gate, up);
+    case Activation::kGeglu:
+      return ggml_geglu_split(ctx, gate, up);
+    case Activation::kSwigluOai:
+      return ggml_swiglu_oai(ctx, gate, up, kOaiAlpha, kOaiLimit);
+    case Activation::kReluSquared:
+      return ggml_mul(ctx, ggml_relu(ctx, up), up);  // relu alone would turn NaN into 0
+    case Activation::kRelu:
+      return ggml_add(ctx, ggml_relu(ctx, up), ggml_sub(ctx, up, up));  // NaN stays NaN
+  }
+  std::unreachable();
 }
 
 }  // namespace moestro

@@ -11,10 +11,13 @@
 #include <ggml-cpu.h>
 #include <ggml.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
 #include "base/result.h"
+#include "core/expert_catalog.h"
+#include "core/ids.h"
 
 namespace moestro {
 
@@ -77,5 +80,18 @@ struct ExpertKernel {
 // `allow_own` = false gives the generic kernel (ggml's vec_dot), for tests and comparison.
 // Loads ggml's backends if they are not loaded.
 Result<ExpertKernel> FindExpertKernel(ggml_type type, bool allow_own = true);
+
+// Kernels and sizes for multiplying experts of one form. Entries of a matrix that the form lacks
+// are empty.
+struct FormKernels {
+  std::array<ExpertKernel, kMatrices> kernel;
+  std::array<size_t, kMatrices> row_bytes{};
+  uint32_t n_embd = 0;
+  uint32_t n_ff = 0;
+
+  bool has_gate() const { return row_bytes[static_cast<size_t>(Matrix::kGate)] > 0; }
+  // The matrix whose rows are multiplied first.
+  Matrix first() const { return has_gate() ? Matrix::kGate : Matrix::kUp; }
+};
 
 }  // namespace moestro

@@ -18,8 +18,8 @@
 #include "core/routing.h"
 #include "decide/layer/layer_protocol.h"
 #include "decide/layer/router.h"
+#include "devices/step_buffers.h"
 #include "engine/watchers.h"
-#include "forward/dense/step_buffers.h"
 #include "forward/dense/step_rows.h"
 #include "forward/experts/expert_exec.h"
 

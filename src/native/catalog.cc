@@ -52,27 +52,6 @@ void AddLowCopies(const LowCopies& low, uint32_t first_file, ExpertCatalog& cata
   }
 }
 
-std::vector<uint64_t> CopiesByForm(const ExpertCatalog& catalog) {
-  std::vector<uint64_t> n(catalog.forms.size());
-  for (const ExpertCatalog::Layer& layer : catalog.layers) {
-    for (const std::vector<ExpertCopy>& copies : layer.experts) {
-      for (const ExpertCopy& copy : copies) ++n[copy.form];
-    }
-  }
-  return n;
-}
-
-Result<ExpertKey> AnyExpertOf(const ExpertCatalog& catalog, uint32_t form) {
-  for (uint16_t l = 0; l < catalog.layers.size(); ++l) {
-    for (uint16_t e = 0; e < catalog.layers[l].experts.size(); ++e) {
-      for (CopyId c = 0; c < catalog.layers[l].experts[e].size(); ++c) {
-        if (catalog.layers[l].experts[e][c].form == form) return ExpertKey{{l}, {e}, c};
-      }
-    }
-  }
-  return Fail(Errc::kUnsupported, "no expert has form {}", form);
-}
-
 uint64_t BytesOf(const ExpertCatalog& catalog, ExpertKey key) {
   uint64_t bytes = 0;
   for (const Extent& slice : catalog.copy(key).slices) bytes += slice.length;

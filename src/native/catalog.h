@@ -26,12 +26,6 @@ ExpertCatalog MakeCatalog(const ModelWeights& weights);
 // reader's list of files. REQUIRES: `low` was opened for the model of the catalog.
 void AddLowCopies(const LowCopies& low, uint32_t first_file, ExpertCatalog& catalog);
 
-// The number of experts' copies, [form].
-std::vector<uint64_t> CopiesByForm(const ExpertCatalog& catalog);
-
-// Some expert with a copy of the form. kUnsupported: no expert has one.
-Result<ExpertKey> AnyExpertOf(const ExpertCatalog& catalog, uint32_t form);
-
 // The bytes of the expert's matrices.
 uint64_t BytesOf(const ExpertCatalog& catalog, ExpertKey key);
 

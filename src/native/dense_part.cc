@@ -12,14 +12,14 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "devices/device_probe.h"
+#include "devices/local_transport.h"
 #include "forward/dense/attention.h"
 #include "forward/dense/attention_probe.h"
 #include "forward/dense/dense_probe.h"
 #include "forward/dense/masked_attention.h"
-#include "forward/experts/device_launcher.h"
-#include "forward/experts/device_probe.h"
 #include "native/catalog.h"
-#include "native/device_part.h"
+#include "native/device_setup.h"
 
 namespace moestro {
 namespace {
@@ -31,7 +31,7 @@ uint64_t RouterBytes(const ModelSpec& spec) {
 }  // namespace
 
 Result<std::unique_ptr<DensePart>> DensePart::Create(const OpenedModel& opened, Team& team,
-                                                     StopSignal& stop, UsedDevice* first) {
+                                                     StopSignal& stop, Device* first) {
   std::unique_ptr<DensePart> part(new DensePart(opened, team, stop));
   const ModelFile& model = opened.model;
   part->reads_ = DenseReads::Of(model.weights, model.spec, opened.remembers);
@@ -40,7 +40,7 @@ Result<std::unique_ptr<DensePart>> DensePart::Create(const OpenedModel& opened, 
     if (there) return part;
     LogWarning("{}; the CPU computes the dense part", there.error().message);
     part->LetGo();
-    first->plan = DevicePlan{.info = first->plan.info};
+    first->plan() = DevicePlan{.info = first->info()};
   }
   TRY_STATUS(part->Build(nullptr));
   return part;
@@ -65,12 +65,12 @@ void DensePart::LetGo() {
   buffers_ = {};
 }
 
-Status DensePart::PutOn(UsedDevice& first) {
-  const ComputeDevice& there = *first.here;
+Status DensePart::PutOn(Device& first) {
+  const ComputeDevice& there = *first.here();
   weights_ = PlanDenseOn(there.backend(), *opened_.cpu, opened_.model.weights);
   TRY_STATUS(CheckRoom(first));
   TRY_STATUS(Build(&there));
-  DevicePlan& plan = first.plan;
+  DevicePlan& plan = first.plan();
   plan.dense = weights_.device.set.bytes();
   plan.kv = KvCache::BytesFor(opened_.remembers, kv_.cells(), there.backend());
   plan.bytes = BytesOn(there) + graph_->work_bytes();
@@ -221,26 +221,26 @@ uint64_t DensePart::BytesOn(const ComputeDevice& there) const {
   const uint64_t pairs = uint64_t{plan.chunk} * spec.router.n_used;
   return weights_.device.set.bytes() + KvCache::BytesFor(opened_.remembers, cells, backend) +
          routers + StepBuffers::BytesFor(spec, limits(), backend) +
-         DeviceLauncher::BytesThere(DeviceShapeOf(opened_, there), pairs);
+         LocalTransport::BytesThere(LaunchShapeOf(opened_, there), pairs);
 }
 
 // Checks that the device has room for the dense part and the experts of a token.
-Status DensePart::CheckRoom(const UsedDevice& first) const {
+Status DensePart::CheckRoom(const Device& first) const {
   const ExpertCatalog& catalog = opened_.catalog;
   uint64_t token = 0;
-  for (size_t f = 0; f < catalog.forms.size(); ++f) {
-    if (!first.computes[f]) continue;
+  for (uint32_t f = 0; f < catalog.forms.size(); ++f) {
+    if (!first.computes(f)) continue;
     token =
         std::max(token, DevicePools::BytesFor(catalog.forms[f], opened_.model.spec.router.n_used));
   }
   const uint32_t cells = LayerGraph::CellsFor(opened_.plan.cells, true).all;
-  const uint64_t needed = BytesOn(*first.here) +
+  const uint64_t needed = BytesOn(*first.here()) +
                           MaskedAttention::BytesFor(opened_.plan.chunk, cells) +
-                          DeviceLauncher::WorkBytes(DeviceShapeOf(opened_, *first.here)) + token;
-  if (needed <= first.vram) return {};
+                          LocalTransport::WorkBytes(LaunchShapeOf(opened_, *first.here())) + token;
+  if (needed <= first.vram()) return {};
   return Fail(Errc::kDevice,
               "the dense part and a token's experts take {}, of which {} may be used on {}",
-              FormatBytes(needed), FormatBytes(first.vram), first.plan.info.name);
+              FormatBytes(needed), FormatBytes(first.vram()), first.info().name);
 }
 
 // Compares the device with the CPU: products of each type of matrix, then attention of this model's

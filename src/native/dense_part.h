@@ -16,10 +16,10 @@
 #include "core/batch.h"
 #include "device/look_ahead.h"
 #include "device/team.h"
+#include "devices/step_buffers.h"
 #include "engine/engine.h"
 #include "engine/plan/memory_plan.h"
 #include "forward/dense/layer_graph.h"
-#include "forward/dense/step_buffers.h"
 #include "forward/experts/expert_exec.h"
 #include "memory/kv_cache.h"
 #include "native/dense_loader.h"
@@ -31,7 +31,7 @@
 
 namespace moestro {
 
-struct UsedDevice;
+class Device;
 
 class DensePart {
  public:
@@ -39,7 +39,7 @@ class DensePart {
   // device. null: the CPU has the dense part. kNoMemory, kUnsupported. A fault of the device is
   // logged, and the CPU has the dense part.
   static Result<std::unique_ptr<DensePart>> Create(const OpenedModel& opened, Team& team,
-                                                   StopSignal& stop, UsedDevice* first);
+                                                   StopSignal& stop, Device* first);
   DensePart(const DensePart&) = delete;
   DensePart& operator=(const DensePart&) = delete;
 
@@ -72,14 +72,14 @@ class DensePart {
  private:
   DensePart(const OpenedModel& opened, Team& team, StopSignal& stop)
       : opened_(opened), team_(team), stop_(stop), n_states_(opened.plan.n_states) {}
-  Status PutOn(UsedDevice& first);
+  Status PutOn(Device& first);
   Status Build(const ComputeDevice* there);
   void LetGo();
   StepLimits limits() const;
   uint64_t BytesOn(const ComputeDevice& there) const;
   Status CheckSilentValues() const;
   Status CheckScoresThere() const;
-  Status CheckRoom(const UsedDevice& first) const;
+  Status CheckRoom(const Device& first) const;
   Status Try(const ComputeDevice& there) const;
   Status TryAttention(const ComputeDevice& there, const AttentionShape& shape) const;
 

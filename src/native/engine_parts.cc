@@ -33,7 +33,7 @@ Status NativeEngine::Running::AllocateFixed(const EngineOptions& options, Lastin
     // Numa begins before memory is touched.
     TRY(numa, NumaPart::Begin(options.numa, options.numa_machine, *team));
     // Devices are opened before memory is planned: a driver takes memory, too.
-    TRY(devices, DevicePart::Open(*opened));
+    TRY(devices, DeviceSetup::Open(*opened));
     TRY(dense, DensePart::Create(*opened, *team, lasting.stop, devices->first_here()));
     // A chunk that follows the budget would change the text where the text depends on slots or on
     // the rows of a step.
@@ -68,7 +68,7 @@ Status NativeEngine::Running::Allocate(const EngineOptions& options, Lasting& la
   }
   TRY(slots, SlotPart::Create(*opened, *devices, FixedFor(limits)));
   if (!devices->empty()) {
-    TRY(joined, JoinedDevices::Join(*opened, *devices, *slots, dense->is_on_device()));
+    TRY(joined, JoinDevices(*opened, *devices, *slots, dense->is_on_device()));
   }
   facts = FindFacts();
   if (options.planned) options.planned(facts.memory);
@@ -86,7 +86,7 @@ Status NativeEngine::Running::MakeForward(Lasting& lasting, const ExpertExec::Li
                                    .catalog = opened->catalog,
                                    .kernels = opened->kernels,
                                    .layers = dense->layers(),
-                                   .devices = joined ? &joined->list() : nullptr,
+                                   .devices = joined.get(),
                                    .interleave = WhenToInterleave(),
                                    .stop = &lasting.stop},
                                   limits));
@@ -102,7 +102,7 @@ Status NativeEngine::Running::MakeForward(Lasting& lasting, const ExpertExec::Li
                                  .clock = opened->options.clock,
                                  .stop = lasting.stop,
                                  .watchers = lasting.watchers,
-                                 .devices = joined ? &joined->list() : nullptr,
+                                 .devices = joined.get(),
                                  .capacity = CapacityOf(*opened)});
   if (opened->checks()) {
     TRY(exact_check, ExactCheck::Create({.spec = model.spec,
@@ -175,7 +175,7 @@ Status NativeEngine::Running::Load(Lasting& lasting) {
                                    .sequences = *lasting.sequences}));
   if (!joined) return {};
   TRY_STATUS(joined->Fill(devices->fill_first(), lasting.report));
-  TRY_STATUS(joined->BringToRemotes(*devices, *slots));
+  TRY_STATUS(BringToRemotes(*opened, *devices, *slots, *joined));
   return {};
 }
 
@@ -183,7 +183,7 @@ EngineFacts NativeEngine::Running::FindFacts() const {
   const ModelFile& model = opened->model;
   const std::string_view kernel = opened->kernels.front().kernel.back().name;
   MemoryPlan memory = slots->memory();
-  for (const auto& one : devices->used()) memory.devices.push_back(one->plan);
+  for (const auto& one : devices->devices()) memory.devices.push_back(one->plan());
   return {.engine = "native",
           .id = model.id,
           .arch_name = model.spec.arch_name,

@@ -15,9 +15,9 @@
 #include "forward/forward.h"
 #include "memory/sequence.h"
 #include "native/dense_part.h"
-#include "native/device_part.h"
+#include "native/device_setup.h"
 #include "native/exact_check.h"
-#include "native/joined_devices.h"
+#include "native/join_devices.h"
 #include "native/kept_sequences.h"
 #include "native/little_first.h"
 #include "native/lossy_choices.h"
@@ -55,10 +55,10 @@ struct NativeEngine::Running {
   std::unique_ptr<OpenedModel> opened;
   std::optional<Team> team;
   std::unique_ptr<NumaPart> numa;  // null: threads and pages are where the kernel puts them
-  std::unique_ptr<DevicePart> devices;
+  std::unique_ptr<DeviceSetup> devices;
   std::unique_ptr<DensePart> dense;
   std::unique_ptr<SlotPart> slots;
-  std::unique_ptr<JoinedDevices> joined;  // null: the CPU computes everything
+  std::unique_ptr<DeviceList> joined;  // null: the CPU computes everything
   std::unique_ptr<LossyChoices> lossy;
   std::unique_ptr<PrefetchPart> prefetch;
   std::unique_ptr<ExpertExec> experts;

@@ -5,9 +5,9 @@
 
 #include "base/result.h"
 #include "core/ids.h"
-#include "device/device_biases.h"
 #include "device/devices.h"
-#include "forward/experts/device_probe.h"
+#include "devices/device_biases.h"
+#include "devices/device_probe.h"
 #include "model/model_file.h"
 
 namespace moestro {

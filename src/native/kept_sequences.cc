@@ -101,10 +101,10 @@ Status AddDeviceChoices(const KeptSequences::Parts& parts, KvChoices& all) {
   if (parts.devices.empty()) return {};
   std::string names;
   std::string their_slots;
-  for (const std::unique_ptr<UsedDevice>& gpu : parts.devices.used()) {
-    const DeviceInfo& info = gpu->plan.info;
+  for (const std::unique_ptr<Device>& one : parts.devices.devices()) {
+    const DeviceInfo& info = one->info();
     names += Format("{}{} ({})", names.empty() ? "" : ", ", info.name, info.description);
-    their_slots += Format("{}{}", their_slots.empty() ? "" : "; ", Joined(gpu->slots));
+    their_slots += Format("{}{}", their_slots.empty() ? "" : "; ", Joined(one->slots()));
   }
   all.Add("--device", std::move(names));
   all.Add("--dense", parts.dense.is_on_device() ? "device" : "cpu");

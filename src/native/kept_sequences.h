@@ -15,7 +15,7 @@
 #include "memory/sequence.h"
 #include "memory/sequence_file.h"
 #include "native/dense_part.h"
-#include "native/device_part.h"
+#include "native/device_setup.h"
 #include "native/find_weights.h"
 #include "native/opened_model.h"
 #include "native/slot_part.h"
@@ -28,7 +28,7 @@ class KeptSequences {
   struct Parts {
     const OpenedModel& opened;
     const DensePart& dense;
-    const DevicePart& devices;
+    const DeviceSetup& devices;
     const SlotPart& slots;
     bool is_repeatable = false;
     KnownWeights& known;

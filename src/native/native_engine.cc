@@ -83,7 +83,7 @@ Result<MemoryPlan> NativeEngine::Plan(const std::string& model_path, const Engin
 // parts are made again for the CPU alone, and the sequences' tokens are computed again.
 Status NativeEngine::LeaveDevices(const Error& why) {
   LogWarning("{} is lost ({}); starting again on the CPU",
-             running_->devices->first_here()->plan.info.name, why.message);
+             running_->devices->first_here()->info().name, why.message);
   EngineOptions again = running_->opened->options;
   const double start = again.clock();
   again.io_depth = running_->slots->io_depth();
@@ -114,7 +114,7 @@ Status NativeEngine::LeaveDevices(const Error& why) {
 std::optional<Error> NativeEngine::TakeWrong() {
   Running& r = *running_;
   if (!r.joined || r.runner->aside() != nullptr) return std::nullopt;
-  return r.joined->list().TakeWrong();
+  return r.joined->TakeWrong();
 }
 
 // Computes all sequences again without the host that gave `wrong` results. Keys, values and states
@@ -208,7 +208,7 @@ Status NativeEngine::StepWhole(const Batch& batch, const LogitsSink& sink,
   };
   std::optional<Error> wrong = TakeWrong();
   const bool is_lost = !status && !wrong && status.error().code == Errc::kDevice;
-  if (is_lost && r.joined && r.joined->list().has_wrong()) {
+  if (is_lost && r.joined && r.joined->has_wrong()) {
     status = compute_again();  // an interlude; the prompt's step computes all texts again
   } else if (is_lost && r.may_leave_devices()) {
     TRY_STATUS(LeaveDevices(status.error()));  // destroys `r`
@@ -271,7 +271,7 @@ Status NativeEngine::MakeUp(const Sequence& sequence, std::span<const Token> tok
 }
 
 void NativeEngine::AwaitHosts() {
-  if (running_->joined) running_->joined->AwaitRemotes();
+  if (running_->joined) running_->joined->AwaitShares();
 }
 
 Status NativeEngine::Preload() {
@@ -388,7 +388,7 @@ Status NativeEngine::SaveSequence(const Sequence& sequence, const std::string& n
   // Saves only results of hosts that pass CheckResults(): wrong results in a file would outlast the
   // run.
   while (running_->joined) {
-    const Status checked = running_->joined->list().CheckResults();
+    const Status checked = running_->joined->CheckResults();
     if (checked) break;
     const std::optional<Error> wrong = TakeWrong();
     if (!wrong) return checked;
@@ -428,7 +428,7 @@ EngineLearned NativeEngine::learned() const {
   if (running_->joined) {
     learned.device = running_->joined->tier().stats();
     learned.device.layers_there = running_->forward->layers_there();
-    learned.lane_ratios = running_->joined->list().ratios();
+    learned.lane_ratios = running_->joined->ratios();
   }
   return learned;
 }

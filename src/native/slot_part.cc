@@ -101,7 +101,7 @@ uint64_t SlotPart::RoomIn(const OpenedModel& opened, const FixedBytes& fixed) {
   return planned->plan.budget - std::min(planned->plan.smallest, planned->plan.budget);
 }
 
-Result<std::unique_ptr<SlotPart>> SlotPart::Create(const OpenedModel& opened, DevicePart& devices,
+Result<std::unique_ptr<SlotPart>> SlotPart::Create(const OpenedModel& opened, DeviceSetup& devices,
                                                    const FixedBytes& fixed) {
   EngineOptions options = opened.options;
   FixedBytes with_request = fixed;
@@ -118,7 +118,7 @@ Result<std::unique_ptr<SlotPart>> SlotPart::Create(const OpenedModel& opened, De
 
 // Allocates slots in memory that the first device copies from directly, if its driver gives enough,
 // else in plain memory.
-Status SlotPart::Allocate(DevicePart& devices) {
+Status SlotPart::Allocate(DeviceSetup& devices) {
   const uint64_t staging = devices.staging_slots();
   const auto create = [&](const HostMemorySource& source) -> Result<std::unique_ptr<Residency>> {
     TRY(std::unique_ptr<Residency> made, Residency::Create(opened_.catalog, planned_.slots, policy_,

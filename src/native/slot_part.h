@@ -15,7 +15,7 @@
 #include "device/team.h"
 #include "engine/engine.h"
 #include "engine/plan/memory_plan.h"
-#include "native/device_part.h"
+#include "native/device_setup.h"
 #include "native/opened_model.h"
 #include "residency/engine_slots.h"
 #include "residency/residency.h"
@@ -29,7 +29,7 @@ class SlotPart {
   // Turns the rest of the budget into slots. Measures how many reads the disk gets at a time if no
   // number was requested. `opened` and the memory that `devices` copy from must outlive this.
   // kInvalidRequest: the budget is too small (names the smallest that works); kNoMemory; kUsage.
-  static Result<std::unique_ptr<SlotPart>> Create(const OpenedModel& opened, DevicePart& devices,
+  static Result<std::unique_ptr<SlotPart>> Create(const OpenedModel& opened, DeviceSetup& devices,
                                                   const FixedBytes& fixed);
   // Bytes of the budget beyond the smallest that works; 0: none.
   static uint64_t RoomIn(const OpenedModel& opened, const FixedBytes& fixed);
@@ -71,7 +71,7 @@ class SlotPart {
  private:
   SlotPart(const OpenedModel& opened, PlannedMemory planned)
       : opened_(opened), planned_(std::move(planned)) {}
-  Status Allocate(DevicePart& devices);
+  Status Allocate(DeviceSetup& devices);
   std::vector<uint8_t> UsesNow() const;
 
   const OpenedModel& opened_;

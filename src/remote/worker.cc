@@ -31,9 +31,9 @@
 #include "base/visible.h"
 #include "core/layer_plan.h"
 #include "device/backends.h"
-#include "device/device_pools.h"
 #include "device/devices.h"
-#include "forward/experts/device_launcher.h"
+#include "devices/device_pools.h"
+#include "devices/local_transport.h"
 #include "remote/shared_region.h"
 #include "remote/worker_messages.h"
 
@@ -72,7 +72,7 @@ class RemoteWorker {
   Status Reach();
   Status TakeSlots(WorkerReply& reply);
   Status Launch(const LaunchMessage& asked);
-  std::vector<std::vector<Launcher::Pair>> RoundsOf(std::span<const Launcher::Pair> pairs) const;
+  std::vector<std::vector<Transport::Pair>> RoundsOf(std::span<const Transport::Pair> pairs) const;
   Status Write(const WriteMessage& asked);
 
   WorkerSetup setup_;
@@ -80,7 +80,7 @@ class RemoteWorker {
   SharedRegion region_;
   std::optional<ComputeDevice> device_;
   std::vector<uint64_t> slots_;
-  std::unique_ptr<DeviceLauncher> launcher_;
+  std::unique_ptr<LocalTransport> transport_;
 };
 
 Status RemoteWorker::Reach() {
@@ -90,7 +90,7 @@ Status RemoteWorker::Reach() {
                                     .backend = "RPC",
                                     .kind = DeviceKind::kRemote}));
   for (uint32_t f = 0; f < setup_.n_forms; ++f) {
-    if (!DeviceLauncher::Supports(*device_, setup_.forms[f], setup_.shape)) {
+    if (!LocalTransport::Supports(*device_, setup_.forms[f], setup_.shape)) {
       return Fail(Errc::kUnsupported, "it does not compute such experts");
     }
   }
@@ -106,7 +106,7 @@ Status RemoteWorker::TakeSlots(WorkerReply& reply) {
                 FormatBytes(setup_.bytes), FormatBytes(reply.memory_free));
   }
   const uint64_t bytes = setup_.bytes > 0 ? setup_.bytes : usual;
-  const uint64_t work = DeviceLauncher::WorkBytes(setup_.shape);
+  const uint64_t work = LocalTransport::WorkBytes(setup_.shape);
   const auto forms = std::span(setup_.forms).first(setup_.n_forms);
   const std::vector<DevicePools::Size> sizes =
       DevicePools::Divide(*device_, bytes - std::min(bytes, work), forms, setup_.experts);
@@ -116,8 +116,8 @@ Status RemoteWorker::TakeSlots(WorkerReply& reply) {
                 FormatBytes(bytes), FormatBytes(work));
   }
   TRY(DevicePools pools, DevicePools::Allocate(*device_, forms, sizes));
-  launcher_ = std::make_unique<DeviceLauncher>(
-      *device_, forms, DeviceLauncher::Weights{.pools = std::move(pools)}, setup_.shape);
+  transport_ = std::make_unique<LocalTransport>(
+      *device_, forms, LocalTransport::Weights{.pools = std::move(pools)}, setup_.shape);
   TRY_STATUS(device_->Finish());  // waits until all requests to the host are done
   std::ranges::copy(slots_, reply.slots.begin());
   reply.resident = ResidentMemory();
@@ -148,34 +148,34 @@ Status RemoteWorker::Launch(const LaunchMessage& asked) {
   std::array<int32_t, kWorkerPairs> slots{};
   std::memcpy(slots.data(), region_.data() + layout_.slots(asked.flight),
               asked.n_pairs * sizeof(int32_t));
-  std::vector<Launcher::Pair> pairs;
+  std::vector<Transport::Pair> pairs;
   for (uint32_t i = 0; i < asked.n_pairs; ++i) {
     const auto slot = static_cast<uint32_t>(slots[i]);
     if (slot >= slots_[asked.form]) return Fail(Errc::kInvalidRequest, "no slot {} there", slot);
     pairs.push_back({.pair = i, .row = asked.is_one_row ? 0 : i, .slot = SlotId{slot}});
   }
   const LayerPlan plan{.n_rows = asked.is_one_row ? 1 : asked.n_pairs};
-  launcher_->Begin(plan, reinterpret_cast<float*>(region_.data() + layout_.x(asked.flight)),
-                   reinterpret_cast<float*>(region_.data() + layout_.y(asked.flight)));
-  for (const std::vector<Launcher::Pair>& round : RoundsOf(pairs)) {
-    TRY_STATUS(launcher_->Launch(asked.form, round));
+  transport_->Begin(plan, reinterpret_cast<float*>(region_.data() + layout_.x(asked.flight)),
+                    reinterpret_cast<float*>(region_.data() + layout_.y(asked.flight)));
+  for (const std::vector<Transport::Pair>& round : RoundsOf(pairs)) {
+    TRY_STATUS(transport_->Launch(asked.form, round));
   }
-  return launcher_->Finish();
+  return transport_->Finish();
 }
 
 // Splits the pairs of an exact launch into rounds with few rows of each expert. For many rows of an
 // expert ggml has other kernels than for one, whose sums are rounded otherwise (Q4_K from 5 to 9
 // rows on).
-std::vector<std::vector<Launcher::Pair>> RemoteWorker::RoundsOf(
-    std::span<const Launcher::Pair> pairs) const {
+std::vector<std::vector<Transport::Pair>> RemoteWorker::RoundsOf(
+    std::span<const Transport::Pair> pairs) const {
   constexpr uint32_t kMostRows = 4;
-  std::vector<std::vector<Launcher::Pair>> rounds(1);
+  std::vector<std::vector<Transport::Pair>> rounds(1);
   if (!setup_.shape.is_exact) {
     rounds[0].assign(pairs.begin(), pairs.end());
     return rounds;
   }
   std::unordered_map<uint64_t, uint32_t> rows;  // rows of each slot in the current round
-  for (const Launcher::Pair& pair : pairs) {
+  for (const Transport::Pair& pair : pairs) {
     const uint32_t round = rows[pair.slot.value]++ / kMostRows;
     if (round == rounds.size()) rounds.emplace_back();
     rounds[round].push_back(pair);
@@ -185,15 +185,15 @@ std::vector<std::vector<Launcher::Pair>> RemoteWorker::RoundsOf(
 
 Status RemoteWorker::Write(const WriteMessage& asked) {
   const uint64_t one =
-      asked.form < setup_.n_forms ? launcher_->BytesOf(asked.form, asked.matrix) : 0;
+      asked.form < setup_.n_forms ? transport_->BytesOf(asked.form, asked.matrix) : 0;
   const bool is_good = one > 0 && asked.bytes <= kUploadBytes && asked.offset < one &&
                        asked.slot * one + asked.offset + asked.bytes <= slots_[asked.form] * one;
   if (!is_good) return Fail(Errc::kInvalidRequest, "a copy that makes no sense");
-  return launcher_->Write({.form = asked.form,
-                           .matrix = asked.matrix,
-                           .slot = SlotId{asked.slot},
-                           .offset = asked.offset},
-                          std::span(region_.data(), asked.bytes));
+  return transport_->Write({.form = asked.form,
+                            .matrix = asked.matrix,
+                            .slot = SlotId{asked.slot},
+                            .offset = asked.offset},
+                           std::span(region_.data(), asked.bytes));
 }
 
 // Serves launches before writes, since a step waits for launches.

@@ -16,7 +16,7 @@
 
 #include "base/bytes.h"
 #include "core/expert_catalog.h"
-#include "forward/experts/launcher.h"
+#include "devices/transport.h"
 
 namespace moestro {
 

@@ -13,7 +13,7 @@ namespace moestro {
 namespace {
 
 // Experts that are read while others are copied, when devices are filled (kReadAhead of
-// native/joined_devices.cc).
+// native/join_devices.cc).
 constexpr size_t kReadAhead = 4;
 
 std::vector<uint64_t> BytesOfPools(const SimPools& pools) {

@@ -90,7 +90,7 @@ TEST_F(DeviceBiasTest, BiasesCountAndFollowTheirExperts) {
   const LaunchShape work{.n_embd = shape.embd, .n_ff = shape.ff, .bias_bytes = biases};
   constexpr uint64_t kSlots = 24;
   EngineOptions options = There(PlaceMode::kGpuCentric);
-  options.device.vram = {DeviceLauncher::WorkBytes(work) + (kSlots + 1) * expert};
+  options.device.vram = {LocalTransport::WorkBytes(work) + (kSlots + 1) * expert};
   const Run device = Decode(Open(model, shape, options), 4);
   ExpectNear(device, Decode(Open(model, shape, OnCpu()), 4), kElevenBits, "few slots");
   ASSERT_EQ(device.memory.devices.size(), 1U);
@@ -110,7 +110,7 @@ TEST_F(DeviceBiasTest, EachOfTwoDevicesHasAllBiases) {
   const LaunchShape work{.n_embd = shape.embd, .n_ff = shape.ff, .bias_bytes = expert};
   constexpr uint64_t kSlots = 12;
   EngineOptions options = OnTwo({}, PlaceMode::kGpuCentric);
-  options.device.vram = {DeviceLauncher::WorkBytes(work) + (kSlots + 1) * expert};
+  options.device.vram = {LocalTransport::WorkBytes(work) + (kSlots + 1) * expert};
   const Run devices = Decode(Open(model, shape, options), 4);
   ExpectNear(devices, Decode(Open(model, shape, OnCpu()), 4), kElevenBits, "two devices");
   ASSERT_EQ(devices.memory.devices.size(), 2U);
@@ -126,7 +126,7 @@ TEST_F(DeviceBiasTest, TooLittleRoomIsNamed) {
   const FloatShape shape = Biased(Activation::kSwiglu);
   EngineOptions options = There(PlaceMode::kGpuCentric);
   const LaunchShape work{.n_embd = shape.embd, .n_ff = shape.ff};
-  options.device.vram = {DeviceLauncher::WorkBytes(work) + 16 * kKiB};
+  options.device.vram = {LocalTransport::WorkBytes(work) + 16 * kKiB};
   const auto small = Open(Write(shape), shape, options);
   ASSERT_FALSE(small);
   EXPECT_EQ(small.error().code, Errc::kInvalidRequest);

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "native/device_list.h"
 #include "native/native_engine.h"
+#include "native/profile_device.h"
 #include "tests/device/device_testing.h"
 #include "tests/support/fault_reader_testing.h"
 #include "tests/support/tiny_model_testing.h"

@@ -11,15 +11,15 @@
 #include <vector>
 
 #include "decide/devices/latency_model.h"
+#include "devices/local_transport.h"
 #include "engine/engine_options.h"
 #include "engine/route_recorder.h"
-#include "forward/experts/device_launcher.h"
 #include "learned/beside_model.h"
 #include "learned/latency_file.h"
 #include "learned/path_counter.h"
 #include "learned/path_file.h"
-#include "native/device_list.h"
 #include "native/native_engine.h"
+#include "native/profile_device.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
@@ -90,7 +90,7 @@ class DeviceFixture : public testing::Test {
     options.device.latency_model = CostsFile(MixedCosts());
     const LaunchShape shape{.n_embd = spec.embd, .n_ff = spec.ff};
     const auto type = static_cast<uint64_t>(spec.type == "F16" ? 2 : 1);
-    options.device.vram = {DeviceLauncher::WorkBytes(shape) +
+    options.device.vram = {LocalTransport::WorkBytes(shape) +
                            slots * 3 * type * spec.embd * spec.ff};
     return options;
   }

@@ -124,23 +124,6 @@ ggml_tensor* SumAndNorm(ggml_context* ctx, const RowNorm& norm, ggml_tensor* a, 
                         const_cast<RowNorm*>(&norm));
 }
 
-ggml_tensor* Activate(ggml_context* ctx, Activation activation, ggml_tensor* gate,
-                      ggml_tensor* up) {
-  switch (activation) {
-    case Activation::kSwiglu:
-      return ggml_swiglu_split(ctx, gate, up);
-    case Activation::kGeglu:
-      return ggml_geglu_split(ctx, gate, up);
-    case Activation::kSwigluOai:
-      return ggml_swiglu_oai(ctx, gate, up, kOaiAlpha, kOaiLimit);
-    case Activation::kReluSquared:
-      return ggml_mul(ctx, ggml_relu(ctx, up), up);  // relu alone would turn NaN into 0
-    case Activation::kRelu:
-      return ggml_add(ctx, ggml_relu(ctx, up), ggml_sub(ctx, up, up));  // NaN stays NaN
-  }
-  std::unreachable();
-}
-
 ggml_tensor* AddResidual(ggml_context* ctx, ggml_tensor* y, ggml_tensor* x, float scale) {
   return ggml_add(ctx, scale != 1.0F ? ggml_scale(ctx, y, scale) : y, x);
 }

@@ -55,10 +55,6 @@ ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, const NormedRows& x,
 void Linears(ggml_context* ctx, std::span<ggml_tensor* const> weights, const NormedRows& x,
              std::span<ggml_tensor* const> biases, std::span<ggml_tensor*> products);
 
-// activation(gate, up), as device/activation.h joins them in routed experts on the CPU. gate: not
-// used if the activation has none.
-ggml_tensor* Activate(ggml_context* ctx, Activation activation, ggml_tensor* gate, ggml_tensor* up);
-
 // scale * y + x: adds a layer's result to the layer's input.
 ggml_tensor* AddResidual(ggml_context* ctx, ggml_tensor* y, ggml_tensor* x, float scale);
 

@@ -14,7 +14,7 @@
 #include "core/kv_type.h"
 #include "core/model_spec.h"
 #include "device/devices.h"
-#include "forward/dense/step_buffers.h"
+#include "devices/step_buffers.h"
 
 namespace moestro {
 

@@ -119,7 +119,7 @@ std::span<const float> ExpertExec::results(const LayerPlan& plan) const {
   return {scratch_->results, plan.row_of.size() * scratch_->limits.n_embd};
 }
 
-const ExpertExec::LaneSeconds& ExpertExec::lane_seconds() const { return scratch_->lane_seconds; }
+const LaneSeconds& ExpertExec::lane_seconds() const { return scratch_->lane_seconds; }
 
 double ExpertExec::wait_seconds() const { return scratch_->wait_seconds; }
 

@@ -28,19 +28,6 @@
 
 namespace moestro {
 
-// Kernels and sizes for multiplying experts of one form. Entries of a matrix that the form lacks
-// are empty.
-struct FormKernels {
-  std::array<ExpertKernel, kMatrices> kernel;
-  std::array<size_t, kMatrices> row_bytes{};
-  uint32_t n_embd = 0;
-  uint32_t n_ff = 0;
-
-  bool has_gate() const { return row_bytes[static_cast<size_t>(Matrix::kGate)] > 0; }
-  // The matrix whose rows are multiplied first.
-  Matrix first() const { return has_gate() ? Matrix::kGate : Matrix::kUp; }
-};
-
 // Additions of a model's family to the experts of a layer.
 struct LayerForm {
   Activation activation = Activation::kSwiglu;
@@ -122,12 +109,7 @@ class ExpertExec {
   // [pair][n_embd]: the results of the experts in the last Run(). Valid as products() is.
   std::span<const float> results(const LayerPlan& plan) const;
 
-  // Times of the last Run(): when the CPU and each device had finished their parts and the results
-  // were collected, in seconds since the begin of Run(); 0: no part.
-  struct LaneSeconds {
-    double host = 0.0;
-    std::vector<double> devices = {};  // [device]
-  };
+  // Times of the last Run().
   const LaneSeconds& lane_seconds() const;
 
   // Seconds in which thread 0 only waited for bytes, since creation.

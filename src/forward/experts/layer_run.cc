@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "base/spin.h"
 #include "device/expert_kernel.h"
-#include "forward/experts/device_list.h"
+#include "devices/device_list.h"
 
 namespace moestro {
 namespace {
@@ -107,7 +107,10 @@ JobShare& LayerRun::share(size_t j, int thread) const {
 void LayerRun::BeginDevices() {
   if (devices_ == nullptr) return;
   devices_done_.Store(0);
-  if (auto begun = devices_->Begin(plan_, rows_, s_.results); !begun) Fail(begun.error());
+  if (auto begun =
+          devices_->Begin(plan_, {.ffn_in = rows_.ffn_in, .there = rows_.there}, s_.results);
+      !begun)
+    Fail(begun.error());
 }
 
 double LayerRun::seconds() const {

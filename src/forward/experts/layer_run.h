@@ -48,9 +48,9 @@ struct alignas(64) JobState {
   std::atomic<uint8_t> landed{0};  // bit per matrix
   bool let_go = false;             // thread 0 only
 
-  alignas(64) Progress hidden;         // rows: gate and up -> activation(gate, up)
-  Progress quantise;                   // pairs: the products, for the down matrix
-  Progress down;                       // rows
+  alignas(64) RowProgress hidden;      // rows: gate and up -> activation(gate, up)
+  RowProgress quantise;                // pairs: the products, for the down matrix
+  RowProgress down;                    // rows
   std::atomic<uint32_t> next_pair{0};  // the next pair to quantise
 
   bool has(size_t m) const { return (landed.load(std::memory_order_acquire) >> m & 1U) != 0; }
@@ -86,7 +86,7 @@ struct ExpertScratch {
   std::vector<std::vector<std::byte>> groups;  // [thread]: kInterleavedRows of the widest rows
   std::vector<bool> is_input_used;             // [input]: by an expert of the layer
   double wait_seconds = 0.0;
-  ExpertExec::LaneSeconds lane_seconds;  // times of the last run
+  LaneSeconds lane_seconds;  // times of the last run
 };
 
 // The sizes of blocks, and the `inputs` of the form's gate and up matrices.

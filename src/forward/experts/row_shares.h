@@ -45,7 +45,7 @@ class RowShare {
 };
 
 // Counts the work that all threads together have done.
-class Progress {
+class RowProgress {
  public:
   void Reset(uint32_t all) {
     done_.store(0, std::memory_order_relaxed);

@@ -49,7 +49,7 @@ TEST(RowSharesTest, EachRowIsTakenOnceWhoeverHelps) {
   constexpr uint32_t kRows = 20'000;
   constexpr uint32_t kThreads = 3;
   RowShare shares[kThreads];
-  Progress progress;
+  RowProgress progress;
   progress.Reset(kRows);
   for (uint32_t t = 0; t < kThreads; ++t) {
     shares[t].Reset(ShareBegin(kRows, t, kThreads), ShareBegin(kRows, t + 1, kThreads));

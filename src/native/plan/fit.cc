@@ -6,9 +6,9 @@
 
 #include "base/bytes.h"
 #include "decide/slots/budget.h"
+#include "devices/local_transport.h"
+#include "devices/step_buffers.h"
 #include "engine/plan/memory_plan.h"
-#include "forward/dense/step_buffers.h"
-#include "forward/experts/device_launcher.h"
 #include "memory/kv_blocks.h"
 #include "memory/kv_cache.h"
 #include "memory/recent_cells.h"
@@ -104,9 +104,9 @@ std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const Mode
   if (experts == 0) return {};
   LaunchShape shape{.n_embd = spec.n_embd_expert()};
   for (const CopyForm& form : catalog.forms) shape.n_ff = std::max(shape.n_ff, form.n_ff);
-  const uint64_t work = DeviceLauncher::WorkBytes(shape);
+  const uint64_t work = LocalTransport::WorkBytes(shape);
   const uint64_t dense = fixed.dense + fixed.kv + fixed.work +
-                         DeviceLauncher::BytesThere(shape, uint64_t{chunk} * spec.router.n_used);
+                         LocalTransport::BytesThere(shape, uint64_t{chunk} * spec.router.n_used);
   const bool is_in_memory = std::ranges::any_of(spec.layers, [](const LayerSpec& layer) {
     const LatentAttentionSpec* latent = layer.latent_attention();
     return LayerMemory::Of(layer).state_values > 0 || (latent != nullptr && latent->is_joined);

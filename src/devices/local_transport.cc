@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: MIT
+#include "devices/local_transport.h"
+
+#include <ggml-backend.h>
+#include <ggml.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "device/backend_calls.h"
+#include "devices/device_products.h"
+
+namespace moestro {
+namespace {
+
+constexpr size_t kNodes = 32;         // nodes of a piece
+constexpr size_t kCombineNodes = 16;  // nodes of Combine() beside those per K
+
+// Inputs of a launch, for asking which nodes a device computes.
+struct LaunchInputs {
+  ggml_tensor* x;
+  PairIds ids;
+
+  LaunchInputs(ggml_context* context, int64_t n_embd, int64_t pairs, bool is_one_row)
+      : x(ggml_new_tensor_3d(context, GGML_TYPE_F32, n_embd, 1, is_one_row ? 1 : pairs)) {
+    for (ggml_tensor** list : {&ids.slots, &ids.experts}) {
+      *list = is_one_row ? ggml_new_tensor_2d(context, GGML_TYPE_I32, pairs, 1)
+                         : ggml_new_tensor_2d(context, GGML_TYPE_I32, 1, pairs);
+      ggml_set_input(*list);
+    }
+    ggml_set_input(x);
+  }
+};
+
+}  // namespace
+
+bool LocalTransport::Supports(const ComputeDevice& device, const CopyForm& form,
+                              const LaunchShape& shape) {
+  const ggml_init_params params{
+      .mem_size = kNodes * ggml_tensor_overhead() + 2 * ggml_graph_overhead_custom(kNodes, false),
+      .mem_buffer = nullptr,
+      .no_alloc = true};
+  const ggml_context_ptr context(ggml_init(params));
+  // The backend decides by the weights' buffer; an empty buffer is enough.
+  const Result<BufferPtr> buffer =
+      AllocateBuffer(ggml_backend_get_default_buffer_type(device.backend()), 0);
+  if (!buffer) return false;
+  ExpertTensors tensors{.activation = shape.activation, .is_exact = shape.is_exact};
+  for (size_t m = 0; m < kMatrices; ++m) {
+    if (!form.has(m)) continue;
+    const bool is_down = static_cast<Matrix>(m) == Matrix::kDown;
+    const int64_t n_out = is_down ? form.n_embd : form.n_ff;
+    tensors.matrix[m] = ggml_new_tensor_3d(context.get(), static_cast<ggml_type>(form.types[m]),
+                                           is_down ? form.n_ff : form.n_embd, n_out, 2);
+    tensors.matrix[m]->buffer = buffer->get();
+    if (shape.bias_bytes == 0) continue;
+    tensors.bias[m] = ggml_new_tensor_2d(context.get(), GGML_TYPE_F32, n_out, 2);
+    tensors.bias[m]->buffer = buffer->get();
+  }
+  for (const bool is_one_row : {true, false}) {
+    ggml_cgraph* graph = ggml_new_graph_custom(context.get(), kNodes, false);
+    const LaunchInputs in(context.get(), form.n_embd, 1, is_one_row);
+    AddProducts(context.get(), graph, tensors, in.x, in.ids);
+    for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
+      if (!Computes(device.handle(), ggml_graph_node(graph, i))) return false;
+    }
+  }
+  return true;
+}
+
+uint64_t LocalTransport::WorkBytes(const LaunchShape& shape) {
+  uint64_t floats = 2 * uint64_t{shape.n_embd} + 3 * uint64_t{shape.n_ff} + 1;
+  // Biases add a sum beside each product, and another list of ids.
+  if (shape.bias_bytes > 0) floats += shape.n_embd + 2 * uint64_t{shape.n_ff} + 1;
+  return kFlights * shape.most_pairs * floats * sizeof(float) + 16 * kMiB + shape.bias_bytes;
+}
+
+LocalTransport::LocalTransport(const ComputeDevice& device, std::span<const CopyForm> forms,
+                               Weights weights, const LaunchShape& shape, bool spoils_results)
+    : device_(device),
+      n_forms_(forms.size()),
+      weights_(std::move(weights)),
+      shape_(shape),
+      spoils_results_(spoils_results),
+      combine_(device.backend(), kCombineNodes + 3 * size_t{shape.n_used}) {
+  for (Flight& flight : flights_) {
+    flight.arena = std::make_unique<GraphArena>(
+        device.backend(), kNodes * std::max<size_t>(weights_.pools.most_pieces(), 1));
+  }
+}
+
+LocalTransport::~LocalTransport() {
+  // Finish() does not wait for rows that stay on the device.
+  [[maybe_unused]] const Status ended = device_.Finish();
+}
+
+void LocalTransport::Begin(const LayerPlan& plan, const float* ffn_in, float* results) {
+  plan_ = &plan;
+  there_ = nullptr;
+  ffn_in_ = ffn_in;
+  results_ = results;
+}
+
+void LocalTransport::BeginThere(const LayerPlan& plan, const StepBuffers& rows) {
+  const size_t pairs = plan.row_of.size();
+  CHECK(pairs * shape_.n_embd * sizeof(float) <= results_there_.size());
+  plan_ = &plan;
+  there_ = &rows;
+  n_launched_ = 0;
+  launched_as_.assign(pairs, 0);
+}
+
+uint64_t LocalTransport::BytesOf(uint32_t form, Matrix matrix) const {
+  const ggml_tensor* tensor = weights_.pools.tensor(form, 0, matrix);
+  return tensor == nullptr ? 0 : DevicePools::SliceBytes(tensor);
+}
+
+Status LocalTransport::Write(const Target& to, std::span<const std::byte> bytes) {
+  const DevicePools::Place place = weights_.pools.Find(to.form, to.slot);
+  ggml_tensor* tensor = weights_.pools.tensor(to.form, place.piece, to.matrix);
+  return CopyTo(tensor, place.slot * DevicePools::SliceBytes(tensor) + to.offset, bytes);
+}
+
+Status LocalTransport::Read(const Target& from, std::span<std::byte> bytes) const {
+  const DevicePools::Place place = weights_.pools.Find(from.form, from.slot);
+  const ggml_tensor* tensor = weights_.pools.tensor(from.form, place.piece, from.matrix);
+  return CopyFrom(tensor, place.slot * DevicePools::SliceBytes(tensor) + from.offset, bytes);
+}
+
+ExpertTensors LocalTransport::tensors(uint32_t form, size_t piece) const {
+  const DevicePools& pools = weights_.pools;
+  return {
+      .matrix = {pools.tensor(form, piece, Matrix::kGate), pools.tensor(form, piece, Matrix::kUp),
+                 pools.tensor(form, piece, Matrix::kDown)},
+      .bias = weights_.biases.of(plan_->layer),
+      .activation = shape_.activation,
+      .is_exact = shape_.is_exact};
+}
+
+Status LocalTransport::Launch(uint32_t form, std::span<const Pair> pairs) {
+  CHECK(form < n_forms_ && pairs.size() <= shape_.most_pairs);
+  Flight& flight = flights_[next_flight_++ % kFlights];
+  TRY_STATUS(Collect(flight));
+  lists_.Assign(weights_.pools, form, pairs);
+  return there_ != nullptr ? LaunchThere(flight, form) : LaunchHere(flight, form);
+}
+
+// Stage: graph, x [pairs][n_embd] ([1][n_embd] for one row) -> y [pairs][n_embd], part by part.
+void LocalTransport::AddParts(Flight& flight, uint32_t form, ggml_tensor* x,
+                              ggml_tensor* numbers) const {
+  ggml_context* context = flight.arena->context();
+  const bool is_one_row = plan_->n_rows == 1;
+  for (const PairLists::Part& part : lists_.parts()) {
+    const auto n = static_cast<int64_t>(part.n);
+    const auto list = [&](size_t at) {
+      const size_t offset = at * sizeof(int32_t);
+      return is_one_row ? ggml_view_2d(context, numbers, n, 1, numbers->nb[1], offset)
+                        : ggml_view_2d(context, numbers, 1, n, sizeof(int32_t), offset);
+    };
+    ggml_tensor* its_x = x;
+    if (!is_one_row && lists_.parts().size() > 1) {
+      its_x = ggml_view_3d(context, x, x->ne[0], 1, n, x->nb[1], x->nb[2], part.first * x->nb[2]);
+    }
+    flight.y.push_back(
+        AddProducts(context, flight.arena->graph(), tensors(form, part.piece), its_x,
+                    {.slots = list(part.slots_at), .experts = list(part.experts_at)}));
+  }
+}
+
+// Stage: one launch with rows in memory: x [pairs][n_embd] and numbers -> y [pairs][n_embd] on the
+// device.
+Status LocalTransport::LaunchHere(Flight& flight, uint32_t form) {
+  const std::span<const Pair> pairs = lists_.pairs();
+  const bool is_one_row = plan_->n_rows == 1;
+  const size_t width = shape_.n_embd;
+  flight.pairs.clear();
+  // Stage: gather x, [pairs][n_embd] from ffn_in [rows][n_embd]; [1][n_embd] for one row.
+  x_.resize((is_one_row ? 1 : pairs.size()) * width);
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    flight.pairs.push_back(pairs[i].pair);
+    if (i > 0 && is_one_row) continue;
+    std::memcpy(x_.data() + i * width, ffn_in_ + pairs[i].row * width, width * sizeof(float));
+  }
+  ggml_context* context = flight.arena->Begin();
+  ggml_tensor* numbers =
+      ggml_new_tensor_1d(context, GGML_TYPE_I32, static_cast<int64_t>(lists_.numbers().size()));
+  ggml_tensor* x = ggml_new_tensor_3d(context, GGML_TYPE_F32, shape_.n_embd, 1,
+                                      is_one_row ? 1 : static_cast<int64_t>(pairs.size()));
+  ggml_set_input(numbers);
+  ggml_set_input(x);
+  AddParts(flight, form, x, numbers);
+  const std::vector<ggml_tensor*> y = std::exchange(flight.y, {});
+  for (ggml_tensor* its : y) ggml_set_output(its);
+  TRY_STATUS(PlaceOn(device_, *flight.arena));
+  // Stage: send x and the numbers, then launch.
+  TRY_STATUS(CopyTo(x, 0, std::as_bytes(std::span(x_))));
+  TRY_STATUS(CopyTo(numbers, 0, std::as_bytes(lists_.numbers())));
+  TRY_STATUS(flight.arena->Launch());
+  flight.y = y;
+  return {};
+}
+
+// Stage: waits for a launch and copies y [pairs][n_embd] to results [pair][n_embd].
+Status LocalTransport::Collect(Flight& flight) {
+  const std::vector<ggml_tensor*> y = std::exchange(flight.y, {});
+  if (y.empty()) return {};
+  TRY_STATUS(device_.Finish());
+  if (there_ != nullptr) return {};  // the results stay on the device
+  const size_t width = shape_.n_embd;
+  x_.resize(flight.pairs.size() * width);
+  std::span<float> to(x_);
+  for (const ggml_tensor* its : y) {
+    const auto n = static_cast<size_t>(ggml_nelements(its));
+    TRY_STATUS(CopyFrom(its, 0, std::as_writable_bytes(to.first(n))));
+    to = to.subspan(n);
+  }
+  if (spoils_results_) {
+    for (float& value : x_) value *= 1.1F;
+  }
+  for (size_t i = 0; i < flight.pairs.size(); ++i) {
+    std::memcpy(results_ + flight.pairs[i] * width, x_.data() + i * width, width * sizeof(float));
+  }
+  return {};
+}
+
+Status LocalTransport::Finish() {
+  if (there_ != nullptr) {
+    TRY_STATUS(Combine());
+    for (Flight& flight : flights_) flight.y.clear();  // no later call waits for these launches
+    plan_ = nullptr;
+    return {};
+  }
+  for (Flight& flight : flights_) TRY_STATUS(Collect(flight));
+  plan_ = nullptr;
+  return {};
+}
+
+void LocalTransport::Abandon() {
+  // An error has no effect: no result is used.
+  [[maybe_unused]] const Status ended = device_.Finish();
+  for (Flight& flight : flights_) flight.y.clear();
+  plan_ = nullptr;
+}
+
+uint64_t LocalTransport::BytesThere(const LaunchShape& shape, uint64_t pairs) {
+  // Results of launches, gathered by row, weighted, and added up.
+  return 4 * pairs * shape.n_embd * sizeof(float);
+}
+
+Status LocalTransport::ReserveThere(uint64_t pairs) {
+  TRY(results_there_, BackendBuffer::On(device_.backend(), pairs * shape_.n_embd * sizeof(float)));
+  return {};
+}
+
+// Stage: one launch with rows on the device: the numbers of the pairs are sent; x [pairs][n_embd]
+// is gathered from ffn_in [rows][n_embd]; y [pairs][n_embd] stays.
+Status LocalTransport::LaunchThere(Flight& flight, uint32_t form) {
+  const std::span<const Pair> pairs = lists_.pairs();
+  const auto n = static_cast<int64_t>(pairs.size());
+  const bool is_one_row = plan_->n_rows == 1;
+  const uint32_t first = n_launched_;
+  for (const Pair& pair : pairs) launched_as_[pair.pair] = static_cast<int32_t>(n_launched_++);
+  ggml_context* context = flight.arena->Begin();
+  ggml_tensor* numbers =
+      ggml_new_tensor_1d(context, GGML_TYPE_I32, static_cast<int64_t>(lists_.numbers().size()));
+  ggml_set_input(numbers);
+  // Stage: gather x, [pairs][n_embd] from ffn_in [rows][n_embd] on the device.
+  ggml_tensor* rows = ggml_new_tensor_2d(context, GGML_TYPE_F32, shape_.n_embd, plan_->n_rows);
+  there_->Place(rows, StepBuffers::kFfnIn);
+  ggml_tensor* x = rows;
+  if (!is_one_row) {
+    x = ggml_get_rows(context, rows,
+                      ggml_view_1d(context, numbers, n, lists_.rows_at() * sizeof(int32_t)));
+  }
+  x = ggml_reshape_3d(context, x, shape_.n_embd, 1, is_one_row ? 1 : n);
+  // Stage: x [pairs][n_embd] -> y [pairs][n_embd], into results_there_.
+  AddParts(flight, form, x, numbers);
+  const std::vector<ggml_tensor*> y = std::exchange(flight.y, {});
+  for (size_t i = 0; i < y.size(); ++i) {
+    const size_t place = first + lists_.parts()[i].first;
+    results_there_.Place(y[i], place * shape_.n_embd * sizeof(float));
+  }
+  TRY_STATUS(PlaceOn(device_, *flight.arena));
+  // Stage: send the numbers, then launch.
+  TRY_STATUS(CopyTo(numbers, 0, std::as_bytes(lists_.numbers())));
+  TRY_STATUS(flight.arena->Launch());
+  flight.y = y;
+  return {};
+}
+
+// Stage: results [launched pair][n_embd] -> hidden [rows][n_embd].
+Status LocalTransport::Combine() {
+  const auto n_used = static_cast<int64_t>(plan_->n_used);
+  const auto n_rows = static_cast<int64_t>(plan_->n_rows);
+  const int64_t width = shape_.n_embd;
+  ggml_context* context = combine_.Begin();
+  ggml_tensor* from = ggml_new_tensor_1d(context, GGML_TYPE_I32, n_used * n_rows);
+  ggml_tensor* weights = ggml_new_tensor_2d(context, GGML_TYPE_F32, 1, n_used * n_rows);
+  ggml_set_input(from);
+  ggml_set_input(weights);
+  ggml_tensor* results = ggml_new_tensor_2d(context, GGML_TYPE_F32, width, n_launched_);
+  results_there_.Place(results, 0);
+  // Stage: weight * y in router order, [rows * K][n_embd]; then the sum of each row's K results in
+  // router order.
+  ggml_tensor* weighted = ggml_mul(context, ggml_get_rows(context, results, from), weights);
+  const auto of = [&](int64_t k) {
+    return ggml_view_2d(context, weighted, width, n_rows,
+                        static_cast<size_t>(n_used) * weighted->nb[1],
+                        static_cast<size_t>(k) * weighted->nb[1]);
+  };
+  ggml_tensor* sum = of(0);
+  for (int64_t k = 1; k < n_used; ++k) sum = ggml_add(context, sum, of(k));
+  // Stage: + shared [rows][n_embd], if the model has one, + residual [rows][n_embd].
+  for (const StepBuffers::Region region : {StepBuffers::kShared, StepBuffers::kResidual}) {
+    if (region == StepBuffers::kShared && !shape_.has_shared) continue;
+    if (region == StepBuffers::kResidual && !shape_.adds_residual) continue;
+    ggml_tensor* rows = ggml_new_tensor_2d(context, GGML_TYPE_F32, width, n_rows);
+    there_->Place(rows, region);
+    sum = ggml_add(context, sum, rows);
+  }
+  there_->Place(sum, StepBuffers::kHidden);
+  ggml_build_forward_expand(combine_.graph(), sum);
+  TRY_STATUS(PlaceOn(device_, combine_));
+  // Stage: send the results' places [rows * K] and the router's weights [rows * K], then launch.
+  std::vector<int32_t> places;
+  for (const uint32_t pair : plan_->pair_of) places.push_back(launched_as_[pair]);
+  TRY_STATUS(CopyTo(from, 0, std::as_bytes(std::span(places))));
+  TRY_STATUS(CopyTo(weights, 0, std::as_bytes(std::span(plan_->weights))));
+  return combine_.Launch();
+}
+
+}  // namespace moestro

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+#include "devices/step_buffers.h"
+
+#include <span>
+
+#include "base/bytes.h"
+
+namespace moestro {
+namespace {
+
+constexpr uint64_t kAlignment = 64;
+
+}  // namespace
+
+StepBuffers::Offsets StepBuffers::Layout(const ModelSpec& spec, const StepLimits& limits,
+                                         ggml_backend_t backend) {
+  const uint64_t rows = limits.chunk;
+  const std::array<uint64_t, kRegions> sizes = {
+      rows * spec.n_embd * sizeof(float),
+      rows * spec.n_embd * sizeof(float),
+      spec.any_layer(&ModelSpec::has_shared_result) ? rows * spec.n_embd * sizeof(float) : 0,
+      rows * spec.n_embd * sizeof(float),
+      rows * spec.router.n_expert * sizeof(float),
+      rows * limits.look_ahead * spec.router.n_expert * sizeof(float),
+      uint64_t{limits.logits_rows} * spec.n_vocab * sizeof(float),
+      rows * sizeof(int32_t),
+      rows * sizeof(int64_t),
+      rows * sizeof(int64_t),
+  };
+  const uint64_t alignment = backend == nullptr ? kAlignment : BackendBuffer::AlignmentOf(backend);
+  Offsets offsets{};
+  for (size_t i = 0; i < kRegions; ++i) offsets[i + 1] = offsets[i] + AlignUp(sizes[i], alignment);
+  return offsets;
+}
+
+uint64_t StepBuffers::BytesFor(const ModelSpec& spec, const StepLimits& limits,
+                               ggml_backend_t backend) {
+  return Layout(spec, limits, backend).back();
+}
+
+Result<StepBuffers> StepBuffers::Allocate(const ModelSpec& spec, const StepLimits& limits,
+                                          ggml_backend_t backend) {
+  StepBuffers buffers;
+  buffers.offsets_ = Layout(spec, limits, backend);
+  TRY(buffers.host_, BackendBuffer::OnHost(buffers.offsets_.back()));
+  if (backend != nullptr) {
+    TRY(buffers.device_, BackendBuffer::On(backend, buffers.offsets_.back()));
+  }
+  return buffers;
+}
+
+void StepBuffers::Place(ggml_tensor* tensor, Region region, uint64_t skip_bytes) const {
+  (device_ ? *device_ : host_).Place(tensor, offsets_[region] + skip_bytes);
+}
+
+Status StepBuffers::Send(Region region, uint64_t bytes) const {
+  return device_->Write(offsets_[region], std::span(host_.data() + offsets_[region], bytes));
+}
+
+Status StepBuffers::Fetch(Region region, uint64_t bytes) const {
+  return device_->Read(offsets_[region], std::span(host_.data() + offsets_[region], bytes));
+}
+
+}  // namespace moestro

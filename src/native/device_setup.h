@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+// Finds and opens the devices beside the CPU, gives them slots, tries them with experts of the
+// model, and owns them. With the device "auto" a fault of a device is logged, and the other devices
+// and the CPU compute. For a device that was requested by name a fault is an error. join_devices.h
+// puts the devices to use afterwards.
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "core/ids.h"
+#include "device/devices.h"
+#include "device/host_memory.h"
+#include "device/team.h"
+#include "devices/device.h"
+#include "devices/transport.h"
+#include "engine/device_options.h"
+#include "engine/plan/memory_plan.h"
+#include "native/dense_part.h"
+#include "native/opened_model.h"
+
+namespace moestro {
+
+// The shape of launches on device `there`: the model's experts and the biases.
+LaunchShape LaunchShapeOf(const OpenedModel& opened, const ComputeDevice& there);
+
+// Whether remote hosts can compute the model's experts. kUnsupported.
+Status CheckForRemotes(const ModelFile& model, const RemoteOptions& remote);
+
+class DeviceSetup {
+ public:
+  // No device if the CPU computes everything. kDevice, kUsage; kInvalidRequest: sizes that do not
+  // fit the devices. `opened` must outlive this.
+  static Result<std::unique_ptr<DeviceSetup>> Open(const OpenedModel& opened);
+  DeviceSetup(const DeviceSetup&) = delete;
+  DeviceSetup& operator=(const DeviceSetup&) = delete;
+
+  bool empty() const { return devices_.empty(); }
+  // The devices in the order of plans; the dense part may be on the first device. Remote hosts are
+  // the last.
+  std::span<const std::unique_ptr<Device>> devices() const { return devices_; }
+  // null: no device of this machine is in use.
+  Device* first_here() const { return has_one_here() ? devices_.front().get() : nullptr; }
+  bool is_auto() const { return opened_.options.device.name == "auto"; }
+  // Whether the run goes on after a device is lost.
+  bool goes_on_if_lost() const { return is_auto() || opened_.options.device.goes_on_if_lost; }
+
+  // Adds the remote hosts, with slots for experts. A host that is of no use is left out with a
+  // warning. kUsage: an address that may not be used; kUnsupported: experts that cannot be
+  // computed there.
+  Status AddRemotes();
+
+  // AllocateSlots() makes expert slots in the memory that the dense part leaves. Try() computes an
+  // expert of each form on the device and on the CPU. The CPU computes the forms whose results
+  // differ too much. Try() also measures costs that are not known. Call both before memory is
+  // planned, because a driver keeps compiled kernels in memory. If the first device is dropped, the
+  // CPU gets the dense part.
+  Status AllocateSlots(DensePart& dense);
+  Status Try(DensePart& dense, Team& team);
+
+  // Adds the bytes that the devices take in memory. An integrated GPU uses the machine's own
+  // memory.
+  void AddTo(FixedBytes& fixed) const;
+  // Slots for experts that are read for a copy to a device and do not stay in memory.
+  uint64_t staging_slots() const;
+  // Memory from which the first device copies directly; nullopt: plain memory is as good.
+  const std::optional<HostMemorySource>& slot_memory() const { return slot_memory_; }
+  // Puts slots in plain memory, because the driver gives no more pinned memory.
+  void CopyFromPlainMemory();
+  // Experts that get device slots before the first token, the most popular first.
+  std::span<const ExpertKey> fill_first() const { return fill_first_; }
+
+ private:
+  explicit DeviceSetup(const OpenedModel& opened) : opened_(opened) {}
+  bool has_one_here() const { return !devices_.empty() && devices_.front()->here() != nullptr; }
+  Status OpenOne(const DeviceInfo& info, uint64_t vram);
+  Status AllocateSlotsOn(Device& device, bool has_dense);
+  Status ForEach(DensePart& dense, const std::function<Status(size_t index)>& prepare);
+  Status Drop(size_t index, DensePart& dense);
+  Status ChooseFirst();
+
+  const OpenedModel& opened_;
+  std::vector<std::unique_ptr<Device>> devices_;
+  std::optional<HostMemorySource> slot_memory_;
+  std::vector<ExpertKey> fill_first_;
+};
+
+}  // namespace moestro

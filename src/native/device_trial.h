@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// Tries a device with an expert of each form, compares the results with the CPU's, and finds the
+// device's costs: in a file, among costs kept from an earlier start, or by measuring.
+//
+// Thread rule: the engine thread, before any step.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "device/host_memory.h"
+#include "device/team.h"
+#include "devices/device.h"
+#include "native/opened_model.h"
+
+namespace moestro {
+
+class DeviceTrial {
+ public:
+  struct Setting {
+    const OpenedModel& opened;
+    Team& team;
+    // Memory of the slots from which experts are copied; nullopt: plain memory.
+    const std::optional<HostMemorySource>& slot_memory;
+    std::string pinned_by = {};   // the device whose driver pins slot_memory
+    bool is_only_device = false;  // a file of costs without names then fits, too
+  };
+  explicit DeviceTrial(const Setting& setting) : s_(setting) {}
+
+  // Bytes that a trial may take while slots are still empty: half of what a budget leaves.
+  static uint64_t Scratch(const EngineOptions& options);
+  // Leaves out forms whose results differ too much. kDevice: none is left.
+  Status Run(Device& device) const;
+
+ private:
+  Result<double> TryForm(Device& device, uint32_t form, bool has_costs) const;
+  double MostDifference(const Device& device) const;
+
+  Setting s_;
+};
+
+}  // namespace moestro
