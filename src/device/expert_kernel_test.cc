@@ -18,6 +18,7 @@
 #include "device/cpu_device.h"
 #include "device/kernels/generic.h"
 #include "device/kernels/isa.h"
+#include "device/made_up_weights.h"
 
 namespace moestro {
 namespace {
@@ -35,39 +36,13 @@ Floats RandomFloats(size_t n, uint32_t seed) {
   return values;
 }
 
-// Types whose quantiser builds tables for seconds before its first block.
-bool IsSlowToQuantise(ggml_type type) {
-  return type == GGML_TYPE_IQ1_S || type == GGML_TYPE_IQ1_M || type == GGML_TYPE_IQ2_XXS ||
-         type == GGML_TYPE_IQ2_XS || type == GGML_TYPE_IQ2_S;
-}
-
-// Any bytes are weights of those types as long as the scale is a sensible number: a half at the
-// start of a block, or in IQ1_M the top nibbles of the last four words.
-void FillWithRandomBlocks(ggml_type type, std::span<std::byte> rows) {
-  std::mt19937 engine(23);
-  for (std::byte& byte : rows) byte = static_cast<std::byte>(engine());
-  const size_t block = ggml_type_size(type);
-  for (size_t at = 0; at < rows.size(); at += block) {
-    if (type == GGML_TYPE_IQ1_M) {
-      std::byte& top = rows[at + block - 1];
-      top = (top & std::byte{0x0f}) | std::byte{0x20};
-    } else {
-      const ggml_fp16_t scale = ggml_fp32_to_fp16(0.01F);
-      std::memcpy(&rows[at], &scale, sizeof(scale));
-    }
-  }
-}
-
 void Quantise(ggml_type type, const Floats& values, int64_t n_in, int64_t n_rows,
               std::span<std::byte> rows) {
   const bool zeros = std::ranges::all_of(values, [](float v) { return v == 0.0F; });
   if (IsSlowToQuantise(type) && zeros) {
     std::ranges::fill(rows, std::byte{0});
-  } else if (IsSlowToQuantise(type)) {
-    FillWithRandomBlocks(type, rows);
   } else {
-    const Floats importance(static_cast<size_t>(n_in), 1.0F);
-    ggml_quantize_chunk(type, values.data(), rows.data(), 0, n_rows, n_in, importance.data());
+    MakeUpWeights(type, std::span(values).first(static_cast<size_t>(n_rows * n_in)), n_in, rows);
   }
 }
 

@@ -7,13 +7,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "device/cpu_device.h"
 #include "device/expert_kernel.h"
 #include "device/kernels/isa.h"
+#include "device/made_up_weights.h"
 
 namespace moestro {
 namespace {
@@ -50,12 +53,18 @@ std::vector<ExpertKernel> Interleaving() {
 // Rows at an odd place, and a guard behind them.
 std::vector<std::byte> MakeRows(ggml_type type, int64_t n_rows) {
   const std::vector<float> values = Normal(kInterleavedIn * n_rows, 31);
-  const std::vector<float> importance(kInterleavedIn, 1.0F);
   std::vector<std::byte> rows(ggml_row_size(type, kInterleavedIn) * static_cast<size_t>(n_rows) + 1,
                               kGuard);
-  ggml_quantize_chunk(type, values.data(), rows.data(), 0, n_rows, kInterleavedIn,
-                      importance.data());
+  MakeUpWeights(type, values, kInterleavedIn, std::span(rows).first(rows.size() - 1));
   return rows;
+}
+
+// The activations of a token, made once.
+const std::vector<float>& TokenValues(size_t token) {
+  static std::map<size_t, std::vector<float>> made;
+  std::vector<float>& values = made[token];
+  if (values.empty()) values = Normal(kInterleavedIn, static_cast<uint32_t>(200 + token));
+  return values;
 }
 
 // [token][row], and a guard behind the last row of each.
@@ -67,8 +76,7 @@ std::vector<std::vector<float>> Products(const ExpertKernel& kernel, const std::
   std::vector<float*> to;
   for (size_t t = 0; t < tokens.size(); ++t) {
     tokens[t].resize(kernel.activation_bytes(kInterleavedIn) / sizeof(CacheLine));
-    const std::vector<float> values = Normal(kInterleavedIn, static_cast<uint32_t>(200 + t));
-    kernel.quantise(kernel, values.data(), tokens[t].data()->bytes, kInterleavedIn);
+    kernel.quantise(kernel, TokenValues(t).data(), tokens[t].data()->bytes, kInterleavedIn);
     x.push_back(tokens[t].data()->bytes);
     out[t].assign(static_cast<size_t>(n_rows) + 1, -77.0F);
     to.push_back(out[t].data());

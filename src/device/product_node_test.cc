@@ -13,6 +13,7 @@
 #include "device/backend_buffer.h"
 #include "device/cpu_device.h"
 #include "device/graph_arena.h"
+#include "device/made_up_weights.h"
 #include "device/row_kernel.h"
 #include "device/weight_set.h"
 
@@ -52,8 +53,7 @@ class Matrices {
           Normal(static_cast<size_t>(kProductIn * shapes[i].n_out), static_cast<uint32_t>(i));
       std::vector<std::byte> bytes(static_cast<size_t>(shapes[i].n_out) *
                                    ggml_row_size(shapes[i].type, kProductIn));
-      ggml_quantize_chunk(shapes[i].type, values.data(), bytes.data(), 0, shapes[i].n_out,
-                          kProductIn, nullptr);
+      MakeUpWeights(shapes[i].type, values, kProductIn, bytes);
       EXPECT_TRUE(set_.Store(i, 0, bytes));
       weights_.push_back(set_.tensor(i));
     }

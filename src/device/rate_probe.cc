@@ -15,6 +15,7 @@
 #include "base/quantile.h"
 #include "device/expert_kernel.h"
 #include "device/host_memory.h"
+#include "device/made_up_weights.h"
 
 namespace moestro {
 namespace {
@@ -91,11 +92,8 @@ void RateProbe::Fill() {
   std::mt19937 random(1);
   std::vector<float> weights(static_cast<size_t>(kPatternRows * kRowWeights));
   for (float& w : weights) w = static_cast<float>(random()) * 0x1p-32F - 0.5F;
-  // Importances do not affect the speed, but some types require them.
-  const std::vector<float> importances(static_cast<size_t>(kRowWeights), 1.0F);
   const size_t pattern = row_bytes_ * static_cast<size_t>(kPatternRows);
-  ggml_quantize_chunk(kernel_.weight_type, weights.data(), memory_.data(), 0, kPatternRows,
-                      kRowWeights, importances.data());
+  MakeUpWeights(kernel_.weight_type, weights, kRowWeights, {memory_.data(), pattern});
   if (kernel_.interleave != nullptr) {
     std::vector<std::byte> scratch(row_bytes_ * ExpertKernel::kInterleavedRows);
     kernel_.interleave({.rows = memory_.data(), .row_bytes = row_bytes_, .n_rows = kPatternRows},

@@ -16,6 +16,7 @@
 #include "device/backend_buffer.h"
 #include "device/backend_calls.h"
 #include "device/graph_arena.h"
+#include "device/made_up_weights.h"
 
 namespace moestro {
 namespace {
@@ -41,14 +42,14 @@ std::vector<float> MadeUpFloats(size_t n, uint32_t seed) {
 }
 
 // Weights of a matrix. Rows repeat after kDifferent, since some types take long to quantise.
-std::vector<std::byte> MadeUpWeights(ggml_type type, int64_t n_in, int64_t n_out) {
+std::vector<std::byte> RepeatedWeights(ggml_type type, int64_t n_in, int64_t n_out) {
   constexpr int64_t kDifferent = 16;
   const int64_t n = std::min(n_out, kDifferent);
   const std::vector<float> values = MadeUpFloats(static_cast<size_t>(n_in * n), 1);
   const size_t row_bytes = ggml_row_size(type, n_in);
   std::vector<std::byte> bytes(row_bytes * static_cast<size_t>(n_out));
-  ggml_quantize_chunk(type, values.data(), bytes.data(), 0, n, n_in, nullptr);
   const size_t made = row_bytes * static_cast<size_t>(n);
+  MakeUpWeights(type, values, n_in, std::span(bytes).first(made));
   for (size_t at = made; at < bytes.size(); at += made) {
     std::memcpy(bytes.data() + at, bytes.data(), std::min(made, bytes.size() - at));
   }
@@ -65,7 +66,7 @@ class RowTrial {
     trial.weight_ = ggml_new_tensor_2d(trial.context_.get(), m.type, m.n_in, m.n_out);
     TRY(trial.buffer_, AllocateTensors(trial.context_.get(), m.where));
     ggml_backend_buffer_set_usage(trial.buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-    TRY_STATUS(CopyTo(trial.weight_, 0, MadeUpWeights(m.type, m.n_in, m.n_out)));
+    TRY_STATUS(CopyTo(trial.weight_, 0, RepeatedWeights(m.type, m.n_in, m.n_out)));
     const std::vector<float> x = MadeUpFloats(kMostRows * static_cast<size_t>(m.n_in), 2);
     TRY(trial.x_, BackendBuffer::OnHost(x.size() * sizeof(float)));
     std::memcpy(trial.x_.data(), x.data(), x.size() * sizeof(float));

@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <random>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "device/backend_buffer.h"
@@ -19,6 +19,7 @@
 #include "device/cpu_device.h"
 #include "device/expert_kernel.h"
 #include "device/graph_arena.h"
+#include "device/made_up_weights.h"
 #include "device/product_node.h"
 #include "device/weight_set.h"
 
@@ -53,17 +54,16 @@ std::vector<float> NormalRow(size_t n, uint32_t seed) {
 
 std::vector<std::byte> Weights(ggml_type type, int64_t n_in, int64_t n_out) {
   std::vector<std::byte> bytes(ggml_row_size(type, n_in) * static_cast<size_t>(n_out));
-  const std::string_view name = ggml_type_name(type);
-  if (name.starts_with("iq1") || name.starts_with("iq2") || name.starts_with("iq3")) {
-    // Types whose quantiser takes long. Without the highest bit of the exponent their scales are
-    // numbers, whatever the bytes.
-    std::mt19937 random(3);
-    for (std::byte& b : bytes) b = static_cast<std::byte>(random() & 0xBFU);
-    return bytes;
-  }
-  const std::vector<float> values = NormalRow(static_cast<size_t>(n_in * n_out), 3);
-  ggml_quantize_chunk(type, values.data(), bytes.data(), 0, n_out, n_in, nullptr);
+  MakeUpWeights(type, NormalRow(static_cast<size_t>(n_in * n_out), 3), n_in, bytes);
   return bytes;
+}
+
+// kMostChecked rows, made once for each width: hundreds of matrices are multiplied with them.
+const std::vector<float>& Activations(int64_t n_in) {
+  static std::map<int64_t, std::vector<float>> made;
+  std::vector<float>& rows = made[n_in];
+  if (rows.empty()) rows = NormalRow(kMostChecked * static_cast<size_t>(n_in), 7);
+  return rows;
 }
 
 using MakeProduct = std::function<ggml_tensor*(ggml_context*, ggml_tensor* x)>;
@@ -76,7 +76,7 @@ class Products {
 
   // The first number of rows among which a row's product differs from the product alone; 0: none.
   uint32_t FirstThatDiffers() const {
-    const std::vector<float> x = NormalRow(kMostChecked * static_cast<size_t>(n_in_), 7);
+    const std::vector<float>& x = Activations(n_in_);
     std::vector<float> alone;
     for (uint32_t row = 0; row < kMostChecked; ++row) alone.append_range(Multiply(x, row, 1));
     for (const uint32_t rows : kRows) {

@@ -11,6 +11,7 @@
 
 #include "device/backend_calls.h"
 #include "device/graph_arena.h"
+#include "device/made_up_weights.h"
 #include "device/weight_set.h"
 #include "forward/dense/blocks.h"
 
@@ -31,8 +32,7 @@ std::vector<float> RandomValues(size_t n, uint32_t seed) {
 std::vector<std::byte> RandomMatrix(ggml_type type) {
   const std::vector<float> values = RandomValues(size_t{kIn} * kOut, 1);
   std::vector<std::byte> bytes(ggml_row_size(type, kIn) * kOut);
-  const std::vector<float> equal(kIn, 1.0F);  // some types require the importance of each weight
-  ggml_quantize_chunk(type, values.data(), bytes.data(), 0, kOut, kIn, equal.data());
+  MakeUpWeights(type, values, kIn, bytes);
   return bytes;
 }
 
