@@ -15,16 +15,12 @@
 #include <vector>
 
 #include "base/format.h"
+#include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string ReadFile(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 class DemoModelTest : public testing::Test {
  protected:
@@ -36,7 +32,7 @@ class DemoModelTest : public testing::Test {
 
   // Compared as one value: a mismatch must not print 24 MB.
   static bool IsTheModel(const std::string& path) {
-    return ReadFile(path) == ReadFile(MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf");
+    return ReadAll(path) == ReadAll(MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf");
   }
   size_t FilesInFolder() const {
     return static_cast<size_t>(

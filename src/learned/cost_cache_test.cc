@@ -41,9 +41,7 @@ LatencyModel Costs() {
 
 class CostCacheTest : public testing::Test {
  protected:
-  void Put(const std::string& bytes) const {
-    std::ofstream(CostFile(folder(), Key()), std::ios::binary) << bytes;
-  }
+  void Put(const std::string& bytes) const { WriteAll(CostFile(folder(), Key()), bytes); }
   std::string folder() const { return folder_.path() / "moestro"; }
   TempFolder folder_;
 };

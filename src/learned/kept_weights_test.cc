@@ -100,7 +100,7 @@ TEST_F(KeptWeightsTest, NothingInTheFolderIsTrusted) {
   KeepWeights(cache(), Key(), 5);
   const std::string good = ReadAll(file());
   const auto is_found = [&](const std::string& bytes) {
-    std::ofstream(file(), std::ios::binary | std::ios::trunc) << bytes;
+    WriteAll(file(), bytes);
     return KeptWeights(cache(), Key()).has_value();
   };
   ASSERT_TRUE(is_found(good));

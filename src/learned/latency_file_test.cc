@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
 namespace {
@@ -43,7 +44,7 @@ class LatencyFileTest : public ::testing::Test {
   }
   ~LatencyFileTest() override { fs::remove_all(folder_); }
 
-  void Put(const std::string& bytes) const { std::ofstream(path_, std::ios::binary) << bytes; }
+  void Put(const std::string& bytes) const { WriteAll(path_, bytes); }
   // The hand-written file with one text in it replaced is refused: the message names the file and
   // contains `part`.
   void ExpectRefusedWith(const std::string& old_text, const std::string& new_text,

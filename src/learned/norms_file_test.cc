@@ -23,7 +23,7 @@ class NormsFileTest : public ::testing::Test {
   }
   std::string Put(const std::string& bytes) const {
     const std::string path = folder_.File("put");
-    std::ofstream(path, std::ios::binary) << bytes;
+    WriteAll(path, bytes);
     return path;
   }
   std::string Bytes() const {

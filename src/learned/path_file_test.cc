@@ -37,7 +37,7 @@ PathFile Small(uint32_t experts) {
 class PathFileTest : public testing::Test {
  protected:
   std::string Put(const std::string& bytes) const {
-    std::ofstream(folder_.File("put.paths"), std::ios::binary) << bytes;
+    WriteAll(folder_.File("put.paths"), bytes);
     return folder_.File("put.paths");
   }
   // As a file whose checksum is right.

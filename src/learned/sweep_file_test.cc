@@ -21,7 +21,7 @@ class SweepFileTest : public ::testing::Test {
     std::ifstream file(path_, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  void Put(const std::string& bytes) const { std::ofstream(path_, std::ios::binary) << bytes; }
+  void Put(const std::string& bytes) const { WriteAll(path_, bytes); }
   // One text in a good file replaced: reading names the file and `part`.
   void ExpectRefusedWith(const std::string& old_text, const std::string& new_text,
                          const std::string& part, Errc code = Errc::kInvalidFile) const {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/format.h"
+#include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
 namespace {
@@ -31,7 +32,7 @@ class TuningFileTest : public ::testing::Test {
     std::ifstream file(path_, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  void Put(const std::string& bytes) const { std::ofstream(path_, std::ios::binary) << bytes; }
+  void Put(const std::string& bytes) const { WriteAll(path_, bytes); }
   // Reading fails with a message that names the file and contains `part`.
   void ExpectRefused(const std::string& part, Errc code = Errc::kInvalidFile) const {
     const auto tuning = ReadTuning(path_);

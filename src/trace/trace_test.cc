@@ -31,7 +31,7 @@ class TraceTest : public testing::Test {
     return bytes.str();
   }
   std::string Put(const std::string& name, const std::string& bytes) const {
-    std::ofstream(Path(name), std::ios::binary) << bytes;
+    WriteAll(Path(name), bytes);
     return Path(name);
   }
   // What the reader says of a file in which one byte is another and the checksum right.

@@ -240,72 +240,128 @@ TEST_F(MemoryTest, BenchOfManySequencesKeepsTheBudget) {
   }
 }
 
-TEST_F(MemoryTest, SixtyRandomSettingsKeepTheirBudget) {
+// Settings of a bench that a budget depends on.
+struct Setting {
+  std::string arch;
+  uint32_t prompt = 1;
+  uint32_t decode = 1;
+  uint32_t context = 64;
+  uint32_t chunk = 1;
+  uint32_t prefetch = 0;
+  uint32_t sequences = 1;
+  std::string reader;
+  uint64_t more = 0;  // MiB beyond the smallest budget
+};
+using Settings = std::vector<Setting>;
+void PrintTo(const Settings& some, std::ostream* out) { *out << some.size() << " settings"; }
+
+// Sixty of a product of architectures and settings, at random. The cover has each kind of mixers,
+// each number and each reader, and each context that there is with each chunk.
+std::vector<Settings> SettingsOfPart(uint32_t part) {
   std::mt19937 random(20261121);
   const auto pick = [&](const auto&... values) {
     const std::vector all{values...};
     return all[random() % all.size()];
   };
-  std::vector<std::string> models;
-  for (const std::string& arch : TinyArchs()) {
-    models.push_back(WriteTinyModel(folder_.path(), {.arch = arch,
-                                                     .type = "Q4_0",
-                                                     .layers = 3,
-                                                     .experts = 16,
-                                                     .ff = 256,
-                                                     .context = 8192,
-                                                     .orig_context = 2048}));
-  }
-  int done = 0;
+  const std::vector<std::string> archs = TinyArchs();
+  Settings all;
   for (int i = 0; i < 60; ++i) {
-    const std::vector<std::string> arguments = {
-        "bench",       models[random() % models.size()],
-        "-p",          Format("{}", 1 + random() % 40),
-        "-n",          Format("{}", 1 + random() % 4),
-        "-c",          Format("{}", pick(64, 256, 1024, 4096, 8192)),
-        "--chunk",     Format("{}", pick(1, 8, 64, 512, 2048)),
-        "--prefetch",  Format("{}", random() % 3),
-        "--sequences", Format("{}", pick(1, 1, 2, 5)),
-        "--reader",    pick(std::string("uring"), std::string("pread")),
-        "--json"};
-    const Finished refused =
-        Program(folder_.path(), {.arguments =
-                                     [&] {
-                                       std::vector<std::string> with = arguments;
-                                       with.insert(with.end(), {"--ram", "1M"});
-                                       return with;
-                                     }()})
-            .Wait();
+    all.push_back({.arch = archs[random() % archs.size()],
+                   .prompt = static_cast<uint32_t>(1 + random() % 40),
+                   .decode = static_cast<uint32_t>(1 + random() % 4),
+                   .context = pick(64U, 256U, 1024U, 4096U, 8192U),
+                   .chunk = pick(1U, 8U, 64U, 512U, 2048U),
+                   .prefetch = static_cast<uint32_t>(random() % 3),
+                   .sequences = pick(1U, 1U, 2U, 5U),
+                   .reader = pick(std::string("uring"), std::string("pread")),
+                   .more = random() % 12});
+  }
+  return {CellsOfPart(part, all, [](const Setting& one) {
+    return Keys{MixersOf(one.arch), Format("prefetch {}", one.prefetch),
+                Format("sequences {}", one.sequences), one.reader,
+                Format("context {} & chunk {}", one.context, one.chunk)};
+  })};
+}
+
+class RandomSettings : public MemoryTest, public ::testing::WithParamInterface<Settings> {};
+
+TEST_P(RandomSettings, KeepTheirBudget) {
+  size_t done = 0;
+  for (const Setting& one : GetParam()) {
+    const std::string model = WriteTinyModel(folder_.path(), {.arch = one.arch,
+                                                              .type = "Q4_0",
+                                                              .layers = 3,
+                                                              .experts = 16,
+                                                              .ff = 256,
+                                                              .context = 8192,
+                                                              .orig_context = 2048});
+    const std::vector<std::string> arguments = {"bench",       model,
+                                                "-p",          Format("{}", one.prompt),
+                                                "-n",          Format("{}", one.decode),
+                                                "-c",          Format("{}", one.context),
+                                                "--chunk",     Format("{}", one.chunk),
+                                                "--prefetch",  Format("{}", one.prefetch),
+                                                "--sequences", Format("{}", one.sequences),
+                                                "--reader",    one.reader,
+                                                "--json"};
+    std::vector<std::string> with = arguments;
+    with.insert(with.end(), {"--ram", "1M"});
+    const Finished refused = Program(folder_.path(), {.arguments = with}).Wait();
     const auto smallest = SmallestBudget(refused.err);
     if (!smallest) {
       // No io_uring here, for example; but never silently all of them.
       EXPECT_EQ(refused.exit_code, 1) << refused.err;
       continue;
     }
-    const Finished run = Run(arguments, *smallest + (random() % 12) * kMiB);
+    const Finished run = Run(arguments, *smallest + one.more * kMiB);
     EXPECT_EQ(run.exit_code, 0) << run.err;
     done += run.exit_code == 0 ? 1 : 0;
   }
-  EXPECT_GT(done, 27);
+  EXPECT_GE(10 * done, 4 * GetParam().size());
 }
 
-// libllama's buffers differ by architecture and context; the hosted engine plans what it is given.
-TEST_F(MemoryTest, EveryHostedArchitectureKeepsTheBudget) {
+MOESTRO_INSTANTIATE_PARTS(RandomSettings, SettingsOfPart,
+                          [](const auto&) { return std::string("Settings"); });
+
+// An architecture that libllama computes, and the most positions of a text.
+struct HostedCase {
+  std::string arch;
+  std::string context;
+};
+void PrintTo(const HostedCase& one, std::ostream* out) { *out << one.arch << " " << one.context; }
+
+// A product of architectures and contexts. The cover has each kind of memory that libllama has with
+// both contexts.
+std::vector<HostedCase> HostedCasesOfPart(uint32_t part) {
+  std::vector<HostedCase> cases;
   for (const std::string& arch : ZooArchs()) {
-    const std::string model = WriteZooModel(folder_.path(), arch, {.context = 16384});
-    for (const std::string context : {"256", "16384"}) {
-      const std::vector<std::string> arguments = {
-          "bench", model, "--engine", "hosted", "-p", "200", "-n", "2", "-c", context, "--json"};
-      std::vector<std::string> with = arguments;
-      with.insert(with.end(), {"--ram", "1M", "-t", "1"});
-      const Finished refused = Program(folder_.path(), {.arguments = with}).Wait();
-      const auto smallest = SmallestBudget(refused.err);
-      ASSERT_TRUE(smallest) << arch << ": " << refused.err;
-      const Finished run = Run(arguments, *smallest);
-      EXPECT_EQ(run.exit_code, 0) << arch << ", " << context << ": " << run.err;
-    }
+    for (const char* context : {"256", "16384"}) cases.push_back({arch, context});
   }
+  return CellsOfPart(part, cases, [](const HostedCase& one) {
+    return PairsOf({ZooMemory(one.arch)}, {one.context});
+  });
 }
+
+class HostedBudget : public MemoryTest, public ::testing::WithParamInterface<HostedCase> {};
+
+// libllama's buffers differ by architecture and context; the hosted engine plans what it is given.
+TEST_P(HostedBudget, IsKept) {
+  const auto& [arch, context] = GetParam();
+  const std::string model = WriteZooModel(folder_.path(), arch, {.context = 16384});
+  const std::vector<std::string> arguments = {"bench", model, "--engine", "hosted", "-p",    "200",
+                                              "-n",    "2",   "-c",       context,  "--json"};
+  std::vector<std::string> with = arguments;
+  with.insert(with.end(), {"--ram", "1M", "-t", "1"});
+  const Finished refused = Program(folder_.path(), {.arguments = with}).Wait();
+  const auto smallest = SmallestBudget(refused.err);
+  ASSERT_TRUE(smallest) << refused.err;
+  const Finished run = Run(arguments, *smallest);
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+}
+
+MOESTRO_INSTANTIATE_PARTS(HostedBudget, HostedCasesOfPart, [](const auto& one) {
+  return CaseName(one.param.arch) + "_" + one.param.context;
+});
 
 // A tiny model of an architecture, for one of the engines.
 struct BudgetCase {

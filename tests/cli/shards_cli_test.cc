@@ -96,7 +96,7 @@ TEST_F(ShardsTest, ImportancesQuantiseToTheSameBytes) {
   const std::string merged = folder("merged");
   // The low copies name the file: it has one name in both folders.
   const auto quantise = [&](const std::string& in) {
-    RunWell({"quantize", kDemo, "--experts", "q2_k,gate=iq2_xxs", "--imatrix", in + "/imatrix",
+    RunWell({"quantize", kDemo, "--experts", "q2_k,gate=iq3_xxs", "--imatrix", in + "/imatrix",
              "-o", in + "/low", "--force"});
     return ReadAll(in + "/low");
   };

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@
 #include "native/native_engine.h"
 #include "sim/replay.h"
 #include "tests/support/device_testing.h"
+#include "tests/support/product_testing.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/slow_reader_testing.h"
 #include "tests/support/tiny_model_testing.h"
@@ -212,102 +214,160 @@ class DeviceAgreement : public DeviceFixture {
   }
 };
 
-TEST_F(DeviceAgreement, EveryModeWithOneRowAndWithFour) {
-  const TinySpec spec = Spec("olmoe", "Q8_0");
-  const std::string model = WriteTinyModel(folder_.path(), spec);
-  for (const PlaceMode mode :
-       {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
-    for (const uint32_t rows : {1U, 4U}) {
-      EngineOptions options = OnDevice(spec, mode, 14);
-      options.prefetch = 0;
-      RecordedPlans recorded(model, options);
-      recorded.LeaveDevicesEmpty();
-      recorded.Decode(rows, 40);
-      if (HasFatalFailure()) return;
-      const std::string what = Format("{}, {} rows", NameOf(mode), rows);
-      const LanesResult result = ExpectSame(recorded, options, what);
-      ExpectSameCounts(result, recorded.engine().learned().device);
-      if (mode == PlaceMode::kAuto || mode == PlaceMode::kGpuCentric) {
-        EXPECT_GT(result.decode.ran_there, 20U) << what;
-        EXPECT_GT(result.decode.copied, 10U) << what;
-      }
-      EXPECT_GT(result.decode.on_disk, 20U) << what;
-    }
-  }
+// Experts are empty at the start, or popular ones are there; each mode with one row and with four.
+struct AgreementCase {
+  PlaceMode mode = PlaceMode::kAuto;
+  uint32_t rows = 1;
+  Tiers tiers = Tiers::kInclusive;
+};
+void PrintTo(const AgreementCase& one, std::ostream* out) {
+  *out << NameOf(one.mode) << ", " << one.rows << " rows, " << NameOf(one.tiers);
+}
+std::string NameOfAgreementCase(const ::testing::TestParamInfo<AgreementCase>& one) {
+  std::string name =
+      Format("{}_{}_{}", NameOf(one.param.mode), one.param.rows, NameOf(one.param.tiers));
+  std::ranges::replace(name, '-', '_');
+  return name;
 }
 
-TEST_F(DeviceAgreement, WhoIsThereFirst) {
+// The cover has each mode, each number of rows and each kind of tiers.
+std::vector<AgreementCase> DealtCases(uint32_t part, const std::vector<AgreementCase>& cells) {
+  return CellsOfPart(part, cells, [](const AgreementCase& one) {
+    return Keys{std::string(NameOf(one.mode)), Format("{} rows", one.rows),
+                std::string(NameOf(one.tiers))};
+  });
+}
+
+constexpr PlaceMode kModes[] = {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative,
+                                PlaceMode::kCpu};
+
+// A product of modes and rows, whose covers differ by what is first: together they have each mode
+// with each number of rows.
+std::vector<AgreementCase> CasesFrom(uint32_t part, std::initializer_list<uint32_t> all_rows) {
+  std::vector<AgreementCase> cells;
+  for (const PlaceMode mode : kModes) {
+    for (const uint32_t rows : all_rows) cells.push_back({.mode = mode, .rows = rows});
+  }
+  return DealtCases(part, cells);
+}
+std::vector<AgreementCase> CasesFromEmpty(uint32_t part) { return CasesFrom(part, {1U, 4U}); }
+std::vector<AgreementCase> CasesFromFilled(uint32_t part) { return CasesFrom(part, {4U, 1U}); }
+
+std::vector<AgreementCase> CasesOfTiers(uint32_t part) {
+  std::vector<AgreementCase> cells;
+  for (const PlaceMode mode : kModes) {
+    for (const Tiers tiers : {Tiers::kInclusive, Tiers::kExclusive}) {
+      cells.push_back({.mode = mode, .rows = 2, .tiers = tiers});
+    }
+  }
+  return DealtCases(part, cells);
+}
+
+std::vector<AgreementCase> ExclusiveCases(uint32_t part) {
+  std::vector<AgreementCase> cells;
+  for (const PlaceMode mode : {PlaceMode::kAuto, PlaceMode::kGpuCentric}) {
+    for (const uint32_t rows : {1U, 4U}) cells.push_back({mode, rows, Tiers::kExclusive});
+  }
+  return DealtCases(part, cells);
+}
+
+class AgreementFromEmpty : public DeviceAgreement,
+                           public testing::WithParamInterface<AgreementCase> {};
+
+TEST_P(AgreementFromEmpty, HasTheSamePlans) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const auto& [mode, rows, tiers] = GetParam();
+  EngineOptions options = OnDevice(spec, mode, 14);
+  options.prefetch = 0;
+  RecordedPlans recorded(model, options);
+  recorded.LeaveDevicesEmpty();
+  recorded.Decode(rows, 40);
+  if (HasFatalFailure()) return;
+  const LanesResult result = ExpectSame(recorded, options, "from empty");
+  ExpectSameCounts(result, recorded.engine().learned().device);
+  if (mode == PlaceMode::kAuto || mode == PlaceMode::kGpuCentric) {
+    EXPECT_GT(result.decode.ran_there, 20U);
+    EXPECT_GT(result.decode.copied, 10U);
+  }
+  EXPECT_GT(result.decode.on_disk, 20U);
+}
+
+MOESTRO_INSTANTIATE_PARTS(AgreementFromEmpty, CasesFromEmpty, NameOfAgreementCase);
+
+class AgreementFromFilled : public DeviceAgreement,
+                            public testing::WithParamInterface<AgreementCase> {};
+
+TEST_P(AgreementFromFilled, KnowsWhoIsThereFirst) {
   TinySpec spec = Spec("olmoe", "Q8_0");
   spec.skew = 0.6;
   const std::string model = WriteTinyModel(folder_.path(), spec);
   const std::vector<ExpertKey> first = ByPopularity(LearnPaths(model).table);
-  for (const PlaceMode mode :
-       {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
-    for (const uint32_t rows : {1U, 4U}) {
-      EngineOptions options = OnDevice(spec, mode, 14);
-      options.prefetch = 0;
-      RecordedPlans recorded(model, options);
-      recorded.Decode(rows, 40);
-      if (HasFatalFailure()) return;
-      const std::string what = Format("{}, {} rows", NameOf(mode), rows);
-      const LanesResult result = ExpectSame(recorded, options, what, first);
-      const DeviceStats& did = recorded.engine().learned().device;
-      ExpectSameCounts(result, did);
-      EXPECT_EQ(did.filled,
-                mode == PlaceMode::kCpu ? 0 : recorded.engine().memory().devices.at(0).slots);
-      if (mode == PlaceMode::kCooperative) {
-        EXPECT_GT(result.decode.ran_there, result.decode.experts / 3) << what;
-      }
-    }
+  const auto& [mode, rows, tiers] = GetParam();
+  EngineOptions options = OnDevice(spec, mode, 14);
+  options.prefetch = 0;
+  RecordedPlans recorded(model, options);
+  recorded.Decode(rows, 40);
+  if (HasFatalFailure()) return;
+  const LanesResult result = ExpectSame(recorded, options, "filled", first);
+  const DeviceStats& did = recorded.engine().learned().device;
+  ExpectSameCounts(result, did);
+  EXPECT_EQ(did.filled,
+            mode == PlaceMode::kCpu ? 0 : recorded.engine().memory().devices.at(0).slots);
+  if (mode == PlaceMode::kCooperative) {
+    EXPECT_GT(result.decode.ran_there, result.decode.experts / 3);
   }
 }
 
-TEST_F(DeviceAgreement, WhoIsThereByThePrompt) {
+MOESTRO_INSTANTIATE_PARTS(AgreementFromFilled, CasesFromFilled, NameOfAgreementCase);
+
+class AgreementByThePrompt : public DeviceAgreement,
+                             public testing::WithParamInterface<AgreementCase> {};
+
+TEST_P(AgreementByThePrompt, KnowsWhoIsThere) {
   const TinySpec spec = Spec("olmoe", "Q8_0");
   const std::string model = WriteTinyModel(folder_.path(), spec);
-  for (const PlaceMode mode :
-       {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {
-    for (const Tiers tiers : {Tiers::kInclusive, Tiers::kExclusive}) {
-      EngineOptions options = OnDevice(spec, mode, 14);
-      options.prefetch = 0;
-      options.device.tiers = tiers;
-      RecordedPlans recorded(model, options);
-      recorded.Decode(2, 20);
-      if (HasFatalFailure()) return;
-      const std::string what = Format("{}, {}", NameOf(mode), NameOf(tiers));
-      const LanesResult result = ExpectSame(recorded, options, what);
-      const DeviceStats did = recorded.engine().learned().device;
-      ExpectSameCounts(result, did);
-      EXPECT_EQ(did.filled > 0, mode != PlaceMode::kCpu) << what;
-    }
-  }
+  const auto& [mode, rows, tiers] = GetParam();
+  EngineOptions options = OnDevice(spec, mode, 14);
+  options.prefetch = 0;
+  options.device.tiers = tiers;
+  RecordedPlans recorded(model, options);
+  recorded.Decode(rows, 20);
+  if (HasFatalFailure()) return;
+  const LanesResult result = ExpectSame(recorded, options, "by the prompt");
+  const DeviceStats did = recorded.engine().learned().device;
+  ExpectSameCounts(result, did);
+  EXPECT_EQ(did.filled > 0, mode != PlaceMode::kCpu);
 }
 
-TEST_F(DeviceAgreement, ExclusiveTiers) {
+MOESTRO_INSTANTIATE_PARTS(AgreementByThePrompt, CasesOfTiers, NameOfAgreementCase);
+
+class AgreementOfExclusiveTiers : public DeviceAgreement,
+                                  public testing::WithParamInterface<AgreementCase> {};
+
+TEST_P(AgreementOfExclusiveTiers, HasTheSamePlans) {
   const TinySpec spec = Spec("olmoe", "Q8_0");
   const std::string model = WriteTinyModel(folder_.path(), spec);
-  for (const PlaceMode mode : {PlaceMode::kAuto, PlaceMode::kGpuCentric}) {
-    for (const uint32_t rows : {1U, 4U}) {
-      EngineOptions options = OnDevice(spec, mode, 14);
-      options.prefetch = 0;
-      options.device.tiers = Tiers::kExclusive;
-      RecordedPlans recorded(model, options);
-      uint64_t asked = 0;  // of memory
-      recorded.engine().SetRequestObserver(
-          [&](ExpertKey, Use use, const Placement&) { asked += use != Use::kPrefetch; });
-      recorded.LeaveDevicesEmpty();
-      recorded.Decode(rows, 40);
-      if (HasFatalFailure()) return;
-      const std::string what = Format("{}, {} rows", NameOf(mode), rows);
-      const LanesResult result = ExpectSame(recorded, options, what);
-      const DeviceStats& did = recorded.engine().learned().device;
-      ExpectSameCounts(result, did);
-      EXPECT_GT(did.staged, 10U) << what;
-      EXPECT_GT(did.moved_back, 10U) << what;
-      EXPECT_EQ(asked, did.experts - did.on_device - did.staged) << what;
-    }
-  }
+  const auto& [mode, rows, tiers] = GetParam();
+  EngineOptions options = OnDevice(spec, mode, 14);
+  options.prefetch = 0;
+  options.device.tiers = tiers;
+  RecordedPlans recorded(model, options);
+  uint64_t asked = 0;  // of memory
+  recorded.engine().SetRequestObserver(
+      [&](ExpertKey, Use use, const Placement&) { asked += use != Use::kPrefetch; });
+  recorded.LeaveDevicesEmpty();
+  recorded.Decode(rows, 40);
+  if (HasFatalFailure()) return;
+  const LanesResult result = ExpectSame(recorded, options, "exclusive");
+  const DeviceStats& did = recorded.engine().learned().device;
+  ExpectSameCounts(result, did);
+  EXPECT_GT(did.staged, 10U);
+  EXPECT_GT(did.moved_back, 10U);
+  EXPECT_EQ(asked, did.experts - did.on_device - did.staged);
 }
+
+MOESTRO_INSTANTIATE_PARTS(AgreementOfExclusiveTiers, ExclusiveCases, NameOfAgreementCase);
 
 // Two devices of unequal speed: popular experts fill the first and then the second, copies go to
 // either, what is used again moves, and in exclusive tiers who leaves goes back.
@@ -380,47 +440,59 @@ TEST_F(DeviceAgreement, ExpertsThatMoveForLaterWhateverTheTiming) {
   }
 }
 
-// A device, and memory and disk behind it, with what is read ahead: the same plans, and memory is
-// asked for the same experts, has them or not, and evicts the same ones for them.
-TEST_F(DeviceAgreement, MemoryAndDiskBehindADevice) {
-  const TinySpec spec = Spec("olmoe", "Q8_0");
-  const std::string model = WriteTinyModel(folder_.path(), spec);
+std::vector<AgreementCase> CasesBehindADevice(uint32_t part) {
+  std::vector<AgreementCase> cells;
   for (const PlaceMode mode : {PlaceMode::kAuto, PlaceMode::kGpuCentric, PlaceMode::kCpu}) {
     for (const Tiers tiers : {Tiers::kInclusive, Tiers::kExclusive}) {
-      EngineOptions options = OnDevice(spec, mode, 8);
-      options.device.tiers = tiers;
-      options.cache = CacheSize{.percent = 50.0};
-      options.predictor = "next-router";
-      options.prefetch = 1;
-      options.policy = {.name = "lru"};
-      options.clock = [] { return 0.0; };
-      RecordedPlans recorded(model, options, 1);
-      recorded.RecordRequests();
-      recorded.Decode(1, 60);
-      if (HasFatalFailure()) return;
-      ReplayOptions replay = As(recorded, options, {});
-      // Reads are done when the next layer's router speaks, as in the engine here.
-      replay.lanes->dense = {.base = 1.0};
-      replay.costs.io_depth = 1000;
-      replay.predictor = {.name = "next-router", .paths = {}};
-      std::vector<std::string> asked;
-      replay.observer = [&](ExpertKey key, Use use, const Placement& placed) {
-        asked.push_back(Line(key, use, placed));
-      };
-      const std::string what = Format("{}, {}", NameOf(mode), NameOf(tiers));
-      const ReplayResult result = ExpectSamePlans(recorded, replay, what);
-      ExpectSameLines(recorded.requests(), asked, what + ", request");
-      const DeviceStats did = recorded.engine().learned().device;
-      ExpectSameCounts(result.lanes, did);
-      const PhaseStats& decode = recorded.engine().stats().decode;
-      EXPECT_EQ(result.prefetches, decode.prefetches) << what;
-      EXPECT_EQ(result.used_prefetches, decode.used_prefetches) << what;
-      EXPECT_GT(result.prefetches, 10U) << what;
-      EXPECT_GT(result.evictions, 20U) << what;
-      EXPECT_EQ(did.computed() > 20, mode != PlaceMode::kCpu) << what;
+      cells.push_back({mode, 1, tiers});
     }
   }
+  return DealtCases(part, cells);
 }
+
+class AgreementBehindADevice : public DeviceAgreement,
+                               public testing::WithParamInterface<AgreementCase> {};
+
+// A device, and memory and disk behind it, with what is read ahead: the same plans, and memory is
+// asked for the same experts, has them or not, and evicts the same ones for them.
+TEST_P(AgreementBehindADevice, OfMemoryAndDisk) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const auto& [mode, rows, tiers] = GetParam();
+  EngineOptions options = OnDevice(spec, mode, 8);
+  options.device.tiers = tiers;
+  options.cache = CacheSize{.percent = 50.0};
+  options.predictor = "next-router";
+  options.prefetch = 1;
+  options.policy = {.name = "lru"};
+  options.clock = [] { return 0.0; };
+  RecordedPlans recorded(model, options, 1);
+  recorded.RecordRequests();
+  recorded.Decode(rows, 60);
+  if (HasFatalFailure()) return;
+  ReplayOptions replay = As(recorded, options, {});
+  // Reads are done when the next layer's router speaks, as in the engine here.
+  replay.lanes->dense = {.base = 1.0};
+  replay.costs.io_depth = 1000;
+  replay.predictor = {.name = "next-router", .paths = {}};
+  std::vector<std::string> asked;
+  replay.observer = [&](ExpertKey key, Use use, const Placement& placed) {
+    asked.push_back(Line(key, use, placed));
+  };
+  const std::string what = Format("{}, {}", NameOf(mode), NameOf(tiers));
+  const ReplayResult result = ExpectSamePlans(recorded, replay, what);
+  ExpectSameLines(recorded.requests(), asked, what + ", request");
+  const DeviceStats did = recorded.engine().learned().device;
+  ExpectSameCounts(result.lanes, did);
+  const PhaseStats& decode = recorded.engine().stats().decode;
+  EXPECT_EQ(result.prefetches, decode.prefetches) << what;
+  EXPECT_EQ(result.used_prefetches, decode.used_prefetches) << what;
+  EXPECT_GT(result.prefetches, 10U) << what;
+  EXPECT_GT(result.evictions, 20U) << what;
+  EXPECT_EQ(did.computed() > 20, mode != PlaceMode::kCpu) << what;
+}
+
+MOESTRO_INSTANTIATE_PARTS(AgreementBehindADevice, CasesBehindADevice, NameOfAgreementCase);
 
 }  // namespace
 }  // namespace moestro

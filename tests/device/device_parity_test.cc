@@ -59,7 +59,7 @@ double GapOf(std::span<const float> logits, std::span<const ExpertId> chosen) {
   return most > least ? (most - least) / Deviation(logits) : 0.0;
 }
 
-class DeviceParity : public DeviceTest, public testing::WithParamInterface<std::string> {
+class DeviceParity : public DeviceTest {
  protected:
   struct Engines {
     std::unique_ptr<OneSequence> device;
@@ -82,76 +82,118 @@ class DeviceParity : public DeviceTest, public testing::WithParamInterface<std::
   }
 };
 
-// Every row takes all experts, so that none can be chosen otherwise.
-TEST_P(DeviceParity, PromptsOfAllLengthsAreAsInFloats) {
-  for (const uint32_t width : {256U, 512U}) {
-    const Engines both = Open({.arch = "olmoe",
-                               .type = GetParam(),
-                               .layers = kLayers,
-                               .experts = 4,
-                               .used = 4,
-                               .embd = width,
-                               .ff = 256,
-                               .heads = width / 64});
-    ASSERT_NE(both.device, nullptr);
-    const uint32_t n_vocab = both.reference->n_vocab();
-    for (const uint32_t length : {1U, 31U, 32U, 33U, 64U, 65U, 100U, 300U}) {
-      both.device->Reset();
-      both.reference->Reset();
-      const std::vector<Token> prompt = SeededTokens(length, n_vocab, 7 + length);
-      const auto ours = both.device->AppendAll(prompt);
-      ASSERT_TRUE(ours) << ours.error().message;
-      const std::vector<float> theirs = both.reference->Append(prompt);
-      ASSERT_EQ(ours->size(), theirs.size());
-      double largest = 0.0;
-      for (size_t at = 0; at < theirs.size(); at += n_vocab) {
-        const std::span row(theirs.data() + at, n_vocab);
-        for (size_t i = 0; i < n_vocab; ++i) {
-          const double d = std::abs(static_cast<double>((*ours)[at + i]) - row[i]);
-          largest = std::max(largest, std::isnan(d) ? 1e9 : d / Deviation(row));
-        }
-      }
-      EXPECT_LT(largest, MostFor(width)) << length << " tokens, width " << width;
-    }
-    EXPECT_GT(both.device->engine().learned().device.layers_there, 0U);
+constexpr const char* kParityTypes[] = {"Q4_K", "Q6_K", "Q8_0", "Q4_0"};
+
+// A product of types and widths. The cover has each of both.
+struct TypeAndWidth {
+  std::string type;
+  uint32_t width = 256;
+};
+void PrintTo(const TypeAndWidth& one, std::ostream* out) { *out << one.type << " " << one.width; }
+std::vector<TypeAndWidth> TypesAndWidthsOfPart(uint32_t part) {
+  std::vector<TypeAndWidth> cells;
+  for (const char* type : kParityTypes) {
+    for (const uint32_t width : {256U, 512U}) cells.push_back({type, width});
   }
+  return CellsOfPart(part, cells, [](const TypeAndWidth& one) {
+    return Keys{one.type, Format("width {}", one.width)};
+  });
 }
+
+class DeviceParityOfWidths : public DeviceParity,
+                             public testing::WithParamInterface<TypeAndWidth> {};
+
+// Every row takes all experts, so that none can be chosen otherwise.
+TEST_P(DeviceParityOfWidths, PromptsOfAllLengthsAreAsInFloats) {
+  const auto& [type, width] = GetParam();
+  const Engines both = Open({.arch = "olmoe",
+                             .type = type,
+                             .layers = kLayers,
+                             .experts = 4,
+                             .used = 4,
+                             .embd = width,
+                             .ff = 256,
+                             .heads = width / 64});
+  ASSERT_NE(both.device, nullptr);
+  const uint32_t n_vocab = both.reference->n_vocab();
+  for (const uint32_t length : {1U, 31U, 32U, 33U, 64U, 65U, 100U, 300U}) {
+    both.device->Reset();
+    both.reference->Reset();
+    const std::vector<Token> prompt = SeededTokens(length, n_vocab, 7 + length);
+    const auto ours = both.device->AppendAll(prompt);
+    ASSERT_TRUE(ours) << ours.error().message;
+    const std::vector<float> theirs = both.reference->Append(prompt);
+    ASSERT_EQ(ours->size(), theirs.size());
+    double largest = 0.0;
+    for (size_t at = 0; at < theirs.size(); at += n_vocab) {
+      const std::span row(theirs.data() + at, n_vocab);
+      const double deviation = Deviation(row);
+      for (size_t i = 0; i < n_vocab; ++i) {
+        const double d = std::abs(static_cast<double>((*ours)[at + i]) - row[i]);
+        largest = std::max(largest, std::isnan(d) ? 1e9 : d / deviation);
+      }
+    }
+    EXPECT_LT(largest, MostFor(width)) << length << " tokens, width " << width;
+  }
+  EXPECT_GT(both.device->engine().learned().device.layers_there, 0U);
+}
+
+MOESTRO_INSTANTIATE_PARTS(DeviceParityOfWidths, TypesAndWidthsOfPart, [](const auto& one) {
+  return Format("{}_{}", one.param.type, one.param.width);
+});
+
+// A product of types and families. The cover has each of both.
+struct TypeAndFamily {
+  std::string type;
+  std::string arch;
+};
+void PrintTo(const TypeAndFamily& one, std::ostream* out) { *out << one.type << " " << one.arch; }
+std::vector<TypeAndFamily> TypesAndFamiliesOfPart(uint32_t part) {
+  std::vector<TypeAndFamily> cells;
+  for (const char* type : kParityTypes) {
+    for (const char* arch : {"llama", "olmoe"}) cells.push_back({type, arch});
+  }
+  return CellsOfPart(part, cells,
+                     [](const TypeAndFamily& one) { return Keys{one.type, one.arch}; });
+}
+
+class DeviceParityOfChoices : public DeviceParity,
+                              public testing::WithParamInterface<TypeAndFamily> {};
 
 // Where there is a choice, the first row of a prompt that is computed by others than in floats had
 // a tie, of a router's logits that are off by no more than any logit may be.
-TEST_P(DeviceParity, OtherExpertsAreChosenOnlyAtTies) {
-  for (const char* arch : {"llama", "olmoe"}) {
-    const Engines both = Open(
-        {.arch = arch, .type = GetParam(), .layers = kLayers, .experts = 8, .used = 2, .ff = 256});
-    ASSERT_NE(both.device, nullptr);
-    const size_t n_expert = 8;
-    for (const uint32_t length : {69U, 71U, 300U}) {
-      both.device->Reset();
-      both.reference->Reset();
-      std::vector<Routing> routings;
-      both.device->SetRouteObserver([&](const SeenRouting& s) { routings.push_back(s.routing); });
-      const std::vector<Token> prompt =
-          SeededTokens(length, both.reference->n_vocab(), 11 + length);
-      ASSERT_TRUE(both.device->AppendAll(prompt));
-      both.reference->Append(prompt);
-      const auto& scores = both.reference->router_scores();
-      ASSERT_EQ(scores.size(), kLayers);
-      ASSERT_EQ(routings.size(), kLayers);
-      // A row's choice bears on itself in later layers, and on later rows there.
-      double gap = 0.0;
-      for (size_t row = 0; row < length && gap == 0.0; ++row) {
-        for (size_t l = 0; l < kLayers && gap == 0.0; ++l) {
-          gap = GapOf(std::span(scores[l]).subspan(row * n_expert, n_expert),
-                      routings[l].experts_of(row));
-        }
+TEST_P(DeviceParityOfChoices, OtherExpertsAreChosenOnlyAtTies) {
+  const auto& [type, arch] = GetParam();
+  const Engines both =
+      Open({.arch = arch, .type = type, .layers = kLayers, .experts = 8, .used = 2, .ff = 256});
+  ASSERT_NE(both.device, nullptr);
+  const size_t n_expert = 8;
+  for (const uint32_t length : {69U, 71U, 300U}) {
+    both.device->Reset();
+    both.reference->Reset();
+    std::vector<Routing> routings;
+    both.device->SetRouteObserver([&](const SeenRouting& s) { routings.push_back(s.routing); });
+    const std::vector<Token> prompt = SeededTokens(length, both.reference->n_vocab(), 11 + length);
+    ASSERT_TRUE(both.device->AppendAll(prompt));
+    both.reference->Append(prompt);
+    const auto& scores = both.reference->router_scores();
+    ASSERT_EQ(scores.size(), kLayers);
+    ASSERT_EQ(routings.size(), kLayers);
+    // A row's choice bears on itself in later layers, and on later rows there.
+    double gap = 0.0;
+    for (size_t row = 0; row < length && gap == 0.0; ++row) {
+      for (size_t l = 0; l < kLayers && gap == 0.0; ++l) {
+        gap = GapOf(std::span(scores[l]).subspan(row * n_expert, n_expert),
+                    routings[l].experts_of(row));
       }
-      EXPECT_LT(gap, 2 * MostFor(256)) << arch << ", " << length << " tokens";
     }
+    EXPECT_LT(gap, 2 * MostFor(256)) << arch << ", " << length << " tokens";
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, DeviceParity, testing::Values("Q4_K", "Q6_K", "Q8_0", "Q4_0"),
-                         [](const auto& type) { return type.param; });
+MOESTRO_INSTANTIATE_PARTS(DeviceParityOfChoices, TypesAndFamiliesOfPart, [](const auto& one) {
+  return Format("{}_{}", one.param.type, one.param.arch);
+});
 
 }  // namespace
 }  // namespace moestro

@@ -18,6 +18,7 @@
 #include "offline/quantize/quantize.h"
 #include "offline/record/imatrix_file.h"
 #include "tests/support/one_sequence_testing.h"
+#include "tests/support/product_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
 
@@ -118,17 +119,25 @@ class FitTest : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(FitTest, AtTheSourcesWidthNoBitChanges) {
-  for (const std::string& arch : TinyArchs()) {
-    const std::string model =
-        WriteTinyModel(folder_.path(), {.arch = arch, .type = "Q4_K_M", .layers = 3});
-    const auto opened = ModelFile::Open(model);
-    ASSERT_TRUE(opened);
-    const std::string widths(size_t{opened->id.shape.n_layer} * opened->id.shape.n_expert, '0');
-    Write(model, {}, {}, widths);
-    EXPECT_EQ(Logits(folder_.File("fitted.gguf"), Options()), Logits(model, Options())) << arch;
-  }
+class FitOfFamily : public FitTest, public testing::WithParamInterface<std::string> {};
+
+TEST_P(FitOfFamily, AtTheSourcesWidthNoBitChanges) {
+  const std::string model =
+      WriteTinyModel(folder_.path(), {.arch = GetParam(), .type = "Q4_K_M", .layers = 3});
+  const auto opened = ModelFile::Open(model);
+  ASSERT_TRUE(opened);
+  const std::string widths(size_t{opened->id.shape.n_layer} * opened->id.shape.n_expert, '0');
+  Write(model, {}, {}, widths);
+  EXPECT_EQ(Logits(folder_.File("fitted.gguf"), Options()), Logits(model, Options()));
 }
+
+// The cover has each kind of mixers, router, experts and norms.
+std::vector<std::string> FamiliesOfPart(uint32_t part) {
+  return CellsOfPart(part, TinyArchs(), TraitsOf);
+}
+
+MOESTRO_INSTANTIATE_PARTS(FitOfFamily, FamiliesOfPart,
+                          [](const auto& one) { return CaseName(one.param); });
 
 TEST_F(FitTest, LowerExpertsComputeAsTheirLowCopies) {
   const std::string model = WriteTinyModel(folder_.path(), {.arch = "qwen3moe", .type = "Q8_0"});

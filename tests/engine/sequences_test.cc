@@ -440,10 +440,9 @@ TEST_P(OneModel, EveryTruncationAndFlippedByteOfASavedSequenceIsRefused) {
   Sequence sequence = engine_->NewSequence();
   Next(sequence, {1, 2});
   ASSERT_TRUE(engine_->SaveSequence(sequence, "n", file));
-  std::ifstream in(file, std::ios::binary);
-  const std::string good((std::istreambuf_iterator<char>(in)), {});
+  const std::string good = ReadAll(file);
   const auto is_refused = [&](const std::string& bytes) {
-    std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
+    WriteAll(file, bytes);
     return !engine_->RestoreSequence(file).has_value();
   };
   ASSERT_FALSE(is_refused(good));

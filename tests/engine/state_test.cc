@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <iterator>
 #include <memory>
@@ -437,11 +436,10 @@ TEST_F(StateTest, ADamagedFileIsRefusedAndNothingIsTaken) {
   batch.rows[2].is_kept = true;
   ASSERT_TRUE(engine->Step(batch, {}));
   ASSERT_TRUE(engine->SaveSequence(sequence, "", path));
-  std::ifstream in(path, std::ios::binary);
-  const std::string good((std::istreambuf_iterator<char>(in)), {});
+  const std::string good = ReadAll(path);
   const uint32_t free = engine->kv_room().places;
   const auto is_refused = [&](const std::string& bytes) {
-    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+    WriteAll(path, bytes);
     return !engine->RestoreSequence(path).has_value();
   };
   ASSERT_FALSE(is_refused(good));

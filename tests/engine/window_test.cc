@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <memory>
 #include <span>
@@ -317,14 +316,13 @@ TEST_P(WindowTest, ASavedTextThatLiesIsRefused) {
   Sequence sequence = engine->NewSequence();
   Logits(*engine, sequence, std::span(text_).first(500));
   ASSERT_TRUE(engine->SaveSequence(sequence, "", path));
-  std::ifstream in(path, std::ios::binary);
-  const std::string good((std::istreambuf_iterator<char>(in)), {});
+  const std::string good = ReadAll(path);
   const auto restored = [&](std::string bytes) {
     bytes.resize(bytes.size() - kChecksumBytes);
     Fnv1a sum;
     sum.Add(bytes);
     AppendNumber(bytes, sum.value());
-    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+    WriteAll(path, bytes);
     return engine->RestoreSequence(path).has_value();
   };
   ASSERT_TRUE(restored(good));

@@ -99,27 +99,49 @@ class LostWhileServing : public DeviceFixture {
   }
 };
 
-// At the n-th call after the start, while four are answered.
-TEST_F(LostWhileServing, AnswersGoOnFromMemoryAndDisk) {
+// The first call that fails, counted from the start, and whether the dense part is there.
+struct LossOfServer {
+  int64_t first = 0;
+  bool has_dense = true;
+};
+void PrintTo(const LossOfServer& one, std::ostream* out) {
+  *out << "call " << one.first << (one.has_dense ? ", dense part there" : "");
+}
+
+// A product of calls and places of the dense part. The cover has each of both.
+std::vector<LossOfServer> LossesOfServer(uint32_t part) {
+  std::vector<LossOfServer> cells;
+  for (const bool has_dense : {true, false}) {
+    for (const int64_t first : {0, 1, 60, 200, 500}) cells.push_back({first, has_dense});
+  }
+  return CellsOfPart(part, cells, [](const LossOfServer& one) {
+    return Keys{Format("call {}", one.first), one.has_dense ? "dense" : "experts"};
+  });
+}
+
+class LostAtACall : public LostWhileServing, public testing::WithParamInterface<LossOfServer> {};
+
+// While four are answered.
+TEST_P(LostAtACall, AnswersGoOnFromMemoryAndDisk) {
+  const auto& [first, has_dense] = GetParam();
   auto cpu = NativeEngine::Open(kDemo, Options());
   ASSERT_TRUE(cpu) << cpu.error().message;
-  for (const bool has_dense : {true, false}) {
-    for (const int64_t first : {0, 1, 60, 200, 500}) {
-      auto engine = NativeEngine::Open(kDemo, There(has_dense));
-      ASSERT_TRUE(engine) << engine.error().message;
-      ASSERT_EQ(engine->get()->memory().devices.at(0).dense > 0, has_dense);
-      const LostDevice lost({.first = first});
-      const std::vector<std::string> answers = AnswersOf(**engine);
-      ASSERT_EQ(answers.size(), kQuestions.size());
-      for (size_t i = 0; i < answers.size(); ++i) {
-        ExpectChosen(**cpu, kQuestions[i].prompt, answers[i],
-                     "call " + std::to_string(first) + (has_dense ? ", dense part there" : ""));
-      }
-      EXPECT_GT(LostDevice::thrown(), 0);
-      engine->reset();  // while it is lost
-    }
+  auto engine = NativeEngine::Open(kDemo, There(has_dense));
+  ASSERT_TRUE(engine) << engine.error().message;
+  ASSERT_EQ(engine->get()->memory().devices.at(0).dense > 0, has_dense);
+  const LostDevice lost({.first = first});
+  const std::vector<std::string> answers = AnswersOf(**engine);
+  ASSERT_EQ(answers.size(), kQuestions.size());
+  for (size_t i = 0; i < answers.size(); ++i) {
+    ExpectChosen(**cpu, kQuestions[i].prompt, answers[i], Format("answer {}", i));
   }
+  EXPECT_GT(LostDevice::thrown(), 0);
+  engine->reset();  // while it is lost
 }
+
+MOESTRO_INSTANTIATE_PARTS(LostAtACall, LossesOfServer, [](const auto& one) {
+  return Format("{}_{}", one.param.has_dense ? "dense" : "experts", one.param.first);
+});
 
 // Texts that were kept before are found again; what is kept after it, too.
 TEST_F(LostWhileServing, WhatWasKeptIsStillGood) {

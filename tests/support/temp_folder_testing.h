@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/format.h"
 
@@ -40,7 +42,20 @@ class TempFolder {
 // The bytes of a file; empty when it cannot be read.
 inline std::string ReadAll(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::string bytes;
+  std::vector<char> part(size_t{1} << 16);
+  for (;;) {
+    file.read(part.data(), static_cast<std::streamsize>(part.size()));
+    if (file.gcount() == 0) return bytes;
+    bytes.append(part.data(), static_cast<size_t>(file.gcount()));
+  }
+}
+
+// Writes a new file in the place of an older one. ext4 waits for the disk where a file is cut to
+// nothing and written again, a millisecond for each of thousands of damaged copies.
+inline void WriteAll(const std::string& path, std::string_view bytes) {
+  std::filesystem::remove(path);
+  std::ofstream(path, std::ios::binary) << bytes;
 }
 
 }  // namespace moestro

@@ -39,10 +39,10 @@ class Stored {
   std::span<std::byte> row(size_t cell) {
     return std::span(bytes_).subspan(cell * row_bytes_, row_bytes_);
   }
-  // A cell's values after rounding.
-  std::vector<float> ReadRow(size_t cell) const {
-    std::vector<float> values(width_);
-    FromCells(type_, std::span(bytes_).subspan(cell * row_bytes_, row_bytes_), values);
+  // Values after rounding, by cell.
+  std::vector<float> Read() const {
+    std::vector<float> values(bytes_.size() / row_bytes_ * width_);
+    FromCells(type_, bytes_, values);
     return values;
   }
 
@@ -102,9 +102,19 @@ class AttentionTest : public ::testing::TestWithParam<Param> {
     return out;
   }
 
+  // What cells hold, [kCells][n_head_kv * dim_k] and [kCells][...dim_v or, in keys, dim_k].
+  struct Cells {
+    std::vector<float> keys;
+    std::vector<float> values;
+  };
+  Cells ReadCells() const {
+    return {.keys = keys_->Read(),
+            .values = shape_.values_in_keys ? keys_->Read() : values_->Read()};
+  }
+
   // The definition, in doubles, for the row with the queries of `number`.
   std::vector<double> Expected(const RowCells& row, size_t number,
-                               const TiledAttention::Layer& layer) const {
+                               const TiledAttention::Layer& layer, const Cells& stored) const {
     std::vector<size_t> cells;
     for (const CellRun& run : row.runs) {
       for (uint32_t i = 0; i < run.count; ++i) cells.push_back(run.first + i);
@@ -113,6 +123,8 @@ class AttentionTest : public ::testing::TestWithParam<Param> {
     if (layer.window > 0 && layer.window < cells.size()) {
       cells.erase(cells.begin(), cells.end() - layer.window);
     }
+    const size_t key_width = stored.keys.size() / kCells;
+    const size_t value_width = stored.values.size() / kCells;
     std::vector<double> out;
     for (size_t h = 0; h < shape_.n_head; ++h) {
       const size_t kv = h / (shape_.n_head / shape_.n_head_kv);
@@ -120,10 +132,8 @@ class AttentionTest : public ::testing::TestWithParam<Param> {
       double weight = layer.sinks.empty() ? 0.0 : std::exp(double{layer.sinks[h]});
       std::vector<double> sums(shape_.dim_v, 0.0);
       for (const size_t cell : cells) {
-        const std::vector<float> key = keys_->ReadRow(cell);
-        const std::vector<float> value = shape_.values_in_keys ? key : values_->ReadRow(cell);
-        const float* k = key.data() + kv * shape_.dim_k;
-        const float* v = value.data() + kv * shape_.dim_v;
+        const float* k = stored.keys.data() + cell * key_width + kv * shape_.dim_k;
+        const float* v = stored.values.data() + cell * value_width + kv * shape_.dim_v;
         double score = 0.0;
         for (size_t d = 0; d < shape_.dim_k; ++d) score += double{q[d]} * k[d];
         const double w = std::exp(score * layer.scale);
@@ -137,9 +147,10 @@ class AttentionTest : public ::testing::TestWithParam<Param> {
 
   void ExpectRight(std::span<const RowCells> rows, const TiledAttention::Layer& layer) {
     const std::vector<float> got = Run(rows, layer);
+    const Cells stored = ReadCells();
     const size_t width = size_t{shape_.n_head} * shape_.dim_v;
     for (size_t r = 0; r < rows.size(); ++r) {
-      const std::vector<double> expected = Expected(rows[r], r, layer);
+      const std::vector<double> expected = Expected(rows[r], r, layer, stored);
       for (size_t i = 0; i < width; ++i) {
         // Derived for the kernel in device/attention_kernel_test.cc; scores here are about 1.
         ASSERT_NEAR(got[r * width + i], expected[i], 1e-5) << "row " << r << " value " << i;

@@ -43,7 +43,7 @@ class ShardFileTest : public ::testing::Test {
       AppendNumber(bytes, sum.value());
     }
     std::string path = folder_.File("bytes");
-    std::ofstream(path, std::ios::binary) << bytes;
+    WriteAll(path, bytes);
     return path;
   }
   static void ExpectError(const std::vector<std::string>& paths, Errc code,
