@@ -10,20 +10,20 @@
 
 namespace moestro {
 
-GraphServer::GraphServer(const Parts& parts, GraphHooks& hooks)
-    : parts_(parts), hooks_(hooks), groups_(parts.graph.groups.size()) {
-  for (uint32_t g = 0; g < parts_.graph.groups.size(); ++g) {
-    const ExpertGroup& group = parts_.graph.groups[g];
+GraphServer::GraphServer(const Products& products, StepFrame& frame, GraphHooks& hooks)
+    : products_(products), frame_(frame), hooks_(hooks), groups_(products.graph.groups.size()) {
+  for (uint32_t g = 0; g < products_.graph.groups.size(); ++g) {
+    const ExpertGroup& group = products_.graph.groups[g];
     std::vector<uint32_t>& turns = groups_of_[group.ids.name];
     turns.resize(std::max<size_t>(turns.size(), group.ids.occurrence), UINT32_MAX);
     turns[group.ids.occurrence - 1] = g;
   }
   hooks_.on_node = [this](ggml_tensor* node, bool asks) { return OnNode(*node, asks); };
-  hooks_.aborts = [this] { return error_.has_value() || parts_.stop.is_requested(); };
-  if (parts_.kernels == nullptr) return;
-  parts_.kernels->SetReads({.advance = [this] { Advance(); },
-                            .is_ended = [this] { return is_ended(); },
-                            .wait_briefly = [this] { WaitBriefly(); }});
+  hooks_.aborts = [this] { return error_.has_value() || frame_.state().stop.is_requested(); };
+  if (products_.kernels == nullptr) return;
+  products_.kernels->SetReads({.advance = [this] { Advance(); },
+                               .is_ended = [this] { return is_ended(); },
+                               .wait_briefly = [this] { WaitBriefly(); }});
 }
 
 void GraphServer::Begin(const Rows& rows) {
@@ -38,7 +38,7 @@ void GraphServer::BeginGraph() {
   for (uint32_t g = 0; g < groups_.size(); ++g) {
     EndLeases(g);
     groups_[g].is_served = false;
-    groups_[g].products_left = parts_.graph.groups[g].n_products;
+    groups_[g].products_left = products_.graph.groups[g].n_products;
   }
   seen_.clear();
   awaited_.reset();
@@ -48,7 +48,7 @@ Status GraphServer::End() {
   const bool all_served = std::ranges::all_of(groups_, &Group::is_served);
   BeginGraph();
   if (error_) return std::unexpected(*std::exchange(error_, std::nullopt));
-  if (parts_.stop.is_requested()) return Fail(Errc::kInterrupted, "stopped on request");
+  if (frame_.state().stop.is_requested()) return Fail(Errc::kInterrupted, "stopped on request");
   if (!all_served) {
     return Fail(Errc::kUnsupported, "libllama left out a choice of experts that it made before");
   }
@@ -66,7 +66,7 @@ bool GraphServer::OnNode(ggml_tensor& node, bool asks) {
 
 bool GraphServer::Ask(ggml_tensor& node) {
   if (error_) return false;
-  if (parts_.graph.first_node == node.name) BeginGraph();
+  if (products_.graph.first_node == node.name) BeginGraph();
   if (const Status led = Lead(node); !led) {
     error_ = led.error();
     return false;
@@ -84,11 +84,11 @@ bool GraphServer::Ask(ggml_tensor& node) {
 Status GraphServer::Lead(ggml_tensor& node) {
   if (node.op == GGML_OP_MUL_MAT_ID) return LeadProduct(node);
   if (node.op == GGML_OP_CUSTOM && node.src[0] != nullptr) return LeadProduct(node);
-  return parts_.kernels != nullptr ? parts_.kernels->ReplaceDense(node) : Status();
+  return products_.kernels != nullptr ? products_.kernels->ReplaceDense(node) : Status();
 }
 
 Status GraphServer::LeadProduct(ggml_tensor& product) {
-  const std::optional<SlotProducts::Product> which = parts_.products.Find(product);
+  const std::optional<SlotProducts::Product> which = products_.slots.Find(product);
   if (!which) return {};  // the matrices are resident
   Group& group = groups_[which->group];
   if (!group.is_served || group.products_left == 0) {
@@ -99,9 +99,9 @@ Status GraphServer::LeadProduct(ggml_tensor& product) {
   --group.products_left;
   if (group.leases.size() == 0) return {};
   if (is_ours(which->group)) {
-    return parts_.kernels->Replace(product, which->group, which->matrix);
+    return products_.kernels->Replace(product, which->group, which->matrix);
   }
-  parts_.products.Redirect(product, *which);
+  products_.slots.Redirect(product, *which);
   return {};
 }
 
@@ -116,7 +116,7 @@ void GraphServer::EndGroups() {
 void GraphServer::EndLeases(uint32_t group) {
   if (groups_[group].leases.size() == 0) return;
   groups_[group].leases = {};
-  if (is_ours(group)) parts_.kernels->Forget(group);
+  if (is_ours(group)) products_.kernels->Forget(group);
 }
 
 std::span<const RowKind> GraphServer::KindsOf(uint32_t rows) const {
@@ -124,7 +124,7 @@ std::span<const RowKind> GraphServer::KindsOf(uint32_t rows) const {
 }
 
 Result<Routing> GraphServer::RoutingOf(uint32_t group, const ggml_tensor& ids) const {
-  const ExpertGroup& its = parts_.graph.groups[group];
+  const ExpertGroup& its = products_.graph.groups[group];
   const auto rows = static_cast<uint32_t>(ids.ne[1]);
   const bool is_known = ids.type == GGML_TYPE_I32 && ids.ne[0] == its.n_used && ids.ne[2] == 1 &&
                         ids.ne[3] == 1 && ids.nb[0] == sizeof(int32_t);
@@ -151,9 +151,9 @@ Result<Routing> GraphServer::RoutingOf(uint32_t group, const ggml_tensor& ids) c
 }
 
 Status GraphServer::Serve(uint32_t group, const ggml_tensor& ids) {
-  parts_.residency.Pump();  // takes the reads that have landed
+  frame_.residency().Pump();  // takes the reads that have landed
   EndGroups();
-  if (parts_.layer_begins) TRY_STATUS(parts_.layer_begins());
+  TRY_STATUS(frame_.LookAtFiles());
   Group& its = groups_[group];
   its.is_served = true;
   if (ids.ne[1] == 0) return {};  // the last layers have no row with logits
@@ -161,30 +161,30 @@ Status GraphServer::Serve(uint32_t group, const ggml_tensor& ids) {
   const std::span<const RowKind> kinds = KindsOf(routing.n_tokens);
   const ExpertLayerId layer{static_cast<uint16_t>(group)};
   TRY(const RoutedAhead ahead, LookAhead(group, ids));
-  if (parts_.watchers.route) {
-    parts_.watchers.route({layer, routing, kinds, ahead.experts, ahead.weights, false});
+  if (frame_.state().watchers.route) {
+    frame_.state().watchers.route({layer, routing, kinds, ahead.experts, ahead.weights, false});
   }
-  const LayerPlan plan =
-      parts_.protocol.AfterRouting({layer, routing, kinds, ahead.experts, ahead.weights});
-  its.leases = LeaseStream(parts_.residency, plan);  // absent experts start to be read
+  const LayerPlan plan = frame_.decisions().protocol().AfterRouting(
+      {layer, routing, kinds, ahead.experts, ahead.weights});
+  its.leases = LeaseStream(frame_.residency(), plan);  // absent experts start to be read
   its.leases.Advance();
-  parts_.protocol.Prefetch();  // reads of later layers' experts go behind these
+  frame_.decisions().protocol().Prefetch();  // reads of later layers' experts go behind these
   if (is_ours(group)) {
     TRY_STATUS(WaitFor(its.leases, Until::kTaken));
-    parts_.kernels->Choose(group, routing, its.leases);
+    products_.kernels->Choose(group, routing, its.leases);
   } else {
     TRY_STATUS(WaitFor(its.leases, Until::kComplete));
-    parts_.products.Choose(group, ids, routing, its.leases);
+    products_.slots.Choose(group, ids, routing, its.leases);
   }
-  if (parts_.watchers.plan) parts_.watchers.plan(plan);
+  if (frame_.state().watchers.plan) frame_.state().watchers.plan(plan);
   return {};
 }
 
 Result<RoutedAhead> GraphServer::LookAhead(uint32_t group, const ggml_tensor& ids) {
-  if (parts_.early == nullptr || look_ahead_ == 0) return RoutedAhead();
-  const double start = parts_.clock();
-  Result<RoutedAhead> ahead = parts_.early->Choose(group, ids, look_ahead_);
-  look_ahead_seconds_ += parts_.clock() - start;
+  if (products_.early == nullptr || look_ahead_ == 0) return RoutedAhead();
+  const double start = frame_.now();
+  Result<RoutedAhead> ahead = products_.early->Choose(group, ids, look_ahead_);
+  look_ahead_seconds_ += frame_.now() - start;
   return ahead;
 }
 
@@ -202,26 +202,26 @@ void GraphServer::Guard(Work&& work) {
 }
 
 void GraphServer::Advance() {
-  Guard([this] { parts_.residency.Pump(); });
+  Guard([this] { frame_.residency().Pump(); });
 }
 
 // Errors of reads end the graph, and so do requests to stop.
 bool GraphServer::is_ended() {
   Guard([this] {
-    if (auto error = parts_.residency.TakeError(); error && !error_) error_ = std::move(error);
+    if (auto error = frame_.residency().TakeError(); error && !error_) error_ = std::move(error);
   });
-  return error_.has_value() || parts_.stop.is_requested();
+  return error_.has_value() || frame_.state().stop.is_requested();
 }
 
 // REQUIRES: some lease is not complete.
 void GraphServer::WaitBriefly() {
   Guard([this] {
-    const double start = parts_.clock();
-    if (parts_.residency.idle() && !error_) {
+    const double start = frame_.now();
+    if (frame_.residency().idle() && !error_) {
       error_ = Error{.code = Errc::kIo, .message = "the read of an expert was given up"};
     }
-    parts_.residency.WaitBriefly();
-    wait_seconds_ += parts_.clock() - start;
+    frame_.residency().WaitBriefly();
+    wait_seconds_ += frame_.now() - start;
   });
 }
 
@@ -239,7 +239,7 @@ Status GraphServer::WaitFor(LeaseStream& leases, Until until) {
       if (error_) return std::unexpected(*error_);
       return Fail(Errc::kInterrupted, "stopped on request");
     }
-    if (parts_.residency.idle() && !leases.all_taken()) {
+    if (frame_.residency().idle() && !leases.all_taken()) {
       return Fail(Errc::kNoMemory, "a layer's experts have no room together; raise --ram");
     }
     WaitBriefly();

@@ -22,35 +22,28 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/stop_signal.h"
 #include "core/batch.h"
-#include "decide/layer/layer_protocol.h"
 #include "engine/watchers.h"
 #include "hosted/early_routers.h"
 #include "hosted/kernel_products.h"
 #include "hosted/learned_graph.h"
 #include "hosted/slot_products.h"
+#include "kit/step_frame.h"
 #include "residency/lease_stream.h"
-#include "residency/residency.h"
 
 namespace moestro {
 
 class GraphServer {
  public:
-  // All is borrowed and must outlive this.
-  struct Parts {
+  // The graph, and the parts that compute in it.
+  struct Products {
     const LearnedGraph& graph;
-    Residency& residency;
-    SlotProducts& products;
+    SlotProducts& slots;
     KernelProducts* kernels = nullptr;  // may be null: libllama's products stay
     EarlyRouters* early = nullptr;      // may be null: no router is evaluated ahead
-    LayerProtocol& protocol;
-    const Watchers& watchers;
-    StopSignal& stop;
-    Clock clock;
-    std::function<Status()> layer_begins;  // before each layer with experts; may be empty
   };
-  GraphServer(const Parts& parts, GraphHooks& hooks);
+  // All must outlive this.
+  GraphServer(const Products& products, StepFrame& frame, GraphHooks& hooks);
   ~GraphServer() { hooks_ = {}; }
   GraphServer(const GraphServer&) = delete;
   GraphServer& operator=(const GraphServer&) = delete;
@@ -83,7 +76,7 @@ class GraphServer {
   Status Lead(ggml_tensor& node);
   Status LeadProduct(ggml_tensor& product);
   bool is_ours(uint32_t group) const {
-    return parts_.kernels != nullptr && parts_.kernels->has(group);
+    return products_.kernels != nullptr && products_.kernels->has(group);
   }
   Status Serve(uint32_t group, const ggml_tensor& ids);
   Result<Routing> RoutingOf(uint32_t group, const ggml_tensor& ids) const;
@@ -99,7 +92,8 @@ class GraphServer {
   void EndGroups();
   void EndLeases(uint32_t group);
 
-  Parts parts_;
+  Products products_;
+  StepFrame& frame_;
   GraphHooks& hooks_;
   std::map<std::string, std::vector<uint32_t>, std::less<>> groups_of_;  // by name of ids, in order
   std::vector<RowKind> kinds_;

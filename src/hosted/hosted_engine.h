@@ -8,20 +8,17 @@
 // Thread rule: that of Engine.
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <optional>
-#include <span>
 #include <string>
-#include <vector>
 
 #include "base/result.h"
 #include "engine/engine.h"
+#include "kit/slot_engine.h"
 #include "model/gguf_file.h"
 
 namespace moestro {
 
-class HostedEngine final : public Engine {
+class HostedEngine final : public SlotEngine {
  public:
   // kUnsupported: an option needs the native engine, or libllama's graph cannot be served;
   // kInvalidFile: libllama cannot read the model; kInvalidRequest: the budget is too small (names
@@ -34,39 +31,22 @@ class HostedEngine final : public Engine {
   static Result<MemoryPlan> Plan(GgufFile file, const EngineOptions& options);
 
   const EngineFacts& facts() const override;
-  Sequence NewSequence() override;
-  KvRoom kv_room() const override;
-  using Engine::Step;
-  // Steps of the interlude run between two chunks of a prompt.
-  Status Step(const Batch& batch, const LogitsSink& sink, const Interlude& interlude) override;
-  const std::optional<Error>& closed() const override;
-  void RequestStop() override;
-  Status Preload() override;
   Result<KvOrigin> kv_origin() override;
   Status SaveSequence(const Sequence& sequence, const std::string& notes,
                       const OutputPath& path) override;
   Result<SavedSequence> RestoreSequence(const std::string& path) override;
   Result<SavedTokens> PeekSequence(const std::string& path) override;
-  RunStats& stats() override;
-  EngineLearned learned() const override;
-  std::vector<SlotContents> slot_contents() const override;
-  ExpertPlace place_of(ExpertKey key) const override;
-  ResidentModel MakeResidentModel() const override;
-  std::span<const std::vector<ExpertId>> widened() const override;
-  Result<double> ProbeDiskBandwidth() override;
-  Result<double> ProbeMemoryBandwidth() override;
-  Result<std::optional<double>> ProbeComputeSeconds(std::span<Sequence* const> sequences) override;
-  void SetRequestObserver(const SlotTable::Observer& observer) override;
-  void SetProgress(Progress progress) override;
-  // Waits until no read is under way; for tests that compare with the simulator.
-  void FinishReads();
 
  private:
-  struct Parts;
-  explicit HostedEngine(std::unique_ptr<Parts> parts);
-  Watchers& watchers() override;
+  struct Running;
+  explicit HostedEngine(std::unique_ptr<Running> running);
+  EngineKit* kit() const override;
+  StepSequences& sequences() const override;
+  Status CheckMore(const Batch& batch) const override;
+  // Runs the interlude between two chunks of a prompt.
+  Status Compute(const Batch& batch, const LogitsSink& sink, const Interlude& interlude) override;
 
-  std::unique_ptr<Parts> parts_;
+  std::unique_ptr<Running> running_;
 };
 
 }  // namespace moestro

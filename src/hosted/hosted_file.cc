@@ -2,12 +2,14 @@
 #include "hosted/hosted_file.h"
 
 #include <algorithm>
-#include <cstring>
-#include <string_view>
+#include <cstddef>
+#include <string>
 
 #include "base/binary_file.h"
-#include "base/log.h"
+#include "base/block_hash.h"
 #include "memory/kv_choices.h"
+#include "model/weights_id.h"
+#include "store/extent_reader.h"
 
 namespace moestro {
 namespace {
@@ -19,89 +21,84 @@ constexpr FileFormat kHostedFormat{.magic = "MOEHOSTS",
                                    .what = "a saved sequence of the hosted engine",
                                    .origin = "save one with 'moestro run --session'",
                                    .remedy = "start a new one"};
-constexpr uint32_t kMaxNotes = 16U << 20;
-constexpr uint32_t kMaxChoices = 64U << 10;
 
-struct Header {
-  uint64_t model = 0;
-  uint64_t weights = 0;
-  uint32_t n_tokens = 0;
-  uint32_t notes_bytes = 0;
-  uint32_t choices_bytes = 0;
+struct HostedHeader {
+  SequenceText text;
   uint64_t state_bytes = 0;
-
-  uint64_t notes_begin() const { return kHostedFormat.header_bytes + choices_bytes; }
-  uint64_t tokens_begin() const { return notes_begin() + notes_bytes; }
-  uint64_t state_begin() const { return tokens_begin() + uint64_t{n_tokens} * sizeof(Token); }
 };
 
-Result<Header> ReadHeaderOf(const InputFile& file, const HostedHome& home) {
+Result<HostedHeader> ReadHeaderOf(const InputFile& file, const TextHome& home) {
   TRY(const std::string bytes, file.ReadHeader());
   Decoder in(bytes);
-  Header header;
-  header.model = in.Take<uint64_t>();
-  header.weights = in.Take<uint64_t>();
-  header.n_tokens = in.Take<uint32_t>();
-  header.notes_bytes = in.Take<uint32_t>();
-  header.choices_bytes = in.Take<uint32_t>();
+  HostedHeader header;
+  SequenceText& text = header.text;
+  text.begin = kHostedFormat.header_bytes;
+  text.model = in.Take<uint64_t>();
+  text.weights = in.Take<uint64_t>();
+  text.n_tokens = in.Take<uint32_t>();
+  text.notes_bytes = in.Take<uint32_t>();
+  text.choices_bytes = in.Take<uint32_t>();
   header.state_bytes = in.Take<uint64_t>();
-  if (header.model != home.origin.model) {
-    return Fail(Errc::kInvalidRequest,
-                "{} was saved with another model; name that model, or another file", file.path());
-  }
-  if (header.weights != home.origin.weights) {
-    return Fail(Errc::kInvalidRequest,
-                "{} was saved with other weights of this model; name those, or another file",
-                file.path());
-  }
-  if (header.notes_bytes > kMaxNotes || header.choices_bytes > kMaxChoices) {
-    return file.Damaged("its texts are too long");
-  }
-  if (header.n_tokens > home.n_ctx) {
-    return Fail(Errc::kInvalidRequest, "{} has {} tokens, and the context {}; raise --ctx",
-                file.path(), header.n_tokens, home.n_ctx);
-  }
-  const uint64_t rest = file.size() - std::min<uint64_t>(file.size(), header.state_begin());
+  TRY_STATUS(text.CheckModel(file, home));
+  TRY_STATUS(text.CheckSizes(file, home));
+  const uint64_t rest = file.size() - std::min<uint64_t>(file.size(), text.end());
   if (rest < kChecksumBytes || rest - kChecksumBytes != header.state_bytes) {
     return file.CutShort("its header");
   }
-  TRY(const std::string choices, file.Read(kHostedFormat.header_bytes, header.choices_bytes));
-  if (const std::string differs =
-          KvChoices::Difference(choices, home.origin.choices, kKernelsChoice);
-      !differs.empty()) {
-    return Fail(Errc::kInvalidRequest, "{} {}", file.path(), differs);
-  }
-  if (choices != home.origin.choices) {
-    LogWarning("{} was saved with other kernels: the text may go on a little otherwise",
-               file.path());
-  }
+  TRY_STATUS(text.CheckChoices(file, home));
   return header;
-}
-
-Result<SavedTokens> ReadText(const InputFile& file, const Header& header, const HostedHome& home) {
-  SavedTokens saved;
-  TRY(saved.notes, file.Read(header.notes_begin(), header.notes_bytes));
-  TRY(const std::string bytes,
-      file.Read(header.tokens_begin(), size_t{header.n_tokens} * sizeof(Token)));
-  saved.tokens.resize(header.n_tokens);
-  if (!bytes.empty()) std::memcpy(saved.tokens.data(), bytes.data(), bytes.size());
-  for (const Token token : saved.tokens) {
-    if (token < 0 || static_cast<uint32_t>(token) >= home.n_vocab) {
-      return file.Damaged("it has a token outside the vocabulary");
-    }
-  }
-  return saved;
 }
 
 }  // namespace
 
-Status WriteHosted(const OutputPath& path, const HostedHome& home, std::span<const Token> tokens,
-                   const std::string& notes, std::span<const uint8_t> state) {
-  if (notes.size() > kMaxNotes) {
-    return Fail(Errc::kInvalidRequest,
-                "{} bytes of notes are more than a saved sequence takes ({})", notes.size(),
-                kMaxNotes);
+// Hashes dense tensors whole, as they lie in memory, and some blocks at equal distances of every
+// matrix of experts.
+Result<uint64_t> HostedOrigin::Weights(uint64_t fingerprint) {
+  if (weights_) return *weights_;
+  uint64_t sum = 0;
+  for (const MappedTensor& tensor : model_.graph().dense) {
+    sum += DenseSum(tensor.info->name, 0, {tensor.data, tensor.info->extent.length});
   }
+  size_t matrices = 0;
+  for (const ExpertGroup& group : model_.graph().groups) matrices += group.matrices.size();
+  const size_t each = std::max<size_t>(1, kMostSamples / std::max<size_t>(matrices, 1));
+  TRY(const ExtentReader reader, ExtentReader::Open(file_.paths()));
+  uint64_t seed = 1;
+  for (const ExpertGroup& group : model_.graph().groups) {
+    for (const MappedTensor& matrix : group.matrices) {
+      const Extent& whole = matrix.info->extent;
+      const uint64_t blocks = std::max<uint64_t>(whole.length / kSampleBytes, 1);
+      const uint64_t n = std::min<uint64_t>(each, blocks);
+      for (uint64_t i = 0; i < n; ++i) {
+        const uint64_t at = i * blocks / n * kSampleBytes;
+        TRY(const ExtentBytes block,
+            reader.Read({.file = whole.file,
+                         .offset = whole.offset + at,
+                         .length = std::min(kSampleBytes, whole.length - at)}));
+        sum += HashBlock(block.bytes, ++seed);
+      }
+    }
+  }
+  weights_ = WeightsId(fingerprint, sum);
+  return *weights_;
+}
+
+Result<TextHome> HostedOrigin::Home(const EngineFacts& facts, KvType kv_type) {
+  TRY(const uint64_t weights, Weights(facts.id.fingerprint));
+  KvChoices choices;
+  choices.Add("engine", "hosted");
+  if (kv_type != KvType::kF16) choices.Add("--kv-type", std::string(NameOf(kv_type)));
+  choices.Add("rows", Format("of many at once, {} of a prompt", facts.chunk));
+  choices.Add(kKernelsChoice, facts.kernels);
+  return TextHome{
+      .origin = {.model = facts.id.fingerprint, .weights = weights, .choices = choices.text()},
+      .n_ctx = facts.n_ctx,
+      .n_vocab = facts.n_vocab};
+}
+
+Status WriteHosted(const OutputPath& path, const TextHome& home, std::span<const Token> tokens,
+                   const std::string& notes, std::span<const uint8_t> state) {
+  TRY_STATUS(CheckNotes(notes));
   TRY(BinaryWriter out, BinaryWriter::Create(path, FileReaders::kOwner));
   std::string header = BeginHeader(kHostedFormat);
   AppendNumber(header, home.origin.model);
@@ -111,26 +108,25 @@ Status WriteHosted(const OutputPath& path, const HostedHome& home, std::span<con
   AppendNumber(header, static_cast<uint32_t>(home.origin.choices.size()));
   AppendNumber(header, uint64_t{state.size()});
   TRY_STATUS(out.Add(header));
-  TRY_STATUS(out.Add(home.origin.choices));
-  TRY_STATUS(out.Add(notes));
-  TRY_STATUS(out.Add({reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes()}));
+  TRY_STATUS(AddText(out, home, notes, tokens));
   TRY_STATUS(out.Add({reinterpret_cast<const char*>(state.data()), state.size()}));
   return out.Finish();
 }
 
-Result<SavedTokens> PeekHosted(const std::string& path, const HostedHome& home) {
+Result<SavedTokens> PeekHosted(const std::string& path, const TextHome& home) {
   TRY(const InputFile file, InputFile::Open(path, kHostedFormat));
-  TRY(const Header header, ReadHeaderOf(file, home));
-  return ReadText(file, header, home);
+  TRY(const HostedHeader header, ReadHeaderOf(file, home));
+  return header.text.Read(file, home);
 }
 
-Result<HostedText> ReadHosted(const std::string& path, const HostedHome& home) {
+Result<HostedText> ReadHosted(const std::string& path, const TextHome& home) {
   TRY(const InputFile file, InputFile::Open(path, kHostedFormat));
-  TRY(const Header header, ReadHeaderOf(file, home));
+  TRY(const HostedHeader header, ReadHeaderOf(file, home));
   TRY_STATUS(file.CheckSum());
+  TRY_STATUS(header.text.WarnOfKernels(file, home));
   HostedText read;
-  TRY(read.text, ReadText(file, header, home));
-  TRY(const std::string bytes, file.Read(header.state_begin(), header.state_bytes));
+  TRY(read.text, header.text.Read(file, home));
+  TRY(const std::string bytes, file.Read(header.text.end(), header.state_bytes));
   read.state.assign(bytes.begin(), bytes.end());
   return read;
 }

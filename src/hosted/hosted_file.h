@@ -7,13 +7,18 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/output_path.h"
 #include "base/result.h"
+#include "engine/engine.h"
 #include "engine/saved_sequence.h"
+#include "hosted/hosted_model.h"
+#include "memory/sequence_text.h"
+#include "model/gguf_file.h"
 
 namespace moestro {
 
@@ -22,21 +27,31 @@ struct HostedText {
   std::vector<uint8_t> state;  // the bytes of llama_state_seq_get_data()
 };
 
-// Facts of a run that a file must match.
-struct HostedHome {
-  KvOrigin origin;
-  uint32_t n_ctx = 0;
-  uint32_t n_vocab = 0;
+// The origin of a run's keys, values and states: the model's weights, libllama, and the choices.
+class HostedOrigin {
+ public:
+  // Both must outlive this.
+  HostedOrigin(const GgufFile& file, const HostedModel& model) : file_(file), model_(model) {}
+
+  // Reads a sample of the experts the first time. kIo. REQUIRES: the dense tensors are loaded.
+  Result<TextHome> Home(const EngineFacts& facts, KvType kv_type);
+
+ private:
+  Result<uint64_t> Weights(uint64_t fingerprint);
+
+  const GgufFile& file_;
+  const HostedModel& model_;
+  std::optional<uint64_t> weights_;
 };
 
 // kInvalidRequest: the notes are too long. kIo: no part of the file is left.
-Status WriteHosted(const OutputPath& path, const HostedHome& home, std::span<const Token> tokens,
+Status WriteHosted(const OutputPath& path, const TextHome& home, std::span<const Token> tokens,
                    const std::string& notes, std::span<const uint8_t> state);
 // Reads the text without the state and without checking the state's bytes. kInvalidRequest: the
 // file is of another model, other weights or choices, or too long for the context; kInvalidFile,
 // kUnsupported, kIo.
-Result<SavedTokens> PeekHosted(const std::string& path, const HostedHome& home);
+Result<SavedTokens> PeekHosted(const std::string& path, const TextHome& home);
 // Reads text and state, and compares all bytes with the checksum. Errors as PeekHosted().
-Result<HostedText> ReadHosted(const std::string& path, const HostedHome& home);
+Result<HostedText> ReadHosted(const std::string& path, const TextHome& home);
 
 }  // namespace moestro

@@ -3,7 +3,17 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/format.h"
+#include "base/log.h"
+#include "learned/beside_model.h"
+#include "learned/path_file.h"
 
 namespace moestro {
 namespace {
@@ -15,7 +25,56 @@ constexpr uint64_t kLogitsBytes = uint64_t{4} << 20;
 // libllama's limit.
 constexpr uint32_t kMostPlaces = 256;
 
+void SayChunk(const EngineOptions& options, uint32_t usual, uint32_t chunk,
+              const PlanForChunk& plan) {
+  std::string enough = "a larger --cache";
+  if (!options.cache) {
+    EngineOptions smallest = options;
+    smallest.takes_smallest = true;
+    const Result<PlannedMemory> planned = plan(smallest, usual);
+    if (planned) enough = Format("--ram {}M", planned->plan.smallest / kMiB);
+  }
+  LogWarning(
+      "prompts are computed in chunks of {} rows, where {} are usual, since slots hold no more: "
+      "answers are those of --chunk {}, to the bit, and slower; {} has room for the usual chunk",
+      chunk, usual, chunk, enough);
+}
+
 }  // namespace
+
+Status CheckHosted(const EngineOptions& options) {
+  const auto needs_native = [](std::string_view what) {
+    return Fail(Errc::kUnsupported,
+                "{} needs the native engine; this model runs on the hosted one (libllama's forward "
+                "pass), which computes every expert as it is, on the CPU",
+                what);
+  };
+  if (!options.low.empty()) return needs_native("--low");
+  if (!options.lossy.is_exact(false)) return needs_native("a cheaper miss");
+  if (options.little.is_on()) return needs_native("--little");
+  if (options.check_every > 0) return needs_native("--kl");
+  if (options.device.name != "auto" && options.device.name != "cpu") {
+    return needs_native("--device");
+  }
+  if (options.sequences == 0) {
+    return Fail(Errc::kInvalidRequest,
+                "room for 0 sequences holds no prompt; ask for at least one");
+  }
+  if (options.sequences > kMostTexts) {
+    return Fail(Errc::kInvalidRequest,
+                "the hosted engine runs at most {} texts at a time, not {}; lower --parallel",
+                kMostTexts, options.sequences);
+  }
+  return {};
+}
+
+Result<uint32_t> HostedContext(const GgufFile& file, const EngineOptions& options) {
+  TRY(const std::optional<std::string> arch, file.FindString("general.architecture"));
+  TRY(const std::optional<uint64_t> trained, file.FindUint(arch.value_or("") + ".context_length"));
+  const uint64_t n_ctx = std::min<uint64_t>(options.ctx, trained.value_or(options.ctx));
+  if (n_ctx > 0) return static_cast<uint32_t>(n_ctx);
+  return Fail(Errc::kInvalidRequest, "a context of 0 tokens holds no prompt; set --ctx");
+}
 
 ContextSizes SizesOf(uint32_t n_ctx, uint32_t chunk, uint32_t sequences, uint64_t n_vocab) {
   ContextSizes sizes;
@@ -73,6 +132,36 @@ std::vector<uint64_t> SlotsForRows(const LearnedGraph& graph, const ExpertCatalo
         std::max(slots[pool], std::min(chosen * graph.most_open, catalog.pools[pool].experts));
   }
   return slots;
+}
+
+Result<ChunkPlan> PlanChunk(const EngineOptions& options, uint32_t usual,
+                            const PlanForChunk& plan) {
+  const bool may_shrink = options.chunk == 0;
+  uint32_t chunk = options.takes_smallest && may_shrink ? 1 : usual;
+  Result<PlannedMemory> planned = plan(options, chunk);
+  while (!planned && planned.error().code == Errc::kInvalidRequest && may_shrink && chunk > 1) {
+    chunk = std::bit_floor(chunk - 1);
+    planned = plan(options, chunk);
+  }
+  if (!planned && !may_shrink && chunk > 1) {
+    return Fail(planned.error().code, "{}; it holds the experts of --chunk {}: fewer need less",
+                planned.error().message, chunk);
+  }
+  if (!planned) return std::unexpected(std::move(planned).error());
+  if (chunk < usual && !options.takes_smallest) SayChunk(options, usual, chunk, plan);
+  return ChunkPlan{.chunk = chunk, .memory = *std::move(planned)};
+}
+
+Result<PredictorChoice> HostedPredictor(const EngineOptions& options, const EngineFacts& facts,
+                                        const std::string& model) {
+  TRY_STATUS(CheckPredictorName(options.predictor));
+  PredictorChoice choice{.name = options.predictor};
+  const bool is_blind = choice.name == "next-router" && facts.max_look_ahead == 0;
+  if (options.prefetch == 0 || facts.id.shape.n_layer < 2 || is_blind) choice.name = "none";
+  if (choice.name != "paths") return choice;
+  TRY(choice.paths,
+      ReadPathsFor(facts.id, options.paths.empty() ? PathsBeside(model) : options.paths));
+  return choice;
 }
 
 size_t EvenRows(std::span<const BatchRow> rows) {

@@ -1,19 +1,35 @@
 // SPDX-License-Identifier: MIT
-// Sizes of libllama's context, the graph's experts as a catalog for residency, and slots for the
-// plan of memory. Pure.
+// The meaning of a user's options for the hosted engine: sizes of libllama's context, the rows of a
+// chunk and the slots that follow, the predictor. Also the graph's experts as a catalog for
+// residency.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "core/batch.h"
 #include "core/expert_catalog.h"
 #include "core/model_id.h"
+#include "decide/ahead/predictor.h"
+#include "engine/engine.h"
+#include "engine/engine_options.h"
+#include "engine/plan/memory_plan.h"
 #include "hosted/learned_graph.h"
+#include "model/gguf_file.h"
 
 namespace moestro {
+
+// kUnsupported: an option needs the native engine. kInvalidRequest: no sequence fits, or more are
+// wanted than libllama has.
+Status CheckHosted(const EngineOptions& options);
+
+// The context's positions. kInvalidRequest: none.
+Result<uint32_t> HostedContext(const GgufFile& file, const EngineOptions& options);
 
 // Sizes of libllama's context.
 struct ContextSizes {
@@ -41,6 +57,28 @@ MoeShape ShapeOf(std::span<const ExpertGroup> groups);
 // experts they choose: a chunk cannot be split after its routing.
 std::vector<uint64_t> SlotsForRows(const LearnedGraph& graph, const ExpertCatalog& catalog,
                                    uint32_t rows);
+
+struct ChunkPlan {
+  uint32_t chunk = 0;
+  PlannedMemory memory;
+};
+
+// Plans a budget whose slots hold the experts of `chunk` rows.
+using PlanForChunk =
+    std::function<Result<PlannedMemory>(const EngineOptions& asked, uint32_t chunk)>;
+
+// Chooses how many rows of a prompt go through the layers at once, and plans memory for that.
+// libllama's bits depend on the chunk, so a chunk set by the user is kept, and the budget must hold
+// the experts that its rows may choose. The default chunk gives way to a small budget, in few
+// steps, and a message names the size. `usual`: the chunk in a budget that is large enough. Errors:
+// those of `plan`.
+Result<ChunkPlan> PlanChunk(const EngineOptions& options, uint32_t usual, const PlanForChunk& plan);
+
+// Chooses the predictor that reads ahead. The predictor of early routers is replaced by none if no
+// router can be evaluated early. Errors: those of CheckPredictorName() and, with "paths", of
+// ReadPathsFor(). `model`: the path of the model's file.
+Result<PredictorChoice> HostedPredictor(const EngineOptions& options, const EngineFacts& facts,
+                                        const std::string& model);
 
 // The number of first rows that libllama computes in one graph if layers have a state: runs of
 // different sequences, all as long as the first run. libllama cuts other batches into several

@@ -59,13 +59,9 @@ void HostedSequences::GiveBack(SequenceId id) {
 }
 
 Engine::KvRoom HostedSequences::room() const {
-  const KvBlocks& blocks = table_.blocks();
-  const auto places =
-      has_states_ ? table_.available_states() : static_cast<uint32_t>(free_places_.size());
-  return {.free = blocks.free_blocks() * KvBlocks::kPositions,
-          .all = blocks.blocks() * KvBlocks::kPositions,
-          .places = places,
-          .rests_hold_places = !has_states_};
+  Engine::KvRoom room = table_.room();
+  if (!has_states_) room.places = static_cast<uint32_t>(free_places_.size());
+  return room;
 }
 
 Status HostedSequences::Take(SequenceId id) {
@@ -101,7 +97,7 @@ void HostedSequences::ForgetUnused() {
   }
 }
 
-Status HostedSequences::Begin(SequenceId id, std::span<const Token> tokens) {
+Status HostedSequences::Append(SequenceId id, std::span<const Token> tokens) {
   const auto before = static_cast<uint32_t>(table_.TokensOf(id).size());
   const bool had_next = table_.Find(id)->next.has_value();
   TRY_STATUS(table_.Append(id, tokens));
@@ -115,22 +111,6 @@ Status HostedSequences::Begin(SequenceId id, std::span<const Token> tokens) {
   return taken;
 }
 
-Status HostedSequences::Begin(const Batch& batch) {
-  for (size_t i = 0; i < batch.size(); ++i) {
-    const BatchRow& row = batch.rows[i];
-    const Status begun = Begin(row.sequence, {&row.token, 1});
-    if (begun && row.is_kept) table_.KeepInStep(row.sequence);
-    if (begun) continue;
-    Undo({.rows = {batch.rows.begin(), batch.rows.begin() + static_cast<std::ptrdiff_t>(i)}});
-    return begun;
-  }
-  return {};
-}
-
-void HostedSequences::Commit(const Batch& batch) {
-  for (const BatchRow& row : batch.rows) table_.Commit(row.sequence);
-}
-
 void HostedSequences::Undo(SequenceId id, uint32_t position) {
   if (has_states_) {
     const Timeline& timeline = *table_.Find(id);
@@ -140,10 +120,6 @@ void HostedSequences::Undo(SequenceId id, uint32_t position) {
     }
   }
   CutBack(id, position);
-}
-
-void HostedSequences::Undo(const Batch& batch) {
-  for (const BatchRow& row : std::views::reverse(batch.rows)) Undo(row.sequence, row.position);
 }
 
 void HostedSequences::PassOn(std::span<const BatchRow> rows) {

@@ -28,12 +28,12 @@
 
 namespace moestro {
 
-class HostedSequences final : public SequenceOwner {
+class HostedSequences final : public StepSequences {
  public:
   // n_places: the number of libllama's sequences.
   HostedSequences(llama_memory_t memory, bool has_states, uint32_t n_blocks, uint32_t n_places);
 
-  SequenceId New() { return table_.New(); }
+  SequenceId New() override { return table_.New(); }
   SequenceId Fork(SequenceId id) override;
   void Drop(SequenceId id) override;
   std::span<const Token> TokensOf(SequenceId id) const override { return table_.TokensOf(id); }
@@ -42,27 +42,23 @@ class HostedSequences final : public SequenceOwner {
   void Keep(SequenceId id) override { table_.Keep(id); }
   void Rest(SequenceId id) override { table_.Rest(id); }
 
-  // nullptr: no such sequence.
-  const Timeline* Find(SequenceId id) const { return table_.Find(id); }
-  bool any_lives() const { return table_.any_lives(); }
-  Engine::KvRoom room() const;
+  const SequenceTable& table() const override { return table_; }
+  Engine::KvRoom room() const override;
 
-  // Gives the rows' tokens positions, and each sequence a place to write to. kInvalidRequest:
-  // cells or places run out; nothing has changed then.
-  Status Begin(const Batch& batch);
-  // Begin() for tokens that come from a file.
-  Status Begin(SequenceId id, std::span<const Token> tokens);
-  void Commit(const Batch& batch);
-  void Commit(SequenceId id) { table_.Commit(id); }
-  // The sequences are as before Begin().
-  void Undo(const Batch& batch);
-  void Undo(SequenceId id, uint32_t position);
+  // Gives each sequence a place to write to, too. kInvalidRequest: cells or places run out.
+  Status Append(SequenceId id, std::span<const Token> tokens) override;
+  using StepSequences::Append;
+  void KeepInStep(SequenceId id) override { table_.KeepInStep(id); }
+  void Commit(SequenceId id) override { table_.Commit(id); }
+  using StepSequences::Commit;
+  void Undo(SequenceId id, uint32_t position) override;
+  using StepSequences::Undo;
 
   // Call before the rows are computed: copies states that earlier rows of the step left in kept
-  // places to the places that these rows write to. REQUIRES: Begin().
+  // places to the places that these rows write to. REQUIRES: Append().
   void PassOn(std::span<const BatchRow> rows);
   // libllama's sequence that the step under way writes the token at `position` to. REQUIRES:
-  // Begin().
+  // Append().
   llama_seq_id WritesTo(SequenceId id, uint32_t position) const;
   // libllama's sequence that holds the last committed tokens; nullopt: none does, since the
   // sequence has no position, or was forked when no place was left.

@@ -2,6 +2,8 @@
 #include "memory/sequence.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <ranges>
 #include <utility>
 
 #include "base/check.h"
@@ -9,6 +11,26 @@
 #include "memory/checkpoint_worth.h"
 
 namespace moestro {
+
+Status StepSequences::Append(const Batch& batch) {
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const BatchRow& row = batch.rows[i];
+    const Status appended = Append(row.sequence, {&row.token, 1});
+    if (appended && row.is_kept) KeepInStep(row.sequence);
+    if (appended) continue;
+    Undo({.rows = {batch.rows.begin(), batch.rows.begin() + static_cast<std::ptrdiff_t>(i)}});
+    return appended;
+  }
+  return {};
+}
+
+void StepSequences::Commit(const Batch& batch) {
+  for (const BatchRow& row : batch.rows) Commit(row.sequence);
+}
+
+void StepSequences::Undo(const Batch& batch) {
+  for (const BatchRow& row : std::views::reverse(batch.rows)) Undo(row.sequence, row.position);
+}
 
 SequenceId SequenceTable::New() {
   const SequenceId id{next_id_++};
@@ -79,6 +101,13 @@ std::vector<RecentTimeline*> SequenceTable::Recents() {
   std::vector<RecentTimeline*> all;
   for (auto& [id, timeline] : timelines_) all.push_back(&timeline.recent);
   return all;
+}
+
+Engine::KvRoom SequenceTable::room() const {
+  return {.free = blocks_.free_blocks() * KvBlocks::kPositions,
+          .all = blocks_.blocks() * KvBlocks::kPositions,
+          .places = available_places().value_or(Engine::KvRoom::kAnyNumber),
+          .rests_hold_places = rests_hold_places()};
 }
 
 bool SequenceTable::any_lives() const {

@@ -21,6 +21,7 @@
 #include "base/result.h"
 #include "core/batch.h"
 #include "core/ids.h"
+#include "engine/engine.h"
 #include "engine/sequence.h"
 #include "memory/kv_blocks.h"
 #include "memory/recent_cells.h"
@@ -53,7 +54,33 @@ struct Timeline {
   uint32_t committed() const { return state ? state->position : 0; }
 };
 
-class SequenceTable final : public SequenceOwner {
+class SequenceTable;
+
+// Sequences as the steps of an engine change them. REQUIRES, of every call: the sequence exists.
+class StepSequences : public SequenceOwner {
+ public:
+  virtual SequenceId New() = 0;
+  // Gives the tokens positions, and room for what the step computes of them. On kInvalidRequest,
+  // when room runs out, nothing has changed.
+  virtual Status Append(SequenceId id, std::span<const Token> tokens) = 0;
+  // Within a step: keeps the state at the position that the sequence has by now. REQUIRES: Append()
+  // was the last call for the sequence.
+  virtual void KeepInStep(SequenceId id) = 0;
+  // The tokens have been computed.
+  virtual void Commit(SequenceId id) = 0;
+  // Forgets the tokens from `position` on, whether they have been computed or not. REQUIRES: that
+  // of CutBack(), for tokens that have been.
+  virtual void Undo(SequenceId id, uint32_t position) = 0;
+  virtual const SequenceTable& table() const = 0;
+  virtual Engine::KvRoom room() const = 0;
+
+  // For the rows of a step, in order. On an error of Append() nothing has changed.
+  Status Append(const Batch& batch);
+  void Commit(const Batch& batch);
+  void Undo(const Batch& batch);
+};
+
+class SequenceTable final : public StepSequences {
  public:
   // n_states: places for states; 0: no layer has one.
   // source_end: EncoderSpec::source_end; nullopt: the model has no encoder.
@@ -61,7 +88,7 @@ class SequenceTable final : public SequenceOwner {
                 std::optional<Token> source_end = {})
       : blocks_(n_blocks), recent_(recent), states_(n_states), source_end_(source_end) {}
 
-  SequenceId New();
+  SequenceId New() override;
   SequenceId Fork(SequenceId id) override;
   void Drop(SequenceId id) override;
   std::span<const Token> TokensOf(SequenceId id) const override { return timelines_.at(id).tokens; }
@@ -80,13 +107,15 @@ class SequenceTable final : public SequenceOwner {
   // The fewer of states and windows; nullopt: no layer has a state or a window of its own.
   std::optional<uint32_t> available_places() const;
   const RecentRoom& recent_room() const { return recent_.room(); }
+  Engine::KvRoom room() const override;
   // True if some sequence has a position.
   bool any_lives() const;
 
   // Gives the tokens cells after the sequence's last position, and a place for the state that the
   // step leaves; other sequences' checkpoints give way if needed. On kInvalidRequest, when blocks
   // or places run out, nothing has changed. REQUIRES: id exists.
-  Status Append(SequenceId id, std::span<const Token> tokens);
+  Status Append(SequenceId id, std::span<const Token> tokens) override;
+  using StepSequences::Append;
   // Gives cells in layers with a window to those of the first `length` tokens that have none.
   // Positions outside every window are given back. kInvalidRequest when blocks run out. REQUIRES:
   // id exists, and its tokens that have cells are computed, or none are added.
@@ -98,7 +127,8 @@ class SequenceTable final : public SequenceOwner {
   // blocks run out. REQUIRES: id exists.
   Status FillWindow(SequenceId id);
   // The tokens have been computed: the new state is the sequence's. REQUIRES: id exists.
-  void Commit(SequenceId id);
+  void Commit(SequenceId id) override;
+  using StepSequences::Commit;
   // The largest position up to `position` that every layer can go on from. REQUIRES: id exists.
   uint32_t Reach(SequenceId id, uint32_t position) const override;
   // Forgets the tokens from `position` on. REQUIRES: id exists; tokens that are not committed are
@@ -107,9 +137,10 @@ class SequenceTable final : public SequenceOwner {
   // Keeps the state as it is now, as long as places suffice. REQUIRES: id exists, and all of its
   // tokens are committed.
   void Keep(SequenceId id) override;
-  // Within a step: keeps the state at the position that the sequence has by now. REQUIRES: id
-  // exists, and Append() was the last call for it.
-  void KeepInStep(SequenceId id);
+  void KeepInStep(SequenceId id) override;
+  void Undo(SequenceId id, uint32_t position) override { CutBack(id, position); }
+  using StepSequences::Undo;
+  const SequenceTable& table() const override { return *this; }
   // Implements SequenceOwner::Rest(). REQUIRES: id exists, all of its tokens are committed.
   void Rest(SequenceId id) override { timelines_.at(id).is_resting = true; }
   // The places of the state before and after the token at `position`, which the step under way

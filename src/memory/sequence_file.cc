@@ -12,10 +12,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
-#include "base/log.h"
-#include "base/printable.h"
 #include "memory/checkpoint_worth.h"
-#include "memory/kv_choices.h"
 
 namespace moestro {
 namespace {
@@ -35,9 +32,7 @@ constexpr uint32_t kRecentVersion = 4;  // has no checkpoints
 constexpr uint64_t kRecentHeaderBytes = 80;
 constexpr uint32_t kMaxCheckpoints = 1024;  // most that a reader accepts
 constexpr size_t kSavedCheckpoints = 4;     // each may be 60 MiB
-constexpr uint32_t kMaxNotes = 16U << 20;
-constexpr uint32_t kMaxChoices = 64U << 10;
-constexpr uint32_t kMaxBlock = 65536;  // positions; the most that a reader accepts
+constexpr uint32_t kMaxBlock = 65536;       // positions; the most that a reader accepts
 
 constexpr std::array kParts = {KvCache::Part::kKeys, KvCache::Part::kValues};
 
@@ -102,27 +97,23 @@ std::vector<Checkpoint> CheckpointsToSave(const Timeline& timeline) {
   return saved;
 }
 
-}  // namespace
-
-uint64_t SequenceFile::Header::choices_begin() const {
+uint64_t HeaderBytes(uint32_t version) {
   if (version == kAlikeVersion) return kAlikeHeaderBytes;
   if (version == kWholeVersion) return kWholeHeaderBytes;
   return version == kRecentVersion ? kRecentHeaderBytes : kSequenceFormat.header_bytes;
 }
 
+}  // namespace
+
 Status SaveTimeline(const OutputPath& path, const std::string& notes, const SequenceHome& home,
                     const Timeline& timeline, const SequenceValues& values) {
-  if (notes.size() > kMaxNotes) {
-    return Fail(Errc::kInvalidRequest,
-                "{} bytes of notes are more than a saved sequence takes ({})", notes.size(),
-                kMaxNotes);
-  }
+  TRY_STATUS(CheckNotes(notes));
   TRY(BinaryWriter out, BinaryWriter::Create(path, FileReaders::kOwner));
   const auto n_tokens = static_cast<uint32_t>(timeline.tokens.size());
   std::string header = BeginHeader(kSequenceFormat);
   AppendNumber(header, KvBlocks::kPositions);
-  AppendNumber(header, home.origin.model);
-  AppendNumber(header, home.origin.weights);
+  AppendNumber(header, home.text.origin.model);
+  AppendNumber(header, home.text.origin.weights);
   AppendNumber(header, static_cast<uint32_t>(home.shape.layers.size()));
   const uint64_t recent_bytes = home.recent.window > 0 ? home.shape.recent_bytes() : 0;
   const uint32_t recent_first = recent_bytes > 0 ? home.recent.FirstOf(n_tokens) : 0;
@@ -131,16 +122,13 @@ Status SaveTimeline(const OutputPath& path, const std::string& notes, const Sequ
   AppendNumber(header, n_tokens);
   AppendNumber(header, static_cast<uint32_t>(notes.size()));
   AppendNumber(header, uint32_t{std::to_underlying(home.shape.type)});
-  AppendNumber(header, static_cast<uint32_t>(home.origin.choices.size()));
+  AppendNumber(header, static_cast<uint32_t>(home.text.origin.choices.size()));
   AppendNumber(header, recent_bytes);
   AppendNumber(header, recent_first);
   const std::vector<Checkpoint> checkpoints = CheckpointsToSave(timeline);
   AppendNumber(header, static_cast<uint32_t>(checkpoints.size()));
   TRY_STATUS(out.Add(header));
-  TRY_STATUS(out.Add(home.origin.choices));
-  TRY_STATUS(out.Add(notes));
-  TRY_STATUS(out.Add({reinterpret_cast<const char*>(timeline.tokens.data()),
-                      timeline.tokens.size() * sizeof(Token)}));
+  TRY_STATUS(AddText(out, home.text, notes, timeline.tokens));
   std::string positions;
   for (const Checkpoint& checkpoint : checkpoints) AppendNumber(positions, checkpoint.position);
   TRY_STATUS(out.Add(positions));
@@ -171,8 +159,8 @@ Status SequenceFile::ReadHeader() {
   header_.version = Decoder(version).Take<uint32_t>();
   Decoder in(bytes);
   header_.block = in.Take<uint32_t>();
-  header_.model = in.Take<uint64_t>();
-  header_.weights = in.Take<uint64_t>();
+  header_.text.model = in.Take<uint64_t>();
+  header_.text.weights = in.Take<uint64_t>();
   header_.n_layer = in.Take<uint32_t>();
   const MemoryShape& shape = home_->shape;
   bool is_alike = true;
@@ -184,34 +172,21 @@ Status SequenceFile::ReadHeader() {
     header_.position_bytes = in.Take<uint64_t>();
     header_.state_bytes = in.Take<uint64_t>();
   }
-  header_.n_tokens = in.Take<uint32_t>();
-  header_.notes_bytes = in.Take<uint32_t>();
+  header_.text.n_tokens = in.Take<uint32_t>();
+  header_.text.notes_bytes = in.Take<uint32_t>();
   header_.type = in.Take<uint32_t>();
-  header_.choices_bytes = in.Take<uint32_t>();
+  header_.text.choices_bytes = in.Take<uint32_t>();
   if (header_.version > kWholeVersion) {
     header_.recent_bytes = in.Take<uint64_t>();
     header_.recent_first = in.Take<uint32_t>();
   }
   if (header_.version > kRecentVersion) header_.n_checkpoints = in.Take<uint32_t>();
-  TRY_STATUS(CheckOrigin());
+  header_.text.begin = HeaderBytes(header_.version);
+  TRY_STATUS(header_.text.CheckModel(file_, home_->text));
   if (!is_alike) return file_.Damaged("its shape is not the model's");
   if (header_.version == kAlikeVersion) header_.position_bytes = shape.position_bytes();
   TRY_STATUS(CheckShape());
-  return CheckChoices();
-}
-
-Status SequenceFile::CheckOrigin() const {
-  if (header_.model != home_->origin.model) {
-    return Fail(Errc::kInvalidRequest,
-                "{} was saved with another model; name that model, or "
-                "another file",
-                file_.path());
-  }
-  if (header_.weights == home_->origin.weights) return {};
-  return Fail(Errc::kInvalidRequest,
-              "{} was saved with other weights: a model with the same header, but not this one; "
-              "name that model, or another file",
-              file_.path());
+  return header_.text.CheckChoices(file_, home_->text);
 }
 
 Status SequenceFile::CheckShape() const {
@@ -230,15 +205,11 @@ Status SequenceFile::CheckShape() const {
       (has_recent && header_.recent_bytes != shape.recent_bytes()) ||
       header_.position_bytes != shape.position_bytes() - header_.recent_bytes ||
       header_.state_bytes != shape.state_bytes() || header_.block == 0 ||
-      header_.block > kMaxBlock || header_.notes_bytes > kMaxNotes ||
-      header_.choices_bytes > kMaxChoices || header_.n_checkpoints > kMaxCheckpoints ||
+      header_.block > kMaxBlock || header_.n_checkpoints > kMaxCheckpoints ||
       (header_.n_checkpoints > 0 && header_.state_bytes == 0)) {
     return file_.Damaged("its shape is not the model's");
   }
-  if (header_.n_tokens > home_->n_ctx) {
-    return Fail(Errc::kInvalidRequest, "{} holds {} tokens, the context {}; raise --ctx",
-                file_.path(), header_.n_tokens, home_->n_ctx);
-  }
+  TRY_STATUS(header_.text.CheckSizes(file_, home_->text));
   TRY_STATUS(CheckRecent());
   if (file_.size() == header_.file_bytes()) return {};
   return file_.CutShort(Format("{} bytes", header_.file_bytes()));
@@ -248,7 +219,7 @@ Status SequenceFile::CheckShape() const {
 Status SequenceFile::CheckRecent() const {
   const uint32_t first = header_.recent_first;
   const bool is_whole = header_.recent_bytes > 0 ? first % header_.block == 0 : first == 0;
-  if (!is_whole || first > header_.n_tokens) {
+  if (!is_whole || first > header_.text.n_tokens) {
     return file_.Damaged("it says wrongly which positions it has");
   }
   if (first == 0) return {};
@@ -258,41 +229,17 @@ Status SequenceFile::CheckRecent() const {
                 "for all; raise --ctx",
                 file_.path());
   }
-  if (first <= home_->recent.FirstOf(header_.n_tokens)) return {};
+  if (first <= home_->recent.FirstOf(header_.text.n_tokens)) return {};
   return file_.Damaged("it lacks positions that a window looks at");
-}
-
-// Different kernels are no reason to refuse: Check() warns of them.
-Status SequenceFile::CheckChoices() const {
-  TRY(const std::string saved, file_.Read(header_.choices_begin(), header_.choices_bytes));
-  const std::string other = KvChoices::Difference(saved, home_->origin.choices, kKernelsChoice);
-  if (!other.empty()) return Fail(Errc::kInvalidRequest, "{} {}", file_.path(), other);
-  return {};
 }
 
 Status SequenceFile::Check() const {
   TRY_STATUS(file_.CheckSum());
-  TRY(const std::string saved, file_.Read(header_.choices_begin(), header_.choices_bytes));
-  const std::string& ours = home_->origin.choices;
-  if (saved == ours) return {};
-  LogWarning("{} was computed by other kernels ({}; here: {}): the text goes on, rounded otherwise",
-             file_.path(), Printable(KvChoices::Find(saved, kKernelsChoice)),
-             KvChoices::Find(ours, kKernelsChoice));
-  return {};
+  return header_.text.WarnOfKernels(file_, home_->text);
 }
 
 Result<SavedTokens> SequenceFile::ReadTokens() const {
-  SavedTokens saved;
-  TRY(saved.notes, file_.Read(header_.notes_begin(), header_.notes_bytes));
-  TRY(const std::string bytes,
-      file_.Read(header_.tokens_begin(), header_.n_tokens * sizeof(Token)));
-  saved.tokens.resize(header_.n_tokens);
-  std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(saved.tokens.data()));
-  for (const Token t : saved.tokens) {
-    if (t < 0 || static_cast<uint32_t>(t) >= home_->n_vocab) {
-      return file_.Damaged(Format("token {} is outside the vocabulary", t));
-    }
-  }
+  TRY(SavedTokens saved, header_.text.Read(file_, home_->text));
   TRY(saved.checkpoints, ReadCheckpoints());
   return saved;
 }
@@ -305,7 +252,7 @@ Result<std::vector<uint32_t>> SequenceFile::ReadCheckpoints() const {
   for (uint32_t i = 0; i < header_.n_checkpoints; ++i) {
     const auto position = in.Take<uint32_t>();
     const uint32_t before = positions.empty() ? 0 : positions.back();
-    if (position <= before || position >= header_.n_tokens) {
+    if (position <= before || position >= header_.text.n_tokens) {
       return file_.Damaged(Format("it has a state after {} tokens, out of order", position));
     }
     positions.push_back(position);
@@ -345,11 +292,11 @@ Result<uint64_t> SequenceFile::ReadCells(uint64_t offset, const Timeline& timeli
 
 Status SequenceFile::ReadInto(const Timeline& timeline, const SequenceValues& values) const {
   uint64_t offset = header_.cells_begin();
-  for (uint32_t first = 0; first < header_.n_tokens; first += header_.block) {
-    const uint32_t n = std::min(header_.block, header_.n_tokens - first);
+  for (uint32_t first = 0; first < header_.text.n_tokens; first += header_.block) {
+    const uint32_t n = std::min(header_.block, header_.text.n_tokens - first);
     TRY(offset, ReadCells(offset, timeline, first, n, values.kv));
   }
-  if (header_.state_bytes == 0 || header_.n_tokens == 0) return {};
+  if (header_.state_bytes == 0 || header_.text.n_tokens == 0) return {};
   TRY(const std::vector<uint32_t> checkpoints, ReadCheckpoints());
   for (const Checkpoint& passed : timeline.passed) {
     const auto found = std::ranges::find(checkpoints, passed.position);

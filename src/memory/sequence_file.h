@@ -18,18 +18,17 @@
 #include "memory/kv_cache.h"
 #include "memory/layer_memory.h"
 #include "memory/sequence.h"
+#include "memory/sequence_text.h"
 #include "memory/state_store.h"
 
 namespace moestro {
 
 // Properties of a run that a file must agree with.
 struct SequenceHome {
-  KvOrigin origin;
+  TextHome text;
   MemoryShape shape;
   // Cells of layers with a window; empty: such layers have cells of all positions.
   RecentRoom recent = {};
-  uint32_t n_ctx = 0;
-  uint32_t n_vocab = 0;
 };
 
 // The values of a run's sequences.
@@ -63,33 +62,25 @@ class SequenceFile {
   struct Header {
     uint32_t version = 0;
     uint32_t block = 0;  // P
-    uint64_t model = 0;
-    uint64_t weights = 0;
     uint32_t n_layer = 0;
     uint64_t position_bytes = 0;
     uint64_t recent_bytes = 0;  // bytes of a position in layers that store the last positions alone
     uint32_t recent_first = 0;  // the first of those positions
     uint64_t state_bytes = 0;
-    uint32_t n_tokens = 0;
-    uint32_t notes_bytes = 0;
     uint32_t type = 0;
-    uint32_t choices_bytes = 0;
     uint32_t n_checkpoints = 0;
+    SequenceText text;
 
-    uint64_t choices_begin() const;
-    uint64_t notes_begin() const { return choices_begin() + choices_bytes; }
-    uint64_t tokens_begin() const { return notes_begin() + notes_bytes; }
-    uint64_t checkpoints_begin() const {
-      return tokens_begin() + uint64_t{n_tokens} * sizeof(Token);
-    }
+    uint64_t checkpoints_begin() const { return text.end(); }
     uint64_t cells_begin() const {
       return checkpoints_begin() + uint64_t{n_checkpoints} * sizeof(uint32_t);
     }
     uint64_t state_begin() const {
-      return cells_begin() + n_tokens * position_bytes + (n_tokens - recent_first) * recent_bytes;
+      return cells_begin() + text.n_tokens * position_bytes +
+             (text.n_tokens - recent_first) * recent_bytes;
     }
     uint64_t checkpoint_begin(uint32_t i) const {
-      return state_begin() + (n_tokens > 0 ? state_bytes : 0) + i * state_bytes;
+      return state_begin() + (text.n_tokens > 0 ? state_bytes : 0) + i * state_bytes;
     }
     uint64_t file_bytes() const { return checkpoint_begin(n_checkpoints) + kChecksumBytes; }
   };
@@ -99,9 +90,7 @@ class SequenceFile {
 
   SequenceFile(InputFile file, const SequenceHome& home) : file_(std::move(file)), home_(&home) {}
   Status ReadHeader();
-  Status CheckOrigin() const;
   Status CheckShape() const;
-  Status CheckChoices() const;
   Status CheckRecent() const;
   Result<std::vector<uint32_t>> ReadCheckpoints() const;
   Status ReadState(uint64_t offset, std::span<float> state) const;

@@ -134,6 +134,12 @@ Status GgufFile::OpenOtherShards(uint64_t count, const OpenBytes& open) {
   return {};
 }
 
+void GgufFile::AddTo(std::vector<WatchedFile>& files) const {
+  for (size_t i = 0; i < paths_.size(); ++i) {
+    files.push_back({.path = paths_[i], .stamp = stamps_[i]});
+  }
+}
+
 uint64_t GgufFile::file_bytes() const {
   uint64_t bytes = 0;
   for (const FileStamp& stamp : stamps_) bytes += stamp.size;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/file_stamp.h"
+#include "base/file_watch.h"
 #include "base/result.h"
 #include "core/extent.h"
 #include "model/gguf_header.h"
@@ -49,6 +50,8 @@ class GgufFile {
   uint64_t file_bytes() const;                          // all shards
   // Stamps of paths(), when opened.
   const std::vector<FileStamp>& stamps() const { return stamps_; }
+  // Adds paths() and their stamps.
+  void AddTo(std::vector<WatchedFile>& files) const;
 
   // A value as stored in the first shard, for checks of a tokenizer's arrays; nullptr: absent.
   const MetaValue* FindValue(const std::string& key) const;

@@ -58,22 +58,6 @@ uint64_t BytesOf(const ExpertCatalog& catalog, ExpertKey key) {
   return bytes;
 }
 
-ExpertPools PoolsOfOwnCopies(const ExpertCatalog& catalog, std::span<const uint64_t> slots) {
-  ExpertPools pools;
-  for (size_t p = 0; p < catalog.pools.size(); ++p) {
-    const PoolShape& pool = catalog.pools[p];
-    if (pool.is_low) continue;  // pools of low copies are behind all others
-    pools.pools.push_back({.matrix_bytes = pool.slice_bytes, .slots = slots[p]});
-  }
-  if (pools.pools.size() < 2) return pools;
-  for (const ExpertCatalog::Layer& layer : catalog.layers) {
-    for (const std::vector<ExpertCopy>& copies : layer.experts) {
-      pools.pool_of.push_back(static_cast<uint16_t>(copies.front().pool));
-    }
-  }
-  return pools;
-}
-
 Result<std::vector<FormKernels>> FindFormKernels(const ExpertCatalog& catalog, bool own_kernels) {
   std::vector<FormKernels> forms;
   std::map<ggml_type, ExpertKernel> known;

@@ -8,7 +8,6 @@
 
 #include "base/result.h"
 #include "core/expert_catalog.h"
-#include "core/expert_pools.h"
 #include "core/extent.h"
 #include "core/ids.h"
 #include "forward/dense/tensors.h"
@@ -28,9 +27,6 @@ void AddLowCopies(const LowCopies& low, uint32_t first_file, ExpertCatalog& cata
 
 // The bytes of the expert's matrices.
 uint64_t BytesOf(const ExpertCatalog& catalog, ExpertKey key);
-
-// Pools of the model's own copies. slots: slots of each pool of the catalog.
-ExpertPools PoolsOfOwnCopies(const ExpertCatalog& catalog, std::span<const uint64_t> slots);
 
 // One entry per form of the catalog. kUnsupported for a type without a kernel.
 Result<std::vector<FormKernels>> FindFormKernels(const ExpertCatalog& catalog, bool own_kernels);

@@ -49,8 +49,8 @@ struct SeenStep {
 
 class CostProbe {
  public:
-  CostProbe(const CostParts& parts, Batch again)
-      : parts_(parts), again_(std::move(again)), layers_(parts.shape.decode_layers()) {}
+  explicit CostProbe(const CostParts& parts)
+      : parts_(parts), layers_(parts.shape.decode_layers()) {}
 
   Result<std::optional<MachineCosts>> Measure();
 
@@ -69,7 +69,6 @@ class CostProbe {
   Status Beside(MachineCosts& costs);
 
   CostParts parts_;
-  Batch again_;
   ExpertLayers layers_;  // layers of a decode step; the lists below are empty for other layers
   std::vector<std::vector<std::vector<ExpertId>>> sets_;  // [set][layer][K], all in slots
   // [layer][K] that steps use in place of the routers' choice
@@ -135,7 +134,7 @@ Result<SeenStep> CostProbe::Step() {
   std::swap(parts_.watchers.plan, watches);
   std::swap(parts_.watchers.routing, routes);
   PhaseStats once;
-  Status status = parts_.runner.Repeat(again_, once);
+  Status status = parts_.repeat(once);
   std::swap(parts_.watchers.plan, watches);
   std::swap(parts_.watchers.routing, routes);
   TRY_STATUS(std::move(status));
@@ -351,8 +350,8 @@ Result<std::optional<MachineCosts>> CostProbe::Measure() {
 
 }  // namespace
 
-Result<std::optional<MachineCosts>> MeasureCosts(const CostParts& parts, const Batch& again) {
-  return CostProbe(parts, again).Measure();
+Result<std::optional<MachineCosts>> MeasureCosts(const CostParts& parts) {
+  return CostProbe(parts).Measure();
 }
 
 }  // namespace moestro

@@ -5,16 +5,16 @@
 // Thread rule: the engine thread.
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "base/result.h"
-#include "core/batch.h"
 #include "core/expert_catalog.h"
 #include "core/machine_costs.h"
 #include "core/model_id.h"
+#include "engine/run_stats.h"
 #include "engine/watchers.h"
 #include "forward/experts/expert_exec.h"
-#include "native/step_runner.h"
 #include "residency/residency.h"
 #include "store/read_queue.h"
 
@@ -22,7 +22,8 @@ namespace moestro {
 
 // Everything is borrowed.
 struct CostParts {
-  StepRunner& runner;
+  // Computes the last row of a sequence again. After an error the row is cut back.
+  std::function<Status(PhaseStats& once)> repeat;
   Residency& residency;
   const ReadQueue& queue;
   const ExpertExec& experts;
@@ -31,10 +32,10 @@ struct CostParts {
   const MoeShape& shape;
 };
 
-// Measures the decoding of one row at a time by repeating `again`. Changes recency and the experts
-// in slots. Afterwards the row's keys and values come from other experts. nullopt: the slots do not
-// hold the row's experts. kIo: the row has been cut back. REQUIRES: runner.CanRepeat(again), one
-// row; the CPU computes every expert exactly.
-Result<std::optional<MachineCosts>> MeasureCosts(const CostParts& parts, const Batch& again);
+// Measures the decoding of one row at a time by repeating it. Changes recency and the experts in
+// slots. Afterwards the row's keys and values come from other experts. nullopt: the slots do not
+// hold the row's experts. kIo: the row has been cut back. REQUIRES: the CPU computes every expert
+// exactly.
+Result<std::optional<MachineCosts>> MeasureCosts(const CostParts& parts);
 
 }  // namespace moestro

@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "native/catalog.h"
 #include "native/plan/prompt_chunk.h"
+#include "native/slot_part.h"
 
 namespace moestro {
 namespace {
@@ -34,7 +35,7 @@ Status NativeEngine::Running::AllocateFixed(const EngineOptions& options, Lastin
     TRY(numa, NumaPart::Begin(options.numa, options.numa_machine, *team));
     // Devices are opened before memory is planned: a driver takes memory, too.
     TRY(devices, DeviceSetup::Open(*opened));
-    TRY(dense, DensePart::Create(*opened, *team, lasting.stop, devices->first_here()));
+    TRY(dense, DensePart::Create(*opened, *team, lasting.state.stop, devices->first_here()));
     // A chunk that follows the budget would change the text where the text depends on slots or on
     // the rows of a step.
     const bool may_follow = options.chunk == 0 && !options.cache && devices->empty() &&
@@ -42,7 +43,7 @@ Status NativeEngine::Running::AllocateFixed(const EngineOptions& options, Lastin
                             !opened->model.spec.encoder;  // a source is one chunk
     if (!may_follow) return {};
     const FixedBytes fixed = FixedFor(Limits());
-    chosen.chunk = ChunkWithin(opened->plan.chunk, fixed.work, SlotPart::RoomIn(*opened, fixed));
+    chosen.chunk = ChunkWithin(opened->plan.chunk, fixed.work, RoomIn(*opened, fixed));
     if (chosen.chunk == opened->plan.chunk) return {};
     dense.reset();
     devices.reset();
@@ -60,21 +61,24 @@ Status NativeEngine::Running::Allocate(const EngineOptions& options, Lasting& la
   const EnginePlan& plan = opened->plan;
   const ExpertExec::Limits limits = Limits();
   const uint32_t known = lasting.sequences ? lasting.sequences->states().size() : 0;
-  TRY_STATUS(dense->TakeStates(SlotPart::RoomIn(*opened, FixedFor(limits)), known));
+  TRY_STATUS(dense->TakeStates(RoomIn(*opened, FixedFor(limits)), known));
   if (!lasting.sequences) {
     const std::optional<EncoderSpec>& encoder = opened->model.spec.encoder;
     lasting.sequences.emplace(plan.n_blocks, dense->n_states(), plan.recent,
                               encoder ? std::optional(encoder->source_end) : std::nullopt);
   }
-  TRY(slots, SlotPart::Create(*opened, *devices, FixedFor(limits)));
+  TRY(slots, MakeSlots(*opened, *devices, FixedFor(limits)));
   if (!devices->empty()) {
     TRY(joined, JoinDevices(*opened, *devices, *slots, dense->is_on_device()));
   }
   facts = FindFacts();
   if (options.planned) options.planned(facts.memory);
   TRY(lossy, LossyChoices::Create(*opened, *slots));
-  DeviceTier* const tier = joined ? &joined->tier() : nullptr;
-  TRY(prefetch, PrefetchPart::Create(*opened, *slots, tier, lossy->parts(), is_repeatable()));
+  TRY(decisions, LayerDecisions::Create(opened->predictor, *slots,
+                                        {.look_ahead = plan.look_ahead,
+                                         .lossy = lossy->parts(),
+                                         .tier = joined ? &joined->tier() : nullptr,
+                                         .is_fixed = is_repeatable()}));
   return MakeForward(lasting, limits);
 }
 
@@ -88,56 +92,35 @@ Status NativeEngine::Running::MakeForward(Lasting& lasting, const ExpertExec::Li
                                    .layers = dense->layers(),
                                    .devices = joined.get(),
                                    .interleave = WhenToInterleave(),
-                                   .stop = &lasting.stop},
+                                   .stop = &lasting.state.stop},
                                   limits));
   forward.emplace(Forward::Parts{.spec = model.spec,
                                  .graph = dense->graph(),
                                  .buffers = dense->buffers(),
                                  .residency = slots->residency(),
-                                 .protocol = prefetch->protocol(),
-                                 .planner = prefetch->planner(),
+                                 .protocol = decisions->protocol(),
+                                 .planner = decisions->planner(),
                                  .experts = *experts,
                                  .team = *team,
                                  .layers = dense->layers(),
                                  .clock = opened->options.clock,
-                                 .stop = lasting.stop,
-                                 .watchers = lasting.watchers,
+                                 .stop = lasting.state.stop,
+                                 .watchers = lasting.state.watchers,
                                  .devices = joined.get(),
                                  .capacity = CapacityOf(*opened)});
   if (opened->checks()) {
-    TRY(exact_check, ExactCheck::Create({.spec = model.spec,
-                                         .shape = model.id.shape,
-                                         .catalog = opened->catalog,
-                                         .kernels = opened->kernels,
-                                         .layers = dense->layers(),
-                                         .graph = dense->graph(),
-                                         .buffers = dense->buffers(),
-                                         .team = *team,
-                                         .queue = slots->queue(),
-                                         .clock = opened->options.clock,
-                                         .stop = lasting.stop}));
+    TRY(exact_check,
+        ExactCheck::Create(*opened, *dense, *team, slots->queue(), lasting.state.stop));
   }
-  runner.emplace(StepRunner::Parts{.opened = *opened,
-                                   .watch = opened->watch,
-                                   .sequences = *lasting.sequences,
-                                   .dense = *dense,
-                                   .residency = slots->residency(),
-                                   .prefetch = *prefetch,
-                                   .experts = *experts,
-                                   .forward = *forward,
-                                   .stop = lasting.stop,
-                                   .closed = lasting.closed,
-                                   .report = lasting.report});
-  if (!opened->little.is_on()) return {};
-  little.emplace(LittleFirst::Parts{.runner = *runner,
-                                    .forward = *forward,
-                                    .residency = slots->residency(),
-                                    .planner = prefetch->planner(),
-                                    .clock = opened->options.clock,
-                                    .stats = lasting.stats.little,
-                                    .n_used = model.spec.router.n_used,
-                                    .chunk = opened->plan.chunk},
-                 opened->little, opened->options.little);
+  frame.emplace(slots->residency(), *decisions, opened->watch, lasting.state,
+                StepFrame::Clocks{.waited = [&its = *experts] { return its.wait_seconds(); },
+                                  .serial =
+                                      [&its = *forward] {
+                                        return std::pair(its.serial().seconds, its.serial().steps);
+                                      },
+                                  .now = opened->options.clock});
+  runner.emplace(*opened, *lasting.sequences, *dense, *forward, *frame);
+  if (opened->little.is_on()) little.emplace(*opened, *runner, *forward, *frame);
   return {};
 }
 
@@ -159,52 +142,50 @@ FixedBytes NativeEngine::Running::FixedFor(const ExpertExec::Limits& limits) con
 Status NativeEngine::Running::Load(Lasting& lasting) {
   // Dense weights come before slots: their staging memory lies where slots will be.
   if (numa) TRY_STATUS(numa->PlaceDense(dense->tensors()));
-  TRY_STATUS(dense->Load(slots->queue(), *team, lasting.report, lasting.weights));
+  TRY_STATUS(dense->Load(slots->queue(), *team, lasting.state.report, lasting.weights));
   if (may_recall()) facts.recalled = slots->Recall();
   // A driver has placed its pinned memory already.
   if (numa && !devices->slot_memory()) {
-    TRY_STATUS(numa->PlaceSlots(opened->catalog, slots->residency(), lasting.report));
+    TRY_STATUS(numa->PlaceSlots(opened->catalog, slots->residency(), lasting.state.report));
   }
-  TRY_STATUS(slots->Populate(*team, lasting.report));
+  TRY_STATUS(slots->Populate(*team, lasting.state.report));
   TRY(kept, KeptSequences::Create({.opened = *opened,
                                    .dense = *dense,
                                    .devices = *devices,
                                    .slots = *slots,
-                                   .is_repeatable = is_repeatable(),
-                                   .known = lasting.weights,
-                                   .sequences = *lasting.sequences}));
-  if (!joined) return {};
-  TRY_STATUS(joined->Fill(devices->fill_first(), lasting.report));
-  TRY_STATUS(BringToRemotes(*opened, *devices, *slots, *joined));
+                                   .is_repeatable = is_repeatable()},
+                                  lasting.weights, *lasting.sequences));
+  if (joined) {
+    TRY_STATUS(joined->Fill(devices->fill_first(), lasting.state.report));
+    TRY_STATUS(BringToRemotes(*opened, *devices, *slots, *joined));
+  }
+  kit.emplace(*team, *slots, *decisions, *frame);
   return {};
 }
 
 EngineFacts NativeEngine::Running::FindFacts() const {
   const ModelFile& model = opened->model;
   const std::string_view kernel = opened->kernels.front().kernel.back().name;
-  MemoryPlan memory = slots->memory();
-  for (const auto& one : devices->devices()) memory.devices.push_back(one->plan());
-  return {.engine = "native",
-          .id = model.id,
-          .arch_name = model.spec.arch_name,
-          .n_layer = model.spec.n_layer(),
-          .n_vocab = model.spec.n_vocab,
-          .n_ctx_train = model.spec.n_ctx_train,
-          .n_ctx = opened->plan.n_ctx,
-          .chunk = opened->plan.chunk,
-          .has_states = opened->remembers.has_states() || opened->plan.recent.window > 0,
-          .encoder = model.spec.encoder,
-          .position_bytes = opened->position_bytes(),
-          .state_bytes = opened->state_bytes(),
-          .memory = std::move(memory),
-          .policy = slots->policy(),
-          .pools = PoolsOfOwnCopies(opened->catalog, slots->slots()),
-          .max_look_ahead = opened->plan.look_ahead,
-          .io_depth = slots->io_depth(),
-          .description = Format("{}, {}, experts by {}{}{}", opened->cpu->description(),
-                                opened->reader->description(), kernel, numa ? ", " : "",
-                                numa ? ToText(numa->plan()) : ""),
-          .kernels = Format("{}, experts by {}", opened->cpu->plug_in(), kernel)};
+  EngineFacts found{.engine = "native",
+                    .id = model.id,
+                    .arch_name = model.spec.arch_name,
+                    .n_layer = model.spec.n_layer(),
+                    .n_vocab = model.spec.n_vocab,
+                    .n_ctx_train = model.spec.n_ctx_train,
+                    .n_ctx = opened->plan.n_ctx,
+                    .chunk = opened->plan.chunk,
+                    .has_states = opened->remembers.has_states() || opened->plan.recent.window > 0,
+                    .encoder = model.spec.encoder,
+                    .position_bytes = opened->position_bytes(),
+                    .state_bytes = opened->state_bytes(),
+                    .max_look_ahead = opened->plan.look_ahead,
+                    .description = Format("{}, {}, experts by {}{}{}", opened->cpu->description(),
+                                          opened->reader->description(), kernel, numa ? ", " : "",
+                                          numa ? ToText(numa->plan()) : ""),
+                    .kernels = Format("{}, experts by {}", opened->cpu->plug_in(), kernel)};
+  slots->AddTo(found);
+  for (const auto& one : devices->devices()) found.memory.devices.push_back(one->plan());
+  return found;
 }
 
 }  // namespace moestro

@@ -9,10 +9,14 @@
 #include <optional>
 
 #include "base/result.h"
-#include "base/stop_signal.h"
 #include "device/team.h"
 #include "forward/experts/expert_exec.h"
 #include "forward/forward.h"
+#include "kit/engine_state.h"
+#include "kit/expert_slots.h"
+#include "kit/layer_decisions.h"
+#include "kit/slot_engine.h"
+#include "kit/step_frame.h"
 #include "memory/sequence.h"
 #include "native/dense_part.h"
 #include "native/device_setup.h"
@@ -24,8 +28,6 @@
 #include "native/native_engine.h"
 #include "native/numa_part.h"
 #include "native/opened_model.h"
-#include "native/prefetch_part.h"
-#include "native/slot_part.h"
 #include "native/step_runner.h"
 
 namespace moestro {
@@ -34,19 +36,11 @@ namespace moestro {
 // model's directory, the sequences' tokens, counters, and the observers.
 struct NativeEngine::Lasting {
   ModelFile model;
+  EngineState state;
   std::optional<SequenceTable> sequences = {};
-  StopSignal stop = {};
-  std::optional<Error> closed = {};  // why no further step can be computed; parts may be missing
-  Watchers watchers = {};
-  SlotTable::Observer request_observer = {};
   CheckObserver check_observer = {};
   uint64_t checkable_steps = 0;
-  RunStats stats = {};
   KnownWeights weights = {};
-  Progress progress = {};
-  const Progress report = [this](const char* what, uint64_t done, uint64_t total) {
-    if (progress) progress(what, done, total);
-  };
 };
 
 // The parts in order of construction: later ones borrow from earlier ones. A restart makes all of
@@ -57,17 +51,19 @@ struct NativeEngine::Running {
   std::unique_ptr<NumaPart> numa;  // null: threads and pages are where the kernel puts them
   std::unique_ptr<DeviceSetup> devices;
   std::unique_ptr<DensePart> dense;
-  std::unique_ptr<SlotPart> slots;
+  std::unique_ptr<ExpertSlots> slots;
   std::unique_ptr<DeviceList> joined;  // null: the CPU computes everything
   std::unique_ptr<LossyChoices> lossy;
-  std::unique_ptr<PrefetchPart> prefetch;
+  std::unique_ptr<LayerDecisions> decisions;
   std::unique_ptr<ExpertExec> experts;
   std::optional<Forward> forward;
   std::unique_ptr<ExactCheck> exact_check;  // null: no step is compared with an exact one
+  std::optional<StepFrame> frame;
   std::optional<StepRunner> runner;
-  std::optional<LittleFirst> little;    // nullopt: every step is one pass
-  std::unique_ptr<KeptSequences> kept;  // made last: not null if no part is missing
+  std::optional<LittleFirst> little;  // nullopt: every step is one pass
+  std::unique_ptr<KeptSequences> kept;
   EngineFacts facts;
+  std::optional<EngineKit> kit;  // made last: not nullopt if no part is missing
 
   // Calls Allocate() and Load(). Fails as they do.
   Status Start(const EngineOptions& options, Lasting& lasting);
@@ -93,7 +89,7 @@ struct NativeEngine::Running {
   }
   // After kDevice: whether the CPU goes on with everything.
   bool may_leave_devices() const {
-    return devices->goes_on_if_lost() && !devices->empty() && runner->aside() == nullptr;
+    return devices->goes_on_if_lost() && !devices->empty() && frame->aside() == nullptr;
   }
   // Exact results do not depend on the experts in memory. With devices recall is off, since experts
   // are shared out by what memory holds.
@@ -103,12 +99,7 @@ struct NativeEngine::Running {
            opened->model.id.fingerprint != 0 && !joined;
   }
   void KeepUses() const {
-    if (kept && may_recall() && opened->options.recall.keeps) slots->KeepUses();
-  }
-  void BeginSequence() {
-    slots->residency().BeginSequence();
-    if (joined) joined->tier().BeginSequence();
-    prefetch->protocol().BeginSequence();
+    if (kit && may_recall() && opened->options.recall.keeps) slots->KeepUses();
   }
 };
 

@@ -32,46 +32,49 @@ uint64_t ExactCheck::BytesFor(const ModelSpec& spec, const ExpertCatalog& catalo
   return bytes;
 }
 
-ExactCheck::ExactCheck(const Parts& parts, std::unique_ptr<Residency> residency,
-                       std::unique_ptr<Predictor> nothing, std::vector<uint64_t> slots)
-    : parts_(parts),
+ExactCheck::ExactCheck(const OpenedModel& opened, DensePart& dense,
+                       std::unique_ptr<Residency> residency, std::unique_ptr<Predictor> nothing,
+                       std::vector<uint64_t> slots)
+    : dense_(dense),
       residency_(std::move(residency)),
       prefetched_(*residency_, nullptr),
-      planner_(std::move(nothing), PredictorShape{.moe = parts.shape},
+      planner_(std::move(nothing), PredictorShape{.moe = opened.model.id.shape},
                PrefetchLimits{.slots = std::move(slots),
-                              .pool_of = [&catalog = parts.catalog](
+                              .pool_of = [&catalog = opened.catalog](
                                              ExpertKey key) { return catalog.copy(key).pool; }},
                [r = residency_.get()](ExpertKey key) { return r->contains(key); }),
-      protocol_(planner_, prefetched_, parts.spec.n_expert_layers()),
-      logits_(parts.spec.n_vocab) {}
+      protocol_(planner_, prefetched_, opened.model.spec.n_expert_layers()),
+      logits_(opened.model.spec.n_vocab) {}
 
-Result<std::unique_ptr<ExactCheck>> ExactCheck::Create(const Parts& parts) {
-  std::vector<uint64_t> slots = CheckSlots(parts.catalog, parts.spec.router.n_used);
+Result<std::unique_ptr<ExactCheck>> ExactCheck::Create(const OpenedModel& opened, DensePart& dense,
+                                                       Team& team, ReadQueue& queue,
+                                                       StopSignal& stop) {
+  const ModelSpec& spec = opened.model.spec;
+  std::vector<uint64_t> slots = CheckSlots(opened.catalog, spec.router.n_used);
   TRY(std::unique_ptr<Residency> residency,
-      Residency::Create(parts.catalog, slots, PolicyChoice{.name = "lru"}, parts.queue,
-                        parts.clock));
+      Residency::Create(opened.catalog, slots, PolicyChoice{.name = "lru"}, queue,
+                        opened.options.clock));
   TRY(std::unique_ptr<Predictor> nothing, MakePredictor({.name = "none"}));
   std::unique_ptr<ExactCheck> check(
-      new ExactCheck(parts, std::move(residency), std::move(nothing), std::move(slots)));
-  TRY(check->experts_,
-      ExpertExec::Create({.team = parts.team,
-                          .residency = *check->residency_,
-                          .catalog = parts.catalog,
-                          .kernels = parts.kernels,
-                          .layers = parts.layers,
-                          .stop = &parts.stop},
-                         ExpertExec::LimitsFor(parts.kernels, parts.spec.router, 1)));
-  check->forward_.emplace(Forward::Parts{.spec = parts.spec,
-                                         .graph = parts.graph,
-                                         .buffers = parts.buffers,
+      new ExactCheck(opened, dense, std::move(residency), std::move(nothing), std::move(slots)));
+  TRY(check->experts_, ExpertExec::Create({.team = team,
+                                           .residency = *check->residency_,
+                                           .catalog = opened.catalog,
+                                           .kernels = opened.kernels,
+                                           .layers = dense.layers(),
+                                           .stop = &stop},
+                                          ExpertExec::LimitsFor(opened.kernels, spec.router, 1)));
+  check->forward_.emplace(Forward::Parts{.spec = spec,
+                                         .graph = dense.graph(),
+                                         .buffers = dense.buffers(),
                                          .residency = *check->residency_,
                                          .protocol = check->protocol_,
                                          .planner = check->planner_,
                                          .experts = *check->experts_,
-                                         .team = parts.team,
-                                         .layers = parts.layers,
-                                         .clock = check->parts_.clock,
-                                         .stop = parts.stop,
+                                         .team = team,
+                                         .layers = dense.layers(),
+                                         .clock = opened.options.clock,
+                                         .stop = stop,
                                          .watchers = check->nothing_watches_});
   return check;
 }
@@ -84,8 +87,8 @@ Result<std::span<const float>> ExactCheck::Evaluate(const StepRow& row) {
   residency_->Abandon();
   residency_->Settle();
   TRY_STATUS(status);
-  TRY_STATUS(parts_.graph.Head(0, 1));
-  std::copy_n(parts_.buffers.logits(), logits_.size(), logits_.begin());
+  TRY_STATUS(dense_.graph().Head(0, 1));
+  std::copy_n(dense_.buffers().logits(), logits_.size(), logits_.begin());
   return std::span<const float>(logits_);
 }
 

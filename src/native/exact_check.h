@@ -13,7 +13,6 @@
 #include <span>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/result.h"
 #include "base/stop_signal.h"
 #include "core/expert_catalog.h"
@@ -22,9 +21,10 @@
 #include "decide/layer/layer_protocol.h"
 #include "device/team.h"
 #include "engine/watchers.h"
-#include "forward/dense/layer_graph.h"
 #include "forward/experts/expert_exec.h"
 #include "forward/forward.h"
+#include "native/dense_part.h"
+#include "native/opened_model.h"
 #include "residency/prefetched_experts.h"
 #include "residency/residency.h"
 #include "store/read_queue.h"
@@ -33,23 +33,11 @@ namespace moestro {
 
 class ExactCheck {
  public:
-  // Everything is borrowed and must outlive this.
-  struct Parts {
-    const ModelSpec& spec;
-    const MoeShape& shape;
-    const ExpertCatalog& catalog;
-    std::span<const FormKernels> kernels;  // by form
-    std::span<const LayerForm> layers;
-    LayerGraph& graph;
-    StepBuffers& buffers;
-    Team& team;
-    ReadQueue& queue;
-    const Clock& clock;
-    StopSignal& stop;
-  };
   static uint64_t BytesFor(const ModelSpec& spec, const ExpertCatalog& catalog,
                            std::span<const FormKernels> kernels, uint64_t block);
-  static Result<std::unique_ptr<ExactCheck>> Create(const Parts& parts);
+  // Everything must outlive this. kNoMemory.
+  static Result<std::unique_ptr<ExactCheck>> Create(const OpenedModel& opened, DensePart& dense,
+                                                    Team& team, ReadQueue& queue, StopSignal& stop);
 
   // The row's logits, [n_vocab], until the next call. The row's cell then holds exact keys and
   // values, so the caller must evaluate the row as usual afterwards. REQUIRES: the engine has no
@@ -57,10 +45,10 @@ class ExactCheck {
   Result<std::span<const float>> Evaluate(const StepRow& row);
 
  private:
-  ExactCheck(const Parts& parts, std::unique_ptr<Residency> residency,
+  ExactCheck(const OpenedModel& opened, DensePart& dense, std::unique_ptr<Residency> residency,
              std::unique_ptr<Predictor> nothing, std::vector<uint64_t> slots);
 
-  Parts parts_;
+  DensePart& dense_;
   std::unique_ptr<Residency> residency_;
   PrefetchedExperts prefetched_;
   PrefetchPlanner planner_;  // has no predictions

@@ -96,7 +96,7 @@ std::string Joined(std::span<const uint64_t> numbers) {
 // Adds the choices of devices. A device's results depend on where experts are, and so on measured
 // costs. A file of costs makes places repeatable, so then the file, slots and prefetching count,
 // too.
-Status AddDeviceChoices(const KeptSequences::Parts& parts, KvChoices& all) {
+Status AddDeviceChoices(const DecidingParts& parts, KvChoices& all) {
   const DeviceOptions& options = parts.opened.options.device;
   if (parts.devices.empty()) return {};
   std::string names;
@@ -139,7 +139,7 @@ bool DependsOnRows(bool fast_batches, const DensePart& dense) {
 
 // docs/sequence-format.md has the table of flags that this function and the option rows must agree
 // with.
-Result<std::string> FindChoices(const KeptSequences::Parts& parts, std::optional<uint64_t> low_id) {
+Result<std::string> FindChoices(const DecidingParts& parts, std::optional<uint64_t> low_id) {
   const OpenedModel& opened = parts.opened;
   const EngineOptions& options = opened.options;
   KvChoices all;
@@ -181,20 +181,21 @@ Result<std::string> FindChoices(const KeptSequences::Parts& parts, std::optional
 
 }  // namespace
 
-Result<std::unique_ptr<KeptSequences>> KeptSequences::Create(const Parts& parts) {
-  std::unique_ptr<KeptSequences> kept(new KeptSequences(parts));
+Result<std::unique_ptr<KeptSequences>> KeptSequences::Create(const DecidingParts& parts,
+                                                             KnownWeights& known,
+                                                             SequenceTable& sequences) {
+  std::unique_ptr<KeptSequences> kept(new KeptSequences(parts, known, sequences));
   TRY_STATUS(kept->CheckLow());
   TRY(kept->choices_, FindChoices(parts, kept->low_id_));
   return kept;
 }
 
 Result<uint64_t> KeptSequences::Weights() {
-  KnownWeights& known = parts_.known;
-  if (!known.id) {
+  if (!known_.id) {
     const OpenedModel& opened = parts_.opened;
-    TRY(known.id, FindWeightsId(opened.model, opened.options.weights_folder, known.dense_sum));
+    TRY(known_.id, FindWeightsId(opened.model, opened.options.weights_folder, known_.dense_sum));
   }
-  return *known.id;
+  return *known_.id;
 }
 
 Status KeptSequences::CheckLow() {
@@ -212,22 +213,23 @@ Status KeptSequences::CheckLow() {
 Result<SequenceHome> KeptSequences::Home() {
   TRY(const uint64_t weights, Weights());
   const OpenedModel& opened = parts_.opened;
-  return SequenceHome{
-      .origin = {.model = opened.model.id.fingerprint, .weights = weights, .choices = choices_},
-      .shape = opened.remembers,
-      .recent = opened.plan.recent,
-      .n_ctx = opened.plan.n_ctx,
-      .n_vocab = opened.model.spec.n_vocab};
+  return SequenceHome{.text = {.origin = {.model = opened.model.id.fingerprint,
+                                          .weights = weights,
+                                          .choices = choices_},
+                               .n_ctx = opened.plan.n_ctx,
+                               .n_vocab = opened.model.spec.n_vocab},
+                      .shape = opened.remembers,
+                      .recent = opened.plan.recent};
 }
 
 Result<KvOrigin> KeptSequences::Origin() {
   TRY(SequenceHome home, Home());
-  return std::move(home.origin);
+  return std::move(home.text.origin);
 }
 
 Status KeptSequences::Save(SequenceId sequence, const std::string& notes, const OutputPath& path) {
   TRY(const SequenceHome home, Home());
-  return SaveTimeline(path, notes, home, *parts_.sequences.Find(sequence),
+  return SaveTimeline(path, notes, home, *sequences_.Find(sequence),
                       {.kv = parts_.dense.kv(), .states = parts_.dense.states()});
 }
 
@@ -238,26 +240,25 @@ Result<SavedTokens> KeptSequences::Peek(const std::string& path) {
 }
 
 Result<SavedSequence> KeptSequences::Restore(const std::string& path) {
-  SequenceTable& sequences = parts_.sequences;
   TRY(const SequenceHome home, Home());
   TRY(const SequenceFile file, SequenceFile::Open(path, home));
   TRY_STATUS(file.Check());
   TRY(SavedTokens text, file.ReadTokens());
-  SavedSequence saved{.sequence = Sequence(sequences, sequences.New()),
+  SavedSequence saved{.sequence = Sequence(sequences_, sequences_.New()),
                       .notes = std::move(text.notes)};
   const SequenceId id = saved.sequence.id();
   const std::span<const Token> tokens = text.tokens;
   uint32_t at = 0;
   for (const uint32_t checkpoint : text.checkpoints) {
-    TRY_STATUS(sequences.Append(id, tokens.subspan(at, checkpoint - at)));
-    sequences.KeepInStep(id);
+    TRY_STATUS(sequences_.Append(id, tokens.subspan(at, checkpoint - at)));
+    sequences_.KeepInStep(id);
     at = checkpoint;
   }
-  TRY_STATUS(sequences.Append(id, tokens.subspan(at)));
-  TRY_STATUS(sequences.FillWindow(id));
-  TRY_STATUS(file.ReadInto(*sequences.Find(id),
+  TRY_STATUS(sequences_.Append(id, tokens.subspan(at)));
+  TRY_STATUS(sequences_.FillWindow(id));
+  TRY_STATUS(file.ReadInto(*sequences_.Find(id),
                            {.kv = parts_.dense.kv(), .states = parts_.dense.states()}));
-  sequences.Commit(id);
+  sequences_.Commit(id);
   return saved;
 }
 

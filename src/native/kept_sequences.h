@@ -12,31 +12,33 @@
 #include "base/result.h"
 #include "core/batch.h"
 #include "engine/saved_sequence.h"
+#include "kit/expert_slots.h"
 #include "memory/sequence.h"
 #include "memory/sequence_file.h"
 #include "native/dense_part.h"
 #include "native/device_setup.h"
 #include "native/find_weights.h"
 #include "native/opened_model.h"
-#include "native/slot_part.h"
 
 namespace moestro {
 
+// The parts of a run that decide the bits of its keys and values. Everything is borrowed.
+struct DecidingParts {
+  const OpenedModel& opened;
+  const DensePart& dense;
+  const DeviceSetup& devices;
+  const ExpertSlots& slots;
+  bool is_repeatable = false;  // decisions do not depend on timing
+};
+
 class KeptSequences {
  public:
-  // Everything is borrowed and must outlive this. is_repeatable: decisions do not depend on timing.
-  struct Parts {
-    const OpenedModel& opened;
-    const DensePart& dense;
-    const DeviceSetup& devices;
-    const SlotPart& slots;
-    bool is_repeatable = false;
-    KnownWeights& known;
-    SequenceTable& sequences;
-  };
+  // All must outlive this.
   // kInvalidRequest: low copies of other weights than the model's. kIo; kInvalidFile: a file has
   // changed.
-  static Result<std::unique_ptr<KeptSequences>> Create(const Parts& parts);
+  static Result<std::unique_ptr<KeptSequences>> Create(const DecidingParts& parts,
+                                                       KnownWeights& known,
+                                                       SequenceTable& sequences);
 
   // As in Engine.
   Result<KvOrigin> Origin();
@@ -45,12 +47,15 @@ class KeptSequences {
   Result<SavedTokens> Peek(const std::string& path);
 
  private:
-  explicit KeptSequences(const Parts& parts) : parts_(parts) {}
+  KeptSequences(const DecidingParts& parts, KnownWeights& known, SequenceTable& sequences)
+      : parts_(parts), known_(known), sequences_(sequences) {}
   Result<SequenceHome> Home();
   Result<uint64_t> Weights();
   Status CheckLow();
 
-  Parts parts_;
+  DecidingParts parts_;
+  KnownWeights& known_;
+  SequenceTable& sequences_;
   std::optional<uint64_t> low_id_;  // number of the low copies' weights; nullopt: no low copies
   std::string choices_;             // KvChoices::text() of the run as it started
 };

@@ -9,35 +9,27 @@
 #include <cstddef>
 #include <span>
 
-#include "base/clock.h"
 #include "base/result.h"
 #include "core/batch.h"
-#include "decide/ahead/prefetch_planner.h"
 #include "decide/layer/little_judge.h"
-#include "engine/run_stats.h"
 #include "forward/forward.h"
+#include "kit/step_frame.h"
+#include "native/opened_model.h"
 #include "native/step_runner.h"
-#include "residency/residency.h"
 
 namespace moestro {
 
 class LittleFirst {
  public:
-  // Everything is borrowed and must outlive this; stats: the counters of both passes.
-  struct Parts {
-    StepRunner& runner;
-    const Forward& forward;
-    const Residency& residency;
-    const PrefetchPlanner& planner;
-    const Clock& clock;
-    LittleStats& stats;
-    uint32_t n_used = 0;  // K
-    uint32_t chunk = 0;
-  };
-  LittleFirst(const Parts& parts, const LittleStep& first, const LittleOptions& options)
-      : parts_(parts), first_(first), judge_(options) {}
+  // Everything must outlive this. REQUIRES: opened.little.is_on().
+  LittleFirst(const OpenedModel& opened, StepRunner& runner, const Forward& forward,
+              StepFrame& frame)
+      : opened_(opened),
+        runner_(runner),
+        forward_(forward),
+        frame_(frame),
+        judge_(opened.options.little) {}
 
-  const LittleStep& first() const { return first_; }
   // Whether the step is computed with fewer experts first.
   bool Takes(const Batch& batch) const;
   // As StepRunner::Compute(). If the little pass is not sure of a row, the row is computed again
@@ -48,8 +40,10 @@ class LittleFirst {
   Status ComputeAgain(const Batch& batch, std::span<const size_t> rows,
                       const StepRunner::LogitsSink& sink);
 
-  Parts parts_;
-  LittleStep first_;
+  const OpenedModel& opened_;
+  StepRunner& runner_;
+  const Forward& forward_;
+  StepFrame& frame_;
   LittleJudge judge_;
 };
 

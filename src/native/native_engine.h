@@ -17,12 +17,12 @@
 #include "core/machine_costs.h"
 #include "core/model_spec.h"
 #include "engine/engine.h"
+#include "kit/slot_engine.h"
 #include "model/model_file.h"
-#include "native/step_probe.h"
 
 namespace moestro {
 
-class NativeEngine final : public Engine {
+class NativeEngine final : public SlotEngine {
  public:
   // Errors of ModelFile::Open(); kInvalidRequest: the budget is too small (names the smallest that
   // works, broken down).
@@ -38,32 +38,15 @@ class NativeEngine final : public Engine {
   static Result<MemoryPlan> Plan(const std::string& model_path, const EngineOptions& options);
 
   const EngineFacts& facts() const override;
-  Sequence NewSequence() override;
-  KvRoom kv_room() const override;
-  using Engine::Step;
-  Status Step(const Batch& batch, const LogitsSink& sink, const Interlude& interlude) override;
-  const std::optional<Error>& closed() const override;
-  void RequestStop() override;
-  Status Preload() override;
   void AwaitHosts() override;
-  bool WorkWhileIdle() override;
   Result<KvOrigin> kv_origin() override;
   Status SaveSequence(const Sequence& sequence, const std::string& notes,
                       const OutputPath& path) override;
   Result<SavedSequence> RestoreSequence(const std::string& path) override;
   Result<SavedTokens> PeekSequence(const std::string& path) override;
-  RunStats& stats() override;
   EngineLearned learned() const override;
-  std::vector<SlotContents> slot_contents() const override;
-  ExpertPlace place_of(ExpertKey key) const override;
-  ResidentModel MakeResidentModel() const override;
   std::span<const std::vector<ExpertId>> widened() const override;
-  Result<double> ProbeDiskBandwidth() override;
-  Result<double> ProbeMemoryBandwidth() override;
   Result<std::optional<double>> ProbeComputeSeconds(std::span<Sequence* const> sequences) override;
-  Result<std::optional<Together>> ProbeTogether(std::span<Sequence* const> sequences) override;
-  void SetRequestObserver(const SlotTable::Observer& observer) override;
-  void SetProgress(Progress progress) override;
 
   const ModelSpec& spec() const;
 
@@ -91,20 +74,19 @@ class NativeEngine final : public Engine {
   // Sets an observer that gets the inputs of every layer's experts after the experts have run; may
   // be empty. For importances.
   void SetExpertObserver(ExpertObserver observer);
-  // Waits until no read is under way. For tests and probes.
-  void FinishReads();
 
  private:
   struct Lasting;  // parts that outlast a restart
   struct Running;  // parts that a restart makes again
   NativeEngine(std::unique_ptr<Lasting> lasting, std::unique_ptr<Running> running);
-  Watchers& watchers() override;
-  Status CheckParts() const;
-  Batch LastRows(std::span<Sequence* const> sequences) const;
-  ProbedPasses PassesToProbe() const;
-  Status StepWhole(const Batch& batch, const LogitsSink& sink, const Interlude& interlude);
-  Status ComputeStep(const Batch& batch, PhaseStats& phase, const LogitsSink& sink,
-                     const Interlude& interlude);
+  EngineKit* kit() const override;
+  StepSequences& sequences() const override;
+  Status CheckMore(const Batch& batch) const override;
+  Status Compute(const Batch& batch, const LogitsSink& sink, const Interlude& interlude) override;
+  Status ComputeStep(const Batch& batch, StepCount& count, const LogitsSink& sink,
+                     const Interlude& interlude) override;
+  LittleStep first_pass() const override;
+  bool computes_alone() const override;
   Result<std::span<const float>> CheckExactly(const Batch& batch);
   Status ComputeAgainWithout(const Error& wrong);
   std::optional<Error> TakeWrong();

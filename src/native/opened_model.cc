@@ -22,13 +22,8 @@ SizeRequest SizesOf(const EngineOptions& options) {
 
 FileWatch WatchOver(const OpenedModel& opened) {
   std::vector<WatchedFile> files;
-  const auto add = [&](const GgufFile& gguf) {
-    for (size_t i = 0; i < gguf.paths().size(); ++i) {
-      files.push_back({.path = gguf.paths()[i], .stamp = gguf.stamps()[i]});
-    }
-  };
-  add(opened.model.gguf);
-  if (opened.low) add(opened.low->gguf);
+  opened.model.gguf.AddTo(files);
+  if (opened.low) opened.low->gguf.AddTo(files);
   return {std::move(files), opened.options.clock};
 }
 

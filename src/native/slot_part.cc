@@ -11,8 +11,6 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "engine/plan/io_depth.h"
-#include "learned/kept_uses.h"
-#include "learned/recall_order.h"
 #include "store/probe.h"
 
 namespace moestro {
@@ -24,8 +22,6 @@ namespace {
 constexpr int kDepthRounds = 2;
 constexpr uint64_t kBytesOfARound = 32 * kMiB;
 constexpr double kSecondsOfARound = 0.05;
-// Parts of memory that become resident one after the other.
-constexpr size_t kPopulateSteps = 32;
 
 // Number and size of the reads that the disk gets at a time.
 struct IoSizes {
@@ -90,9 +86,22 @@ Result<PlannedMemory> PlanSlots(const OpenedModel& opened, FixedBytes& fixed,
   return usual;
 }
 
+// Allocates slots in memory that the first device copies from directly, if its driver gives enough,
+// else in plain memory.
+Status AllocateFor(DeviceSetup& devices, ExpertSlots& slots) {
+  const uint64_t staging = devices.staging_slots();
+  if (devices.slot_memory()) {
+    Status pinned = slots.Allocate(*devices.slot_memory(), staging);
+    if (pinned || pinned.error().code != Errc::kNoMemory) return pinned;
+    LogInfo("{}: experts lie in plain memory", pinned.error().message);
+    devices.CopyFromPlainMemory();
+  }
+  return slots.Allocate({}, staging);
+}
+
 }  // namespace
 
-uint64_t SlotPart::RoomIn(const OpenedModel& opened, const FixedBytes& fixed) {
+uint64_t RoomIn(const OpenedModel& opened, const FixedBytes& fixed) {
   EngineOptions options = opened.options;
   if (options.io_depth == 0) options.io_depth = kIoDepths.front();
   const Result<PlannedMemory> planned =
@@ -101,98 +110,23 @@ uint64_t SlotPart::RoomIn(const OpenedModel& opened, const FixedBytes& fixed) {
   return planned->plan.budget - std::min(planned->plan.smallest, planned->plan.budget);
 }
 
-Result<std::unique_ptr<SlotPart>> SlotPart::Create(const OpenedModel& opened, DeviceSetup& devices,
-                                                   const FixedBytes& fixed) {
+Result<std::unique_ptr<ExpertSlots>> MakeSlots(const OpenedModel& opened, DeviceSetup& devices,
+                                               const FixedBytes& fixed) {
   EngineOptions options = opened.options;
   FixedBytes with_request = fixed;
   TRY(PlannedMemory planned, PlanSlots(opened, with_request, options));
-  std::unique_ptr<SlotPart> part(new SlotPart(opened, std::move(planned)));
-  part->queue_ = std::make_unique<ReadQueue>(*opened.reader, opened.paths(),
-                                             ReadQueueOptions{.max_request = with_request.request,
-                                                              .max_in_flight = options.io_depth,
-                                                              .max_speculative = options.io_depth});
-  TRY(part->policy_, opened.policies.Choose(opened.model.id, part->memory().n_slots));
-  TRY_STATUS(part->Allocate(devices));
-  return part;
-}
-
-// Allocates slots in memory that the first device copies from directly, if its driver gives enough,
-// else in plain memory.
-Status SlotPart::Allocate(DeviceSetup& devices) {
-  const uint64_t staging = devices.staging_slots();
-  const auto create = [&](const HostMemorySource& source) -> Result<std::unique_ptr<Residency>> {
-    TRY(std::unique_ptr<Residency> made, Residency::Create(opened_.catalog, planned_.slots, policy_,
-                                                           *queue_, opened_.options.clock, source));
-    if (staging > 0) TRY_STATUS(made->AllocateStaging(staging, source));
-    return made;
-  };
-  if (devices.slot_memory()) {
-    Result<std::unique_ptr<Residency>> pinned = create(*devices.slot_memory());
-    if (pinned || pinned.error().code != Errc::kNoMemory) {
-      TRY(residency_, std::move(pinned));
-      return {};
-    }
-    LogInfo("{}: experts lie in plain memory", pinned.error().message);
-    devices.CopyFromPlainMemory();
-  }
-  TRY(residency_, create({}));
-  return {};
-}
-
-uint64_t SlotPart::Recall() {
-  const ModelId& model = opened_.model.id;
-  uses_before_ = KeptUses(opened_.options.recall.folder, model);
-  if (uses_before_.empty()) return 0;
-  std::vector<SlotTable::Used> order =
-      RecallOrder(opened_.catalog, model.shape.n_expert, slots(), uses_before_);
-  const uint64_t n = order.size();
-  residency_->Recall(std::move(order));
-  return n;
-}
-
-void SlotPart::KeepUses() const {
-  if (residency_->stats().requests == 0) return;
-  moestro::KeepUses(opened_.options.recall.folder, opened_.model.id, UsesNow());
-}
-
-// Packs the uses of experts in slots. Other experts keep half of the uses from earlier runs.
-std::vector<uint8_t> SlotPart::UsesNow() const {
-  const MoeShape& shape = opened_.model.id.shape;
-  std::vector<uint8_t> packed = uses_before_;
-  for (uint8_t& uses : packed) uses = PackUses(UnpackUses(uses) / 2);
-  packed.resize(size_t{shape.n_layer} * shape.n_expert);
-  for (uint32_t p = 0; p < planned_.slots.size(); ++p) {
-    for (const SlotTable::Used& one : residency_->used(p)) {
-      if (one.key.copy > 0) continue;
-      packed[size_t{one.key.layer.value} * shape.n_expert + one.key.expert.value] =
-          PackUses(one.uses);
-    }
-  }
-  return packed;
-}
-
-// Makes slots resident in steps, so that a progress bar moves: each thread of the team takes its
-// part of every step.
-Status SlotPart::Populate(Team& team, const Progress& report) const {
-  for (size_t step = 0; step < kPopulateSteps; ++step) {
-    report("reserving memory", step, kPopulateSteps);
-    residency_->RecallAhead(opened_.options.recall.bytes_at_a_time);
-    TRY_STATUS(team.Run([&](int thread, int n_threads) {
-      const auto part = step * static_cast<size_t>(n_threads) + static_cast<size_t>(thread);
-      residency_->Populate(part, kPopulateSteps * static_cast<size_t>(n_threads));
-    }));
-  }
-  residency_->Drain();
-  residency_->RegisterMemory();
-  return {};
-}
-
-Result<std::unique_ptr<ReadsBeside>> SlotPart::ReadBeside() {
-  residency_->Settle();
-  TRY(const ReaderKind kind, ParseReaderKind(opened_.options.reader));
-  return std::make_unique<ReadsBeside>(
-      [kind, paths = opened_.paths()] { return OpenReader({.kind = kind}, paths); },
-      OwnSlices(opened_.catalog), queue_->options());
+  TRY(std::unique_ptr<ExpertSlots> slots,
+      ExpertSlots::Create({.id = opened.model.id,
+                           .catalog = opened.catalog,
+                           .reader = *opened.reader,
+                           .options = opened.options,
+                           .paths = opened.paths()},
+                          std::move(planned), opened.policies,
+                          {.max_request = with_request.request,
+                           .max_in_flight = options.io_depth,
+                           .max_speculative = options.io_depth}));
+  TRY_STATUS(AllocateFor(devices, *slots));
+  return slots;
 }
 
 }  // namespace moestro

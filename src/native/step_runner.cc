@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "forward/dense/made_up_cells.h"
-#include "native/batch_check.h"
 
 namespace moestro {
 
@@ -23,80 +22,88 @@ Batch PromptOf(SequenceId sequence, std::span<const Token> tokens) {
   return batch;
 }
 
-StepRunner::StepRunner(const Parts& parts)
-    : parts_(parts),
-      plan_(parts.opened.plan),
-      spec_(parts.opened.model.spec),
-      counter_(
-          parts.residency, parts.prefetch.protocol(),
-          [&experts = parts.experts] { return experts.wait_seconds(); },
-          [&forward = parts.forward] {
-            return std::pair(forward.serial().seconds, forward.serial().steps);
-          }),
-      look_ahead_share_(parts.dense.look_ahead_share()) {}
+StepRunner::StepRunner(const OpenedModel& opened, SequenceTable& sequences, DensePart& dense,
+                       Forward& forward, StepFrame& frame)
+    : opened_(opened),
+      plan_(opened.plan),
+      spec_(opened.model.spec),
+      sequences_(sequences),
+      dense_(dense),
+      forward_(forward),
+      frame_(frame),
+      look_ahead_share_(dense.look_ahead_share()) {}
 
 Status StepRunner::Check(const Batch& batch) const {
-  return CheckBatch(batch, parts_.sequences,
-                    {.spec = spec_,
-                     .n_ctx = plan_.n_ctx,
-                     .chunk = plan_.chunk,
-                     .has_low = parts_.opened.catalog.has_low()});
-}
-
-Status StepRunner::Extend(const Batch& batch) {
-  for (size_t i = 0; i < batch.size(); ++i) {
-    const BatchRow& row = batch.rows[i];
-    const Status extended = parts_.sequences.Append(row.sequence, {&row.token, 1});
-    if (extended && row.is_kept) parts_.sequences.KeepInStep(row.sequence);
-    if (extended) continue;
-    CutBack({.rows = {batch.rows.begin(), batch.rows.begin() + static_cast<std::ptrdiff_t>(i)}});
-    return extended;
+  TRY_STATUS(CheckSources(batch));
+  const bool has_prompt = std::ranges::contains(batch.rows, RowKind::kPrompt, &BatchRow::kind);
+  if (has_prompt && !batch.foreseen.empty()) {
+    return Fail(Errc::kInvalidRequest, "rows of a prompt are not foreseen");
   }
+  TRY_STATUS(CheckForeseen(batch));
+  if (!batch.little.is_on()) return {};
+  if (batch.little.n_used >= spec_.router.n_used) {
+    return Fail(Errc::kInvalidRequest, "a little step uses fewer than {} experts, not {}",
+                spec_.router.n_used, batch.little.n_used);
+  }
+  if (batch.little.misses == Misses::kLow && !opened_.catalog.has_low()) {
+    return Fail(Errc::kInvalidRequest, "there are no low copies for a little step's misses");
+  }
+  if (has_prompt) return Fail(Errc::kInvalidRequest, "rows of a prompt use all experts");
   return {};
 }
 
-void StepRunner::CutBack(const Batch& batch) {
-  for (const BatchRow& row : std::views::reverse(batch.rows)) {
-    parts_.sequences.CutBack(row.sequence, row.position);
+Status StepRunner::CheckForeseen(const Batch& batch) const {
+  if (batch.foreseen.empty()) return {};
+  const RouterSpec& router = spec_.router;
+  const size_t n = batch.foreseen.front().size();
+  bool is_whole = batch.foreseen.size() == spec_.n_expert_layers() && n > 0 &&
+                  n % router.n_used == 0 && n / router.n_used <= batch.size();
+  for (const std::vector<ExpertId>& of_layer : batch.foreseen) {
+    is_whole = is_whole && of_layer.size() == n &&
+               std::ranges::all_of(of_layer, [&](ExpertId e) { return e.value < router.n_expert; });
   }
+  if (is_whole) return {};
+  return Fail(Errc::kInvalidRequest,
+              "what is foreseen has not the shape of the model and the rows");
 }
 
-Status StepRunner::Counted(PhaseStats& phase, const std::function<Status()>& work) {
-  return counter_.Count(phase, [&] {
-    Status status = work();
-    if (!status) {
-      parts_.prefetch.protocol().Clear();
-      parts_.residency.Abandon();
-      if (status.error().code == Errc::kInterrupted) parts_.stop.Take();
+// Checks the rows of sources, for a model with an encoder. A sequence that has tokens has a source.
+Status StepRunner::CheckSources(const Batch& batch) const {
+  if (!spec_.encoder) return {};
+  const Token end = spec_.encoder->source_end;
+  size_t begin = 0;  // where the open source begins
+  bool is_open = false;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const BatchRow& row = batch.rows[i];
+    const bool begins = row.position == 0 && sequences_.Find(row.sequence)->tokens.empty();
+    if (!is_open && !begins) continue;
+    if (is_open && (begins || row.sequence != batch.rows[begin].sequence)) break;
+    if (begins) begin = i;
+    is_open = row.token != end;
+    if (row.wants_logits || row.is_kept || row.kind == RowKind::kDecode) {
+      return Fail(Errc::kInvalidRequest, "rows of a source give no logits and are not kept");
     }
-    return status;
-  });
-}
-
-Status StepRunner::Finish(const Batch& batch, PhaseStats& phase,
-                          const std::function<Status()>& compute) {
-  Status status = Counted(phase, compute);
-  if (status) {
-    for (const BatchRow& row : batch.rows) parts_.sequences.Commit(row.sequence);
-  } else {
-    CutBack(batch);  // the content of the rows' cells is undefined
+    if (i - begin + 1 > plan_.chunk) {
+      return Fail(
+          Errc::kInvalidRequest,
+          "the encoder takes {} tokens at a time, and the text has more; --chunk takes more",
+          plan_.chunk);
+    }
   }
-  return status;
+  if (!is_open) return {};
+  return Fail(Errc::kInvalidRequest,
+              "the text for the encoder must be in one step and end with token {}", end);
 }
 
 Status StepRunner::Compute(const Batch& batch, const LogitsSink& sink, const Interlude& interlude) {
-  LayerProtocol& protocol = parts_.prefetch.protocol();
-  PrefetchPlanner& planner = parts_.prefetch.planner();
-  const Clock& clock = parts_.opened.options.clock;
-  const ExpertCounts before = parts_.residency.stats();
-  const double dense_before = parts_.dense.graph().seconds();
-  const double start = clock();
-  protocol.BeginStep(batch.little);
+  const double dense_before = dense_.graph().seconds();
+  const StepFrame::StepBegin begin = frame_.BeginStep(batch.little);
   if (!batch.foreseen.empty() && plan_.look_ahead > 0) {
     const size_t experts_of_rows = batch.foreseen.front().size();
-    protocol.Foresee(batch.foreseen, static_cast<uint32_t>(experts_of_rows / spec_.router.n_used));
+    frame_.decisions().protocol().Foresee(
+        batch.foreseen, static_cast<uint32_t>(experts_of_rows / spec_.router.n_used));
   }
-  const bool looks_ahead = planner.look_ahead() > 0;
+  const bool looks_ahead = frame_.decisions().planner().look_ahead() > 0;
   for (size_t first = 0, n = 0; first < batch.size(); first += n) {
     n = RowsTogether(batch, first);
     TRY_STATUS(ComputeChunk(batch, first, n, interlude));
@@ -106,24 +113,19 @@ Status StepRunner::Compute(const Batch& batch, const LogitsSink& sink, const Int
     if (!is_last) TrimWindows(std::span(batch.rows).subspan(first, n));
   }
   if (!batch.has_decode_rows()) return {};
-  const ExpertCounts did = parts_.residency.stats() - before;
-  const double dense_seconds = parts_.dense.graph().seconds() - dense_before;
-  planner.StepDone({.seconds = clock() - start,
-                    .demand_seconds = did.demand_seconds,
-                    .demand_reads = did.misses,
-                    .look_ahead_seconds = looks_ahead ? dense_seconds * look_ahead_share_ : 0,
-                    .dense_seconds = dense_seconds});
+  const double dense_seconds = dense_.graph().seconds() - dense_before;
+  frame_.StepDone(begin, looks_ahead ? dense_seconds * look_ahead_share_ : 0, dense_seconds);
   return {};
 }
 
 StepRunner::Runs StepRunner::RunsOf(SequenceId sequence) const {
-  const Timeline& timeline = *parts_.sequences.Find(sequence);
+  const Timeline& timeline = *sequences_.Find(sequence);
   return {.all = timeline.cells.Runs(), .recent = timeline.recent.now.Runs()};
 }
 
 StepRow StepRunner::RowOf(const BatchRow& row, const Runs& runs) const {
-  const Timeline& timeline = *parts_.sequences.Find(row.sequence);
-  const auto [from, to] = parts_.sequences.PlacesOf(row.sequence, row.position);
+  const Timeline& timeline = *sequences_.Find(row.sequence);
+  const auto [from, to] = sequences_.PlacesOf(row.sequence, row.position);
   StepRow step{.token = row.token,
                .position = row.position,
                .cell = timeline.cells.cell(row.position),
@@ -159,7 +161,7 @@ size_t StepRunner::RowsTogether(const Batch& batch, size_t first) const {
   if (!spec_.encoder) return n;
   const auto is_source = [&](size_t i) {
     const BatchRow& row = batch.rows[i];
-    const auto& tokens = parts_.sequences.Find(row.sequence)->tokens;
+    const auto& tokens = sequences_.Find(row.sequence)->tokens;
     return row.position < SourceLength(tokens, spec_.encoder->source_end);
   };
   const bool begins_with_source = is_source(first);
@@ -176,7 +178,7 @@ Status StepRunner::Advance(std::span<const BatchRow> rows) {
   if (plan_.recent.window == 0) return {};
   std::map<SequenceId, uint32_t> lengths;
   for (const BatchRow& row : rows) lengths[row.sequence] = row.position + 1;
-  for (const auto& [sequence, n] : lengths) TRY_STATUS(parts_.sequences.Advance(sequence, n));
+  for (const auto& [sequence, n] : lengths) TRY_STATUS(sequences_.Advance(sequence, n));
   return {};
 }
 
@@ -186,7 +188,7 @@ void StepRunner::TrimWindows(std::span<const BatchRow> rows) {
   if (plan_.recent.window == 0) return;
   std::set<SequenceId> trimmed;
   for (const BatchRow& row : rows) {
-    if (trimmed.insert(row.sequence).second) parts_.sequences.TrimWindow(row.sequence);
+    if (trimmed.insert(row.sequence).second) sequences_.TrimWindow(row.sequence);
   }
 }
 
@@ -206,46 +208,25 @@ Status StepRunner::ComputeChunk(const Batch& batch, size_t first, size_t n,
     rows.push_back(RowOf(row, visible->second));
     kinds.push_back(row.kind);
   }
-  counter_.AddDense(parts_.dense.ReadBy(part));
+  frame_.AddDense(dense_.ReadBy(part));
   const bool is_prompt = !std::ranges::contains(kinds, RowKind::kDecode);
   const auto layer_begins = [&](uint32_t layers_done) {
-    if (is_prompt) parts_.report("prefill", layers_done, spec_.n_layer());
-    return LookAtFiles();
+    if (is_prompt) frame_.state().report("prefill", layers_done, spec_.n_layer());
+    return frame_.LookAtFiles();
   };
-  return parts_.forward.Step(
-      rows, kinds, batch.little,
-      {.layer_begins = layer_begins,
-       .interlude = is_prompt ? Between(interlude, batch.little) : Interlude{}});
-}
-
-// Checks the files once a second. A change ends this step and all later ones.
-Status StepRunner::LookAtFiles() {
-  Status looked = parts_.watch.LookNowAndThen();
-  if (!looked) parts_.closed = looked.error();
-  return looked;
+  return forward_.Step(rows, kinds, batch.little,
+                       {.layer_begins = layer_begins,
+                        .interlude = is_prompt ? Between(interlude, batch.little) : Interlude{}});
 }
 
 // The interlude between the layers of a prompt; empty where steps cannot be interrupted: rows on a
 // device, or a step within an interlude.
 Interlude StepRunner::Between(const Interlude& wanted, const LittleStep& rest) {
-  const bool may_be = wanted.is_due && aside_ == nullptr && !parts_.dense.is_on_device();
+  const bool may_be = wanted.is_due && frame_.aside() == nullptr && !dense_.is_on_device();
   if (!may_be) return {};
   return {.is_due = wanted.is_due,
-          .run = [this, &wanted, &rest] { return StepAside(wanted, rest); },
+          .run = [this, &wanted, &rest] { return frame_.StepAside(wanted, rest); },
           .most_rows = wanted.most_rows};
-}
-
-// Runs the interlude, whose work is not counted in this step. A stop request is for the prompt,
-// which goes on afterwards, so the request is held.
-Status StepRunner::StepAside(const Interlude& interlude, const LittleStep& rest) {
-  aside_ = &interlude;
-  const Status ran = counter_.Aside([&] {
-    const StopSignal::Hold hold(parts_.stop);
-    return interlude.run();
-  });
-  aside_ = nullptr;
-  parts_.prefetch.protocol().BeginStep(rest);
-  return ran;
 }
 
 // Final norm and output matrix for the rows that want logits, neighbours together.
@@ -260,9 +241,9 @@ Status StepRunner::Heads(const Batch& batch, size_t first, size_t n, const Logit
       ++at;
       continue;
     }
-    TRY_STATUS(parts_.dense.graph().Head(static_cast<uint32_t>(at), together));
+    TRY_STATUS(dense_.graph().Head(static_cast<uint32_t>(at), together));
     for (uint32_t i = 0; i < together && sink; ++i) {
-      const float* logits = parts_.dense.buffers().logits() + size_t{i} * spec_.n_vocab;
+      const float* logits = dense_.buffers().logits() + size_t{i} * spec_.n_vocab;
       sink(first + at + i, {logits, spec_.n_vocab});
     }
     at += together;
@@ -270,50 +251,37 @@ Status StepRunner::Heads(const Batch& batch, size_t first, size_t n, const Logit
   return {};
 }
 
-bool StepRunner::CanRepeat(const Batch& last) const {
-  return std::ranges::all_of(last.rows, [this](const BatchRow& row) {
-    return parts_.sequences.Reach(row.sequence, row.position) == row.position;
-  });
-}
-
-Status StepRunner::Repeat(const Batch& last, PhaseStats& phase) {
-  CutBack(last);
-  TRY_STATUS(Extend(last));
-  return Finish(last, phase, [&] { return Compute(last, {}); });
-}
-
 Status StepRunner::MakeUp(SequenceId id, std::span<const Token> tokens, uint64_t seed) {
-  SequenceTable& sequences = parts_.sequences;
-  TRY_STATUS(sequences.Append(id, tokens));
-  const Timeline& timeline = *sequences.Find(id);
-  Status made = sequences.FillWindow(id);
+  TRY_STATUS(sequences_.Append(id, tokens));
+  const Timeline& timeline = *sequences_.Find(id);
+  Status made = sequences_.FillWindow(id);
   const Runs runs = RunsOf(id);
-  if (made) made = MakeUpCells(parts_.dense.kv(), runs.all, runs.recent, seed);
+  if (made) made = MakeUpCells(dense_.kv(), runs.all, runs.recent, seed);
   if (!made) {
-    sequences.CutBack(id, 0);
+    sequences_.CutBack(id, 0);
     return made;
   }
-  if (timeline.next) std::ranges::fill(parts_.dense.states().all(*timeline.next), 0.0F);
-  sequences.Commit(id);
+  if (timeline.next) std::ranges::fill(dense_.states().all(*timeline.next), 0.0F);
+  sequences_.Commit(id);
   return {};
 }
 
 Result<size_t> StepRunner::ComputeAllAgain() {
-  const StopSignal::Hold hold(parts_.stop);
-  SequenceTable& sequences = parts_.sequences;
+  const StopSignal::Hold hold(frame_.state().stop);
   size_t tokens = 0;
-  for (const SequenceId id : sequences.ids()) {
-    const Batch batch = PromptOf(id, sequences.Find(id)->tokens);
+  for (const SequenceId id : sequences_.ids()) {
+    const Batch batch = PromptOf(id, sequences_.Find(id)->tokens);
     tokens += batch.size();
     if (batch.rows.empty()) continue;
-    TRY_STATUS(sequences.Append(id, {}));  // takes a place for the state
+    TRY_STATUS(sequences_.Append(id, {}));  // takes a place for the state
     PhaseStats not_counted;
-    const Status computed = Counted(not_counted, [&] { return Compute(batch, {}); });
+    const StepFrame::Phase phase(frame_, not_counted);
+    const Status computed = phase.End(Compute(batch, {}));
     if (!computed) {
-      sequences.LoseStates();  // the texts computed so far are lost, too
+      sequences_.LoseStates();  // the texts computed so far are lost, too
       return std::unexpected(computed.error());
     }
-    sequences.Commit(id);
+    sequences_.Commit(id);
   }
   return tokens;
 }

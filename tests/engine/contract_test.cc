@@ -264,6 +264,26 @@ TEST_P(EngineContract, AStopEndsAStepThatWaitsForBytes) {
   EXPECT_EQ(Write(*engine, sequence, std::span(text).subspan(6)), Alone(text));
 }
 
+// Computation and disk are measured at once, and the text goes on as if they had not been.
+TEST_P(EngineContract, AMeasurementBesideTheDiskChangesNoText) {
+  const std::vector<Token> text = Tokens(8, 1);
+  EngineOptions options = Quarter();
+  options.cache = CacheSize{.percent = 100.0};
+  const auto engine = Open(options);
+  Sequence sequence = engine->NewSequence();
+  const std::vector<Sequence*> texts = {&sequence};
+  EXPECT_EQ(*engine->ProbeTogether(texts), std::nullopt) << "an empty text";
+  Write(*engine, sequence, std::span(text).first(6));
+  sequence.Keep();
+  const auto both = engine->ProbeTogether(texts);
+  ASSERT_TRUE(both) << both.error().message;
+  if (*both) {  // nullopt: the last token cannot be computed again
+    EXPECT_GT((*both)->compute_seconds, 0.0);
+    EXPECT_GT((*both)->disk_bandwidth, 0.0);
+  }
+  EXPECT_EQ(Write(*engine, sequence, std::span(text).subspan(6)), Alone(text));
+}
+
 // Other texts' steps between two pieces of a prompt. The native engine has such pieces between
 // layers, too.
 class Interludes {

@@ -13,8 +13,9 @@
 
 #include "base/format.h"
 #include "base/small_file.h"
+#include "core/layer_plan.h"
+#include "decide/slots/resident_model.h"
 #include "engine/append.h"
-#include "engine/asked_bytes.h"
 #include "load/model_to_load.h"
 #include "load/open_engine.h"
 #include "native/find_weights.h"
@@ -52,6 +53,37 @@ Status DecodeText(Engine& engine, const EvalText& text, Sequence& sequence, cons
   }
   return {};
 }
+
+// Counts the bytes of experts that the plans of a run would read from the disk if every read were
+// done at once and no expert were prefetched. The count depends on tokens, slots and policy alone.
+// Two equal runs have the same count, although their real reads may differ.
+class AskedBytes {
+ public:
+  // Sets the engine's plan observer, and removes it in the destructor.
+  explicit AskedBytes(Engine& engine) : engine_(engine), model_(engine.MakeResidentModel()) {
+    engine.SetPlanObserver([this](const LayerPlan& plan) { See(plan); });
+  }
+  ~AskedBytes() { engine_.SetPlanObserver({}); }
+  AskedBytes(const AskedBytes&) = delete;
+  AskedBytes& operator=(const AskedBytes&) = delete;
+
+  // Bytes of experts that decode rows needed and memory did not hold.
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  void See(const LayerPlan& plan) {
+    model_.BeginLayer(plan.layer);
+    for (const PlannedExpert& expert : plan.experts) {
+      const bool is_asked = expert.use == Use::kDecode && !model_.contains(expert.key);
+      if (is_asked) bytes_ += engine_.place_of(expert.key).bytes;
+    }
+    model_.Run(plan);
+  }
+
+  Engine& engine_;
+  ResidentModel model_;
+  uint64_t bytes_ = 0;
+};
 
 }  // namespace
 

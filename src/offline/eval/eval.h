@@ -43,7 +43,7 @@ struct EvalRequest {
 struct EvalResult {
   EvalFigures figures = {};
   RunReport report = {};     // report of the judged run, all of which is decode
-  uint64_t asked_bytes = 0;  // see engine/asked_bytes.h
+  uint64_t asked_bytes = 0;  // AskedBytes in eval.cc
   uint64_t windows = 0;
 
   // Bytes per evaluated position, positions before score_from included, because they cost as much.

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT
+#include "kit/slot_engine.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "base/check.h"
+#include "store/probe.h"
+
+namespace moestro {
+namespace {
+
+// Steps that a measurement repeats.
+constexpr int kRepeats = 4;
+constexpr double kSecondsOfAMean = 0.25;
+// Bounds a mean where steps miss experts, or take no time by the clock.
+constexpr int kMostRepeats = 4096;
+
+Status CheckRows(const Batch& batch, const EngineFacts& facts, const SequenceTable& sequences) {
+  if (batch.rows.empty()) return Fail(Errc::kInvalidRequest, "there are no tokens to evaluate");
+  std::map<SequenceId, uint32_t> lengths;  // with the rows checked so far
+  for (const BatchRow& row : batch.rows) {
+    const Timeline* const timeline = sequences.Find(row.sequence);
+    if (timeline == nullptr) {
+      return Fail(Errc::kInvalidRequest, "there is no sequence {}", row.sequence.value);
+    }
+    const auto before = static_cast<uint32_t>(timeline->tokens.size());
+    const auto length = lengths.try_emplace(row.sequence, before).first;
+    if (row.position != length->second) {
+      return Fail(Errc::kInvalidRequest, "position {} does not follow a sequence of {} tokens",
+                  row.position, length->second);
+    }
+    if (++length->second > facts.n_ctx) {
+      return Fail(
+          Errc::kInvalidRequest,
+          "{} tokens after {} do not fit a context of {}; raise --ctx (this model allows {})",
+          std::ranges::count(batch.rows, row.sequence, &BatchRow::sequence), before, facts.n_ctx,
+          facts.n_ctx_train);
+    }
+    if (row.token < 0 || static_cast<uint32_t>(row.token) >= facts.n_vocab) {
+      return Fail(Errc::kInvalidRequest, "token {} is outside the vocabulary (0 to {})", row.token,
+                  facts.n_vocab - 1);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Sequence SlotEngine::NewSequence() { return {sequences(), sequences().New()}; }
+
+Result<EngineKit*> SlotEngine::Kit() const {
+  if (EngineKit* const parts = kit()) return parts;
+  CHECK(state_.closed.has_value());
+  return std::unexpected(*state_.closed);
+}
+
+Status SlotEngine::Check(const Batch& batch) const {
+  TRY_STATUS(CheckRows(batch, facts(), sequences().table()));
+  return CheckMore(batch);
+}
+
+void SlotEngine::BeginTexts() {
+  if (!sequences().table().any_lives()) kit()->decisions.BeginSequence();
+}
+
+Status SlotEngine::Step(const Batch& batch, const LogitsSink& sink, const Interlude& interlude) {
+  if (state_.closed) return std::unexpected(*state_.closed);
+  const Interlude* const around = kit()->frame.aside();
+  if (around != nullptr && batch.size() > around->most_rows) {
+    return Fail(Errc::kInvalidRequest, "{} rows between a prompt's layers, where {} may be",
+                batch.size(), around->most_rows);
+  }
+  TRY_STATUS(Check(batch));
+  BeginTexts();
+  TRY_STATUS(sequences().Append(batch));
+  RunStats& stats = state_.stats;
+  PhaseStats& phase = batch.has_decode_rows() ? stats.decode : stats.prefill;
+  StepCount count{.phase = phase, .before = phase};
+  TRY_STATUS(ComputeStep(batch, count, sink, around == nullptr ? interlude : Interlude{}));
+  if (batch.little.is_on()) return {};  // a little pass adds no tokens
+  phase.tokens += batch.size();
+  if (!batch.has_decode_rows()) return {};
+  stats.decode_ms.Add((phase.seconds - count.before.seconds) * 1e3);
+  stats.decode_bytes.Add(static_cast<double>(phase.needed_bytes - count.before.needed_bytes));
+  return {};
+}
+
+Status SlotEngine::ComputeCounted(const Batch& batch, PhaseStats& phase, const LogitsSink& sink,
+                                  const Interlude& interlude) {
+  Status done;
+  {
+    const StepFrame::Phase counted(kit()->frame, phase);
+    done = counted.End(Compute(batch, sink, interlude));
+  }
+  if (done) {
+    sequences().Commit(batch);
+  } else {
+    sequences().Undo(batch);  // the content of the rows' cells is undefined
+  }
+  return done;
+}
+
+Status SlotEngine::Preload() {
+  TRY(EngineKit* const parts, Kit());
+  return parts->slots.Preload(state_.report);
+}
+
+bool SlotEngine::WorkWhileIdle() {
+  EngineKit* const parts = kit();
+  return parts != nullptr && parts->slots.WorkWhileIdle();
+}
+
+EngineLearned SlotEngine::learned() const {
+  const EngineKit* const parts = kit();
+  if (parts == nullptr) return {};
+  return {.predictions = parts->decisions.scores()};
+}
+
+std::vector<SlotContents> SlotEngine::slot_contents() const {
+  const EngineKit* const parts = kit();
+  return parts != nullptr ? parts->slots.contents() : std::vector<SlotContents>();
+}
+
+ExpertPlace SlotEngine::place_of(ExpertKey key) const {
+  const EngineKit* const parts = kit();
+  return parts != nullptr ? parts->slots.place_of(key) : ExpertPlace();
+}
+
+ResidentModel SlotEngine::MakeResidentModel() const {
+  const EngineKit* const parts = kit();
+  CHECK(parts != nullptr);
+  return parts->slots.MakeResidentModel();
+}
+
+void SlotEngine::SetRequestObserver(const SlotTable::Observer& observer) {
+  state_.request_observer = observer;
+  if (EngineKit* const parts = kit()) parts->slots.residency().SetObserver(observer);
+}
+
+void SlotEngine::FinishReads() {
+  if (EngineKit* const parts = kit()) parts->slots.residency().Drain();
+}
+
+Result<double> SlotEngine::ProbeDiskBandwidth() {
+  TRY(EngineKit* const parts, Kit());
+  return parts->slots.ProbeReads(ProbeOptions().total);
+}
+
+Result<double> SlotEngine::ProbeMemoryBandwidth() {
+  TRY(EngineKit* const parts, Kit());
+  return parts->slots.ProbeMemory(parts->team);
+}
+
+Batch SlotEngine::LastRows(std::span<const Sequence* const> sequences) const {
+  Batch again;
+  for (const Sequence* const sequence : sequences) {
+    if (sequence->position() == 0) return {};
+    again.rows.push_back({.sequence = sequence->id(),
+                          .position = sequence->position() - 1,
+                          .token = sequence->tokens().back()});
+  }
+  return CanRepeat(again) ? again : Batch();
+}
+
+bool SlotEngine::CanRepeat(const Batch& last) const {
+  return std::ranges::all_of(last.rows, [this](const BatchRow& row) {
+    return sequences().Reach(row.sequence, row.position) == row.position;
+  });
+}
+
+Status SlotEngine::Repeat(const Batch& last, PhaseStats& phase) {
+  sequences().Undo(last);
+  TRY_STATUS(sequences().Append(last));
+  return ComputeCounted(last, phase, {}, {});
+}
+
+// Seconds of a step with these rows: the fastest of a few steps, or the mean of those of a quarter
+// of a second and more. nullopt: an expert was missing in every step.
+Result<std::optional<double>> SlotEngine::TimeSteps(const Batch& again, bool takes_mean) {
+  std::optional<double> best;
+  double sum = 0.0;
+  int counted = 0;
+  for (int done = 0; done < kRepeats ||
+                     (takes_mean && counted > 0 && sum < kSecondsOfAMean && done < kMostRepeats);) {
+    PhaseStats once;
+    Status status = Repeat(again, once);
+    if (!status && status.error().code == Errc::kInterrupted) {
+      // A stop request that came too late for earlier tokens ends one try, and is no reason to
+      // fail.
+      TRY_STATUS(sequences().Append(again));
+      continue;
+    }
+    TRY_STATUS(std::move(status));
+    ++done;
+    if (once.misses > 0) continue;
+    best = std::min(best.value_or(once.seconds), once.seconds);
+    sum += once.seconds;
+    ++counted;
+  }
+  return takes_mean && counted > 0 ? sum / counted : best;
+}
+
+// As TimeSteps(). With a first pass, the second one is added in its measured share.
+Result<std::optional<double>> SlotEngine::TimePasses(Batch again, bool takes_mean) {
+  std::optional<double> few = 0.0;
+  double share = 1.0;  // share of steps that need a pass with all experts
+  if (first_pass().is_on()) {
+    again.little = first_pass();
+    TRY(few, TimeSteps(again, takes_mean));
+    again.little = {};
+    share = state_.stats.little.fallback_share();
+  }
+  TRY(const std::optional<double> big, TimeSteps(again, takes_mean));
+  if (!few || !big) return std::optional<double>();
+  return *few + share * *big;
+}
+
+Result<std::optional<double>> SlotEngine::ProbeComputeSeconds(
+    std::span<Sequence* const> sequences) {
+  TRY_STATUS(Kit());
+  const Batch again = LastRows(sequences);
+  if (again.rows.empty()) return std::optional<double>();
+  return TimePasses(again, false);
+}
+
+Result<std::optional<Engine::Together>> SlotEngine::ProbeTogether(
+    std::span<Sequence* const> sequences) {
+  TRY(EngineKit* const parts, Kit());
+  const Batch again = LastRows(sequences);
+  const bool reads = parts->slots.memory().n_experts > 0;
+  if (again.rows.empty() || !computes_alone() || !reads) return std::optional<Together>();
+  TRY(const std::unique_ptr<ReadsBeside> beside, parts->slots.ReadBeside());
+  const Result<std::optional<double>> step = TimePasses(again, true);
+  TRY(const double bandwidth, beside->Stop());
+  if (!step) return std::unexpected(step.error());
+  if (!*step) return std::optional<Together>();
+  return std::optional(Together{.compute_seconds = **step, .disk_bandwidth = bandwidth});
+}
+
+}  // namespace moestro

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+#include "kit/step_frame.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace moestro {
+
+StepFrame::StepFrame(Residency& residency, LayerDecisions& decisions, FileWatch& watch,
+                     EngineState& state, Clocks clocks)
+    : residency_(residency),
+      decisions_(decisions),
+      watch_(watch),
+      state_(state),
+      clocks_(std::move(clocks)) {}
+
+StepFrame::Phase::Phase(StepFrame& frame, PhaseStats& phase)
+    : frame_(frame), begun_(frame.Begin(phase)), around_(std::exchange(frame.counting_, this)) {}
+
+StepFrame::Phase::~Phase() {
+  frame_.Count(begun_);
+  frame_.counting_ = around_;
+}
+
+Status StepFrame::Phase::End(Status done) const {
+  if (done) return done;
+  frame_.decisions_.protocol().Clear();
+  frame_.residency_.Abandon();
+  if (done.error().code == Errc::kInterrupted) frame_.state_.stop.Take();
+  return done;
+}
+
+StepFrame::Phase::Begun StepFrame::Begin(PhaseStats& phase) const {
+  return {.phase = &phase,
+          .residency = residency_.stats(),
+          .lost = decisions_.protocol().losses(),
+          .dense_bytes = dense_bytes_,
+          .waited = clocks_.waited(),
+          .serial = clocks_.serial ? clocks_.serial() : std::pair(0.0, uint64_t{0}),
+          .start = std::chrono::steady_clock::now()};
+}
+
+void StepFrame::Count(const Phase::Begun& begun) const {
+  PhaseStats& phase = *begun.phase;
+  const Phase::Begun now = Begin(phase);
+  const ExpertCounts did = now.residency - begun.residency;
+  ExpertCounts& of_experts = phase;
+  of_experts += did;
+  const std::chrono::duration<double> took = now.start - begun.start;
+  phase.seconds += took.count();
+  phase.wait_seconds += now.waited - begun.waited;
+  phase.serial_seconds += now.serial.first - begun.serial.first;
+  phase.serial_steps += now.serial.second - begun.serial.second;
+  phase.touched_bytes += did.asked_bytes + now.dense_bytes - begun.dense_bytes;
+  phase.losses += now.lost - begun.lost;
+}
+
+StepFrame::StepBegin StepFrame::BeginStep(const LittleStep& little) {
+  const StepBegin begin{.experts = residency_.stats(), .start = clocks_.now()};
+  decisions_.protocol().BeginStep(little);
+  return begin;
+}
+
+void StepFrame::StepDone(const StepBegin& begin, double look_ahead_seconds, double dense_seconds) {
+  const ExpertCounts did = residency_.stats() - begin.experts;
+  decisions_.planner().StepDone({.seconds = clocks_.now() - begin.start,
+                                 .demand_seconds = did.demand_seconds,
+                                 .demand_reads = did.misses,
+                                 .look_ahead_seconds = look_ahead_seconds,
+                                 .dense_seconds = dense_seconds});
+}
+
+Status StepFrame::StepAside(const Interlude& interlude, const LittleStep& rest) {
+  CHECK(counting_ != nullptr);
+  Phase& counted = *counting_;
+  Count(counted.begun_);
+  aside_ = &interlude;
+  Status ran;
+  {
+    const StopSignal::Hold hold(state_.stop);
+    ran = interlude.run();
+  }
+  aside_ = nullptr;
+  counted.begun_ = Begin(*counted.begun_.phase);
+  decisions_.protocol().BeginStep(rest);
+  return ran;
+}
+
+Status StepFrame::LookAtFiles() {
+  Status looked = watch_.LookNowAndThen();
+  if (!looked) state_.closed = looked.error();
+  return looked;
+}
+
+}  // namespace moestro
