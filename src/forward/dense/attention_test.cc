@@ -25,6 +25,7 @@ constexpr AttentionShape kShared{.n_head = 4, .n_head_kv = 2, .dim_k = 96, .dim_
 constexpr AttentionShape kLatent{
     .n_head = 20, .n_head_kv = 1, .dim_k = 96, .dim_v = 64, .values_in_keys = true};
 constexpr uint32_t kCells = 2048;
+constexpr size_t kQueries = 800;  // rows of a step, at the most
 constexpr float kScale = 0.15F;
 
 // The cache's two matrices, by row, as it stores them.
@@ -70,7 +71,7 @@ class AttentionTest : public ::testing::TestWithParam<Param> {
     const size_t value = size_t{shape_.n_head_kv} * shape_.dim_v;
     keys_.emplace(shape_.kv_type, key, numbers(kCells * key));
     values_.emplace(shape_.kv_type, value, numbers(kCells * value));
-    queries_ = numbers(size_t{kCells} * shape_.n_head * shape_.dim_k);
+    queries_ = numbers(kQueries * shape_.n_head * shape_.dim_k);
   }
 
   TiledAttention::Layer layer() const {
@@ -94,6 +95,7 @@ class AttentionTest : public ::testing::TestWithParam<Param> {
     ggml_set_output(mixed);
     ggml_build_forward_expand(arena.graph(), mixed);
     EXPECT_TRUE(arena.Reserve() && arena.Place());
+    EXPECT_LE(first + rows.size(), kQueries);
     const size_t width = size_t{shape_.n_head} * shape_.dim_k;
     std::memcpy(q->data, queries_.data() + first * width, ggml_nbytes(q));
     EXPECT_TRUE(device.Compute(arena.graph()));
@@ -125,22 +127,25 @@ class AttentionTest : public ::testing::TestWithParam<Param> {
     }
     const size_t key_width = stored.keys.size() / kCells;
     const size_t value_width = stored.values.size() / kCells;
+    const uint32_t dim_k = shape_.dim_k;
+    const uint32_t dim_v = shape_.dim_v;
     std::vector<double> out;
     for (size_t h = 0; h < shape_.n_head; ++h) {
       const size_t kv = h / (shape_.n_head / shape_.n_head_kv);
       const float* q = queries_.data() + (number * shape_.n_head + h) * shape_.dim_k;
       double weight = layer.sinks.empty() ? 0.0 : std::exp(double{layer.sinks[h]});
-      std::vector<double> sums(shape_.dim_v, 0.0);
+      std::vector<double> sums(dim_v, 0.0);
+      double* const sum = sums.data();
       for (const size_t cell : cells) {
         const float* k = stored.keys.data() + cell * key_width + kv * shape_.dim_k;
         const float* v = stored.values.data() + cell * value_width + kv * shape_.dim_v;
         double score = 0.0;
-        for (size_t d = 0; d < shape_.dim_k; ++d) score += double{q[d]} * k[d];
+        for (uint32_t d = 0; d < dim_k; ++d) score += double{q[d]} * k[d];
         const double w = std::exp(score * layer.scale);
         weight += w;
-        for (size_t d = 0; d < shape_.dim_v; ++d) sums[d] += w * v[d];
+        for (uint32_t d = 0; d < dim_v; ++d) sum[d] += w * v[d];
       }
-      for (const double sum : sums) out.push_back(sum / weight);
+      for (const double value : sums) out.push_back(value / weight);
     }
     return out;
   }
