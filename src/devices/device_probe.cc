@@ -243,8 +243,9 @@ Result<double> DeviceProbe::CopySeconds() {
 // runs dry while the CPU computes.
 Result<DeviceProbe::Pair> DeviceProbe::Together(const Pair& alone) {
   constexpr double kLongest = 0.2;
-  constexpr double kMostAhead = 500.0;
-  const auto ahead = static_cast<uint64_t>(std::min(2.0 * alone.host / alone.copy, kMostAhead)) + 2;
+  constexpr double kMostCopies = 500.0;
+  const auto ahead =
+      static_cast<uint64_t>(std::min(2.0 * alone.host / alone.copy, kMostCopies)) + 2;
   const std::vector<float> x = RandomRows(1);
   std::vector<float> y(x.size());
   const Copier::Made before = device_.copies_made();
