@@ -33,6 +33,8 @@ class BackendBuffer {
   // Null on a device.
   std::byte* data() const { return memory_.data(); }
   uint64_t size() const { return size_; }
+  // The whole buffer as a tensor of bytes; null on the host.
+  ggml_tensor* bytes() const { return bytes_; }
   // Gives a tensor without data a place at `offset`. REQUIRES: the tensor fits; offset is a
   // multiple of 4 on the host (ggml reads floats unaligned), of the alignment on a device.
   void Place(ggml_tensor* tensor, uint64_t offset) const;

@@ -132,6 +132,22 @@ Status CopyFrom(const ggml_tensor* tensor, uint64_t offset, std::span<std::byte>
   });
 }
 
+Status QueueCopyTo(ggml_backend_t backend, ggml_tensor* tensor, uint64_t offset,
+                   std::span<const std::byte> bytes) {
+  return Guarded("a copy to the device", [&]() -> Status {
+    ggml_backend_tensor_set_async(backend, tensor, bytes.data(), offset, bytes.size());
+    return {};
+  });
+}
+
+Status QueueCopyFrom(ggml_backend_t backend, const ggml_tensor* tensor, uint64_t offset,
+                     std::span<std::byte> bytes) {
+  return Guarded("a copy from the device", [&]() -> Status {
+    ggml_backend_tensor_get_async(backend, tensor, bytes.data(), offset, bytes.size());
+    return {};
+  });
+}
+
 Result<bool> IsSound(const ggml_tensor* tensor) {
   constexpr size_t kAtOnce = 16 * kMiB;
   const size_t all = ggml_nbytes(tensor);

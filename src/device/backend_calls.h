@@ -72,6 +72,13 @@ Status ClearBuffer(ggml_backend_buffer_t buffer);
 Status CopyTo(ggml_tensor* tensor, uint64_t offset, std::span<const std::byte> bytes);
 Status CopyFrom(const ggml_tensor* tensor, uint64_t offset, std::span<std::byte> bytes);
 
+// Both may return before the bytes are copied, in the order of launches; WaitFor() ends the copies.
+// From and to memory that is not pinned a driver may wait. REQUIRES: the bytes live until then.
+Status QueueCopyTo(ggml_backend_t backend, ggml_tensor* tensor, uint64_t offset,
+                   std::span<const std::byte> bytes);
+Status QueueCopyFrom(ggml_backend_t backend, const ggml_tensor* tensor, uint64_t offset,
+                     std::span<std::byte> bytes);
+
 // Whether no weight of a tensor on a device is NaN or infinite. Reads the tensor in pieces.
 // kDevice. REQUIRES: the tensor lies as in a file; ggml reads no other layout back.
 Result<bool> IsSound(const ggml_tensor* tensor);

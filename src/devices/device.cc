@@ -23,6 +23,7 @@ constexpr uint32_t kGroupPairs = 128;
 Device::Device(ComputeDevice here, const ExpertCatalog& catalog, uint64_t vram,
                std::vector<bool> computes)
     : here_(std::move(here)),
+      link_(std::make_unique<DeviceLink>(*here_)),
       catalog_(catalog),
       plan_{.info = here_->info()},
       vram_(vram),

@@ -30,6 +30,7 @@
 #include "core/layer_plan.h"
 #include "device/devices.h"
 #include "devices/copier.h"
+#include "devices/device_link.h"
 #include "devices/transport.h"
 #include "engine/device_options.h"
 #include "residency/residency.h"
@@ -51,6 +52,8 @@ class Device {
 
   // The device of this machine; null: a remote host.
   const ComputeDevice* here() const { return here_ ? &*here_ : nullptr; }
+  // Null: a remote host.
+  DeviceLink* link() const { return link_.get(); }
   const DeviceInfo& info() const { return plan_.info; }
   // The device's bytes, slots and costs, as the planner and reports read them.
   DevicePlan& plan() { return plan_; }
@@ -129,6 +132,7 @@ class Device {
   Status LaunchGroup(const Group& group);
 
   std::optional<ComputeDevice> here_;
+  std::unique_ptr<DeviceLink> link_;
   const ExpertCatalog& catalog_;
   DevicePlan plan_;
   uint64_t vram_ = 0;

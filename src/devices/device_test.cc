@@ -31,7 +31,7 @@ float BiasFor(ExpertLayerId layer, Matrix matrix, uint32_t expert) {
 
 // Two layers of experts whose weights are all one. The first adds biases to every product, the
 // second to what down gives alone. Expert e lies in slot 3 - e.
-class DeviceTest : public ::testing::Test {
+class DeviceSlotsTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const CopyForm form{.n_embd = kDeviceWidth, .n_ff = kDeviceWidth};
@@ -43,6 +43,7 @@ class DeviceTest : public ::testing::Test {
     const auto cpu = std::ranges::find(found, DeviceKind::kCpu, &DeviceInfo::kind);
     ASSERT_NE(cpu, found.end());
     device_.emplace(*ComputeDevice::Open(*cpu));
+    link_.emplace(*device_);
   }
 
   void Create() {
@@ -55,7 +56,7 @@ class DeviceTest : public ::testing::Test {
     const DevicePools::Size sizes[] = {{.slots = kExperts, .of_piece = of_piece_}};
     experts_ = std::make_unique<Device>(
         std::make_unique<LocalTransport>(
-            *device_, catalog_.forms,
+            *link_, catalog_.forms,
             LocalTransport::Weights{
                 .pools = *DevicePools::Allocate(*device_, catalog_.forms, sizes),
                 .biases = *DeviceBiases::Load(*device_, biases, Values)},
@@ -117,20 +118,21 @@ class DeviceTest : public ::testing::Test {
 
   ExpertCatalog catalog_;
   std::optional<ComputeDevice> device_;
+  std::optional<DeviceLink> link_;
   LaunchShape shape_{.n_embd = kDeviceWidth, .n_ff = kDeviceWidth};
   std::vector<std::array<bool, kMatrices>> has_;
   uint64_t of_piece_ = DevicePools::kOnePiece;
   std::unique_ptr<Device> experts_;
 };
 
-TEST_F(DeviceTest, ComputesExpertsByTheirSlots) {
+TEST_F(DeviceSlotsTest, ComputesExpertsByTheirSlots) {
   ASSERT_NO_FATAL_FAILURE(Create());
   EXPECT_EQ(shape_.bias_bytes, 0U);
   for (const uint32_t rows : {1U, 3U}) ExpectResults(ExpertLayerId{0}, rows);
 }
 
 // Experts 1 and 2 are in slots 2 and 1: the same piece of three slots, different pieces of two.
-TEST_F(DeviceTest, SlotsMayBeInSeveralPieces) {
+TEST_F(DeviceSlotsTest, SlotsMayBeInSeveralPieces) {
   has_ = {{true, true, true}, {false, false, true}};
   for (const uint64_t of_piece : {1U, 2U, 3U}) {
     of_piece_ = of_piece;
@@ -142,7 +144,7 @@ TEST_F(DeviceTest, SlotsMayBeInSeveralPieces) {
   }
 }
 
-TEST_F(DeviceTest, BytesOfPiecesHoldTheirSlots) {
+TEST_F(DeviceSlotsTest, BytesOfPiecesHoldTheirSlots) {
   const CopyForm& form = catalog_.forms[0];
   const uint64_t one = DevicePools::BytesFor(form, 1) / 2;
   EXPECT_EQ(DevicePools::BytesFor(form, 0, 3), 0U);
@@ -158,7 +160,7 @@ TEST_F(DeviceTest, BytesOfPiecesHoldTheirSlots) {
   }
 }
 
-TEST_F(DeviceTest, AddsTheBiasesOfExpertsWhateverTheirSlots) {
+TEST_F(DeviceSlotsTest, AddsTheBiasesOfExpertsWhateverTheirSlots) {
   has_ = {{true, true, true}, {false, false, true}};
   ASSERT_NO_FATAL_FAILURE(Create());
   EXPECT_GE(shape_.bias_bytes, uint64_t{4} * kExperts * kDeviceWidth * sizeof(float));
@@ -169,7 +171,7 @@ TEST_F(DeviceTest, AddsTheBiasesOfExpertsWhateverTheirSlots) {
   }
 }
 
-TEST_F(DeviceTest, WhatASlotHoldsComesBack) {
+TEST_F(DeviceSlotsTest, WhatASlotHoldsComesBack) {
   ASSERT_NO_FATAL_FAILURE(Create());
   std::array<std::vector<float>, kMatrices> sent;
   std::array<std::vector<float>, kMatrices> back;
@@ -189,7 +191,7 @@ TEST_F(DeviceTest, WhatASlotHoldsComesBack) {
   EXPECT_NE(back, sent);
 }
 
-TEST_F(DeviceTest, BiasesThatCannotBeReadAreAnError) {
+TEST_F(DeviceSlotsTest, BiasesThatCannotBeReadAreAnError) {
   const DeviceBiases::Shape biases{.n_embd = kDeviceWidth,
                                    .n_expert = kExperts,
                                    .n_ff = {kDeviceWidth},

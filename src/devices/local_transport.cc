@@ -82,23 +82,24 @@ uint64_t LocalTransport::WorkBytes(const LaunchShape& shape) {
   return kFlights * shape.most_pairs * floats * sizeof(float) + 16 * kMiB + shape.bias_bytes;
 }
 
-LocalTransport::LocalTransport(const ComputeDevice& device, std::span<const CopyForm> forms,
-                               Weights weights, const LaunchShape& shape, bool spoils_results)
-    : device_(device),
+LocalTransport::LocalTransport(DeviceLink& link, std::span<const CopyForm> forms, Weights weights,
+                               const LaunchShape& shape, bool spoils_results)
+    : link_(link),
+      device_(link.device()),
       n_forms_(forms.size()),
       weights_(std::move(weights)),
       shape_(shape),
       spoils_results_(spoils_results),
-      combine_(device.backend(), kCombineNodes + 3 * size_t{shape.n_used}) {
+      combine_(device_.backend(), kCombineNodes + 3 * size_t{shape.n_used}) {
   for (Flight& flight : flights_) {
     flight.arena = std::make_unique<GraphArena>(
-        device.backend(), kNodes * std::max<size_t>(weights_.pools.most_pieces(), 1));
+        device_.backend(), kNodes * std::max<size_t>(weights_.pools.most_pieces(), 1));
   }
 }
 
 LocalTransport::~LocalTransport() {
   // Finish() does not wait for rows that stay on the device.
-  [[maybe_unused]] const Status ended = device_.Finish();
+  [[maybe_unused]] const Status ended = link_.Finish();
 }
 
 void LocalTransport::Begin(const LayerPlan& plan, const float* ffn_in, float* results) {
@@ -147,7 +148,7 @@ ExpertTensors LocalTransport::tensors(uint32_t form, size_t piece) const {
 Status LocalTransport::Launch(uint32_t form, std::span<const Pair> pairs) {
   CHECK(form < n_forms_ && pairs.size() <= shape_.most_pairs);
   Flight& flight = flights_[next_flight_++ % kFlights];
-  TRY_STATUS(Collect(flight));
+  TRY_STATUS(Collect({&flight, 1}));
   lists_.Assign(weights_.pools, form, pairs);
   return there_ != nullptr ? LaunchThere(flight, form) : LaunchHere(flight, form);
 }
@@ -200,32 +201,39 @@ Status LocalTransport::LaunchHere(Flight& flight, uint32_t form) {
   for (ggml_tensor* its : y) ggml_set_output(its);
   TRY_STATUS(PlaceOn(device_, *flight.arena));
   // Stage: send x and the numbers, then launch.
-  TRY_STATUS(CopyTo(x, 0, std::as_bytes(std::span(x_))));
-  TRY_STATUS(CopyTo(numbers, 0, std::as_bytes(lists_.numbers())));
-  TRY_STATUS(flight.arena->Launch());
+  TRY_STATUS(link_.Cross({.writes = {{.to = x, .from = std::as_bytes(std::span(x_))},
+                                     {.to = numbers, .from = std::as_bytes(lists_.numbers())}}}));
+  TRY_STATUS(link_.Launch(flight.arena->graph()));
   flight.y = y;
   return {};
 }
 
-// Stage: waits for a launch and copies y [pairs][n_embd] to results [pair][n_embd].
-Status LocalTransport::Collect(Flight& flight) {
-  const std::vector<ggml_tensor*> y = std::exchange(flight.y, {});
-  if (y.empty()) return {};
-  TRY_STATUS(device_.Finish());
-  if (there_ != nullptr) return {};  // the results stay on the device
+// Stage: waits for launches and copies y [pairs][n_embd] of each to results [pair][n_embd].
+Status LocalTransport::Collect(std::span<Flight> flights) {
   const size_t width = shape_.n_embd;
-  x_.resize(flight.pairs.size() * width);
+  Border border;
+  std::vector<uint32_t> pairs;
+  std::vector<const ggml_tensor*> y;
+  for (Flight& flight : flights) {
+    if (flight.y.empty()) continue;
+    y.append_range(std::exchange(flight.y, {}));
+    pairs.append_range(flight.pairs);
+  }
+  if (y.empty()) return {};
+  if (there_ != nullptr) return link_.Finish();  // the results stay on the device
+  x_.resize(pairs.size() * width);
   std::span<float> to(x_);
   for (const ggml_tensor* its : y) {
     const auto n = static_cast<size_t>(ggml_nelements(its));
-    TRY_STATUS(CopyFrom(its, 0, std::as_writable_bytes(to.first(n))));
+    border.reads.push_back({.from = its, .to = std::as_writable_bytes(to.first(n))});
     to = to.subspan(n);
   }
+  TRY_STATUS(link_.Cross(border));
   if (spoils_results_) {
     for (float& value : x_) value *= 1.1F;
   }
-  for (size_t i = 0; i < flight.pairs.size(); ++i) {
-    std::memcpy(results_ + flight.pairs[i] * width, x_.data() + i * width, width * sizeof(float));
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    std::memcpy(results_ + pairs[i] * width, x_.data() + i * width, width * sizeof(float));
   }
   return {};
 }
@@ -237,14 +245,14 @@ Status LocalTransport::Finish() {
     plan_ = nullptr;
     return {};
   }
-  for (Flight& flight : flights_) TRY_STATUS(Collect(flight));
+  TRY_STATUS(Collect(flights_));
   plan_ = nullptr;
   return {};
 }
 
 void LocalTransport::Abandon() {
   // An error has no effect: no result is used.
-  [[maybe_unused]] const Status ended = device_.Finish();
+  [[maybe_unused]] const Status ended = link_.Finish();
   for (Flight& flight : flights_) flight.y.clear();
   plan_ = nullptr;
 }
@@ -289,8 +297,8 @@ Status LocalTransport::LaunchThere(Flight& flight, uint32_t form) {
   }
   TRY_STATUS(PlaceOn(device_, *flight.arena));
   // Stage: send the numbers, then launch.
-  TRY_STATUS(CopyTo(numbers, 0, std::as_bytes(lists_.numbers())));
-  TRY_STATUS(flight.arena->Launch());
+  TRY_STATUS(link_.Cross({.writes = {{.to = numbers, .from = std::as_bytes(lists_.numbers())}}}));
+  TRY_STATUS(link_.Launch(flight.arena->graph()));
   flight.y = y;
   return {};
 }
@@ -331,9 +339,10 @@ Status LocalTransport::Combine() {
   // Stage: send the results' places [rows * K] and the router's weights [rows * K], then launch.
   std::vector<int32_t> places;
   for (const uint32_t pair : plan_->pair_of) places.push_back(launched_as_[pair]);
-  TRY_STATUS(CopyTo(from, 0, std::as_bytes(std::span(places))));
-  TRY_STATUS(CopyTo(weights, 0, std::as_bytes(std::span(plan_->weights))));
-  return combine_.Launch();
+  TRY_STATUS(
+      link_.Cross({.writes = {{.to = from, .from = std::as_bytes(std::span(places))},
+                              {.to = weights, .from = std::as_bytes(std::span(plan_->weights))}}}));
+  return link_.Launch(combine_.graph());
 }
 
 }  // namespace moestro

@@ -50,9 +50,9 @@ class LocalTransport final : public Transport {
     DevicePools pools;
     DeviceBiases biases = {};
   };
-  // `weights` have slots for `forms`. The device must outlive this. spoils_results: for tests,
+  // `weights` have slots for `forms`. The link must outlive this. spoils_results: for tests,
   // every result is a tenth too large.
-  LocalTransport(const ComputeDevice& device, std::span<const CopyForm> forms, Weights weights,
+  LocalTransport(DeviceLink& link, std::span<const CopyForm> forms, Weights weights,
                  const LaunchShape& shape, bool spoils_results = false);
   ~LocalTransport() override;
 
@@ -80,10 +80,11 @@ class LocalTransport final : public Transport {
   Status LaunchHere(Flight& flight, uint32_t form);
   Status LaunchThere(Flight& flight, uint32_t form);
   void AddParts(Flight& flight, uint32_t form, ggml_tensor* x, ggml_tensor* numbers) const;
-  Status Collect(Flight& flight);
+  Status Collect(std::span<Flight> flights);
   Status Combine();
   ExpertTensors tensors(uint32_t form, size_t piece) const;
 
+  DeviceLink& link_;
   const ComputeDevice& device_;
   size_t n_forms_;
   Weights weights_;

@@ -53,12 +53,16 @@ void StepBuffers::Place(ggml_tensor* tensor, Region region, uint64_t skip_bytes)
   (device_ ? *device_ : host_).Place(tensor, offsets_[region] + skip_bytes);
 }
 
-Status StepBuffers::Send(Region region, uint64_t bytes) const {
-  return device_->Write(offsets_[region], std::span(host_.data() + offsets_[region], bytes));
+Border::Write StepBuffers::ToDevice(Region region, uint64_t bytes) const {
+  return {.to = device_->bytes(),
+          .offset = offsets_[region],
+          .from = {host_.data() + offsets_[region], bytes}};
 }
 
-Status StepBuffers::Fetch(Region region, uint64_t bytes) const {
-  return device_->Read(offsets_[region], std::span(host_.data() + offsets_[region], bytes));
+Border::Read StepBuffers::ToMemory(Region region, uint64_t bytes) const {
+  return {.from = device_->bytes(),
+          .offset = offsets_[region],
+          .to = {host_.data() + offsets_[region], bytes}};
 }
 
 }  // namespace moestro

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Buffers for values that pass between graphs, for up to a chunk of rows: always in memory, and for
-// graphs on a device also on the device. Values are copied between memory and device only on a
-// caller's request.
+// graphs on a device also on the device. Values cross between memory and device at the caller's
+// borders.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -17,6 +17,7 @@
 #include "base/result.h"
 #include "core/model_spec.h"
 #include "device/backend_buffer.h"
+#include "devices/device_link.h"
 
 namespace moestro {
 
@@ -65,10 +66,10 @@ class StepBuffers {
   // Gives a tensor of a graph its place in a region, on the device or in memory as the graphs run.
   void Place(ggml_tensor* tensor, Region region, uint64_t skip_bytes = 0) const;
   bool is_on_device() const { return device_.has_value(); }
-  // Copies the first `bytes` of a region from memory to the device, or back. REQUIRES:
-  // is_on_device(). kDevice.
-  Status Send(Region region, uint64_t bytes) const;
-  Status Fetch(Region region, uint64_t bytes) const;
+  // The first `bytes` of a region, on their way from memory to the device or back. REQUIRES:
+  // is_on_device().
+  Border::Write ToDevice(Region region, uint64_t bytes) const;
+  Border::Read ToMemory(Region region, uint64_t bytes) const;
 
  private:
   using Offsets = std::array<uint64_t, kRegions + 1>;

@@ -69,7 +69,7 @@ Status DensePart::PutOn(Device& first) {
   const ComputeDevice& there = *first.here();
   weights_ = PlanDenseOn(there.backend(), *opened_.cpu, opened_.model.weights);
   TRY_STATUS(CheckRoom(first));
-  TRY_STATUS(Build(&there));
+  TRY_STATUS(Build(first.link()));
   DevicePlan& plan = first.plan();
   plan.dense = weights_.device.set.bytes();
   plan.kv = KvCache::BytesFor(opened_.remembers, kv_.cells(), there.backend());
@@ -77,20 +77,20 @@ Status DensePart::PutOn(Device& first) {
   return Try(there);
 }
 
-// Allocates all buffers and makes the graph. `there`: the first device, for which weights are
+// Allocates all buffers and makes the graph. `link`: to the first device, for which weights are
 // planned already; null: the CPU.
-Status DensePart::Build(const ComputeDevice* there) {
+Status DensePart::Build(DeviceLink* link) {
   const ModelSpec& spec = opened_.model.spec;
   const EnginePlan& plan = opened_.plan;
-  ggml_backend_t backend = there != nullptr ? there->backend() : nullptr;
-  if (there == nullptr) {
+  ggml_backend_t backend = link != nullptr ? link->device().backend() : nullptr;
+  if (link == nullptr) {
     weights_ = PlanDense(
         *opened_.cpu, opened_.model.weights,
         {.allow_repack = opened_.options.repack, .rows_alike = !opened_.options.fast_batches});
   }
   TRY_STATUS(weights_.Allocate());
   TRY(buffers_, StepBuffers::Allocate(spec, limits(), backend));
-  TRY(kv_, KvCache::Allocate(opened_.remembers, LayerGraph::CellsFor(plan.cells, there != nullptr),
+  TRY(kv_, KvCache::Allocate(opened_.remembers, LayerGraph::CellsFor(plan.cells, link != nullptr),
                              backend));
   TRY(states_, StateStore::Allocate(opened_.remembers, n_states_));
   if (plan.look_ahead > 0) {
@@ -109,7 +109,7 @@ Status DensePart::Build(const ComputeDevice* there) {
                           .states = states_,
                           .clock = opened_.options.clock,
                           .look_ahead = plan.look_ahead > 0 ? &look_ahead_routers_ : nullptr,
-                          .device = there,
+                          .link = link,
                           .stop = &stop_,
                           .make_state_mixer = opened_.options.make_state_mixer},
                          plan.n_ctx, plan.chunk, plan.logits_rows));

@@ -73,7 +73,7 @@ class DensePart {
   DensePart(const OpenedModel& opened, Team& team, StopSignal& stop)
       : opened_(opened), team_(team), stop_(stop), n_states_(opened.plan.n_states) {}
   Status PutOn(Device& first);
-  Status Build(const ComputeDevice* there);
+  Status Build(DeviceLink* link);
   void LetGo();
   StepLimits limits() const;
   uint64_t BytesOn(const ComputeDevice& there) const;

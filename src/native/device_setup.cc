@@ -218,8 +218,9 @@ Status DeviceSetup::AllocateSlotsOn(Device& device, bool has_dense) {
     }
   }
   auto transport = std::make_unique<LocalTransport>(
-      here, forms, LocalTransport::Weights{.pools = *std::move(pools), .biases = std::move(biases)},
-      shape, faults.spoils_results);
+      *device.link(), forms,
+      LocalTransport::Weights{.pools = *std::move(pools), .biases = std::move(biases)}, shape,
+      faults.spoils_results);
   if (has_dense) {
     const uint64_t pairs = uint64_t{opened_.plan.chunk} * opened_.model.spec.router.n_used;
     TRY_STATUS(transport->ReserveThere(pairs));

@@ -134,8 +134,9 @@ Result<DeviceProfile> ProfileDevice(const DeviceInfo& info, const ProfileRequest
   }
   TRY(const std::vector<DevicePools::Size> sizes, SlotsFor(subject, device));
   TRY(DevicePools pools, DevicePools::Allocate(device, catalog.forms, sizes));
+  DeviceLink link(device);
   Device experts(
-      std::make_unique<LocalTransport>(device, catalog.forms,
+      std::make_unique<LocalTransport>(link, catalog.forms,
                                        LocalTransport::Weights{.pools = std::move(pools)}, shape),
       catalog);
   const std::optional<HostMemorySource> pinned =

@@ -79,6 +79,7 @@ class RemoteWorker {
   WorkerLayout layout_;
   SharedRegion region_;
   std::optional<ComputeDevice> device_;
+  std::unique_ptr<DeviceLink> link_;
   std::vector<uint64_t> slots_;
   std::unique_ptr<LocalTransport> transport_;
 };
@@ -89,6 +90,7 @@ Status RemoteWorker::Reach() {
                                     .description = setup_.endpoint.data(),
                                     .backend = "RPC",
                                     .kind = DeviceKind::kRemote}));
+  link_ = std::make_unique<DeviceLink>(*device_);
   for (uint32_t f = 0; f < setup_.n_forms; ++f) {
     if (!LocalTransport::Supports(*device_, setup_.forms[f], setup_.shape)) {
       return Fail(Errc::kUnsupported, "it does not compute such experts");
@@ -117,7 +119,7 @@ Status RemoteWorker::TakeSlots(WorkerReply& reply) {
   }
   TRY(DevicePools pools, DevicePools::Allocate(*device_, forms, sizes));
   transport_ = std::make_unique<LocalTransport>(
-      *device_, forms, LocalTransport::Weights{.pools = std::move(pools)}, setup_.shape);
+      *link_, forms, LocalTransport::Weights{.pools = std::move(pools)}, setup_.shape);
   TRY_STATUS(device_->Finish());  // waits until all requests to the host are done
   std::ranges::copy(slots_, reply.slots.begin());
   reply.resident = ResidentMemory();

@@ -9,9 +9,9 @@ namespace moestro {
 
 GraphRunner::GraphRunner(const Parts& parts)
     : parts_(parts),
-      arena_(parts.device != nullptr ? parts.device->backend() : parts.team.device().backend(),
+      arena_(parts.link != nullptr ? parts.link->device().backend() : parts.team.device().backend(),
              parts.max_nodes) {
-  if (parts.device != nullptr) return;
+  if (parts.link != nullptr) return;
   kept_.emplace(parts.team, parts.stop, parts.places, parts.max_nodes);
 }
 
@@ -47,9 +47,9 @@ Status GraphRunner::Interrupted() const {
 // Starts the graph. A device still computes after the return; a call that fetches results waits.
 Status GraphRunner::Compute() {
   const Status placed = Place();
-  if (const ComputeDevice* device = parts_.device; device != nullptr) {
-    if (!placed) return Fail(Errc::kDevice, "{}: {}", device->info().name, placed.error().message);
-    return arena_.Launch();
+  if (parts_.link != nullptr) {
+    if (placed) return parts_.link->Launch(arena_.graph());
+    return Fail(Errc::kDevice, "{}: {}", parts_.link->device().info().name, placed.error().message);
   }
   TRY_STATUS(placed);
   CpuDevice& cpu = parts_.team.device();

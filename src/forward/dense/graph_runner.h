@@ -13,9 +13,9 @@
 
 #include "base/result.h"
 #include "base/stop_signal.h"
-#include "device/devices.h"
 #include "device/graph_arena.h"
 #include "device/team.h"
+#include "devices/device_link.h"
 #include "forward/dense/kept_graphs.h"
 
 namespace moestro {
@@ -25,10 +25,10 @@ class GraphRunner {
   // Everything is borrowed and must outlive this.
   struct Parts {
     Team& team;
-    const ComputeDevice* device = nullptr;  // null: the CPU
-    StopSignal* stop = nullptr;             // read within graphs on the CPU; may be null
-    size_t places = 0;                      // graphs that differ in more than their number of rows
-    size_t max_nodes = 0;                   // nodes of the largest graph
+    DeviceLink* link = nullptr;  // of the device that computes the graphs; null: the CPU
+    StopSignal* stop = nullptr;  // read within graphs on the CPU; may be null
+    size_t places = 0;           // graphs that differ in more than their number of rows
+    size_t max_nodes = 0;        // nodes of the largest graph
   };
   explicit GraphRunner(const Parts& parts);
 

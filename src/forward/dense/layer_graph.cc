@@ -25,6 +25,10 @@ constexpr size_t kMaxNodes = 256;
 
 constexpr uint32_t kHeadRows = 16;  // few, since the output matrix is the largest by far
 
+const ComputeDevice* DeviceOf(const DeviceLink* link) {
+  return link != nullptr ? &link->device() : nullptr;
+}
+
 // Positions that indexers choose; 0: no layer has an indexer.
 uint32_t TopKOf(const ModelSpec& spec) {
   for (const LayerSpec& layer : spec.layers) {
@@ -50,16 +54,16 @@ LayerGraph::LayerGraph(const Parts& parts)
       buffers_(&parts.buffers),
       kv_(&parts.kv),
       look_ahead_(parts.look_ahead),
-      device_(parts.device),
+      link_(parts.link),
       clock_(parts.clock),
       // A device computes all rows of a step at once. Rows of a source attend to later rows, whose
       // keys must be computed.
-      piece_rows_(parts.device != nullptr || parts.spec.encoder
+      piece_rows_(parts.link != nullptr || parts.spec.encoder
                       ? std::numeric_limits<uint32_t>::max()
                       : PieceRows(parts.tensors, parts.team.threads())),
       norm_{.kernel = RowKernel::ForThisMachine(), .eps = parts.spec.rms_eps},
       graphs_({.team = parts.team,
-               .device = parts.device,
+               .link = parts.link,
                .stop = parts.stop,
                .places = parts.spec.layers.size() + 1,
                .max_nodes = kMaxNodes}) {}
@@ -67,21 +71,21 @@ LayerGraph::LayerGraph(const Parts& parts)
 Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint32_t n_ctx,
                                                        uint32_t chunk, uint32_t logits_rows) {
   std::unique_ptr<LayerGraph> graph(new LayerGraph(parts));
-  if (parts.device != nullptr && parts.spec.MostOf(&FeedForwardSpec::n_latent) > 0) {
+  if (parts.link != nullptr && parts.spec.MostOf(&FeedForwardSpec::n_latent) > 0) {
     return Fail(Errc::kDevice, "the dense part around latent experts is computed in memory");
   }
-  if (parts.device != nullptr && parts.spec.encoder) {
+  if (parts.link != nullptr && parts.spec.encoder) {
     return Fail(Errc::kDevice, "encoders are computed in memory");
   }
   // Tensors are placed at rows of hidden, so rows must be aligned.
-  if (parts.device != nullptr &&
-      parts.spec.n_embd * sizeof(float) % BackendBuffer::AlignmentOf(parts.device->backend()) !=
-          0) {
+  if (parts.link != nullptr && parts.spec.n_embd * sizeof(float) %
+                                       BackendBuffer::AlignmentOf(parts.link->device().backend()) !=
+                                   0) {
     return Fail(Errc::kDevice, "rows of {} values do not lie where {} wants them",
-                parts.spec.n_embd, parts.device->info().name);
+                parts.spec.n_embd, parts.link->device().info().name);
   }
   if (const uint32_t top_k = TopKOf(parts.spec); top_k > 0) {
-    if (parts.device != nullptr) {
+    if (parts.link != nullptr) {
       return Fail(Errc::kDevice, "positions that an indexer chooses are attended to in memory");
     }
     TRY(graph->chosen_, ChosenPositions::Create(chunk, top_k, n_ctx));
@@ -100,8 +104,8 @@ Status LayerGraph::MakeMixers(const Parts& parts, uint32_t n_ctx, uint32_t chunk
                   .tensors = parts.tensors,
                   .kv = parts.kv,
                   .states = parts.states,
-                  .device = parts.device,
-                  .norm = parts.device == nullptr ? &norm_ : nullptr,
+                  .device = DeviceOf(parts.link),
+                  .norm = parts.link == nullptr ? &norm_ : nullptr,
                   .stop = parts.stop,
                   .n_ctx = n_ctx,
                   .chunk = chunk,
@@ -146,8 +150,8 @@ Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
   for (const auto& mixer : mixers_) mixer->Assume(chunk);
   const uint32_t head_rows = std::min(chunk, logits_rows);
   graphs_.Begin();
-  BuildHead({.count = device_ != nullptr ? head_rows : std::min(head_rows, kHeadRows)}, 0);
-  TRY_STATUS(CheckComputes(device_, graphs_.graph(), kv_->type()));
+  BuildHead({.count = link_ != nullptr ? head_rows : std::min(head_rows, kHeadRows)}, 0);
+  TRY_STATUS(CheckComputes(DeviceOf(link_), graphs_.graph(), kv_->type()));
   TRY_STATUS(graphs_.Reserve());
   const std::vector<LayerSpec>& layers = spec_->layers;
   for (size_t l = 0; l < layers.size(); ++l) {
@@ -157,7 +161,7 @@ Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
     if (std::ranges::any_of(std::views::iota(size_t{0}, l), is_alike)) continue;
     graphs_.Begin();
     BuildLayer(LayerId{static_cast<uint16_t>(l)}, 0, {.count = std::min(chunk, piece_rows_)});
-    TRY_STATUS(CheckComputes(device_, graphs_.graph(), kv_->type()));
+    TRY_STATUS(CheckComputes(DeviceOf(link_), graphs_.graph(), kv_->type()));
     TRY_STATUS(graphs_.Reserve());
   }
   if (!spec_->encoder) return {};
@@ -184,11 +188,12 @@ Status LayerGraph::SetRows(std::span<const StepRow> rows) {
     states_.push_back(rows[r].state);
   }
   TRY_STATUS(SetPositions());
-  if (device_ == nullptr) return {};
-  TRY_STATUS(device_->Finish());  // a step that failed may have left a launch behind
-  TRY_STATUS(buffers_->Send(StepBuffers::kPositions, rows.size() * sizeof(int32_t)));
-  TRY_STATUS(buffers_->Send(StepBuffers::kCells, rows.size() * sizeof(int64_t)));
-  TRY_STATUS(buffers_->Send(StepBuffers::kRecentCells, rows.size() * sizeof(int64_t)));
+  if (link_ == nullptr) return {};
+  TRY_STATUS(link_->Finish());  // a step that failed may have left a launch behind
+  TRY_STATUS(link_->Cross(
+      {.writes = {buffers_->ToDevice(StepBuffers::kPositions, rows.size() * sizeof(int32_t)),
+                  buffers_->ToDevice(StepBuffers::kCells, rows.size() * sizeof(int64_t)),
+                  buffers_->ToDevice(StepBuffers::kRecentCells, rows.size() * sizeof(int64_t))}}));
   for (const auto& mixer : mixers_) {
     const auto layer =
         static_cast<uint32_t>(std::ranges::find(mixer_of_, mixer.get()) - mixer_of_.begin());
@@ -262,7 +267,7 @@ Status LayerGraph::ComputeLayer(LayerId layer, uint32_t look_ahead) {
     TRY_STATUS(graphs_.Run(layer.value, key, [&] { BuildLayer(layer, look_ahead, rows); }));
     first += rows.count;
   }
-  if (device_ == nullptr) return {};
+  if (link_ == nullptr) return {};
   is_hidden_there_ = !spec_->has_experts(layer.value);
   return is_hidden_there_ ? Status() : FetchLogits(layer, look_ahead);
 }
@@ -290,7 +295,7 @@ Status LayerGraph::CheckFinite(LayerId layer) const {
 
 Status LayerGraph::Head(uint32_t first_row, uint32_t n_rows) {
   TRY_STATUS(SendHidden());
-  const uint32_t together = device_ != nullptr ? n_rows : kHeadRows;
+  const uint32_t together = link_ != nullptr ? n_rows : kHeadRows;
   for (uint32_t at = 0; at < n_rows; at += together) {
     const StepRows rows{.first = first_row + at, .count = std::min(together, n_rows - at)};
     // A graph of later rows of logits is not kept: `at` is no part of the key.
@@ -311,16 +316,16 @@ Status LayerGraph::Head(uint32_t first_row, uint32_t n_rows) {
 
 // Copies the rows' logits to memory; nothing to do on the CPU.
 Status LayerGraph::FetchHead(uint32_t n_rows) {
-  if (device_ == nullptr) return {};
-  TRY_STATUS(device_->Finish());
-  return buffers_->Fetch(StepBuffers::kLogits, uint64_t{n_rows} * spec_->n_vocab * sizeof(float));
+  if (link_ == nullptr) return {};
+  const uint64_t bytes = uint64_t{n_rows} * spec_->n_vocab * sizeof(float);
+  return link_->Cross({.reads = {buffers_->ToMemory(StepBuffers::kLogits, bytes)}});
 }
 
 // Sends hidden to the device if it was computed in memory.
 Status LayerGraph::SendHidden() {
-  if (device_ == nullptr || is_hidden_there_) return {};
+  if (link_ == nullptr || is_hidden_there_) return {};
   is_hidden_there_ = true;
-  return buffers_->Send(StepBuffers::kHidden, row_bytes());
+  return link_->Cross({.writes = {buffers_->ToDevice(StepBuffers::kHidden, row_bytes())}});
 }
 
 bool LayerGraph::IsForTeam(LayerRange layers, size_t n_rows, uint32_t look_ahead) const {
@@ -329,13 +334,17 @@ bool LayerGraph::IsForTeam(LayerRange layers, size_t n_rows, uint32_t look_ahead
 }
 
 Status LayerGraph::FetchLogits(LayerId layer, uint32_t look_ahead) {
-  TRY_STATUS(device_->Finish());
   const size_t n_expert = spec_->router.n_expert;
   const size_t n_rows = visible_.size();
-  TRY_STATUS(buffers_->Fetch(StepBuffers::kRouter, n_rows * n_expert * sizeof(float)));
   const uint32_t layers = LayersAhead(layer, look_ahead);
   const size_t logits = n_rows * n_expert * layers;
-  TRY_STATUS(buffers_->Fetch(StepBuffers::kAhead, logits * sizeof(float)));
+  Border border;
+  border.reads.push_back(
+      buffers_->ToMemory(StepBuffers::kRouter, n_rows * n_expert * sizeof(float)));
+  if (logits > 0) {
+    border.reads.push_back(buffers_->ToMemory(StepBuffers::kAhead, logits * sizeof(float)));
+  }
+  TRY_STATUS(link_->Cross(border));
   if (n_rows == 1 || layers <= 1) return {};
   // [rows][layers][n_expert] -> [layers][rows][n_expert]
   ahead_.assign(buffers_->ahead(), buffers_->ahead() + logits);
@@ -349,12 +358,14 @@ Status LayerGraph::FetchLogits(LayerId layer, uint32_t look_ahead) {
 }
 
 Status LayerGraph::FetchRows() {
-  if (device_ == nullptr) return {};
-  TRY_STATUS(buffers_->Fetch(StepBuffers::kResidual, row_bytes()));
+  if (link_ == nullptr) return {};
+  Border border;
+  border.reads = {buffers_->ToMemory(StepBuffers::kResidual, row_bytes()),
+                  buffers_->ToMemory(StepBuffers::kFfnIn, row_bytes())};
   if (spec_->any_layer(&ModelSpec::has_shared_result)) {
-    TRY_STATUS(buffers_->Fetch(StepBuffers::kShared, row_bytes()));
+    border.reads.push_back(buffers_->ToMemory(StepBuffers::kShared, row_bytes()));
   }
-  return buffers_->Fetch(StepBuffers::kFfnIn, row_bytes());
+  return link_->Cross(border);
 }
 
 uint32_t LayerGraph::LayersAhead(LayerId layer, uint32_t look_ahead) const {
@@ -397,7 +408,7 @@ void LayerGraph::BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t loo
   if (layers == 0) return;
   CHECK(look_ahead_ != nullptr);
   ggml_context* ctx = graphs_.context();
-  if (visible_.size() == 1 || device_ != nullptr) {  // a device's logits are sorted after fetching
+  if (visible_.size() == 1 || link_ != nullptr) {  // a device's logits are sorted after fetching
     Output(MultiplyNode(ctx, look_ahead_->Stack(ctx, first, layers), ffn_in), StepBuffers::kAhead,
            rows.first);
     return;
@@ -479,7 +490,7 @@ void LayerGraph::BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows) {
 
 // Whether one node adds a mixer's result to the input and norms the sum.
 bool LayerGraph::CanSumAndNorm(const LayerTensors& w, const ggml_tensor* mixed) const {
-  return device_ == nullptr && mixed != nullptr && ggml_is_contiguous(mixed) &&
+  return link_ == nullptr && mixed != nullptr && ggml_is_contiguous(mixed) &&
          spec_->residual_scale == 1.0F && w.ffn_norm != nullptr && w.ffn_norm_b == nullptr;
 }
 

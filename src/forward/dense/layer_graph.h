@@ -23,6 +23,7 @@
 #include "device/devices.h"
 #include "device/look_ahead.h"
 #include "device/team.h"
+#include "devices/device_link.h"
 #include "devices/step_buffers.h"
 #include "forward/dense/attention.h"
 #include "forward/dense/chosen_positions.h"
@@ -52,8 +53,8 @@ class LayerGraph {
     StateStore& states;
     const Clock& clock;
     const LookAheadRouters* look_ahead = nullptr;  // for Attend() with look_ahead > 0
-    // The device of graphs, buffers, cache and routers. Null: the CPU.
-    const ComputeDevice* device = nullptr;
+    // The link to the device of graphs, buffers, cache and routers. Null: the CPU.
+    DeviceLink* link = nullptr;
     StopSignal* stop = nullptr;  // read within graphs on the CPU; null: no stop is requested
     MakeStateMixer make_state_mixer = {};  // for layers with a state
   };
@@ -69,7 +70,7 @@ class LayerGraph {
   // buffers.
   uint64_t work_bytes() const { return work_bytes_; }
   uint64_t thread_bytes() const;
-  bool is_on_device() const { return device_ != nullptr; }
+  bool is_on_device() const { return link_ != nullptr; }
 
   // Sets the rows of the following calls, and writes their embeddings to hidden. kDevice.
   Status SetRows(std::span<const StepRow> rows);
@@ -98,7 +99,7 @@ class LayerGraph {
   // Seconds of evaluating layers, since creation.
   double seconds() const { return seconds_; }
   // Waits until no launch is under way on the device; kDevice.
-  Status Finish() const { return device_ != nullptr ? device_->Finish() : Status(); }
+  Status Finish() const { return link_ != nullptr ? link_->Finish() : Status(); }
   // Rows [first_row, first_row + n_rows) of hidden -> logits, in memory. kInvalidFile: some logit
   // is NaN or infinite. kInterrupted, kDevice. REQUIRES: n_rows <= logits_rows.
   Status Head(uint32_t first_row, uint32_t n_rows);
@@ -156,7 +157,7 @@ class LayerGraph {
   StepBuffers* buffers_;
   KvCache* kv_;
   const LookAheadRouters* look_ahead_;
-  const ComputeDevice* device_;
+  DeviceLink* link_;
   const Clock& clock_;
   uint32_t piece_rows_;  // most rows of a layer in one graph
   RowNorm norm_;
