@@ -76,7 +76,8 @@ std::string RowsText(const RunReport& report) {
       FormatBytes(static_cast<uint64_t>(decode.bytes_per_row())));
 }
 
-Json DeviceAsJson(const DevicePlan& plan, const DeviceWork& did, const LaneRatios::Device& ratios) {
+Json DeviceAsJson(const DevicePlan& plan, const DeviceWork& did, const DeviceTraffic& traffic,
+                  const LaneRatios::Device& ratios) {
   Json json = Json::Object();
   json.Set("name", plan.info.name)
       .Set("bytes", plan.bytes)
@@ -89,6 +90,9 @@ Json DeviceAsJson(const DevicePlan& plan, const DeviceWork& did, const LaneRatio
       .Set("costs", std::string(NameOf(plan.costs)))
       .Set("compute_ratio", ratios.compute)
       .Set("copy_ratio", ratios.copy);
+  Json driver = Json::Object();
+  AddCounters(driver, traffic);
+  json.Set("driver", std::move(driver));
   return json;
 }
 
@@ -97,7 +101,7 @@ void AddDevices(Json& object, const RunReport& report) {
   Json devices = Json::Array();
   for (size_t d = 0; d < report.memory.devices.size(); ++d) {
     devices.Push(DeviceAsJson(report.memory.devices[d], report.device.each[d],
-                              report.lane_ratios.devices[d]));
+                              report.device.traffic[d], report.lane_ratios.devices[d]));
   }
   object.Set("devices", std::move(devices))
       .Set("device_planned", report.device.experts)

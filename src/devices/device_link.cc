@@ -33,22 +33,22 @@ DeviceLink::DeviceLink(const ComputeDevice& device) : device_(device) {
 }
 
 Status DeviceLink::Launch(ggml_cgraph* graph) {
-  ++counts_.launches;
+  ++traffic_.launches;
   return LaunchOn(device_.backend(), graph);
 }
 
 Status DeviceLink::Finish() {
-  ++counts_.waits;
+  ++traffic_.waits;
   TRY_STATUS(device_.Finish());
   used_ = 0;  // no copy reads the ring any more
   return {};
 }
 
 Status DeviceLink::Cross(const Border& border) {
-  counts_.writes += border.writes.size();
-  counts_.reads += border.reads.size();
-  for (const Border::Write& write : border.writes) counts_.bytes_there += write.from.size();
-  for (const Border::Read& read : border.reads) counts_.bytes_back += read.to.size();
+  traffic_.writes += border.writes.size();
+  traffic_.reads += border.reads.size();
+  for (const Border::Write& write : border.writes) traffic_.bytes_there += write.from.size();
+  for (const Border::Read& read : border.reads) traffic_.bytes_back += read.to.size();
   return border.bytes() <= ring_.size() ? CrossByRing(border) : CrossDirectly(border);
 }
 

@@ -15,8 +15,8 @@
 #include <span>
 #include <vector>
 
-#include "base/counters.h"
 #include "base/result.h"
+#include "decide/devices/device_tier.h"
 #include "device/devices.h"
 #include "device/host_memory.h"
 
@@ -58,24 +58,9 @@ class DeviceLink {
   // Waits until nothing is under way.
   Status Finish();
 
-  struct Counts {
-    uint64_t launches = 0;
-    uint64_t waits = 0;
-    uint64_t writes = 0;
-    uint64_t reads = 0;
-    uint64_t bytes_there = 0;  // written
-    uint64_t bytes_back = 0;   // read
-
-    static constexpr void Visit(auto&& visit) {
-      visit(&Counts::launches, CounterText{.json = "launches"});
-      visit(&Counts::waits, CounterText{.json = "waits"});
-      visit(&Counts::writes, CounterText{.json = "writes"});
-      visit(&Counts::reads, CounterText{.json = "reads"});
-      visit(&Counts::bytes_there, CounterText{.json = "bytes_there"});
-      visit(&Counts::bytes_back, CounterText{.json = "bytes_back"});
-    }
-  };
-  const Counts& counts() const { return counts_; }
+  void CountBuilt() { ++traffic_.graphs_built; }
+  // Since creation, without copies of experts.
+  const DeviceTraffic& traffic() const { return traffic_; }
 
  private:
   Status CrossByRing(const Border& border);
@@ -85,8 +70,6 @@ class DeviceLink {
   const ComputeDevice& device_;
   HostMemory ring_;  // empty: no ring
   uint64_t used_ = 0;
-  Counts counts_;
+  DeviceTraffic traffic_;
 };
-static_assert(CountsAllOf<DeviceLink::Counts>());
-
 }  // namespace moestro

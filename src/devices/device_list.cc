@@ -363,6 +363,15 @@ Status DeviceList::Judge(std::span<const float> results, size_t width) {
                                          devices_[suspect.device]->info().name));
 }
 
+std::vector<DeviceTraffic> DeviceList::traffic() const {
+  std::vector<DeviceTraffic> all;
+  for (const Device* device : devices_) {
+    const DeviceLink* const link = device->link();
+    all.push_back(link != nullptr ? link->traffic() : DeviceTraffic());
+  }
+  return all;
+}
+
 Status DeviceList::CheckResults() {
   for (uint32_t d = 0; d < size(); ++d) {
     Transport& transport = devices_[d]->transport();

@@ -106,6 +106,8 @@ class DeviceList {
   bool has_wrong() const { return wrong_.has_value(); }
   std::optional<Error> TakeWrong() { return std::exchange(wrong_, std::nullopt); }
 
+  // Calls of each device's driver so far.
+  std::vector<DeviceTraffic> traffic() const;
   // For each lane: the time now divided by the time measured at the start; 1: not known yet, or the
   // model is fixed.
   LaneRatios ratios() const { return tracker_.ratios(); }

@@ -44,10 +44,4 @@ ggml_tensor* AddProducts(ggml_context* context, ggml_cgraph* graph, const Expert
   return y;
 }
 
-Status PlaceOn(const ComputeDevice& device, GraphArena& arena) {
-  const Status placed = arena.Place();
-  if (placed || placed.error().code == Errc::kDevice) return placed;
-  return Fail(Errc::kDevice, "the device {} has no room for a launch", device.info().name);
-}
-
 }  // namespace moestro

@@ -10,8 +10,6 @@
 #include "base/result.h"
 #include "core/expert_catalog.h"
 #include "core/model_spec.h"
-#include "device/devices.h"
-#include "device/graph_arena.h"
 
 namespace moestro {
 
@@ -42,8 +40,5 @@ ggml_tensor* AddProducts(ggml_context* context, ggml_cgraph* graph, const Expert
 
 // Whether the activation has a form for `is_exact`.
 bool HasExactForm(Activation activation);
-
-// Gives the arena's tensors memory on the device. kDevice: also if memory is too small.
-Status PlaceOn(const ComputeDevice& device, GraphArena& arena);
 
 }  // namespace moestro

@@ -20,7 +20,9 @@
 namespace moestro {
 namespace {
 
-constexpr size_t kNodes = 32;         // nodes of a piece
+constexpr size_t kNodes = 32;  // nodes of a piece
+// Rows of launches whose graphs stay built, at most.
+constexpr uint32_t kMostKeptRows = 16;
 constexpr size_t kCombineNodes = 16;  // nodes of Combine() beside those per K
 
 // Inputs of a launch, for asking which nodes a device computes.
@@ -90,10 +92,10 @@ LocalTransport::LocalTransport(DeviceLink& link, std::span<const CopyForm> forms
       weights_(std::move(weights)),
       shape_(shape),
       spoils_results_(spoils_results),
-      combine_(device_.backend(), kCombineNodes + 3 * size_t{shape.n_used}) {
+      combine_(link_, kCombineNodes + 3 * size_t{shape.n_used}) {
   for (Flight& flight : flights_) {
-    flight.arena = std::make_unique<GraphArena>(
-        device_.backend(), kNodes * std::max<size_t>(weights_.pools.most_pieces(), 1));
+    flight.graphs = std::make_unique<LaunchGraphs>(
+        link_, kNodes * std::max<size_t>(weights_.pools.most_pieces(), 1));
   }
 }
 
@@ -107,6 +109,7 @@ void LocalTransport::Begin(const LayerPlan& plan, const float* ffn_in, float* re
   there_ = nullptr;
   ffn_in_ = ffn_in;
   results_ = results;
+  next_flight_ = 0;  // equal launches of every token find the graphs of the same flight
 }
 
 void LocalTransport::BeginThere(const LayerPlan& plan, const StepBuffers& rows) {
@@ -115,6 +118,7 @@ void LocalTransport::BeginThere(const LayerPlan& plan, const StepBuffers& rows) 
   plan_ = &plan;
   there_ = &rows;
   n_launched_ = 0;
+  next_flight_ = 0;
   launched_as_.assign(pairs, 0);
 }
 
@@ -153,10 +157,24 @@ Status LocalTransport::Launch(uint32_t form, std::span<const Pair> pairs) {
   return there_ != nullptr ? LaunchThere(flight, form) : LaunchHere(flight, form);
 }
 
+// All that the nodes of a launch depend on; empty for launches of many rows, whose building does
+// not count. `first`: place of the first result on the device.
+std::vector<uint32_t> LocalTransport::KeyOf(uint32_t form, uint32_t first) const {
+  if (plan_->n_rows > kMostKeptRows) return {};
+  const bool stays = there_ != nullptr;
+  std::vector<uint32_t> key = {stays, form, plan_->n_rows, first};
+  if (shape_.bias_bytes > 0) key.push_back(plan_->layer.value);
+  for (const PairLists::Part& part : lists_.parts()) {
+    key.push_back(static_cast<uint32_t>(part.piece));
+    key.push_back(static_cast<uint32_t>(part.n));
+  }
+  return key;
+}
+
 // Stage: graph, x [pairs][n_embd] ([1][n_embd] for one row) -> y [pairs][n_embd], part by part.
-void LocalTransport::AddParts(Flight& flight, uint32_t form, ggml_tensor* x,
+void LocalTransport::AddParts(LaunchGraph& graph, uint32_t form, ggml_tensor* x,
                               ggml_tensor* numbers) const {
-  ggml_context* context = flight.arena->context();
+  ggml_context* context = graph.room.context();
   const bool is_one_row = plan_->n_rows == 1;
   for (const PairLists::Part& part : lists_.parts()) {
     const auto n = static_cast<int64_t>(part.n);
@@ -169,8 +187,8 @@ void LocalTransport::AddParts(Flight& flight, uint32_t form, ggml_tensor* x,
     if (!is_one_row && lists_.parts().size() > 1) {
       its_x = ggml_view_3d(context, x, x->ne[0], 1, n, x->nb[1], x->nb[2], part.first * x->nb[2]);
     }
-    flight.y.push_back(
-        AddProducts(context, flight.arena->graph(), tensors(form, part.piece), its_x,
+    graph.results.push_back(
+        AddProducts(context, graph.room.graph(), tensors(form, part.piece), its_x,
                     {.slots = list(part.slots_at), .experts = list(part.experts_at)}));
   }
 }
@@ -189,22 +207,25 @@ Status LocalTransport::LaunchHere(Flight& flight, uint32_t form) {
     if (i > 0 && is_one_row) continue;
     std::memcpy(x_.data() + i * width, ffn_in_ + pairs[i].row * width, width * sizeof(float));
   }
-  ggml_context* context = flight.arena->Begin();
-  ggml_tensor* numbers =
-      ggml_new_tensor_1d(context, GGML_TYPE_I32, static_cast<int64_t>(lists_.numbers().size()));
-  ggml_tensor* x = ggml_new_tensor_3d(context, GGML_TYPE_F32, shape_.n_embd, 1,
-                                      is_one_row ? 1 : static_cast<int64_t>(pairs.size()));
-  ggml_set_input(numbers);
-  ggml_set_input(x);
-  AddParts(flight, form, x, numbers);
-  const std::vector<ggml_tensor*> y = std::exchange(flight.y, {});
-  for (ggml_tensor* its : y) ggml_set_output(its);
-  TRY_STATUS(PlaceOn(device_, *flight.arena));
+  const auto build = [&](LaunchGraph& graph) {
+    ggml_context* context = graph.room.context();
+    ggml_tensor* numbers =
+        ggml_new_tensor_1d(context, GGML_TYPE_I32, static_cast<int64_t>(lists_.numbers().size()));
+    ggml_tensor* x = ggml_new_tensor_3d(context, GGML_TYPE_F32, shape_.n_embd, 1,
+                                        is_one_row ? 1 : static_cast<int64_t>(pairs.size()));
+    ggml_set_input(numbers);
+    ggml_set_input(x);
+    graph.inputs = {x, numbers};
+    AddParts(graph, form, x, numbers);
+    for (ggml_tensor* its : graph.results) ggml_set_output(its);
+  };
+  TRY(LaunchGraph* const graph, flight.graphs->Get(KeyOf(form, 0), build));
   // Stage: send x and the numbers, then launch.
-  TRY_STATUS(link_.Cross({.writes = {{.to = x, .from = std::as_bytes(std::span(x_))},
-                                     {.to = numbers, .from = std::as_bytes(lists_.numbers())}}}));
-  TRY_STATUS(link_.Launch(flight.arena->graph()));
-  flight.y = y;
+  TRY_STATUS(
+      link_.Cross({.writes = {{.to = graph->inputs[0], .from = std::as_bytes(std::span(x_))},
+                              {.to = graph->inputs[1], .from = std::as_bytes(lists_.numbers())}}}));
+  TRY_STATUS(link_.Launch(graph->room.graph()));
+  flight.y = graph->results;
   return {};
 }
 
@@ -275,31 +296,34 @@ Status LocalTransport::LaunchThere(Flight& flight, uint32_t form) {
   const bool is_one_row = plan_->n_rows == 1;
   const uint32_t first = n_launched_;
   for (const Pair& pair : pairs) launched_as_[pair.pair] = static_cast<int32_t>(n_launched_++);
-  ggml_context* context = flight.arena->Begin();
-  ggml_tensor* numbers =
-      ggml_new_tensor_1d(context, GGML_TYPE_I32, static_cast<int64_t>(lists_.numbers().size()));
-  ggml_set_input(numbers);
-  // Stage: gather x, [pairs][n_embd] from ffn_in [rows][n_embd] on the device.
-  ggml_tensor* rows = ggml_new_tensor_2d(context, GGML_TYPE_F32, shape_.n_embd, plan_->n_rows);
-  there_->Place(rows, StepBuffers::kFfnIn);
-  ggml_tensor* x = rows;
-  if (!is_one_row) {
-    x = ggml_get_rows(context, rows,
-                      ggml_view_1d(context, numbers, n, lists_.rows_at() * sizeof(int32_t)));
-  }
-  x = ggml_reshape_3d(context, x, shape_.n_embd, 1, is_one_row ? 1 : n);
-  // Stage: x [pairs][n_embd] -> y [pairs][n_embd], into results_there_.
-  AddParts(flight, form, x, numbers);
-  const std::vector<ggml_tensor*> y = std::exchange(flight.y, {});
-  for (size_t i = 0; i < y.size(); ++i) {
-    const size_t place = first + lists_.parts()[i].first;
-    results_there_.Place(y[i], place * shape_.n_embd * sizeof(float));
-  }
-  TRY_STATUS(PlaceOn(device_, *flight.arena));
+  const auto build = [&](LaunchGraph& graph) {
+    ggml_context* context = graph.room.context();
+    ggml_tensor* numbers =
+        ggml_new_tensor_1d(context, GGML_TYPE_I32, static_cast<int64_t>(lists_.numbers().size()));
+    ggml_set_input(numbers);
+    graph.inputs = {numbers};
+    // Stage: gather x, [pairs][n_embd] from ffn_in [rows][n_embd] on the device.
+    ggml_tensor* rows = ggml_new_tensor_2d(context, GGML_TYPE_F32, shape_.n_embd, plan_->n_rows);
+    there_->Place(rows, StepBuffers::kFfnIn);
+    ggml_tensor* x = rows;
+    if (!is_one_row) {
+      x = ggml_get_rows(context, rows,
+                        ggml_view_1d(context, numbers, n, lists_.rows_at() * sizeof(int32_t)));
+    }
+    x = ggml_reshape_3d(context, x, shape_.n_embd, 1, is_one_row ? 1 : n);
+    // Stage: x [pairs][n_embd] -> y [pairs][n_embd], into results_there_.
+    AddParts(graph, form, x, numbers);
+    for (size_t i = 0; i < graph.results.size(); ++i) {
+      const size_t place = first + lists_.parts()[i].first;
+      results_there_.Place(graph.results[i], place * shape_.n_embd * sizeof(float));
+    }
+  };
+  TRY(LaunchGraph* const graph, flight.graphs->Get(KeyOf(form, first), build));
   // Stage: send the numbers, then launch.
-  TRY_STATUS(link_.Cross({.writes = {{.to = numbers, .from = std::as_bytes(lists_.numbers())}}}));
-  TRY_STATUS(link_.Launch(flight.arena->graph()));
-  flight.y = y;
+  TRY_STATUS(
+      link_.Cross({.writes = {{.to = graph->inputs[0], .from = std::as_bytes(lists_.numbers())}}}));
+  TRY_STATUS(link_.Launch(graph->room.graph()));
+  flight.y = graph->results;
   return {};
 }
 
@@ -308,41 +332,46 @@ Status LocalTransport::Combine() {
   const auto n_used = static_cast<int64_t>(plan_->n_used);
   const auto n_rows = static_cast<int64_t>(plan_->n_rows);
   const int64_t width = shape_.n_embd;
-  ggml_context* context = combine_.Begin();
-  ggml_tensor* from = ggml_new_tensor_1d(context, GGML_TYPE_I32, n_used * n_rows);
-  ggml_tensor* weights = ggml_new_tensor_2d(context, GGML_TYPE_F32, 1, n_used * n_rows);
-  ggml_set_input(from);
-  ggml_set_input(weights);
-  ggml_tensor* results = ggml_new_tensor_2d(context, GGML_TYPE_F32, width, n_launched_);
-  results_there_.Place(results, 0);
-  // Stage: weight * y in router order, [rows * K][n_embd]; then the sum of each row's K results in
-  // router order.
-  ggml_tensor* weighted = ggml_mul(context, ggml_get_rows(context, results, from), weights);
-  const auto of = [&](int64_t k) {
-    return ggml_view_2d(context, weighted, width, n_rows,
-                        static_cast<size_t>(n_used) * weighted->nb[1],
-                        static_cast<size_t>(k) * weighted->nb[1]);
+  const auto build = [&](LaunchGraph& graph) {
+    ggml_context* context = graph.room.context();
+    ggml_tensor* from = ggml_new_tensor_1d(context, GGML_TYPE_I32, n_used * n_rows);
+    ggml_tensor* weights = ggml_new_tensor_2d(context, GGML_TYPE_F32, 1, n_used * n_rows);
+    ggml_set_input(from);
+    ggml_set_input(weights);
+    graph.inputs = {from, weights};
+    ggml_tensor* results = ggml_new_tensor_2d(context, GGML_TYPE_F32, width, n_launched_);
+    results_there_.Place(results, 0);
+    // Stage: weight * y in router order, [rows * K][n_embd]; then the sum of each row's K results
+    // in router order.
+    ggml_tensor* weighted = ggml_mul(context, ggml_get_rows(context, results, from), weights);
+    const auto of = [&](int64_t k) {
+      return ggml_view_2d(context, weighted, width, n_rows,
+                          static_cast<size_t>(n_used) * weighted->nb[1],
+                          static_cast<size_t>(k) * weighted->nb[1]);
+    };
+    ggml_tensor* sum = of(0);
+    for (int64_t k = 1; k < n_used; ++k) sum = ggml_add(context, sum, of(k));
+    // Stage: + shared [rows][n_embd], if the model has one, + residual [rows][n_embd].
+    for (const StepBuffers::Region region : {StepBuffers::kShared, StepBuffers::kResidual}) {
+      if (region == StepBuffers::kShared && !shape_.has_shared) continue;
+      if (region == StepBuffers::kResidual && !shape_.adds_residual) continue;
+      ggml_tensor* rows = ggml_new_tensor_2d(context, GGML_TYPE_F32, width, n_rows);
+      there_->Place(rows, region);
+      sum = ggml_add(context, sum, rows);
+    }
+    there_->Place(sum, StepBuffers::kHidden);
+    ggml_build_forward_expand(graph.room.graph(), sum);
   };
-  ggml_tensor* sum = of(0);
-  for (int64_t k = 1; k < n_used; ++k) sum = ggml_add(context, sum, of(k));
-  // Stage: + shared [rows][n_embd], if the model has one, + residual [rows][n_embd].
-  for (const StepBuffers::Region region : {StepBuffers::kShared, StepBuffers::kResidual}) {
-    if (region == StepBuffers::kShared && !shape_.has_shared) continue;
-    if (region == StepBuffers::kResidual && !shape_.adds_residual) continue;
-    ggml_tensor* rows = ggml_new_tensor_2d(context, GGML_TYPE_F32, width, n_rows);
-    there_->Place(rows, region);
-    sum = ggml_add(context, sum, rows);
-  }
-  there_->Place(sum, StepBuffers::kHidden);
-  ggml_build_forward_expand(combine_.graph(), sum);
-  TRY_STATUS(PlaceOn(device_, combine_));
+  std::vector<uint32_t> key;
+  if (plan_->n_rows <= kMostKeptRows) key = {plan_->n_rows, plan_->n_used, n_launched_};
+  TRY(LaunchGraph* const graph, combine_.Get(key, build));
   // Stage: send the results' places [rows * K] and the router's weights [rows * K], then launch.
   std::vector<int32_t> places;
   for (const uint32_t pair : plan_->pair_of) places.push_back(launched_as_[pair]);
-  TRY_STATUS(
-      link_.Cross({.writes = {{.to = from, .from = std::as_bytes(std::span(places))},
-                              {.to = weights, .from = std::as_bytes(std::span(plan_->weights))}}}));
-  return link_.Launch(combine_.graph());
+  TRY_STATUS(link_.Cross(
+      {.writes = {{.to = graph->inputs[0], .from = std::as_bytes(std::span(places))},
+                  {.to = graph->inputs[1], .from = std::as_bytes(std::span(plan_->weights))}}}));
+  return link_.Launch(graph->room.graph());
 }
 
 }  // namespace moestro

@@ -27,10 +27,10 @@
 #include "core/layer_plan.h"
 #include "device/backend_buffer.h"
 #include "device/devices.h"
-#include "device/graph_arena.h"
 #include "devices/device_biases.h"
 #include "devices/device_pools.h"
 #include "devices/device_products.h"
+#include "devices/launch_graphs.h"
 #include "devices/pair_lists.h"
 #include "devices/step_buffers.h"
 #include "devices/transport.h"
@@ -73,13 +73,14 @@ class LocalTransport final : public Transport {
  private:
   // A launch whose results are not back yet.
   struct Flight {
-    std::unique_ptr<GraphArena> arena;
+    std::unique_ptr<LaunchGraphs> graphs;
     std::vector<ggml_tensor*> y;  // [part] results of the launch; empty: no launch is under way
     std::vector<uint32_t> pairs;
   };
   Status LaunchHere(Flight& flight, uint32_t form);
   Status LaunchThere(Flight& flight, uint32_t form);
-  void AddParts(Flight& flight, uint32_t form, ggml_tensor* x, ggml_tensor* numbers) const;
+  std::vector<uint32_t> KeyOf(uint32_t form, uint32_t first) const;
+  void AddParts(LaunchGraph& graph, uint32_t form, ggml_tensor* x, ggml_tensor* numbers) const;
   Status Collect(std::span<Flight> flights);
   Status Combine();
   ExpertTensors tensors(uint32_t form, size_t piece) const;
@@ -99,7 +100,7 @@ class LocalTransport final : public Transport {
   BackendBuffer results_there_;         // [launched pair][n_embd]
   uint32_t n_launched_ = 0;             // pairs launched so far
   std::vector<int32_t> launched_as_;    // [pair]: the pair's place in results_there_
-  GraphArena combine_;
+  LaunchGraphs combine_;
 
   static constexpr size_t kFlights = 4;
   std::array<Flight, kFlights> flights_;

@@ -131,7 +131,8 @@ void DensePart::AddTo(FixedBytes& fixed) const {
   fixed.kv += (is_there ? 0 : KvCache::BytesFor(opened_.remembers, plan.cells)) +
               StateStore::BytesFor(opened_.remembers, n_states_);
   fixed.work += routers + StepBuffers::BytesFor(spec, limits()) +
-                (is_there ? 0 : graph_->work_bytes()) + MultiplyScratch(spec, plan.chunk);
+                (is_there ? 0 : graph_->work_bytes()) + graph_->node_bytes() +
+                MultiplyScratch(spec, plan.chunk);
   fixed.thread += is_there ? 0 : graph_->thread_bytes();
   fixed.staging += weights_.staging_bytes;
 }

@@ -328,6 +328,7 @@ EngineLearned NativeEngine::learned() const {
   if (running_->joined) {
     learned.device = running_->joined->tier().stats();
     learned.device.layers_there = running_->forward->layers_there();
+    learned.device.traffic = running_->joined->traffic();
     learned.lane_ratios = running_->joined->ratios();
   }
   return learned;

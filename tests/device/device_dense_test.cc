@@ -72,6 +72,36 @@ TEST_P(DenseFamilies, AreAsOnTheCpu) {
 MOESTRO_INSTANTIATE_PARTS(DenseFamilies, DenseFamiliesOfPart,
                           [](const auto& arch) { return CaseName(arch.param); });
 
+// Everything is there, so a layer has one border that waits: for the router's logits. Graphs are
+// those of the tokens before.
+TEST_F(DeviceDenseTest, ATokenWaitsOnceForEachLayer) {
+  const TinySpec spec = Spec("qwen3moe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = Whole(spec);
+  options.prefetch = 0;
+  const auto engine = NativeEngine::Open(model, options);
+  ASSERT_TRUE(engine) << engine.error().message;
+  Sequence sequence = (*engine)->NewSequence();
+  const std::vector<Token> tokens = SeededTokens(12, spec.vocab, 3);
+  const auto append = [&](size_t first, size_t n) {
+    const auto logits = Append(**engine, sequence, std::span(tokens).subspan(first, n));
+    ASSERT_TRUE(logits) << logits.error().message;
+  };
+  append(0, 4);
+  for (size_t t = 4; t < 8; ++t) append(t, 1);
+  const DeviceStats before = (*engine)->learned().device;
+  append(8, 1);
+  const DeviceStats after = (*engine)->learned().device;
+  const uint64_t layers = (*engine)->facts().n_layer;
+  EXPECT_EQ(after.layers_there - before.layers_there, layers);
+  const DeviceTraffic token = after.traffic.at(0) - before.traffic.at(0);
+  EXPECT_EQ(token.graphs_built, 0U);
+  EXPECT_EQ(token.launches, 3 * layers + 1);  // dense part, experts, sum; and the head
+  EXPECT_EQ(token.reads, layers + 1);         // router's logits; and the head's
+  // Before the step, before the head, and for each read.
+  EXPECT_EQ(token.waits, layers + 3);
+}
+
 // Kernels of a device may take a score that is no number for one that is masked: this is found when
 // the model is opened. What a router or the head multiplies ends the step.
 TEST_F(DeviceDenseTest, DamagedWeightsAreFound) {

@@ -100,11 +100,35 @@ struct DeviceWork {
 };
 static_assert(CountsAllOf<DeviceWork>());
 
+// Calls of the driver of a device of this machine. Each costs, and a wait costs most.
+struct DeviceTraffic {
+  uint64_t graphs_built = 0;
+  uint64_t launches = 0;
+  uint64_t waits = 0;
+  uint64_t writes = 0;
+  uint64_t reads = 0;
+  uint64_t bytes_there = 0;  // written
+  uint64_t bytes_back = 0;   // read
+
+  static constexpr void Visit(auto&& visit) {
+    using T = DeviceTraffic;
+    visit(&T::graphs_built, CounterText{.json = "graphs_built"});
+    visit(&T::launches, CounterText{.json = "launches"});
+    visit(&T::waits, CounterText{.json = "waits"});
+    visit(&T::writes, CounterText{.json = "writes"});
+    visit(&T::reads, CounterText{.json = "reads"});
+    visit(&T::bytes_there, CounterText{.json = "bytes_there"});
+    visit(&T::bytes_back, CounterText{.json = "bytes_back"});
+  }
+};
+static_assert(CountsAllOf<DeviceTraffic>());
+
 // The work of all devices together, and of each device.
 struct DeviceStats : DeviceWork {
   uint64_t experts = 0;       // experts planned, for the CPU and the devices
   uint64_t layers_there = 0;  // layers whose rows stayed on the first device
   std::vector<DeviceWork> each = {};
+  std::vector<DeviceTraffic> traffic = {};  // [device]; zeros for remote hosts
 };
 
 class DeviceTier {

@@ -10,10 +10,9 @@ namespace moestro {
 GraphRunner::GraphRunner(const Parts& parts)
     : parts_(parts),
       arena_(parts.link != nullptr ? parts.link->device().backend() : parts.team.device().backend(),
-             parts.max_nodes) {
-  if (parts.link != nullptr) return;
-  kept_.emplace(parts.team, parts.stop, parts.places, parts.max_nodes);
-}
+             parts.max_nodes),
+      kept_({.team = parts.team, .stop = parts.stop, .link = parts.link}, parts.places,
+            parts.max_nodes) {}
 
 Status GraphRunner::Reserve() {
   const uint64_t before = arena_.buffer_bytes();
@@ -24,34 +23,28 @@ Status GraphRunner::Reserve() {
   return {};
 }
 
-uint64_t GraphRunner::bytes() const {
-  return arena_.buffer_bytes() + (kept_ ? KeptGraphs::kGraphs * parts_.places * node_bytes_ : 0);
-}
-
 // Places the graph. A graph larger than all before moves the values of kept graphs, or loses them
 // if memory does not suffice.
 Status GraphRunner::Place() {
+  if (parts_.link != nullptr) parts_.link->CountBuilt();
   Status placed = arena_.Place();
-  if (kept_ && (!placed || arena_.buffer_bytes() != placed_bytes_)) kept_->Drop();
+  if (!placed || arena_.buffer_bytes() != placed_bytes_) kept_.Drop();
   placed_bytes_ = placed ? arena_.buffer_bytes() : 0;
-  return placed;
+  if (placed || parts_.link == nullptr) return placed;
+  return Fail(Errc::kDevice, "{}: {}", parts_.link->device().info().name, placed.error().message);
 }
 
 // Reports a stop. A plug-in without an abort callback completes the graph after a stop, with
 // attention half done, so the results are undefined.
 Status GraphRunner::Interrupted() const {
-  if (parts_.stop == nullptr || !parts_.stop->is_requested()) return {};
+  if (parts_.link != nullptr || parts_.stop == nullptr || !parts_.stop->is_requested()) return {};
   return Fail(Errc::kInterrupted, "stopped on request");
 }
 
 // Starts the graph. A device still computes after the return; a call that fetches results waits.
 Status GraphRunner::Compute() {
-  const Status placed = Place();
-  if (parts_.link != nullptr) {
-    if (placed) return parts_.link->Launch(arena_.graph());
-    return Fail(Errc::kDevice, "{}: {}", parts_.link->device().info().name, placed.error().message);
-  }
-  TRY_STATUS(placed);
+  TRY_STATUS(Place());
+  if (parts_.link != nullptr) return parts_.link->Launch(arena_.graph());
   CpuDevice& cpu = parts_.team.device();
   if (parts_.stop == nullptr) return cpu.Compute(arena_.graph());
   TRY_STATUS(cpu.Compute(arena_.graph(), *parts_.stop));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs the graphs of a model's dense part, one after the other, on the CPU or on a device. On the
-// CPU graphs of few rows stay built (kept_graphs.h).
+// Runs the graphs of a model's dense part, one after the other, on the CPU or on a device. Graphs
+// of few rows stay built (kept_graphs.h).
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -38,31 +38,33 @@ class GraphRunner {
   ggml_cgraph* graph() const { return arena_.graph(); }
   // Sizes the memory for the graph just built, the largest of its kind. kNoMemory, kDevice.
   Status Reserve();
-  // Bytes of the values of all graphs, and of the nodes of kept graphs.
-  uint64_t bytes() const;
+  // Bytes of the values of all graphs, where the graphs run; and of the nodes of kept graphs, in
+  // memory.
+  uint64_t value_bytes() const { return arena_.buffer_bytes(); }
+  uint64_t node_bytes() const { return KeptGraphs::kGraphs * parts_.places * node_bytes_; }
 
   // Runs the graph of a place. `build` adds the nodes, unless the graph is kept from an earlier
   // step. Without rows in the key the graph is not kept. On a device this returns while the device
   // computes. kInterrupted, kNoMemory, kDevice: the results are undefined.
   template <class Build>
   Status Run(size_t place, const KeptGraphs::Key& key, Build&& build) {
-    if (!kept_ || key.rows == 0 || key.rows > KeptGraphs::kMostRows) {
+    if (key.rows == 0 || key.rows > KeptGraphs::kMostRows) {
       arena_.Begin();
       build();
       return Compute();
     }
-    if (!kept_->Has(place, key)) {
-      arena_.Begin(&kept_->Begin(place));
+    if (!kept_.Has(place, key)) {
+      arena_.Begin(&kept_.Begin(place));
       build();
       TRY_STATUS(Place());
-      kept_->Add(place, key);
+      kept_.Add(place, key);
     }
-    TRY_STATUS(kept_->Run(place, key));
+    TRY_STATUS(kept_.Run(place, key));
     return Interrupted();
   }
   // Whether the team runs the graphs of places [first, end), all with `key` (Team::Hold()).
   bool AreForTeam(size_t first, size_t end, const KeptGraphs::Key& key) const {
-    return kept_ && kept_->AreForTeam(first, end, key);
+    return kept_.AreForTeam(first, end, key);
   }
 
  private:
@@ -72,9 +74,9 @@ class GraphRunner {
 
   Parts parts_;
   GraphArena arena_;
-  std::optional<KeptGraphs> kept_;  // nullopt: on a device
-  uint64_t placed_bytes_ = 0;       // bytes of the arena when the kept graphs were placed
-  uint64_t node_bytes_ = 0;         // bytes of the largest graph's nodes
+  KeptGraphs kept_;
+  uint64_t placed_bytes_ = 0;  // bytes of the arena when the kept graphs were placed
+  uint64_t node_bytes_ = 0;    // bytes of the largest graph's nodes
 };
 
 }  // namespace moestro

@@ -17,8 +17,8 @@ bool IsView(const ggml_tensor* node) {
 
 }  // namespace
 
-KeptGraphs::KeptGraphs(Team& team, StopSignal* stop, size_t places, size_t max_nodes)
-    : team_(&team), stop_(stop), max_nodes_(max_nodes), places_(places) {}
+KeptGraphs::KeptGraphs(const Runner& runner, size_t places, size_t max_nodes)
+    : runner_(runner), max_nodes_(max_nodes), places_(places) {}
 
 const KeptGraphs::Kept* KeptGraphs::Find(size_t place, const Key& key) const {
   const auto* found = std::ranges::find(places_[place], key, &Kept::key);
@@ -54,7 +54,8 @@ std::vector<KeptGraphs::Node> KeptGraphs::NodesOf(ggml_cgraph* graph) const {
 
 void KeptGraphs::Add(size_t place, const Key& key) {
   CHECK(begun_ >= places_[place].begin() && begun_ < places_[place].end());
-  begun_->nodes = NodesOf(begun_->room->graph());
+  begun_->nodes.clear();
+  if (runner_.link == nullptr) begun_->nodes = NodesOf(begun_->room->graph());
   begun_->key = key;
   begun_->last_run = ++runs_;
 }
@@ -62,10 +63,11 @@ void KeptGraphs::Add(size_t place, const Key& key) {
 Status KeptGraphs::Run(size_t place, const Key& key) {
   Kept& kept = *std::ranges::find(places_[place], key, &Kept::key);
   kept.last_run = ++runs_;
+  ggml_cgraph* const graph = kept.room->graph();
+  if (runner_.link != nullptr) return runner_.link->Launch(graph);
   if (!kept.nodes.empty()) return RunOnTeam(kept.nodes);
-  CpuDevice& cpu = team_->device();
-  return stop_ != nullptr ? cpu.Compute(kept.room->graph(), *stop_)
-                          : cpu.Compute(kept.room->graph());
+  CpuDevice& cpu = runner_.team.device();
+  return runner_.stop != nullptr ? cpu.Compute(graph, *runner_.stop) : cpu.Compute(graph);
 }
 
 Status KeptGraphs::RunOnTeam(const std::vector<Node>& nodes) {
@@ -86,7 +88,7 @@ Status KeptGraphs::RunOnTeam(const std::vector<Node>& nodes) {
       }
     }
   };
-  return team_->Run([&](int thread, int n_threads) {
+  return runner_.team.Run([&](int thread, int n_threads) {
     try {
       work(thread, n_threads);
     } catch (...) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Graphs of few rows on the CPU that stay built: a decode step runs equal nodes for every token,
-// with other values. Each place has its last kGraphs graphs. A graph of nodes of ours alone is run
+// Graphs of few rows that stay built: a decode step runs equal nodes for every token, with other
+// values. Each place has its last kGraphs graphs. On the CPU a graph of nodes of ours alone is run
 // by the team, node after node, with barriers that make no system call; ggml runs the other graphs.
 //
 // Thread rule: the engine thread.
@@ -18,6 +18,7 @@
 #include "device/custom_calls.h"
 #include "device/graph_arena.h"
 #include "device/team.h"
+#include "devices/device_link.h"
 
 namespace moestro {
 
@@ -35,11 +36,18 @@ class KeptGraphs {
     uint32_t first = 0;  // first row, in the step
     uint32_t rows = 0;
     uint32_t look_ahead = 0;
+    uint32_t visited = 0;  // cells that attention on a device visits
     bool operator==(const Key&) const = default;
   };
 
-  // max_nodes: nodes of the largest graph. `team` and `stop` must outlive this; stop may be null.
-  KeptGraphs(Team& team, StopSignal* stop, size_t places, size_t max_nodes);
+  // The processor that runs the graphs. All must outlive the kept graphs.
+  struct Runner {
+    Team& team;
+    StopSignal* stop = nullptr;  // read within graphs on the CPU; may be null
+    DeviceLink* link = nullptr;  // to the device that runs the graphs; null: the CPU
+  };
+  // max_nodes: nodes of the largest graph.
+  KeptGraphs(const Runner& runner, size_t places, size_t max_nodes);
 
   bool Has(size_t place, const Key& key) const { return Find(place, key) != nullptr; }
   // Whether the team runs the graphs of places [first, end), all with `key`.
@@ -48,8 +56,8 @@ class KeptGraphs {
   GraphRoom& Begin(size_t place);
   // Lets the graph in the room of Begin() run from now on. REQUIRES: the graph is placed.
   void Add(size_t place, const Key& key);
-  // Runs a kept graph. kInterrupted, kNoMemory: the results are undefined. REQUIRES: Has(place,
-  // key).
+  // Runs a kept graph; returns while a device computes. kInterrupted, kNoMemory, kDevice: the
+  // results are undefined. REQUIRES: Has(place, key).
   Status Run(size_t place, const Key& key);
   // Drops all graphs, because the memory of their values has moved.
   void Drop();
@@ -70,8 +78,7 @@ class KeptGraphs {
   std::vector<Node> NodesOf(ggml_cgraph* graph) const;
   Status RunOnTeam(const std::vector<Node>& nodes);
 
-  Team* team_;
-  StopSignal* stop_;
+  Runner runner_;
   CustomCalls calls_;
   WaitWord arrived_;  // threads at the barriers of a run
   size_t max_nodes_;

@@ -33,7 +33,7 @@ class KeptGraphsTest : public testing::TestWithParam<uint32_t> {
         team_(*Team::Create(device_)),
         arena_(device_.backend(), 128),
         buffer_(*BackendBuffer::OnHost(2 * kGraphWidth * sizeof(float))),
-        kept_(team_, nullptr, 2, 128) {}
+        kept_({.team = team_}, 2, 128) {}
 
   float* in() { return reinterpret_cast<float*>(buffer_.data()); }
   float* out() { return in() + kGraphWidth; }

@@ -93,7 +93,7 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
   }
   TRY_STATUS(graph->MakeMixers(parts, n_ctx, chunk));
   TRY_STATUS(graph->Reserve(chunk, logits_rows));
-  graph->work_bytes_ += graph->graphs_.bytes();
+  graph->work_bytes_ += graph->graphs_.value_bytes();
   for (const auto& mixer : graph->mixers_) graph->work_bytes_ += mixer->work_bytes();
   return graph;
 }
@@ -263,7 +263,10 @@ Status LayerGraph::ComputeLayer(LayerId layer, uint32_t look_ahead) {
     const StepRows rows{.first = first, .count = std::min(piece_rows_, n_rows - first)};
     Bind(layer, rows);
     // Graphs of a part of the rows are not kept: the step's number of rows is no part of the key.
-    const KeptGraphs::Key key{.rows = rows.count == n_rows ? n_rows : 0, .look_ahead = look_ahead};
+    const Mixer* const mixer = mixer_of_[layer.value];
+    const KeptGraphs::Key key{.rows = rows.count == n_rows ? n_rows : 0,
+                              .look_ahead = look_ahead,
+                              .visited = mixer != nullptr ? mixer->visited() : 0};
     TRY_STATUS(graphs_.Run(layer.value, key, [&] { BuildLayer(layer, look_ahead, rows); }));
     first += rows.count;
   }

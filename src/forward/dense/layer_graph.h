@@ -69,6 +69,7 @@ class LayerGraph {
   // Bytes of intermediate results and masks, on the device or the CPU, and of each CPU thread's
   // buffers.
   uint64_t work_bytes() const { return work_bytes_; }
+  uint64_t node_bytes() const { return graphs_.node_bytes(); }  // of kept graphs, in memory
   uint64_t thread_bytes() const;
   bool is_on_device() const { return link_ != nullptr; }
 

@@ -36,6 +36,8 @@ class MaskedAttention {
 
   // Sets the rows of the following nodes. kDevice.
   Status SetRows(std::span<const RowCells> rows);
+  // Cells from the first on that some row may attend to, rounded up to kCells.
+  uint32_t visited() const { return n_visited_; }
   // As SetRows() with rows that attend to all cells, but sends no data: for sizes.
   void Assume(uint32_t rows);
 
@@ -52,8 +54,8 @@ class MaskedAttention {
   AttentionShape shape_;
   uint32_t n_cells_ = 0;  // cells of the cache
   uint32_t n_rows_ = 0;
-  uint32_t n_visited_ = 0;  // cells from the first on that some row may attend to
-  BackendBuffer buffer_;    // the mask, F16 [rows][visited cells]
+  uint32_t n_visited_ = 0;
+  BackendBuffer buffer_;  // the mask, F16 [rows][visited cells]
   std::vector<ggml_fp16_t> mask_;
 };
 

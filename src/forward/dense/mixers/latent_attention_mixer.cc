@@ -88,6 +88,7 @@ class LatentAttentionMixer final : public Mixer {
   Status SetRows(std::span<const RowCells> visible) override {
     return masked_ ? masked_->SetRows(visible) : Status();
   }
+  uint32_t visited() const override { return masked_ ? masked_->visited() : 0; }
   void Assume(uint32_t rows) override {
     if (masked_) masked_->Assume(rows);
   }

@@ -65,6 +65,8 @@ class Mixer {
   virtual Status SetPositions(std::span<const int32_t> /*positions*/) { return {}; }
   // On a device: sets the rows of the following graphs. kDevice.
   virtual Status SetRows(std::span<const RowCells> /*visible*/) { return {}; }
+  // On a device: cells that the following graphs visit, by which their nodes differ.
+  virtual uint32_t visited() const { return 0; }
   // As SetRows() with this many rows that attend to all cells, but sends no data: for sizes.
   virtual void Assume(uint32_t /*rows*/) {}
   // work_bytes(): bytes of the mixer beside the graph's own memory. thread_bytes(): further bytes
