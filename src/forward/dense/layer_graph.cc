@@ -25,6 +25,20 @@ constexpr size_t kMaxNodes = 256;
 
 constexpr uint32_t kHeadRows = 16;  // few, since the output matrix is the largest by far
 
+// Sorts logits in place, [rows][layers][n_expert] -> [layers][rows][n_expert].
+void SortByLayer(std::span<float> logits, size_t n_rows, size_t layers,
+                 std::vector<float>& scratch) {
+  if (n_rows == 1 || layers <= 1) return;
+  const size_t n_expert = logits.size() / (n_rows * layers);
+  scratch.assign(logits.begin(), logits.end());
+  for (size_t r = 0; r < n_rows; ++r) {
+    for (size_t l = 0; l < layers; ++l) {
+      std::copy_n(scratch.data() + (r * layers + l) * n_expert, n_expert,
+                  logits.data() + (l * n_rows + r) * n_expert);
+    }
+  }
+}
+
 const ComputeDevice* DeviceOf(const DeviceLink* link) {
   return link != nullptr ? &link->device() : nullptr;
 }
@@ -348,15 +362,7 @@ Status LayerGraph::FetchLogits(LayerId layer, uint32_t look_ahead) {
     border.reads.push_back(buffers_->ToMemory(StepBuffers::kAhead, logits * sizeof(float)));
   }
   TRY_STATUS(link_->Cross(border));
-  if (n_rows == 1 || layers <= 1) return {};
-  // [rows][layers][n_expert] -> [layers][rows][n_expert]
-  ahead_.assign(buffers_->ahead(), buffers_->ahead() + logits);
-  for (size_t r = 0; r < n_rows; ++r) {
-    for (size_t l = 0; l < layers; ++l) {
-      std::copy_n(ahead_.data() + (r * layers + l) * n_expert, n_expert,
-                  buffers_->ahead() + (l * n_rows + r) * n_expert);
-    }
-  }
+  SortByLayer({buffers_->ahead(), logits}, n_rows, layers, ahead_);
   return {};
 }
 
