@@ -76,6 +76,8 @@ LayerGraph::LayerGraph(const Parts& parts)
                       ? std::numeric_limits<uint32_t>::max()
                       : PieceRows(parts.tensors, parts.team.threads())),
       norm_{.kernel = RowKernel::ForThisMachine(), .eps = parts.spec.rms_eps},
+      fetched_(parts.buffers, parts.spec.layers.size(),
+               parts.spec.any_layer(&ModelSpec::has_shared_result)),
       graphs_({.team = parts.team,
                .link = parts.link,
                .stop = parts.stop,
@@ -320,7 +322,10 @@ Status LayerGraph::Head(uint32_t first_row, uint32_t n_rows) {
     const KeptGraphs::Key key{.first = rows.first, .rows = at == 0 ? rows.count : 0};
     TRY_STATUS(graphs_.Run(spec_->n_layer(), key, build));
   }
-  TRY_STATUS(FetchHead(n_rows));
+  if (link_ != nullptr) {
+    const uint64_t bytes = uint64_t{n_rows} * spec_->n_vocab * sizeof(float);
+    TRY_STATUS(link_->Cross({.reads = {buffers_->ToMemory(StepBuffers::kLogits, bytes)}}));
+  }
   const auto row =
       FirstRowNotFinite({buffers_->logits(), size_t{n_rows} * spec_->n_vocab}, spec_->n_vocab);
   if (!row) return {};
@@ -329,13 +334,6 @@ Status LayerGraph::Head(uint32_t first_row, uint32_t n_rows) {
       "position {}: the last layer's experts or the output matrix computed NaN or infinity; "
       "the weights are damaged: fetch the model again",
       buffers_->positions()[first_row + *row]);
-}
-
-// Copies the rows' logits to memory; nothing to do on the CPU.
-Status LayerGraph::FetchHead(uint32_t n_rows) {
-  if (link_ == nullptr) return {};
-  const uint64_t bytes = uint64_t{n_rows} * spec_->n_vocab * sizeof(float);
-  return link_->Cross({.reads = {buffers_->ToMemory(StepBuffers::kLogits, bytes)}});
 }
 
 // Sends hidden to the device if it was computed in memory.
@@ -361,20 +359,19 @@ Status LayerGraph::FetchLogits(LayerId layer, uint32_t look_ahead) {
   if (logits > 0) {
     border.reads.push_back(buffers_->ToMemory(StepBuffers::kAhead, logits * sizeof(float)));
   }
+  fetched_.AddLikely(layer.value, row_bytes(), border);
   TRY_STATUS(link_->Cross(border));
   SortByLayer({buffers_->ahead(), logits}, n_rows, layers, ahead_);
   return {};
 }
 
 Status LayerGraph::FetchRows() {
-  if (link_ == nullptr) return {};
-  Border border;
-  border.reads = {buffers_->ToMemory(StepBuffers::kResidual, row_bytes()),
-                  buffers_->ToMemory(StepBuffers::kFfnIn, row_bytes())};
-  if (spec_->any_layer(&ModelSpec::has_shared_result)) {
-    border.reads.push_back(buffers_->ToMemory(StepBuffers::kShared, row_bytes()));
-  }
-  return link_->Cross(border);
+  return link_ != nullptr ? fetched_.Fetch(row_bytes(), *link_) : Status();
+}
+
+void LayerGraph::HiddenIsThere() {
+  is_hidden_there_ = true;
+  fetched_.NoteUnused();
 }
 
 uint32_t LayerGraph::LayersAhead(LayerId layer, uint32_t look_ahead) const {

@@ -27,6 +27,7 @@
 #include "devices/step_buffers.h"
 #include "forward/dense/attention.h"
 #include "forward/dense/chosen_positions.h"
+#include "forward/dense/fetched_rows.h"
 #include "forward/dense/graph_runner.h"
 #include "forward/dense/mixers/mixer.h"
 #include "forward/dense/step_rows.h"
@@ -96,7 +97,7 @@ class LayerGraph {
   // Copies residual, shared and ffn_in to memory; on the CPU this does nothing. kDevice.
   Status FetchRows();
   // Notes that hidden is on the device and not in memory. REQUIRES: is_on_device().
-  void HiddenIsThere() { is_hidden_there_ = true; }
+  void HiddenIsThere();
   // Seconds of evaluating layers, since creation.
   double seconds() const { return seconds_; }
   // Waits until no launch is under way on the device; kDevice.
@@ -149,7 +150,6 @@ class LayerGraph {
   Status SetPositions();
   Status SendHidden();
   Status FetchLogits(LayerId layer, uint32_t look_ahead);
-  Status FetchHead(uint32_t n_rows);
   uint32_t LayersAhead(LayerId layer, uint32_t look_ahead) const;
   uint64_t row_bytes() const { return visible_.size() * spec_->n_embd * sizeof(float); }
 
@@ -173,6 +173,7 @@ class LayerGraph {
   double seconds_ = 0.0;
   uint64_t work_bytes_ = 0;
   std::vector<float> ahead_;  // scratch
+  FetchedRows fetched_;
   GraphRunner graphs_;
 };
 
