@@ -23,7 +23,9 @@ namespace {
 constexpr size_t kNodes = 32;  // nodes of a piece
 // Rows of launches whose graphs stay built, at most.
 constexpr uint32_t kMostKeptRows = 16;
-constexpr size_t kCombineNodes = 16;  // nodes of Combine() beside those per K
+
+// Nodes of AddSum().
+size_t SumNodes(const LaunchShape& shape) { return 16 + 3 * size_t{shape.n_used}; }
 
 // Inputs of a launch, for asking which nodes a device computes.
 struct LaunchInputs {
@@ -92,10 +94,10 @@ LocalTransport::LocalTransport(DeviceLink& link, std::span<const CopyForm> forms
       weights_(std::move(weights)),
       shape_(shape),
       spoils_results_(spoils_results),
-      combine_(link_, kCombineNodes + 3 * size_t{shape.n_used}) {
+      combine_(link_, SumNodes(shape)) {
   for (Flight& flight : flights_) {
     flight.graphs = std::make_unique<LaunchGraphs>(
-        link_, kNodes * std::max<size_t>(weights_.pools.most_pieces(), 1));
+        link_, kNodes * std::max<size_t>(weights_.pools.most_pieces(), 1) + SumNodes(shape));
   }
 }
 
@@ -118,6 +120,7 @@ void LocalTransport::BeginThere(const LayerPlan& plan, const StepBuffers& rows) 
   plan_ = &plan;
   there_ = &rows;
   n_launched_ = 0;
+  is_summed_ = false;
   next_flight_ = 0;
   launched_as_.assign(pairs, 0);
 }
@@ -163,6 +166,7 @@ std::vector<uint32_t> LocalTransport::KeyOf(uint32_t form, uint32_t first) const
   if (plan_->n_rows > kMostKeptRows) return {};
   const bool stays = there_ != nullptr;
   std::vector<uint32_t> key = {stays, form, plan_->n_rows, first};
+  if (stays) key.insert(key.end(), {is_summed_, plan_->n_used});
   if (shape_.bias_bytes > 0) key.push_back(plan_->layer.value);
   for (const PairLists::Part& part : lists_.parts()) {
     key.push_back(static_cast<uint32_t>(part.piece));
@@ -261,7 +265,7 @@ Status LocalTransport::Collect(std::span<Flight> flights) {
 
 Status LocalTransport::Finish() {
   if (there_ != nullptr) {
-    TRY_STATUS(Combine());
+    if (!is_summed_) TRY_STATUS(Combine());
     for (Flight& flight : flights_) flight.y.clear();  // no later call waits for these launches
     plan_ = nullptr;
     return {};
@@ -289,12 +293,14 @@ Status LocalTransport::ReserveThere(uint64_t pairs) {
 }
 
 // Stage: one launch with rows on the device: the numbers of the pairs are sent; x [pairs][n_embd]
-// is gathered from ffn_in [rows][n_embd]; y [pairs][n_embd] stays.
+// is gathered from ffn_in [rows][n_embd]; y [pairs][n_embd] stays. A launch of all pairs of the
+// layer also adds up.
 Status LocalTransport::LaunchThere(Flight& flight, uint32_t form) {
   const std::span<const Pair> pairs = lists_.pairs();
   const auto n = static_cast<int64_t>(pairs.size());
   const bool is_one_row = plan_->n_rows == 1;
   const uint32_t first = n_launched_;
+  is_summed_ = pairs.size() == plan_->row_of.size() && lists_.parts().size() == 1;
   for (const Pair& pair : pairs) launched_as_[pair.pair] = static_cast<int32_t>(n_launched_++);
   const auto build = [&](LaunchGraph& graph) {
     ggml_context* context = graph.room.context();
@@ -311,8 +317,12 @@ Status LocalTransport::LaunchThere(Flight& flight, uint32_t form) {
                         ggml_view_1d(context, numbers, n, lists_.rows_at() * sizeof(int32_t)));
     }
     x = ggml_reshape_3d(context, x, shape_.n_embd, 1, is_one_row ? 1 : n);
-    // Stage: x [pairs][n_embd] -> y [pairs][n_embd], into results_there_.
+    // Stage: x [pairs][n_embd] -> y [pairs][n_embd], into results_there_ or the sum.
     AddParts(graph, form, x, numbers);
+    if (is_summed_) {
+      AddSum(graph, ggml_reshape_2d(context, graph.results[0], shape_.n_embd, n));
+      return;
+    }
     for (size_t i = 0; i < graph.results.size(); ++i) {
       const size_t place = first + lists_.parts()[i].first;
       results_there_.Place(graph.results[i], place * shape_.n_embd * sizeof(float));
@@ -320,57 +330,72 @@ Status LocalTransport::LaunchThere(Flight& flight, uint32_t form) {
   };
   TRY(LaunchGraph* const graph, flight.graphs->Get(KeyOf(form, first), build));
   // Stage: send the numbers, then launch.
-  TRY_STATUS(
-      link_.Cross({.writes = {{.to = graph->inputs[0], .from = std::as_bytes(lists_.numbers())}}}));
+  Border border;
+  border.writes.push_back({.to = graph->inputs[0], .from = std::as_bytes(lists_.numbers())});
+  if (is_summed_) AddSumInputs(*graph, border);
+  TRY_STATUS(link_.Cross(border));
   TRY_STATUS(link_.Launch(graph->room.graph()));
   flight.y = graph->results;
   return {};
 }
 
-// Stage: results [launched pair][n_embd] -> hidden [rows][n_embd].
-Status LocalTransport::Combine() {
+// Stage: graph, results [launched pair][n_embd] -> hidden [rows][n_embd]. The last two inputs are
+// the results' places [rows * K] and the router's weights [rows * K].
+void LocalTransport::AddSum(LaunchGraph& graph, ggml_tensor* results) const {
   const auto n_used = static_cast<int64_t>(plan_->n_used);
   const auto n_rows = static_cast<int64_t>(plan_->n_rows);
   const int64_t width = shape_.n_embd;
+  ggml_context* context = graph.room.context();
+  ggml_tensor* from = ggml_new_tensor_1d(context, GGML_TYPE_I32, n_used * n_rows);
+  ggml_tensor* weights = ggml_new_tensor_2d(context, GGML_TYPE_F32, 1, n_used * n_rows);
+  ggml_set_input(from);
+  ggml_set_input(weights);
+  graph.inputs.push_back(from);
+  graph.inputs.push_back(weights);
+  // Stage: weight * y in router order, [rows * K][n_embd]; then the sum of each row's K results in
+  // router order.
+  ggml_tensor* weighted = ggml_mul(context, ggml_get_rows(context, results, from), weights);
+  const auto of = [&](int64_t k) {
+    return ggml_view_2d(context, weighted, width, n_rows,
+                        static_cast<size_t>(n_used) * weighted->nb[1],
+                        static_cast<size_t>(k) * weighted->nb[1]);
+  };
+  ggml_tensor* sum = of(0);
+  for (int64_t k = 1; k < n_used; ++k) sum = ggml_add(context, sum, of(k));
+  // Stage: + shared [rows][n_embd], if the model has one, + residual [rows][n_embd].
+  for (const StepBuffers::Region region : {StepBuffers::kShared, StepBuffers::kResidual}) {
+    if (region == StepBuffers::kShared && !shape_.has_shared) continue;
+    if (region == StepBuffers::kResidual && !shape_.adds_residual) continue;
+    ggml_tensor* rows = ggml_new_tensor_2d(context, GGML_TYPE_F32, width, n_rows);
+    there_->Place(rows, region);
+    sum = ggml_add(context, sum, rows);
+  }
+  there_->Place(sum, StepBuffers::kHidden);
+  ggml_build_forward_expand(graph.room.graph(), sum);
+}
+
+void LocalTransport::AddSumInputs(const LaunchGraph& graph, Border& border) {
+  const std::span inputs = std::span(graph.inputs).last(2);
+  places_.clear();
+  for (const uint32_t pair : plan_->pair_of) places_.push_back(launched_as_[pair]);
+  border.writes.push_back({.to = inputs[0], .from = std::as_bytes(std::span(places_))});
+  border.writes.push_back({.to = inputs[1], .from = std::as_bytes(std::span(plan_->weights))});
+}
+
+// Stage: one launch, results [launched pair][n_embd] -> hidden [rows][n_embd].
+Status LocalTransport::Combine() {
   const auto build = [&](LaunchGraph& graph) {
-    ggml_context* context = graph.room.context();
-    ggml_tensor* from = ggml_new_tensor_1d(context, GGML_TYPE_I32, n_used * n_rows);
-    ggml_tensor* weights = ggml_new_tensor_2d(context, GGML_TYPE_F32, 1, n_used * n_rows);
-    ggml_set_input(from);
-    ggml_set_input(weights);
-    graph.inputs = {from, weights};
-    ggml_tensor* results = ggml_new_tensor_2d(context, GGML_TYPE_F32, width, n_launched_);
+    ggml_tensor* results = ggml_new_tensor_2d(graph.room.context(), GGML_TYPE_F32, shape_.n_embd,
+                                              static_cast<int64_t>(n_launched_));
     results_there_.Place(results, 0);
-    // Stage: weight * y in router order, [rows * K][n_embd]; then the sum of each row's K results
-    // in router order.
-    ggml_tensor* weighted = ggml_mul(context, ggml_get_rows(context, results, from), weights);
-    const auto of = [&](int64_t k) {
-      return ggml_view_2d(context, weighted, width, n_rows,
-                          static_cast<size_t>(n_used) * weighted->nb[1],
-                          static_cast<size_t>(k) * weighted->nb[1]);
-    };
-    ggml_tensor* sum = of(0);
-    for (int64_t k = 1; k < n_used; ++k) sum = ggml_add(context, sum, of(k));
-    // Stage: + shared [rows][n_embd], if the model has one, + residual [rows][n_embd].
-    for (const StepBuffers::Region region : {StepBuffers::kShared, StepBuffers::kResidual}) {
-      if (region == StepBuffers::kShared && !shape_.has_shared) continue;
-      if (region == StepBuffers::kResidual && !shape_.adds_residual) continue;
-      ggml_tensor* rows = ggml_new_tensor_2d(context, GGML_TYPE_F32, width, n_rows);
-      there_->Place(rows, region);
-      sum = ggml_add(context, sum, rows);
-    }
-    there_->Place(sum, StepBuffers::kHidden);
-    ggml_build_forward_expand(graph.room.graph(), sum);
+    AddSum(graph, results);
   };
   std::vector<uint32_t> key;
   if (plan_->n_rows <= kMostKeptRows) key = {plan_->n_rows, plan_->n_used, n_launched_};
   TRY(LaunchGraph* const graph, combine_.Get(key, build));
-  // Stage: send the results' places [rows * K] and the router's weights [rows * K], then launch.
-  std::vector<int32_t> places;
-  for (const uint32_t pair : plan_->pair_of) places.push_back(launched_as_[pair]);
-  TRY_STATUS(link_.Cross(
-      {.writes = {{.to = graph->inputs[0], .from = std::as_bytes(std::span(places))},
-                  {.to = graph->inputs[1], .from = std::as_bytes(std::span(plan_->weights))}}}));
+  Border border;
+  AddSumInputs(*graph, border);
+  TRY_STATUS(link_.Cross(border));
   return link_.Launch(graph->room.graph());
 }
 

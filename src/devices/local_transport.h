@@ -5,8 +5,8 @@
 //   join       activation(gate, up)                               -> [P][n_ff]
 //   down       [n_ff][n_embd][slots] by slot                      -> [P][n_embd], + bias
 //
-// If the dense part is on the device, rows stay there, and Finish() launches the sum of all
-// results, without waiting:
+// If the dense part is on the device, rows stay there. The launch of all of a layer's pairs, or
+// else Finish(), adds the sum of all results, without waiting:
 //
 //   hidden [rows][n_embd] = sum over K of weight * y, in router order, then shared, then residual
 //
@@ -82,6 +82,8 @@ class LocalTransport final : public Transport {
   std::vector<uint32_t> KeyOf(uint32_t form, uint32_t first) const;
   void AddParts(LaunchGraph& graph, uint32_t form, ggml_tensor* x, ggml_tensor* numbers) const;
   Status Collect(std::span<Flight> flights);
+  void AddSum(LaunchGraph& graph, ggml_tensor* results) const;
+  void AddSumInputs(const LaunchGraph& graph, Border& border);
   Status Combine();
   ExpertTensors tensors(uint32_t form, size_t piece) const;
 
@@ -100,6 +102,8 @@ class LocalTransport final : public Transport {
   BackendBuffer results_there_;         // [launched pair][n_embd]
   uint32_t n_launched_ = 0;             // pairs launched so far
   std::vector<int32_t> launched_as_;    // [pair]: the pair's place in results_there_
+  std::vector<int32_t> places_;         // [rows * K]: launched_as_ in router order
+  bool is_summed_ = false;              // the launch of all pairs has added up
   LaunchGraphs combine_;
 
   static constexpr size_t kFlights = 4;

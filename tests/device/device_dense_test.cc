@@ -96,7 +96,7 @@ TEST_F(DeviceDenseTest, ATokenWaitsOnceForEachLayer) {
   EXPECT_EQ(after.layers_there - before.layers_there, layers);
   const DeviceTraffic token = after.traffic.at(0) - before.traffic.at(0);
   EXPECT_EQ(token.graphs_built, 0U);
-  EXPECT_EQ(token.launches, 3 * layers + 1);  // dense part, experts, sum; and the head
+  EXPECT_EQ(token.launches, 2 * layers + 1);  // dense part, experts and sum; and the head
   EXPECT_EQ(token.reads, layers + 1);         // router's logits; and the head's
   // Before the step, before the head, and for each read.
   EXPECT_EQ(token.waits, layers + 3);
