@@ -31,7 +31,14 @@ void* Allocate(size_t bytes, size_t alignment) {
 
 }  // namespace
 
-// Those for arrays and those that do not throw call these.
+// Those for arrays call these. In a sanitizer's library those that do not throw call their own.
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return Allocate(bytes, alignof(std::max_align_t));
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void* operator new(size_t bytes) { return Allocate(bytes, alignof(std::max_align_t)); }
 void* operator new(size_t bytes, std::align_val_t alignment) {
   return Allocate(bytes, static_cast<size_t>(alignment));
