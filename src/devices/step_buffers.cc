@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "devices/step_buffers.h"
 
-#include <span>
-
 #include "base/bytes.h"
 
 namespace moestro {

@@ -93,7 +93,7 @@ class Transport {
   };
   // For a device whose experts stay the same, reads them from the disk and brings them while steps
   // run. kIo.
-  virtual Status BeginToBring(std::vector<DeviceTier::Promotion> /*experts*/) { return {}; }
+  virtual Status BeginToBring(std::span<const DeviceTier::Promotion> /*experts*/) { return {}; }
   // The experts that have landed since the last call.
   virtual std::vector<Landed> TakeLanded() { return {}; }
   // Whether experts are on their way.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "hosted/hosted_sequences.h"
 
-#include <ranges>
 namespace moestro {
 
 HostedSequences::HostedSequences(llama_memory_t memory, bool has_states, uint32_t n_blocks,

@@ -2,7 +2,6 @@
 #include "kit/slot_engine.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <map>
 #include <memory>
 #include <utility>

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/file_stamp.h"
 #include "device/cpu_device.h"
 #include "residency/lease_stream.h"
 #include "residency/residency_testing.h"

@@ -5,9 +5,8 @@
 #include <utility>
 
 #include "base/format.h"
-#include "native/catalog.h"
+#include "native/make_slots.h"
 #include "native/plan/prompt_chunk.h"
-#include "native/slot_part.h"
 
 namespace moestro {
 namespace {

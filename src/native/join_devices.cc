@@ -2,17 +2,12 @@
 #include "native/join_devices.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
-#include <deque>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "base/bytes.h"
-#include "base/check.h"
-#include "base/clock.h"
 #include "base/format.h"
 #include "base/log.h"
 #include "decide/devices/settled_shares.h"
@@ -36,7 +31,7 @@ uint32_t LaunchesToCheck(double check_seconds, double layer_seconds) {
   return static_cast<uint32_t>(std::clamp(launches, kLeast, kMost));
 }
 
-Status FindDiskCosts(const std::string& latency_model, DeviceSetup& devices, SlotPart& slots) {
+Status FindDiskCosts(const std::string& latency_model, DeviceSetup& devices, ExpertSlots& slots) {
   if (latency_model.empty()) {
     TRY(const double bandwidth, slots.ProbeReads(kDeviceProbeBytes));
     for (const std::unique_ptr<Device>& one : devices.devices()) {
@@ -87,7 +82,7 @@ Result<std::vector<std::optional<SlotTable>>> TablesOf(const Device& device,
 bool IsRemote(const Device& device) { return device.here() == nullptr; }
 
 // Whether plans are expected to be faster with remote hosts, by the costs just measured.
-bool RemotesPay(const OpenedModel& opened, const DeviceSetup& devices, const SlotPart& slots,
+bool RemotesPay(const OpenedModel& opened, const DeviceSetup& devices, const ExpertSlots& slots,
                 const LatencyModel& costs) {
   const MoeShape& shape = opened.model.id.shape;
   const auto share = [&](std::span<const uint64_t> of) {
@@ -128,7 +123,7 @@ bool RemotesPay(const OpenedModel& opened, const DeviceSetup& devices, const Slo
 }  // namespace
 
 Result<std::unique_ptr<DeviceList>> JoinDevices(const OpenedModel& opened, DeviceSetup& devices,
-                                                SlotPart& slots, bool has_dense) {
+                                                ExpertSlots& slots, bool has_dense) {
   const DeviceOptions& chosen = opened.options.device;
   TRY_STATUS(FindDiskCosts(chosen.latency_model, devices, slots));
   const bool has_fixed_costs = !chosen.latency_model.empty();
@@ -173,8 +168,8 @@ Result<std::unique_ptr<DeviceList>> JoinDevices(const OpenedModel& opened, Devic
                                       std::move(options));
 }
 
-Status BringToRemotes(const OpenedModel& opened, const DeviceSetup& devices, const SlotPart& slots,
-                      DeviceList& list) {
+Status BringToRemotes(const OpenedModel& opened, const DeviceSetup& devices,
+                      const ExpertSlots& slots, DeviceList& list) {
   std::vector<uint64_t> room;
   for (const std::unique_ptr<Device>& one : devices.devices()) {
     if (IsRemote(*one)) room.push_back(std::reduce(one->slots().begin(), one->slots().end()));

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "native/kept_sequences.h"
 
-#include <cerrno>
-#include <cstring>
 #include <functional>
 #include <optional>
 #include <span>

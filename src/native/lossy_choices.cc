@@ -24,7 +24,7 @@ Result<std::shared_ptr<const ExpertNorms>> ReadNorms(const OpenedModel& opened) 
 }  // namespace
 
 Result<std::unique_ptr<LossyChoices>> LossyChoices::Create(const OpenedModel& opened,
-                                                           const SlotPart& slots) {
+                                                           const ExpertSlots& slots) {
   const bool has_low = opened.catalog.has_low();
   LossyOptions lossy = opened.options.lossy;
   const bool is_exact = lossy.is_exact(has_low);

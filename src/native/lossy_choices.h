@@ -13,8 +13,8 @@
 #include "decide/layer/lossy_chooser.h"
 #include "decide/layer/upgrades.h"
 #include "decide/slots/resident_model.h"
+#include "native/make_slots.h"
 #include "native/opened_model.h"
-#include "native/slot_part.h"
 
 namespace moestro {
 
@@ -22,7 +22,7 @@ class LossyChoices {
  public:
   // Reads norms if importance goes by them. kIo, kInvalidFile, kInvalidRequest.
   static Result<std::unique_ptr<LossyChoices>> Create(const OpenedModel& opened,
-                                                      const SlotPart& slots);
+                                                      const ExpertSlots& slots);
   LossyChoices(const LossyChoices&) = delete;
   LossyChoices& operator=(const LossyChoices&) = delete;
 

@@ -187,8 +187,8 @@ bool RemoteTransport::ComesBack() {
   return true;
 }
 
-Status RemoteTransport::BeginToBring(std::vector<DeviceTier::Promotion> experts) {
-  TRY(upload_, RemoteUpload::Begin(model_, *worker_, std::move(experts)));
+Status RemoteTransport::BeginToBring(std::span<const DeviceTier::Promotion> experts) {
+  TRY(upload_, RemoteUpload::Begin(model_, *worker_, {experts.begin(), experts.end()}));
   return {};
 }
 

@@ -60,7 +60,7 @@ class RemoteTransport final : public Transport {
   void CheckEvery(uint32_t launches) override { check_every_ = launches; }
   // Checks all experts that were used since their last check.
   Status CheckResults() override;
-  Status BeginToBring(std::vector<DeviceTier::Promotion> experts) override;
+  Status BeginToBring(std::span<const DeviceTier::Promotion> experts) override;
   // All experts at once, when the last has landed.
   std::vector<Landed> TakeLanded() override;
   bool is_bringing() const override { return upload_ != nullptr && !upload_->is_done(); }

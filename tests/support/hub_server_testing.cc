@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <chrono>
 #include <cstdlib>
 #include <optional>
 #include <random>
@@ -144,6 +145,7 @@ void HubServer::Serve(int fd) {
   const std::lock_guard lock(mutex_);
   std::erase(open_, fd);
   close(fd);
+  closed_.notify_all();
 }
 
 void HubServer::Add(const std::string& repo, const std::string& commit, const std::string& path,
@@ -197,7 +199,9 @@ std::vector<HubServer::Asked> HubServer::AskedForContent() const {
 }
 
 void HubServer::Forget() {
-  const std::lock_guard lock(mutex_);
+  // A request of a client that has gone may still be on its way through a thread.
+  std::unique_lock lock(mutex_);
+  closed_.wait_for(lock, std::chrono::seconds(2), [this] { return open_.empty(); });
   asked_.clear();
 }
 

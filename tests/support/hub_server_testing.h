@@ -3,6 +3,7 @@
 // another host, localhost, as the hub does from its content servers. A test may change any reply.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -93,6 +94,7 @@ class HubServer {
   Change change_;
   std::vector<Asked> asked_;
   std::vector<int> open_;
+  std::condition_variable closed_;  // a connection has been closed
   bool is_ending_ = false;
   std::vector<std::thread> threads_;
   std::thread acceptor_;

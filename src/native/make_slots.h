@@ -15,8 +15,6 @@
 
 namespace moestro {
 
-using SlotPart = ExpertSlots;
-
 // Measures how many reads the disk gets at a time if no number was requested. The slots lie in
 // memory that the first device copies from directly, if its driver gives enough, else in plain
 // memory. `opened` and the memory that `devices` copy from must outlive the slots. kInvalidRequest:

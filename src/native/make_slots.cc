@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "native/slot_part.h"
+#include "native/make_slots.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <map>
 #include <optional>
 #include <ranges>
