@@ -80,9 +80,7 @@ class Loading {
     if (load_.team == nullptr) {
       Lead(1);
     } else {
-      auto work = [this](int thread, int n_threads) {
-        thread == 0 ? Lead(n_threads) : Follow();
-      };
+      auto work = [this](int thread, int n_threads) { thread == 0 ? Lead(n_threads) : Follow(); };
       TRY_STATUS(load_.team->Run(work));
     }
     return {};

@@ -20,16 +20,18 @@ extern const IsaKernels kAvx512VnniKernels;
 namespace {
 
 #if defined(__x86_64__)
-bool HasAvx2() {
+[[maybe_unused]] bool HasAvx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
          __builtin_cpu_supports("f16c");
 }
-bool HasAvxVnni() { return HasAvx2() && __builtin_cpu_supports("avxvnni"); }
-bool HasAvx512() {
+[[maybe_unused]] bool HasAvxVnni() { return HasAvx2() && __builtin_cpu_supports("avxvnni"); }
+[[maybe_unused]] bool HasAvx512() {
   return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
-bool HasAvx512Vnni() { return HasAvx512() && __builtin_cpu_supports("avx512vnni"); }
+[[maybe_unused]] bool HasAvx512Vnni() {
+  return HasAvx512() && __builtin_cpu_supports("avx512vnni");
+}
 #endif
 
 // The sets, slowest first. A row may lack a kind of kernels, and a build may lack a row.
