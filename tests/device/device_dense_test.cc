@@ -3,13 +3,18 @@
 // all experts there, with some, and with none; sequences move between processors.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/bytes.h"
+#include "device/backend_buffer.h"
+#include "device/devices.h"
+#include "devices/device_link.h"
 #include "engine/append.h"
 #include "native/native_engine.h"
 #include "tests/device/device_testing.h"
@@ -100,6 +105,28 @@ TEST_F(DeviceDenseTest, ATokenWaitsOnceForEachLayer) {
   EXPECT_EQ(token.reads, layers + 1);         // router's logits; and the head's
   // Before the step, before the head, and for each read.
   EXPECT_EQ(token.waits, layers + 3);
+}
+
+// Borders larger than what is left of the ring, and than the ring.
+TEST_F(DeviceDenseTest, BytesCrossWhateverTheRingHolds) {
+  const std::vector<DeviceInfo> found = FindDevices();
+  const auto info = std::ranges::find(found, DeviceKind::kSoftware, &DeviceInfo::kind);
+  if (info == found.end()) GTEST_SKIP() << "no software device";
+  const auto device = ComputeDevice::Open(*info);
+  ASSERT_TRUE(device) << device.error().message;
+  DeviceLink link(*device);
+  const auto buffer = BackendBuffer::On(device->backend(), 3 * DeviceLink::kRing);
+  ASSERT_TRUE(buffer) << buffer.error().message;
+  uint8_t value = 1;
+  for (const uint64_t bytes : {DeviceLink::kRing / 2 + 64, DeviceLink::kRing / 2 + 64,
+                               DeviceLink::kRing, 2 * DeviceLink::kRing}) {
+    const std::vector<std::byte> wanted(bytes, std::byte{value++});
+    std::vector<std::byte> back(bytes);
+    ASSERT_TRUE(link.Cross({.writes = {{.to = buffer->bytes(), .offset = 64, .from = wanted}}}));
+    ASSERT_TRUE(link.Cross({.reads = {{.from = buffer->bytes(), .offset = 64, .to = back}}}));
+    EXPECT_TRUE(back == wanted) << bytes;
+  }
+  EXPECT_EQ(link.traffic().bytes_there, link.traffic().bytes_back);
 }
 
 // Kernels of a device may take a score that is no number for one that is masked: this is found when
