@@ -23,12 +23,16 @@ constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
 std::atomic<Engine*> working_engine = nullptr;
 std::atomic<StopSignal*> working_stop = nullptr;
 std::atomic<int> interrupts = 0;
+std::atomic<int> terminations = 0;  // SIGTERM
 std::atomic<bool> is_told_to_end = false;
 std::atomic<int> wake_fd = -1;  // of an eventfd: any thread may get the signal
 
+// Signals are counted by their numbers: SIGTERM and SIGHUP that were sent at once arrive in either
+// order.
 bool IsInsisting(int signal_number) {
   if (signal_number == SIGINT) return interrupts.fetch_add(1) > 0;
-  return is_told_to_end.exchange(true) && signal_number == SIGTERM;
+  is_told_to_end = true;
+  return signal_number == SIGTERM && terminations.fetch_add(1) > 0;
 }
 
 void OnSignal(int signal_number) {

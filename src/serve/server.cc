@@ -136,8 +136,7 @@ class StopSignals {
   }
   void Wait() {
     const sigset_t signals = Signals();
-    int which = 0;
-    sigwait(&signals, &which);
+    sigwait(&signals, &first_);
     if (IsOver()) return;
     drains_();
     EndIfLoading();
@@ -160,9 +159,16 @@ class StopSignals {
     int got = 0;
     do {
       got = sigtimedwait(&signals, nullptr, &time);
-    } while (got < 0 && errno == EINTR);
+    } while ((got < 0 && errno == EINTR) || IsOfTheFirst(got));
     if (got < 0) return false;
     if (!IsOver()) std::_Exit(1);
+    return true;
+  }
+  // Whether `signal_number` was sent along with the first signal: managers send SIGTERM and SIGHUP
+  // at once, and the kernel hands over SIGHUP first. True once.
+  bool IsOfTheFirst(int signal_number) {
+    if (first_ != SIGHUP || signal_number != SIGTERM || IsOver()) return false;
+    first_ = SIGTERM;
     return true;
   }
   bool IsOver() {
@@ -185,6 +191,7 @@ class StopSignals {
   Scheduler* scheduler_ = nullptr;
   bool was_ready_ = false;
   bool is_over_ = false;
+  int first_ = 0;       // of the signals; only the waiter uses it
   std::thread waiter_;  // last member: uses the others
 };
 

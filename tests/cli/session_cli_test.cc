@@ -119,8 +119,9 @@ class NarrowPipe {
 
 // Terminals that close send SIGHUP several times, service managers SIGTERM and SIGHUP at once.
 TEST_F(SessionCliTest, ASignalThatEndsItKeepsWhatWasSaid) {
-  const std::vector<std::vector<int>> ends = {
-      {SIGINT}, {SIGTERM}, {SIGHUP}, {SIGHUP, SIGHUP, SIGHUP}, {SIGTERM, SIGHUP}};
+  const std::vector<std::vector<int>> ends = {{SIGINT},          {SIGTERM},
+                                              {SIGHUP},          {SIGHUP, SIGHUP, SIGHUP},
+                                              {SIGTERM, SIGHUP}, {SIGHUP, SIGTERM}};
   for (const std::vector<int>& signals : ends) {
     const std::string file = folder_.File("story.moeseq");
     std::filesystem::remove(file);

@@ -74,8 +74,12 @@ TEST_F(ServeServiceTest, AStopWhileItLoadsEndsItInOrder) {
 }
 
 TEST_F(ServeServiceTest, EachSignalThatEndsItDrainsIt) {
-  for (const std::vector<int>& signals :
-       {std::vector{SIGINT}, {SIGTERM}, {SIGHUP}, {SIGHUP, SIGHUP}, {SIGTERM, SIGHUP}}) {
+  for (const std::vector<int>& signals : {std::vector{SIGINT},
+                                          {SIGTERM},
+                                          {SIGHUP},
+                                          {SIGHUP, SIGHUP},
+                                          {SIGTERM, SIGHUP},
+                                          {SIGHUP, SIGTERM}}) {
     Serve({"--drain", "60", "--cache-disk", "0"});
     const SocketClient client(port_);
     const std::string body = R"({"prompt":"Once","max_tokens":64,"ignore_eos":true,"stream":true})";
