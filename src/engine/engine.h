@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,7 +27,6 @@
 #include "core/batch.h"
 #include "core/expert_pools.h"
 #include "core/ids.h"
-#include "core/interlude.h"
 #include "core/model_id.h"
 #include "core/model_spec.h"
 #include "decide/ahead/prefetch_planner.h"
@@ -94,6 +94,21 @@ struct ExpertPlace {
   uint64_t bytes = 0;  // of its matrices
 };
 
+// A step under way, computed piece by piece: a prompt's step may take seconds, and texts that are
+// being written need not wait for all of them. Between two pieces Step() may be called for other
+// sequences; their results stay even if this step fails. No other call of the engine may come
+// between, nor any of the run's own sequences, which have the new tokens from Begin() on. Must not
+// outlive the engine.
+class StepRun {
+ public:
+  // The rows of a run that has not ended are cut back.
+  virtual ~StepRun() = default;
+  // Computes the next piece. True: the step has ended.
+  // After an error the run has ended, and the sequences are as before. Errors: those of Step().
+  // REQUIRES: the run has not ended.
+  virtual Result<bool> Advance() = 0;
+};
+
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -137,18 +152,19 @@ class Engine {
   // --device auto the engine has then started again on the CPU within this call. If the CPU's
   // budget does not hold the model, no later step works. kInvalidFile: a layer computed NaN or
   // infinity, or a file of the model has changed since it was opened, and no later step works.
-  // After any error the sequences are as before. A step of prompts' rows alone is interrupted
-  // between layers when `interlude` is due, unless rows stay on a device. Within the interlude
-  // Step() may be called for other sequences. Their results stay even if the prompt fails. In these
-  // calls kDevice is always an error, and a stop waits for the prompt.
-  virtual Status Step(const Batch& batch, const LogitsSink& sink, const Interlude& interlude) = 0;
-  Status Step(const Batch& batch, const LogitsSink& sink = {}) { return Step(batch, sink, {}); }
+  // After any error the sequences are as before. Between the pieces of a run kDevice is always an
+  // error, and the run goes on or is dropped as its owner decides.
+  virtual Status Step(const Batch& batch, const LogitsSink& sink = {}) = 0;
+  // Begins a step that is computed piece by piece; one run exists at a time. Rows of prompts alone
+  // have pieces (a layer of a chunk, or a chunk), unless rows stay on a device; other rows are one
+  // piece. Errors: kInvalidRequest, and that of closed().
+  virtual Result<std::unique_ptr<StepRun>> Begin(Batch batch, LogitsSink sink) = 0;
   // The error with which every later step fails; nullopt: steps can be computed.
   virtual const std::optional<Error>& closed() const = 0;
-  // Makes the current step return kInterrupted within some tens of milliseconds. The step still
-  // waits for a device's computing and copies. Disk reads under way land later, beside the next
-  // step. A request after a step's last look, or between steps, ends the next step. Each request
-  // ends one step.
+  // Makes the current step or piece return kInterrupted within some tens of milliseconds. The step
+  // still waits for a device's computing and copies. Disk reads under way land later, beside the
+  // next step. A request after a step's last look, or between steps, ends the next step. Each
+  // request ends one step.
   virtual void RequestStop() = 0;
   // Reads every expert into its slot, so that no expert is missing from then on. kInvalidRequest
   // when the slots do not hold them all.

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,7 +15,6 @@
 #include "base/stop_signal.h"
 #include "core/batch.h"
 #include "core/ids.h"
-#include "core/interlude.h"
 #include "core/model_spec.h"
 #include "decide/layer/layer_protocol.h"
 #include "devices/device_list.h"
@@ -49,19 +49,36 @@ class Forward {
   };
   explicit Forward(const Parts& parts);
 
-  struct Hooks {
-    // Called before every layer; an error ends the step. May be empty.
-    std::function<Status(uint32_t layers_done)> layer_begins = {};
-    // Step() may be called within the interlude. REQUIRES: empty if a row decodes or the graph is
-    // on a device.
-    Interlude interlude = {};
+  // Called before every layer; an error ends the step.
+  using LayerBegins = std::function<Status(uint32_t layers_done)>;
+  // Rows on their way through the layers: at most a chunk. For a model with an encoder, rows of
+  // sources go through the encoder's layers, or rows of targets through the decoder's, never both.
+  // Rows, kinds and little are borrowed.
+  struct Pass {
+    std::span<const StepRow> rows;
+    std::span<const RowKind> kinds;  // [rows]
+    const LittleStep& little;
+    LayerBegins layer_begins = {};  // may be empty
+    bool decodes = false;
+    size_t prompt_rows = 0;
+    uint32_t look_ahead = 0;
+    LayerRange layers = {};       // layers that are left
+    LeaseStream read_ahead = {};  // reads of the layer about to run, for a prompt
+    std::optional<LayerGraph::RowsAside> aside = {};  // while other rows use the buffers
   };
-  // Runs at most a chunk of rows through all layers. For a model with an encoder: rows of sources
-  // through the encoder's layers, or rows of targets through the decoder's, never both. Leaves the
-  // last layer's output in buffers.hidden(). kinds: [rows]. kIo, kInterrupted: only the rows' cells
-  // have changed. kInvalidFile: a layer gave NaN or infinity; the message names the layer.
-  Status Step(std::span<const StepRow> rows, std::span<const RowKind> kinds,
-              const LittleStep& little, const Hooks& hooks);
+  // Sets the rows and writes their embeddings. kDevice.
+  Result<Pass> Begin(std::span<const StepRow> rows, std::span<const RowKind> kinds,
+                     const LittleStep& little, LayerBegins layer_begins);
+  // Computes the layers that are left, and leaves the last one's output in buffers.hidden(). kIo,
+  // kInterrupted: only the rows' cells have changed. kInvalidFile: a layer gave NaN or infinity;
+  // the message names the layer.
+  Status Finish(Pass& pass);
+  // Computes the next layer; errors as Finish(). True: no layer is left. REQUIRES: the graph is not
+  // on a device, and no row decodes.
+  Result<bool> Advance(Pass& pass);
+  // Lets a pass of `n_rows` other rows come before the pass's next layer. May be called again for
+  // further passes. kNoMemory. REQUIRES: as Advance().
+  Status MakeWay(Pass& pass, size_t n_rows);
 
   // The K experts of each row in the last little step, [layer][row][K] in router order. The row
   // used the first of these K.
@@ -77,22 +94,13 @@ class Forward {
   uint64_t layers_there() const { return experts_.layers_there(); }
 
  private:
-  // The rows of a step and the decisions about the step.
-  struct StepInput {
-    std::span<const StepRow> rows;
-    std::span<const RowKind> kinds;
-    const LittleStep& little;
-    const Hooks& hooks;
-    bool decodes = false;
-    size_t prompt_rows = 0;
-    uint32_t look_ahead = 0;
-    LayerRange layers = {};  // layers that the rows go through
-  };
   LayerRange LayersOf(std::span<const StepRow> rows) const;
-  bool IsForTeam(const StepInput& step) const;
-  Status RunHeld(const StepInput& step);
-  Status RunLayers(const StepInput& step);
-  Status RunExperts(LayerId layer, const StepInput& step, LeaseStream& read_ahead);
+  bool IsForTeam(const Pass& pass) const;
+  Status RunHeld(Pass& pass);
+  Status RunLayers(Pass& pass);
+  Status RunLayer(Pass& pass);
+  Status RunExperts(LayerId layer, Pass& pass);
+  Status End(const Pass& pass);
 
   Parts parts_;
   RowRouter router_;

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -51,18 +53,46 @@ Forward::Forward(const Parts& p)
                 .watchers = p.watchers,
                 .devices = p.devices}) {}
 
-Status Forward::Step(std::span<const StepRow> rows, std::span<const RowKind> kinds,
-                     const LittleStep& little, const Hooks& hooks) {
-  StepInput step{.rows = rows, .kinds = kinds, .little = little, .hooks = hooks};
-  step.decodes = std::ranges::contains(kinds, RowKind::kDecode);
-  step.prompt_rows = static_cast<size_t>(std::ranges::count(kinds, RowKind::kPrompt));
-  step.look_ahead =
-      std::max(step.decodes ? parts_.planner.look_ahead() : 0, parts_.watchers.look_ahead);
-  step.layers = LayersOf(rows);
+Result<Forward::Pass> Forward::Begin(std::span<const StepRow> rows, std::span<const RowKind> kinds,
+                                     const LittleStep& little, LayerBegins layer_begins) {
+  Pass pass{.rows = rows,
+            .kinds = kinds,
+            .little = little,
+            .layer_begins = std::move(layer_begins),
+            .layers = LayersOf(rows)};
+  pass.decodes = std::ranges::contains(kinds, RowKind::kDecode);
+  pass.prompt_rows = static_cast<size_t>(std::ranges::count(kinds, RowKind::kPrompt));
+  pass.look_ahead =
+      std::max(pass.decodes ? parts_.planner.look_ahead() : 0, parts_.watchers.look_ahead);
   experts_.BeginStep();
   TRY_STATUS(parts_.graph.SetRows(rows));  // embeddings -> hidden
-  TRY_STATUS(IsForTeam(step) ? RunHeld(step) : RunLayers(step));
-  if (rows.front().is_source) TRY_STATUS(parts_.graph.RememberSource());
+  return pass;
+}
+
+Status Forward::Finish(Pass& pass) {
+  TRY_STATUS(IsForTeam(pass) ? RunHeld(pass) : RunLayers(pass));
+  return End(pass);
+}
+
+Result<bool> Forward::Advance(Pass& pass) {
+  if (pass.aside) TRY_STATUS(parts_.graph.GiveRows(*std::exchange(pass.aside, std::nullopt)));
+  TRY_STATUS(RunLayer(pass));
+  if (!pass.layers.is_empty()) return false;
+  TRY_STATUS(End(pass));
+  return true;
+}
+
+Status Forward::MakeWay(Pass& pass, size_t n_rows) {
+  pass.read_ahead = {};  // other rows need the slots
+  if (pass.aside && pass.aside->has_room_for(n_rows)) return {};
+  if (pass.aside) TRY_STATUS(parts_.graph.GiveRows(*pass.aside));
+  pass.aside = parts_.graph.TakeRows(n_rows);
+  return {};
+}
+
+// Ends a pass whose layers have run.
+Status Forward::End(const Pass& pass) {
+  if (pass.rows.front().is_source) TRY_STATUS(parts_.graph.RememberSource());
   return parts_.graph.Finish();  // a device may still compute
 }
 
@@ -74,59 +104,56 @@ LayerRange Forward::LayersOf(std::span<const StepRow> rows) const {
                                 : LayerRange{.first = encoder, .end = all};
 }
 
-// Whether threads may stay together: no graph of the step needs ggml's threads, no interlude runs
-// other steps, and no device's driver has threads of its own.
-bool Forward::IsForTeam(const StepInput& step) const {
-  return parts_.devices == nullptr && !step.hooks.interlude.is_due &&
-         parts_.graph.IsForTeam(step.layers, step.rows.size(), step.look_ahead);
+// Whether threads may stay together: no graph of the pass needs ggml's threads, and no device's
+// driver has threads of its own.
+bool Forward::IsForTeam(const Pass& pass) const {
+  return parts_.devices == nullptr &&
+         parts_.graph.IsForTeam(pass.layers, pass.rows.size(), pass.look_ahead);
 }
 
-Status Forward::RunHeld(const StepInput& step) {
+Status Forward::RunHeld(Pass& pass) {
   const TeamTime& team_time = parts_.team.time();
   const double before = parts_.clock() - team_time.seconds();
   Status ran;
-  TRY_STATUS(parts_.team.Hold([&] { ran = RunLayers(step); }));
+  TRY_STATUS(parts_.team.Hold([&] { ran = RunLayers(pass); }));
   TRY_STATUS(ran);
   serial_.seconds += std::max(parts_.clock() - team_time.seconds() - before, 0.0);
   ++serial_.steps;
   return {};
 }
 
-Status Forward::RunLayers(const StepInput& step) {
-  const Interlude& interlude = step.hooks.interlude;
-  LeaseStream read_ahead;  // reads for a prompt, of the layer about to run
-  for (uint16_t l = step.layers.first; l < step.layers.end; ++l) {
-    if (step.hooks.layer_begins) TRY_STATUS(step.hooks.layer_begins(l));
-    if (parts_.stop.is_requested()) return Fail(Errc::kInterrupted, "stopped on request");
-    if (interlude.is_due && interlude.is_due()) {
-      read_ahead = {};  // steps in the interlude need the slots
-      TRY_STATUS(parts_.graph.StepAside(interlude));
-    }
-    // The disk reads during the dense part: a prompt's experts of this layer, or experts likely to
-    // be needed.
-    parts_.residency.PumpAhead(step.decodes ? parts_.planner.bytes_beside_dense()
-                                            : ReadQueue::kAllThatWaits);
-    TRY_STATUS(parts_.graph.Attend(LayerId{l}, step.look_ahead));  // dense part, router logits
-    if (parts_.spec.has_experts(l)) TRY_STATUS(RunExperts(LayerId{l}, step, read_ahead));
-  }
+Status Forward::RunLayers(Pass& pass) {
+  while (!pass.layers.is_empty()) TRY_STATUS(RunLayer(pass));
   return {};
 }
 
-Status Forward::RunExperts(LayerId l, const StepInput& step, LeaseStream& read_ahead) {
+Status Forward::RunLayer(Pass& pass) {
+  const LayerId layer{pass.layers.first++};
+  if (pass.layer_begins) TRY_STATUS(pass.layer_begins(layer.value));
+  if (parts_.stop.is_requested()) return Fail(Errc::kInterrupted, "stopped on request");
+  // The disk reads during the dense part: a prompt's experts of this layer, or experts likely to be
+  // needed.
+  parts_.residency.PumpAhead(pass.decodes ? parts_.planner.bytes_beside_dense()
+                                          : ReadQueue::kAllThatWaits);
+  TRY_STATUS(parts_.graph.Attend(layer, pass.look_ahead));  // dense part, router logits
+  return parts_.spec.has_experts(layer.value) ? RunExperts(layer, pass) : Status();
+}
+
+Status Forward::RunExperts(LayerId l, Pass& pass) {
   const Watchers& watchers = parts_.watchers;
   const RouterSpec& router = parts_.spec.router;
-  const LittleStep& little = step.little;
+  const LittleStep& little = pass.little;
   const ExpertLayerId layer = parts_.spec.expert_layer(l);
-  const size_t n_rows = step.rows.size();
+  const size_t n_rows = pass.rows.size();
   router_.Choose(layer, n_rows, little, routing_);  // experts with their weights
-  router_.DropOverCapacity(step.rows, routing_);
-  router_.ChooseAhead(layer, n_rows, step.look_ahead, little, ahead_);
+  router_.DropOverCapacity(pass.rows, routing_);
+  router_.ChooseAhead(layer, n_rows, pass.look_ahead, little, ahead_);
   if (watchers.routing) watchers.routing(layer, routing_, ahead_);
   if (watchers.route) {
-    watchers.route({layer, routing_, step.kinds, ahead_.experts, ahead_.weights, little.is_on()});
+    watchers.route({layer, routing_, pass.kinds, ahead_.experts, ahead_.weights, little.is_on()});
   }
   if (little.is_on()) router_.Widen(layer, routing_);
-  parts_.protocol.AfterRouting({layer, routing_, step.kinds, ahead_.experts, ahead_.weights},
+  parts_.protocol.AfterRouting({layer, routing_, pass.kinds, ahead_.experts, ahead_.weights},
                                plan_);
   watchers.OverrideCopies(plan_);
   const std::span<const float> scale = parts_.layers[layer.value].result_scale;
@@ -135,13 +162,13 @@ Status Forward::RunExperts(LayerId l, const StepInput& step, LeaseStream& read_a
   const LayerLeases held(leases_, parts_.residency, plan_);
   leases_.Advance();  // present experts are pinned, absent ones start to be read
   const std::vector<ExpertKey> next =
-      PlanReadAhead(layer, parts_.spec.expert_layers_before(step.layers.end), router.n_expert,
-                    router.n_used, step.prompt_rows);
+      PlanReadAhead(layer, parts_.spec.expert_layers_before(pass.layers.end), router.n_expert,
+                    router.n_used, pass.prompt_rows);
   // Releases leases on this layer's experts.
-  read_ahead = {parts_.residency, next, Urgency::kSpeculative};
+  pass.read_ahead = {parts_.residency, next, Urgency::kSpeculative};
   leases_.Advance();           // takes the slots that became free
   parts_.protocol.Prefetch();  // reads for later layers, after this layer's own
-  TRY_STATUS(experts_.Run(l, plan_, leases_, read_ahead));
+  TRY_STATUS(experts_.Run(l, plan_, leases_, pass.read_ahead));
   if (watchers.plan) watchers.plan(plan_);
   experts_.Show(plan_);
   return {};

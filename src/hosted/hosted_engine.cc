@@ -67,7 +67,8 @@ struct HostedEngine::Running {
   Status Decide();
   uint64_t EarlyRouterBytes() const;
   size_t ChunkFrom(const Batch& batch, size_t first) const;
-  Status Compute(const Batch& batch, const LogitsSink& sink, const Interlude& interlude);
+  Status Compute(const Batch& batch, const LogitsSink& sink);
+  Result<size_t> ComputeFrom(const Batch& batch, size_t first, const LogitsSink& sink);
   Status ComputeChunk(std::span<const BatchRow> part, size_t first, const LogitsSink& sink);
   Status GiveLogits(std::span<const BatchRow> part, size_t first, const LogitsSink& sink) const;
 };
@@ -221,22 +222,24 @@ size_t HostedEngine::Running::ChunkFrom(const Batch& batch, size_t first) const 
   return facts.has_states ? EvenRows(std::span(batch.rows).subspan(first, n)) : n;
 }
 
-Status HostedEngine::Running::Compute(const Batch& batch, const LogitsSink& sink,
-                                      const Interlude& interlude) {
+Status HostedEngine::Running::Compute(const Batch& batch, const LogitsSink& sink) {
   const bool is_prompt = !batch.has_decode_rows();
   const double looked = server->look_ahead_seconds();
   const StepFrame::StepBegin begin = frame->BeginStep({});
   for (size_t first = 0; first < batch.size();) {
-    if (first > 0 && is_prompt && interlude.is_due && interlude.is_due()) {
-      TRY_STATUS(frame->StepAside(interlude, {}));
-    }
-    if (is_prompt) state.report("prefill", first, batch.size());
-    const size_t n = ChunkFrom(batch, first);
-    TRY_STATUS(ComputeChunk(std::span(batch.rows).subspan(first, n), first, sink));
-    first += n;
+    TRY(first, ComputeFrom(batch, first, sink));
   }
   if (!is_prompt) frame->StepDone(begin, server->look_ahead_seconds() - looked);
   return {};
+}
+
+// Computes the chunk from row `first` on; returns the row behind it.
+Result<size_t> HostedEngine::Running::ComputeFrom(const Batch& batch, size_t first,
+                                                  const LogitsSink& sink) {
+  if (!batch.has_decode_rows()) state.report("prefill", first, batch.size());
+  const size_t n = ChunkFrom(batch, first);
+  TRY_STATUS(ComputeChunk(std::span(batch.rows).subspan(first, n), first, sink));
+  return first + n;
 }
 
 Status HostedEngine::Running::ComputeChunk(std::span<const BatchRow> part, size_t first,
@@ -324,9 +327,36 @@ Status HostedEngine::CheckMore(const Batch& batch) const {
   return Fail(Errc::kInvalidRequest, "the hosted engine takes no step with fewer experts");
 }
 
-Status HostedEngine::Compute(const Batch& batch, const LogitsSink& sink,
-                             const Interlude& interlude) {
-  return running_->Compute(batch, sink, interlude);
+Status HostedEngine::Compute(const Batch& batch, const LogitsSink& sink) {
+  return running_->Compute(batch, sink);
+}
+
+// A chunk of a prompt is a piece: libllama has the rows between layers.
+class HostedEngine::Chunks final : public StepPieces {
+ public:
+  Chunks(Running& running, const Batch& batch, LogitsSink sink)
+      : running_(running), batch_(batch), sink_(std::move(sink)) {}
+  Result<bool> Advance() override {
+    if (std::exchange(begins_, false)) running_.frame->BeginStep({});
+    TRY(first_, running_.ComputeFrom(batch_, first_, sink_));
+    return first_ == batch_.size();
+  }
+  Status MakeWay(size_t /*n_rows*/) override {
+    begins_ = true;
+    return {};
+  }
+
+ private:
+  Running& running_;
+  const Batch& batch_;
+  const LogitsSink sink_;
+  size_t first_ = 0;
+  bool begins_ = true;  // the decisions are those of another step
+};
+
+std::unique_ptr<StepPieces> HostedEngine::PiecesOf(const Batch& batch, LogitsSink sink) {
+  if (batch.has_decode_rows()) return nullptr;
+  return std::make_unique<Chunks>(*running_, batch, std::move(sink));
 }
 
 Result<KvOrigin> HostedEngine::kv_origin() {

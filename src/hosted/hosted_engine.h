@@ -39,12 +39,13 @@ class HostedEngine final : public SlotEngine {
 
  private:
   struct Running;
+  class Chunks;
   explicit HostedEngine(std::unique_ptr<Running> running);
   EngineKit* kit() const override;
   StepSequences& sequences() const override;
   Status CheckMore(const Batch& batch) const override;
-  // Runs the interlude between two chunks of a prompt.
-  Status Compute(const Batch& batch, const LogitsSink& sink, const Interlude& interlude) override;
+  Status Compute(const Batch& batch, const LogitsSink& sink) override;
+  std::unique_ptr<StepPieces> PiecesOf(const Batch& batch, LogitsSink sink) override;
 
   std::unique_ptr<Running> running_;
 };

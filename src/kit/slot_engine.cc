@@ -66,34 +66,124 @@ void SlotEngine::BeginTexts() {
   if (!sequences().table().any_lives()) kit()->decisions.BeginSequence();
 }
 
-Status SlotEngine::Step(const Batch& batch, const LogitsSink& sink, const Interlude& interlude) {
+// Checks the rows and gives them room.
+Status SlotEngine::Admit(const Batch& batch) {
   if (state_.closed) return std::unexpected(*state_.closed);
-  const Interlude* const around = kit()->frame.aside();
-  if (around != nullptr && batch.size() > around->most_rows) {
-    return Fail(Errc::kInvalidRequest, "{} rows between a prompt's layers, where {} may be",
-                batch.size(), around->most_rows);
-  }
   TRY_STATUS(Check(batch));
   BeginTexts();
-  TRY_STATUS(sequences().Append(batch));
-  RunStats& stats = state_.stats;
-  PhaseStats& phase = batch.has_decode_rows() ? stats.decode : stats.prefill;
-  StepCount count{.phase = phase, .before = phase};
-  TRY_STATUS(ComputeStep(batch, count, sink, around == nullptr ? interlude : Interlude{}));
-  if (batch.little.is_on()) return {};  // a little pass adds no tokens
+  return sequences().Append(batch);
+}
+
+SlotEngine::StepCount SlotEngine::BeginCount(const Batch& batch) {
+  PhaseStats& phase = batch.has_decode_rows() ? state_.stats.decode : state_.stats.prefill;
+  return {.phase = phase, .before = phase};
+}
+
+// Counts the tokens of a step that was computed.
+void SlotEngine::EndCount(const Batch& batch, const StepCount& count) {
+  if (batch.little.is_on()) return;  // a little pass adds no tokens
+  PhaseStats& phase = count.phase;
   phase.tokens += batch.size();
-  if (!batch.has_decode_rows()) return {};
+  if (!batch.has_decode_rows()) return;
+  RunStats& stats = state_.stats;
   stats.decode_ms.Add((phase.seconds - count.before.seconds) * 1e3);
   stats.decode_bytes.Add(static_cast<double>(phase.needed_bytes - count.before.needed_bytes));
+}
+
+Status SlotEngine::Step(const Batch& batch, const LogitsSink& sink) {
+  TRY_STATUS(Admit(batch));
+  StepCount count = BeginCount(batch);
+  if (const Status made = MakeWay(batch.size()); !made) {
+    sequences().Undo(batch);
+    return made;
+  }
+  TRY_STATUS(ComputeStep(batch, count, sink));
+  EndCount(batch, count);
   return {};
 }
 
-Status SlotEngine::ComputeCounted(const Batch& batch, PhaseStats& phase, const LogitsSink& sink,
-                                  const Interlude& interlude) {
+// A step between its pieces, which is the engine's `run_` then.
+class SlotEngine::Run final : public StepRun {
+ public:
+  Run(SlotEngine& engine, Batch batch, LogitsSink sink)
+      : engine_(engine), batch_(std::move(batch)), logits_(std::move(sink)) {
+    pieces_ = engine_.PiecesOf(batch_, logits_.sink());
+    engine_.run_ = this;
+  }
+  ~Run() override {
+    if (has_ended_) return;
+    pieces_.reset();
+    if (EngineKit* const parts = engine_.kit()) {
+      PhaseStats not_counted;
+      const StepFrame::Phase phase(parts->frame, not_counted);
+      [[maybe_unused]] const Status dropped = phase.End(Fail(Errc::kInterrupted, "dropped"));
+    }
+    Leave(false);
+  }
+
+  Result<bool> Advance() override {
+    CHECK(!has_ended_);
+    StepCount count = engine_.BeginCount(batch_);
+    if (pieces_ == nullptr) return AdvanceAll(count);
+    Status done;
+    {
+      const StepFrame::Phase counted(engine_.kit()->frame, count.phase);
+      const Result<bool> advanced = AdvancePiece();
+      if (advanced && !*advanced) return false;
+      pieces_.reset();  // lets go of experts
+      done = counted.End(advanced ? Status() : std::unexpected(advanced.error()));
+    }
+    Leave(done.has_value());
+    TRY_STATUS(engine_.EndPieces(std::move(done), batch_, count.phase, logits_));
+    engine_.EndCount(batch_, count);
+    return true;
+  }
+  Status MakeWay(size_t n_rows) { return pieces_ != nullptr ? pieces_->MakeWay(n_rows) : Status(); }
+
+ private:
+  Result<bool> AdvancePiece() {
+    if (engine_.state_.closed) return std::unexpected(*engine_.state_.closed);  // by another step
+    return pieces_->Advance();
+  }
+  Result<bool> AdvanceAll(StepCount& count) {
+    has_ended_ = true;
+    engine_.run_ = nullptr;
+    TRY_STATUS(engine_.ComputeStep(batch_, count, logits_.sink()));
+    engine_.EndCount(batch_, count);
+    return true;
+  }
+  void Leave(bool is_computed) {
+    has_ended_ = true;
+    engine_.run_ = nullptr;
+    if (is_computed) {
+      engine_.sequences().Commit(batch_);
+    } else {
+      engine_.sequences().Undo(batch_);  // the content of the rows' cells is undefined
+    }
+  }
+
+  SlotEngine& engine_;
+  const Batch batch_;
+  LogitsOnce logits_;
+  std::unique_ptr<StepPieces> pieces_;  // null: the step is one piece
+  bool has_ended_ = false;
+};
+
+Status SlotEngine::MakeWay(size_t n_rows) {
+  return run_ != nullptr ? run_->MakeWay(n_rows) : Status();
+}
+
+Result<std::unique_ptr<StepRun>> SlotEngine::Begin(Batch batch, LogitsSink sink) {
+  if (run_ != nullptr) return Fail(Errc::kInvalidRequest, "another step is between its pieces");
+  TRY_STATUS(Admit(batch));
+  return std::make_unique<Run>(*this, std::move(batch), std::move(sink));
+}
+
+Status SlotEngine::ComputeCounted(const Batch& batch, PhaseStats& phase, const LogitsSink& sink) {
   Status done;
   {
     const StepFrame::Phase counted(kit()->frame, phase);
-    done = counted.End(Compute(batch, sink, interlude));
+    done = counted.End(Compute(batch, sink));
   }
   if (done) {
     sequences().Commit(batch);
@@ -174,7 +264,7 @@ bool SlotEngine::CanRepeat(const Batch& last) const {
 Status SlotEngine::Repeat(const Batch& last, PhaseStats& phase) {
   sequences().Undo(last);
   TRY_STATUS(sequences().Append(last));
-  return ComputeCounted(last, phase, {}, {});
+  return ComputeCounted(last, phase, {});
 }
 
 // Seconds of a step with these rows: the fastest of a few steps, or the mean of those of a quarter

@@ -6,9 +6,12 @@
 // Thread rule: that of Engine.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -29,12 +32,50 @@ struct EngineKit {
   StepFrame& frame;
 };
 
+// Passes each row's logits on once, even where a step is computed a second time.
+class LogitsOnce {
+ public:
+  explicit LogitsOnce(Engine::LogitsSink to) : to_(std::move(to)) {}
+  LogitsOnce(const LogitsOnce&) = delete;
+  LogitsOnce& operator=(const LogitsOnce&) = delete;
+
+  // The sink of every computation of the step. Must not outlive this.
+  Engine::LogitsSink sink() {
+    return [this](size_t row, std::span<const float> logits) {
+      if (repeats_ > 0) {
+        --repeats_;
+        return;
+      }
+      ++passed_;
+      if (to_) to_(row, logits);
+    };
+  }
+  // The step is computed again: the logits passed on so far come first.
+  void Repeat() { repeats_ = passed_; }
+
+ private:
+  Engine::LogitsSink to_;
+  size_t passed_ = 0;
+  size_t repeats_ = 0;
+};
+
+// The rows of a prompt's step on their way through a forward pass.
+class StepPieces {
+ public:
+  virtual ~StepPieces() = default;
+  // Computes the next piece; true: none is left. Errors end the step. REQUIRES: within a
+  // StepFrame::Phase.
+  virtual Result<bool> Advance() = 0;
+  // A step of `n_rows` other rows comes before the next piece, and may come several times.
+  virtual Status MakeWay(size_t n_rows) = 0;
+};
+
 class SlotEngine : public Engine {
  public:
   Sequence NewSequence() final;
   KvRoom kv_room() const final { return sequences().room(); }
-  using Engine::Step;
-  Status Step(const Batch& batch, const LogitsSink& sink, const Interlude& interlude) final;
+  Status Step(const Batch& batch, const LogitsSink& sink = {}) final;
+  Result<std::unique_ptr<StepRun>> Begin(Batch batch, LogitsSink sink) final;
   const std::optional<Error>& closed() const final { return state_.closed; }
   void RequestStop() final { state_.stop.Request(); }
   Status Preload() final;
@@ -64,17 +105,23 @@ class SlotEngine : public Engine {
   // Checks of a batch beyond those of its rows.
   virtual Status CheckMore(const Batch& batch) const = 0;
   // Computes the rows, which have room, from tokens to logits.
-  virtual Status Compute(const Batch& batch, const LogitsSink& sink,
-                         const Interlude& interlude) = 0;
+  virtual Status Compute(const Batch& batch, const LogitsSink& sink) = 0;
+  // The same rows in pieces; null: they are one piece. `batch` outlives the pieces.
+  virtual std::unique_ptr<StepPieces> PiecesOf(const Batch& batch, LogitsSink sink) = 0;
   // The counters of the step under way. `before`: those of its phase when the step began.
   struct StepCount {
     PhaseStats& phase;
     PhaseStats before;
   };
-  // As ComputeCounted(), with what an engine does around it. After an error the rows are cut back.
-  virtual Status ComputeStep(const Batch& batch, StepCount& count, const LogitsSink& sink,
-                             const Interlude& interlude) {
-    return ComputeCounted(batch, count.phase, sink, interlude);
+  // As ComputeCounted(), with an engine's own work around it. After an error the rows are cut back.
+  virtual Status ComputeStep(const Batch& batch, StepCount& count, const LogitsSink& sink) {
+    return ComputeCounted(batch, count.phase, sink);
+  }
+  // The rows were computed in pieces, with this result, and are committed or cut back. An engine
+  // that goes on without lost parts computes them again.
+  virtual Status EndPieces(Status computed, const Batch& /*batch*/, PhaseStats& /*phase*/,
+                           LogitsOnce& /*logits*/) {
+    return computed;
   }
   // The first of two passes, if decode steps have two.
   virtual LittleStep first_pass() const { return {}; }
@@ -90,8 +137,9 @@ class SlotEngine : public Engine {
   void BeginTexts();
   // Computes the rows and counts the work in the phase. Afterwards the rows are committed, or cut
   // back after an error. REQUIRES: the rows are appended.
-  Status ComputeCounted(const Batch& batch, PhaseStats& phase, const LogitsSink& sink,
-                        const Interlude& interlude);
+  Status ComputeCounted(const Batch& batch, PhaseStats& phase, const LogitsSink& sink);
+  // A run is between two of its pieces: parts that its rows use must stay.
+  bool has_run() const { return run_ != nullptr; }
   // The last row of each sequence; empty: some row cannot be computed again.
   Batch LastRows(std::span<const Sequence* const> sequences) const;
   bool CanRepeat(const Batch& last) const;
@@ -99,10 +147,16 @@ class SlotEngine : public Engine {
   Status Repeat(const Batch& last, PhaseStats& phase);
 
  private:
+  class Run;
+  Status Admit(const Batch& batch);
+  Status MakeWay(size_t n_rows);
+  StepCount BeginCount(const Batch& batch);
+  void EndCount(const Batch& batch, const StepCount& count);
   Result<std::optional<double>> TimeSteps(const Batch& again, bool takes_mean);
   Result<std::optional<double>> TimePasses(Batch again, bool takes_mean);
 
   EngineState& state_;
+  Run* run_ = nullptr;  // the run that is between two of its pieces
 };
 
 }  // namespace moestro

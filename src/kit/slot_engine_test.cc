@@ -60,6 +60,7 @@ class AskingEngine final : public SlotEngine {
   void LoseParts() { kit_.reset(); }
   std::optional<Error> fails;  // every row
   int computed = 0;            // rows
+  size_t made_way_for = 0;     // rows between pieces
 
  private:
   EngineKit* kit() const override { return kit_ ? &*kit_ : nullptr; }
@@ -68,22 +69,47 @@ class AskingEngine final : public SlotEngine {
     if (!batch.little.is_on()) return {};
     return Fail(Errc::kInvalidRequest, "no little steps");
   }
-  Status Compute(const Batch& batch, const LogitsSink& sink, const Interlude& interlude) override {
-    for (size_t i = 0; i < batch.size(); ++i) {
-      if (interlude.is_due && interlude.is_due()) TRY_STATUS(frame_->StepAside(interlude, {}));
-      ++computed;
-      const Token token = batch.rows[i].token;
-      for (uint16_t layer = 0; layer < 2; ++layer) {
-        const ExpertKey key{.layer = {layer}, .expert = {static_cast<uint16_t>(token % 4)}};
-        LeaseStream leases(slots_->residency(), {&key, 1}, Urgency::kDemand);
-        leases.Advance();
-        slots_->residency().Drain();
-      }
-      if (fails) return std::unexpected(*fails);
-      std::vector<float> logits(kTestVocab, 0.0F);
-      logits[static_cast<size_t>(token)] = 1.0F;
-      if (sink && batch.rows[i].wants_logits) sink(i, logits);
+  Status Compute(const Batch& batch, const LogitsSink& sink) override {
+    for (size_t i = 0; i < batch.size(); ++i) TRY_STATUS(ComputeRow(batch, i, sink));
+    return {};
+  }
+  std::unique_ptr<StepPieces> PiecesOf(const Batch& batch, LogitsSink sink) override {
+    if (batch.has_decode_rows()) return nullptr;
+    return std::make_unique<Rows>(*this, batch, std::move(sink));
+  }
+  // A row is a piece.
+  class Rows final : public StepPieces {
+   public:
+    Rows(AskingEngine& engine, const Batch& batch, LogitsSink sink)
+        : engine_(engine), batch_(batch), sink_(std::move(sink)) {}
+    Result<bool> Advance() override {
+      TRY_STATUS(engine_.ComputeRow(batch_, next_++, sink_));
+      return next_ == batch_.size();
     }
+    Status MakeWay(size_t n_rows) override {
+      engine_.made_way_for += n_rows;
+      return {};
+    }
+
+   private:
+    AskingEngine& engine_;
+    const Batch& batch_;
+    const LogitsSink sink_;
+    size_t next_ = 0;
+  };
+  Status ComputeRow(const Batch& batch, size_t i, const LogitsSink& sink) {
+    ++computed;
+    const Token token = batch.rows[i].token;
+    for (uint16_t layer = 0; layer < 2; ++layer) {
+      const ExpertKey key{.layer = {layer}, .expert = {static_cast<uint16_t>(token % 4)}};
+      LeaseStream leases(slots_->residency(), {&key, 1}, Urgency::kDemand);
+      leases.Advance();
+      slots_->residency().Drain();
+    }
+    if (fails) return std::unexpected(*fails);
+    std::vector<float> logits(kTestVocab, 0.0F);
+    logits[static_cast<size_t>(token)] = 1.0F;
+    if (sink && batch.rows[i].wants_logits) sink(i, logits);
     return {};
   }
 
@@ -183,32 +209,48 @@ TEST_F(SlotEngineTest, AFailedStepLeavesNothingAndCountsItsTime) {
   EXPECT_EQ(text.position(), 3U);
 }
 
-TEST_F(SlotEngineTest, AnInterludeCountsAsItsOwn) {
+TEST_F(SlotEngineTest, StepsBetweenPiecesCountAsTheirOwn) {
   const auto engine = Make();
   Sequence prompt = engine->NewSequence();
   Sequence text = engine->NewSequence();
-  int steps = 0;
-  const Interlude interlude{.is_due = [&] { return steps == 0; },
-                            .run = [&]() -> Status {
-                              ++steps;
-                              EXPECT_FALSE(engine->Step(Rows(text, std::vector<Token>{1, 2})))
-                                  << "more rows than may be";
-                              engine->RequestStop();
-                              EXPECT_FALSE(state_.stop.is_requested()) << "the prompt's";
-                              return engine->Step(Rows(text, std::vector<Token>{3}));
-                            },
-                            .most_rows = 1};
-  ASSERT_TRUE(
-      engine->Step(Rows(prompt, std::vector<Token>{1, 1}, RowKind::kPrompt), {}, interlude));
-  EXPECT_EQ(steps, 1);
-  EXPECT_TRUE(state_.stop.is_requested());
+  const auto run = engine->Begin(Rows(prompt, std::vector<Token>{1, 1}, RowKind::kPrompt), {});
+  ASSERT_TRUE(run) << run.error().message;
+  EXPECT_FALSE(engine->Begin(Rows(text, std::vector<Token>{1}, RowKind::kPrompt), {}));
+  EXPECT_EQ((*run)->Advance(), false);
+  ASSERT_TRUE(engine->Step(Rows(text, std::vector<Token>{3})));
+  EXPECT_EQ(engine->made_way_for, 1U);
+  EXPECT_EQ((*run)->Advance(), true);
   EXPECT_EQ(text.position(), 1U);
   EXPECT_EQ(prompt.position(), 2U);
   EXPECT_EQ(engine->stats().prefill.misses, 2U);
   EXPECT_EQ(engine->stats().prefill.requests, 4U);
+  EXPECT_EQ(engine->stats().prefill.tokens, 2U);
   EXPECT_EQ(engine->stats().decode.misses, 2U);
   EXPECT_EQ(engine->stats().decode.requests, 2U);
-  EXPECT_EQ(engine->frame().aside(), nullptr);
+  ASSERT_TRUE(engine->Step(Rows(text, std::vector<Token>{3})));
+  EXPECT_EQ(engine->made_way_for, 1U) << "the run has ended";
+}
+
+TEST_F(SlotEngineTest, APieceThatFailsOrIsDroppedEndsTheRun) {
+  const auto engine = Make();
+  Sequence prompt = engine->NewSequence();
+  const Batch rows = Rows(prompt, std::vector<Token>{1, 2, 3}, RowKind::kPrompt);
+  {
+    const auto run = engine->Begin(rows, {});
+    ASSERT_TRUE(run) << run.error().message;
+    ASSERT_EQ((*run)->Advance(), false);
+    engine->fails = Error{.code = Errc::kIo, .message = "no disk"};
+    EXPECT_EQ((*run)->Advance().error().code, Errc::kIo);
+    EXPECT_EQ(prompt.position(), 0U);
+    engine->fails.reset();
+    const auto second = engine->Begin(rows, {});  // while the first one still lives
+    ASSERT_TRUE(second) << second.error().message;
+    ASSERT_EQ((*second)->Advance(), false);
+  }
+  EXPECT_EQ(prompt.position(), 0U);
+  EXPECT_EQ(engine->stats().prefill.tokens, 0U);
+  ASSERT_TRUE(engine->Step(rows));
+  EXPECT_EQ(prompt.position(), 3U);
 }
 
 TEST_F(SlotEngineTest, PreloadReadsEveryExpertOrSaysWhatIsMissing) {

@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include "base/check.h"
-
 namespace moestro {
 
 StepFrame::StepFrame(Residency& residency, LayerDecisions& decisions, FileWatch& watch,
@@ -16,12 +14,9 @@ StepFrame::StepFrame(Residency& residency, LayerDecisions& decisions, FileWatch&
       clocks_(std::move(clocks)) {}
 
 StepFrame::Phase::Phase(StepFrame& frame, PhaseStats& phase)
-    : frame_(frame), begun_(frame.Begin(phase)), around_(std::exchange(frame.counting_, this)) {}
+    : frame_(frame), begun_(frame.Begin(phase)) {}
 
-StepFrame::Phase::~Phase() {
-  frame_.Count(begun_);
-  frame_.counting_ = around_;
-}
+StepFrame::Phase::~Phase() { frame_.Count(begun_); }
 
 Status StepFrame::Phase::End(Status done) const {
   if (done) return done;
@@ -69,22 +64,6 @@ void StepFrame::StepDone(const StepBegin& begin, double look_ahead_seconds, doub
                                  .demand_reads = did.misses,
                                  .look_ahead_seconds = look_ahead_seconds,
                                  .dense_seconds = dense_seconds});
-}
-
-Status StepFrame::StepAside(const Interlude& interlude, const LittleStep& rest) {
-  CHECK(counting_ != nullptr);
-  Phase& counted = *counting_;
-  Count(counted.begun_);
-  aside_ = &interlude;
-  Status ran;
-  {
-    const StopSignal::Hold hold(state_.stop);
-    ran = interlude.run();
-  }
-  aside_ = nullptr;
-  counted.begun_ = Begin(*counted.begun_.phase);
-  decisions_.protocol().BeginStep(rest);
-  return ran;
 }
 
 Status StepFrame::LookAtFiles() {

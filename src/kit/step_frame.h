@@ -14,7 +14,6 @@
 #include "base/file_watch.h"
 #include "base/result.h"
 #include "core/batch.h"
-#include "core/interlude.h"
 #include "decide/layer/layer_protocol.h"
 #include "engine/run_stats.h"
 #include "kit/engine_state.h"
@@ -44,8 +43,7 @@ class StepFrame {
   EngineState& state() { return state_; }
   double now() const { return clocks_.now(); }  // seconds
 
-  // Counts the work of its lifetime in a phase. A phase that begins within another one's step aside
-  // counts alone.
+  // Counts the work of its lifetime in a phase. One phase exists at a time.
   class Phase {
    public:
     Phase(StepFrame& frame, PhaseStats& phase);
@@ -70,8 +68,7 @@ class StepFrame {
     };
 
     StepFrame& frame_;
-    Begun begun_;
-    Phase* const around_;  // the phase that stepped aside for this one; null: none
+    const Begun begun_;
   };
 
   // The experts asked for and the time at the beginning of a step.
@@ -84,13 +81,6 @@ class StepFrame {
   // Gives the costs of a step that decoded to prefetch. look_ahead_seconds: of the routers that
   // were evaluated ahead; dense_seconds: of the dense part, 0: not measured.
   void StepDone(const StepBegin& begin, double look_ahead_seconds, double dense_seconds = 0.0);
-
-  // Within a Phase of a prompt: runs the interlude, whose work that phase does not count. A stop
-  // request is for the prompt, which goes on afterwards, so the request is held. `rest`: as in
-  // BeginStep(), for the layers that follow.
-  Status StepAside(const Interlude& interlude, const LittleStep& rest);
-  // The interlude that runs within a prompt's step; nullptr: none runs.
-  const Interlude* aside() const { return aside_; }
 
   // Adds the bytes of the dense part that a pass has read.
   void AddDense(uint64_t bytes) { dense_bytes_ += bytes; }
@@ -106,9 +96,7 @@ class StepFrame {
   FileWatch& watch_;
   EngineState& state_;
   const Clocks clocks_;
-  uint64_t dense_bytes_ = 0;   // bytes read by all passes so far
-  Phase* counting_ = nullptr;  // the innermost phase under way
-  const Interlude* aside_ = nullptr;
+  uint64_t dense_bytes_ = 0;  // bytes read by all passes so far
 };
 
 }  // namespace moestro

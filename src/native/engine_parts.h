@@ -39,6 +39,7 @@ struct NativeEngine::Lasting {
   EngineState state;
   std::optional<SequenceTable> sequences = {};
   CheckObserver check_observer = {};
+  std::span<const float> exact = {};  // logits for the observer; empty: the step is not checked
   uint64_t checkable_steps = 0;
   KnownWeights weights = {};
 };
@@ -88,9 +89,7 @@ struct NativeEngine::Running {
     return lossy->are_repeatable() || (joined && joined->has_fixed_costs());
   }
   // After kDevice: whether the CPU goes on with everything.
-  bool may_leave_devices() const {
-    return devices->goes_on_if_lost() && !devices->empty() && frame->aside() == nullptr;
-  }
+  bool may_leave_devices() const { return devices->goes_on_if_lost() && !devices->empty(); }
   // Exact results do not depend on the experts in memory. With devices recall is off, since experts
   // are shared out by what memory holds.
   bool may_recall() const {

@@ -81,7 +81,9 @@ Result<std::unique_ptr<ExactCheck>> ExactCheck::Create(const OpenedModel& opened
 
 Result<std::span<const float>> ExactCheck::Evaluate(const StepRow& row) {
   constexpr std::array kKinds = {RowKind::kDecode};
-  const Status status = forward_->Step({&row, 1}, kKinds, {}, {});
+  const LittleStep all_experts;
+  Result<Forward::Pass> pass = forward_->Begin({&row, 1}, kKinds, all_experts, {});
+  const Status status = pass ? forward_->Finish(*pass) : std::unexpected(pass.error());
   // The engine's own reads must find no prefetch, read or error of the check.
   protocol_.Clear();
   residency_->Abandon();

@@ -14,34 +14,6 @@
 #include "native/engine_parts.h"
 
 namespace moestro {
-namespace {
-
-// Passes each row's logits on once, even where a step is computed a second time.
-class LogitsOnce {
- public:
-  explicit LogitsOnce(Engine::LogitsSink to) : to_(std::move(to)) {}
-
-  // The sink of every computation of the step. Must not outlive this.
-  Engine::LogitsSink sink() {
-    return [this](size_t row, std::span<const float> logits) {
-      if (repeats_ > 0) {
-        --repeats_;
-        return;
-      }
-      ++passed_;
-      to_(row, logits);
-    };
-  }
-  // The step is computed again: the logits passed on so far come first.
-  void Repeat() { repeats_ = passed_; }
-
- private:
-  Engine::LogitsSink to_;
-  size_t passed_ = 0;
-  size_t repeats_ = 0;
-};
-
-}  // namespace
 
 NativeEngine::NativeEngine(std::unique_ptr<Lasting> lasting, std::unique_ptr<Running> running)
     : SlotEngine(lasting->state), lasting_(std::move(lasting)), running_(std::move(running)) {}
@@ -105,7 +77,8 @@ Status NativeEngine::LeaveDevices(const Error& why) {
   again.chunk = running_->opened->plan.chunk;  // sequences have windows for this chunk
   again.device = {.name = "cpu"};
   lasting_->sequences->LoseStates();
-  running_.reset();  // before the next parts take as much memory
+  lasting_->exact = {};  // owned by the parts
+  running_.reset();      // before the next parts take as much memory
   running_ = std::make_unique<Running>();
   const auto end = [this](const char* cannot, const Error& failed) {
     return std::unexpected(state().closed.emplace(Error{
@@ -124,12 +97,14 @@ Status NativeEngine::LeaveDevices(const Error& why) {
   return {};
 }
 
-// The reason why a host was left out for wrong results. Within an interlude the reason is left to
-// the prompt's own step.
+// A restart makes the parts again that a run's rows use.
+bool NativeEngine::may_leave_devices() const { return running_->may_leave_devices() && !has_run(); }
+
+// The reason why a host was left out for wrong results. Between the pieces of a run the reason is
+// left to the run's end.
 std::optional<Error> NativeEngine::TakeWrong() {
-  Running& r = *running_;
-  if (!r.joined || r.frame->aside() != nullptr) return std::nullopt;
-  return r.joined->TakeWrong();
+  if (!running_->joined || has_run()) return std::nullopt;
+  return running_->joined->TakeWrong();
 }
 
 // Computes all sequences again without the host that gave `wrong` results. Keys, values and states
@@ -166,15 +141,17 @@ LittleStep NativeEngine::first_pass() const { return running_->opened->little; }
 bool NativeEngine::computes_alone() const { return running_->devices->empty(); }
 
 // Computes the rows in one pass, or in two with LittleFirst.
-Status NativeEngine::Compute(const Batch& batch, const LogitsSink& sink,
-                             const Interlude& interlude) {
+Status NativeEngine::Compute(const Batch& batch, const LogitsSink& sink) {
   Running& r = *running_;
   return r.little && r.little->Takes(batch) ? r.little->Compute(batch, sink)
-                                            : r.runner->Compute(batch, sink, interlude);
+                                            : r.runner->Compute(batch, sink);
 }
 
-Status NativeEngine::ComputeStep(const Batch& batch, StepCount& count, const LogitsSink& sink,
-                                 const Interlude& interlude) {
+std::unique_ptr<StepPieces> NativeEngine::PiecesOf(const Batch& batch, LogitsSink sink) {
+  return running_->runner->PiecesOf(batch, std::move(sink));
+}
+
+Status NativeEngine::ComputeStep(const Batch& batch, StepCount& count, const LogitsSink& sink) {
   Running& r = *running_;
   SequenceTable& sequences = *lasting_->sequences;
   if (r.joined && !r.joined->tier().is_filled() && batch.has_decode_rows()) {
@@ -182,40 +159,44 @@ Status NativeEngine::ComputeStep(const Batch& batch, StepCount& count, const Log
     r.joined->FillByPrompt(state().stop, r.is_repeatable(), state().report);
   }
   Result<std::span<const float>> exact = CheckExactly(batch);
+  lasting_->exact = exact.value_or(std::span<const float>());
   if (!exact) {
     const Error why = exact.error();
     sequences.Undo(batch);
-    if (why.code != Errc::kDevice || !r.may_leave_devices()) return std::unexpected(why);
+    if (why.code != Errc::kDevice || !may_leave_devices()) return std::unexpected(why);
     TRY_STATUS(LeaveDevices(why));  // destroys `r`
     TRY_STATUS(sequences.Append(batch));
-    exact = std::span<const float>();
   }
   count.before = count.phase;
   LogitsOnce once([&](size_t row, std::span<const float> logits) {
-    if (!exact->empty()) lasting_->check_observer(*exact, logits);
+    if (!lasting_->exact.empty()) lasting_->check_observer(lasting_->exact, logits);
     if (sink) sink(row, logits);
   });
-  Status status = ComputeCounted(batch, count.phase, once.sink(), interlude);
+  return EndPieces(ComputeCounted(batch, count.phase, once.sink()), batch, count.phase, once);
+}
+
+// Goes on without lost devices and lying hosts, and computes the rows again.
+Status NativeEngine::EndPieces(Status computed, const Batch& batch, PhaseStats& phase,
+                               LogitsOnce& logits) {
   const auto compute_again = [&]() -> Status {
-    TRY_STATUS(sequences.Append(batch));
-    once.Repeat();
-    exact = std::span<const float>();  // LeaveDevices() has replaced the parts that own the logits
-    return ComputeCounted(batch, count.phase, once.sink(), interlude);
+    TRY_STATUS(lasting_->sequences->Append(batch));
+    logits.Repeat();
+    return ComputeCounted(batch, phase, logits.sink());
   };
   std::optional<Error> wrong = TakeWrong();
-  const bool is_lost = !status && !wrong && status.error().code == Errc::kDevice;
+  const bool is_lost = !computed && !wrong && computed.error().code == Errc::kDevice;
   if (is_lost && running_->joined && running_->joined->has_wrong()) {
-    status = compute_again();  // an interlude; the prompt's step computes all texts again
-  } else if (is_lost && running_->may_leave_devices()) {
-    TRY_STATUS(LeaveDevices(status.error()));
-    status = compute_again();
+    computed = compute_again();  // between the pieces of a run, which computes all texts again
+  } else if (is_lost && may_leave_devices()) {
+    TRY_STATUS(LeaveDevices(computed.error()));
+    computed = compute_again();
   }
   for (; wrong; wrong = TakeWrong()) {
     TRY_STATUS(ComputeAgainWithout(*wrong));
-    if (status) break;  // ComputeAgainWithout() has computed this step, too
-    status = compute_again();
+    if (computed) break;  // ComputeAgainWithout() has computed this step, too
+    computed = compute_again();
   }
-  return status;
+  return computed;
 }
 
 // The exact logits of the row if this step is one to be checked; else empty.
@@ -253,7 +234,7 @@ Result<std::optional<double>> NativeEngine::ProbeComputeSeconds(
   const Batch again = LastRows(sequences);
   Result<std::optional<double>> probed = SlotEngine::ProbeComputeSeconds(sequences);
   const bool is_lost = !probed && probed.error().code == Errc::kDevice;
-  if (!is_lost || kit() == nullptr || !running_->may_leave_devices()) return probed;
+  if (!is_lost || kit() == nullptr || !may_leave_devices()) return probed;
   // LeaveDevices() computes these rows, which were cut back, with all others
   TRY_STATUS(lasting_->sequences->Append(again));
   TRY_STATUS(LeaveDevices(probed.error()));

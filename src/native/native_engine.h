@@ -82,14 +82,17 @@ class NativeEngine final : public SlotEngine {
   EngineKit* kit() const override;
   StepSequences& sequences() const override;
   Status CheckMore(const Batch& batch) const override;
-  Status Compute(const Batch& batch, const LogitsSink& sink, const Interlude& interlude) override;
-  Status ComputeStep(const Batch& batch, StepCount& count, const LogitsSink& sink,
-                     const Interlude& interlude) override;
+  Status Compute(const Batch& batch, const LogitsSink& sink) override;
+  std::unique_ptr<StepPieces> PiecesOf(const Batch& batch, LogitsSink sink) override;
+  Status ComputeStep(const Batch& batch, StepCount& count, const LogitsSink& sink) override;
+  Status EndPieces(Status computed, const Batch& batch, PhaseStats& phase,
+                   LogitsOnce& logits) override;
   LittleStep first_pass() const override;
   bool computes_alone() const override;
   Result<std::span<const float>> CheckExactly(const Batch& batch);
   Status ComputeAgainWithout(const Error& wrong);
   std::optional<Error> TakeWrong();
+  bool may_leave_devices() const;
   Status LeaveDevices(const Error& why);
 
   std::unique_ptr<Lasting> lasting_;

@@ -2,7 +2,6 @@
 #include "native/step_runner.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 
@@ -94,7 +93,44 @@ Status StepRunner::CheckSources(const Batch& batch) const {
               "the text for the encoder must be in one step and end with token {}", end);
 }
 
-Status StepRunner::Compute(const Batch& batch, const LogitsSink& sink, const Interlude& interlude) {
+// The pieces of a prompt's step: a layer of a chunk each, with the chunk's logits in its last one.
+class StepRunner::Pieces final : public StepPieces {
+ public:
+  Pieces(StepRunner& runner, const Batch& batch, LogitsSink sink)
+      : runner_(runner), batch_(batch), sink_(std::move(sink)) {}
+
+  Result<bool> Advance() override {
+    if (std::exchange(begins_, false)) runner_.frame_.BeginStep(batch_.little);
+    if (!chunk_) {
+      TRY(chunk_, runner_.BeginChunk(batch_, first_));
+    }
+    TRY(const bool is_through, runner_.forward_.Advance(*chunk_->pass));
+    if (!is_through) return false;
+    TRY_STATUS(runner_.EndChunk(batch_, *chunk_, sink_));
+    first_ += chunk_->n;
+    chunk_.reset();
+    return first_ == batch_.size();
+  }
+  Status MakeWay(size_t n_rows) override {
+    begins_ = true;
+    return chunk_ ? runner_.forward_.MakeWay(*chunk_->pass, n_rows) : Status();
+  }
+
+ private:
+  StepRunner& runner_;
+  const Batch& batch_;
+  const LogitsSink sink_;
+  size_t first_ = 0;  // row of the chunk
+  std::unique_ptr<Chunk> chunk_;
+  bool begins_ = true;  // the decisions are those of another step
+};
+
+std::unique_ptr<StepPieces> StepRunner::PiecesOf(const Batch& batch, LogitsSink sink) {
+  if (batch.has_decode_rows() || dense_.is_on_device()) return nullptr;
+  return std::make_unique<Pieces>(*this, batch, std::move(sink));
+}
+
+Status StepRunner::Compute(const Batch& batch, const LogitsSink& sink) {
   const double dense_before = dense_.graph().seconds();
   const StepFrame::StepBegin begin = frame_.BeginStep(batch.little);
   if (!batch.foreseen.empty() && plan_.look_ahead > 0) {
@@ -103,13 +139,11 @@ Status StepRunner::Compute(const Batch& batch, const LogitsSink& sink, const Int
         batch.foreseen, static_cast<uint32_t>(experts_of_rows / spec_.router.n_used));
   }
   const bool looks_ahead = frame_.decisions().planner().look_ahead() > 0;
-  for (size_t first = 0, n = 0; first < batch.size(); first += n) {
-    n = RowsTogether(batch, first);
-    TRY_STATUS(ComputeChunk(batch, first, n, interlude));
-    TRY_STATUS(Heads(batch, first, n, sink));
-    // Windows of the last rows stay: LittleFirst may compute these rows again, with all experts.
-    const bool is_last = first + n == batch.size();
-    if (!is_last) TrimWindows(std::span(batch.rows).subspan(first, n));
+  for (size_t first = 0; first < batch.size();) {
+    TRY(const std::unique_ptr<Chunk> chunk, BeginChunk(batch, first));
+    TRY_STATUS(forward_.Finish(*chunk->pass));
+    TRY_STATUS(EndChunk(batch, *chunk, sink));
+    first += chunk->n;
   }
   if (!batch.has_decode_rows()) return {};
   const double dense_seconds = dense_.graph().seconds() - dense_before;
@@ -191,41 +225,38 @@ void StepRunner::TrimWindows(std::span<const BatchRow> rows) {
   }
 }
 
-// Computes rows [first, first + n) through all layers.
-Status StepRunner::ComputeChunk(const Batch& batch, size_t first, size_t n,
-                                const Interlude& interlude) {
-  const auto part = std::span(batch.rows).subspan(first, n);
+// Begins the chunk from row `first` on.
+Result<std::unique_ptr<StepRunner::Chunk>> StepRunner::BeginChunk(const Batch& batch,
+                                                                  size_t first) {
+  auto chunk = std::make_unique<Chunk>(Chunk{.first = first, .n = RowsTogether(batch, first)});
+  const auto part = std::span(batch.rows).subspan(first, chunk->n);
   TRY_STATUS(Advance(part));
-  std::map<SequenceId, Runs> runs;
-  std::vector<StepRow> rows;
-  std::vector<RowKind> kinds;
   for (const BatchRow& row : part) {
-    auto visible = runs.find(row.sequence);
-    if (visible == runs.end()) {
-      visible = runs.emplace(row.sequence, RunsOf(row.sequence)).first;
+    auto visible = chunk->runs.find(row.sequence);
+    if (visible == chunk->runs.end()) {
+      visible = chunk->runs.emplace(row.sequence, RunsOf(row.sequence)).first;
     }
-    rows.push_back(RowOf(row, visible->second));
-    kinds.push_back(row.kind);
+    chunk->rows.push_back(RowOf(row, visible->second));
+    chunk->kinds.push_back(row.kind);
   }
   frame_.AddDense(dense_.ReadBy(part));
-  const bool is_prompt = !std::ranges::contains(kinds, RowKind::kDecode);
-  const auto layer_begins = [&](uint32_t layers_done) {
+  const bool is_prompt = !std::ranges::contains(chunk->kinds, RowKind::kDecode);
+  const auto layer_begins = [this, is_prompt](uint32_t layers_done) {
     if (is_prompt) frame_.state().report("prefill", layers_done, spec_.n_layer());
     return frame_.LookAtFiles();
   };
-  return forward_.Step(rows, kinds, batch.little,
-                       {.layer_begins = layer_begins,
-                        .interlude = is_prompt ? Between(interlude, batch.little) : Interlude{}});
+  TRY(Forward::Pass pass, forward_.Begin(chunk->rows, chunk->kinds, batch.little, layer_begins));
+  chunk->pass.emplace(std::move(pass));
+  return chunk;
 }
 
-// The interlude between the layers of a prompt; empty where steps cannot be interrupted: rows on a
-// device, or a step within an interlude.
-Interlude StepRunner::Between(const Interlude& wanted, const LittleStep& rest) {
-  const bool may_be = wanted.is_due && frame_.aside() == nullptr && !dense_.is_on_device();
-  if (!may_be) return {};
-  return {.is_due = wanted.is_due,
-          .run = [this, &wanted, &rest] { return frame_.StepAside(wanted, rest); },
-          .most_rows = wanted.most_rows};
+// Gives the logits of a chunk whose layers have run.
+Status StepRunner::EndChunk(const Batch& batch, const Chunk& chunk, const LogitsSink& sink) {
+  TRY_STATUS(Heads(batch, chunk.first, chunk.n, sink));
+  // Windows of the last rows stay: LittleFirst may compute these rows again, with all experts.
+  const bool is_last = chunk.first + chunk.n == batch.size();
+  if (!is_last) TrimWindows(std::span(batch.rows).subspan(chunk.first, chunk.n));
+  return {};
 }
 
 // Final norm and output matrix for the rows that want logits, neighbours together.

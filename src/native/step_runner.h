@@ -8,14 +8,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/result.h"
 #include "core/batch.h"
-#include "core/interlude.h"
 #include "engine/engine.h"
 #include "forward/forward.h"
+#include "kit/slot_engine.h"
 #include "kit/step_frame.h"
 #include "memory/sequence.h"
 #include "native/dense_part.h"
@@ -40,10 +43,12 @@ class StepRunner {
   // shape. For a model with an encoder also: a source that is not whole, that other rows interrupt,
   // that is longer than a chunk, or whose rows want logits. REQUIRES: the sequences exist.
   Status Check(const Batch& batch) const;
-  // Computes the rows from embeddings to logits, and gives the costs of decode to prefetch. A step
-  // of prompts' rows alone runs the interlude when it is due. REQUIRES: the rows have cells; within
-  // a StepFrame::Phase.
-  Status Compute(const Batch& batch, const LogitsSink& sink, const Interlude& interlude = {});
+  // Computes the rows from embeddings to logits, and gives the costs of decode to prefetch.
+  // REQUIRES: the rows have cells; within a StepFrame::Phase.
+  Status Compute(const Batch& batch, const LogitsSink& sink);
+  // The same layer by layer; null: the rows decode, or stay on a device. `batch` must outlive the
+  // pieces, as this.
+  std::unique_ptr<StepPieces> PiecesOf(const Batch& batch, LogitsSink sink);
 
   // Computes all tokens of every sequence again after their keys, values and states are lost, and
   // returns the number of tokens. A stop request waits for the next step, which needs all of these
@@ -68,14 +73,24 @@ class StepRunner {
   Status Advance(std::span<const BatchRow> rows);
 
  private:
+  class Pieces;
+  // A chunk of a batch under way. A pass borrows the rest.
+  struct Chunk {
+    size_t first = 0;  // rows [first, first + n) of the batch
+    size_t n = 0;
+    std::map<SequenceId, Runs> runs = {};
+    std::vector<StepRow> rows = {};
+    std::vector<RowKind> kinds = {};
+    std::optional<Forward::Pass> pass = {};
+  };
+  Result<std::unique_ptr<Chunk>> BeginChunk(const Batch& batch, size_t first);
+  Status EndChunk(const Batch& batch, const Chunk& chunk, const LogitsSink& sink);
   void Divide(const Timeline& timeline, StepRow& row) const;
   size_t RowsTogether(const Batch& batch, size_t first) const;
   void TrimWindows(std::span<const BatchRow> rows);
-  Status ComputeChunk(const Batch& batch, size_t first, size_t n, const Interlude& interlude);
   Status Heads(const Batch& batch, size_t first, size_t n, const LogitsSink& sink);
   Status CheckForeseen(const Batch& batch) const;
   Status CheckSources(const Batch& batch) const;
-  Interlude Between(const Interlude& wanted, const LittleStep& rest);
 
   const OpenedModel& opened_;
   const EnginePlan& plan_;

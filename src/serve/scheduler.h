@@ -112,7 +112,10 @@ class Scheduler {
   bool Fits(uint32_t positions) const;
   void Step();
   bool MakeRoomFor(std::span<const uint32_t> rows);
-  Status Compute(std::span<const uint32_t> rows, const Interlude& interlude = {});
+  void Take(RunningText& text, const BatchRow& row, std::span<const float> logits);
+  Status Compute(std::span<const uint32_t> rows);
+  bool IsTimeForTexts(std::span<const uint32_t> rows, double piece) const;
+  bool IsAnyCancelled(std::span<const uint32_t> rows) const;
   Status ComputePrompts(std::span<const uint32_t> rows, double& aside);
   Status StepTexts(std::span<const uint32_t> rows);
   bool WaitsForToken(size_t text, std::span<const uint32_t> rows) const;

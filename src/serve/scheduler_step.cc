@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A scheduler's step: chooses rows, computes them, and handles texts that cannot go on.
 #include <algorithm>
+#include <deque>
+#include <memory>
 #include <ranges>
 #include <utility>
 
@@ -24,6 +26,38 @@ void AddDraft(const EngineFacts& facts, RunningText& text, Batch& batch) {
                           .wants_logits = true});
   }
   batch.foreseen = text.TakeForeseen();
+}
+
+// The rows of a step, and each row's text.
+struct StepRows {
+  Batch batch;
+  std::vector<RunningText*> takers;  // [row]
+};
+
+// Puts the next rows[i] tokens of each text, and drafts behind them, into a batch. `every`: see
+// RunningText::IsKeptAfter().
+StepRows RowsOf(const EngineFacts& facts, const std::deque<std::unique_ptr<RunningText>>& texts,
+                std::span<const uint32_t> rows, uint32_t every) {
+  StepRows step;
+  Batch& batch = step.batch;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    RunningText& text = *texts[i];
+    const std::span<const Token> waiting = text.waiting();
+    const RowKind kind = text.is_written() ? RowKind::kDecode : RowKind::kPrompt;
+    for (uint32_t n = 0; n < rows[i]; ++n) {
+      const bool is_last = n + 1 == waiting.size();
+      const uint32_t position = text.sequence().position() + n;
+      batch.rows.push_back({.sequence = text.sequence().id(),
+                            .position = position,
+                            .token = waiting[n],
+                            .kind = kind,
+                            .wants_logits = is_last || text.wants_logits_at(position),
+                            .is_kept = facts.has_states && text.IsKeptAfter(position + 1, every)});
+    }
+    if (rows[i] > 0 && !text.draft().empty()) AddDraft(facts, text, batch);
+    step.takers.resize(batch.size(), &text);
+  }
+  return step;
 }
 
 // Finds the text that drafts next: the first one worth a draft behind the place that drafted last,
@@ -129,67 +163,64 @@ void Scheduler::NoteTextsStep(std::span<const uint32_t> rows, RunningText* draft
   }
 }
 
-// Computes the rows; texts whose last waiting token is among them get the logits.
-Status Scheduler::Compute(std::span<const uint32_t> rows, const Interlude& interlude) {
-  Batch batch;
-  std::vector<RunningText*> takers;  // [row]: the row's text
-  const bool keeps = engine_.facts().has_states;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    RunningText& text = *running_[i];
-    const std::span<const Token> waiting = text.waiting();
-    const RowKind kind = text.is_written() ? RowKind::kDecode : RowKind::kPrompt;
-    for (uint32_t n = 0; n < rows[i]; ++n) {
-      const bool is_last = n + 1 == waiting.size();
-      const uint32_t position = text.sequence().position() + n;
-      batch.rows.push_back(
-          {.sequence = text.sequence().id(),
-           .position = position,
-           .token = waiting[n],
-           .kind = kind,
-           .wants_logits = is_last || text.wants_logits_at(position),
-           .is_kept = keeps && text.IsKeptAfter(position + 1, options_.checkpoint_every)});
-      takers.push_back(&text);
-    }
-    if (rows[i] == 0 || text.draft().empty()) continue;
-    AddDraft(engine_.facts(), text, batch);
-    takers.resize(batch.size(), &text);
-  }
-  const auto take = [&](size_t row, std::span<const float> logits) {
-    RunningText& text = *takers[row];
-    const uint32_t position = batch.rows[row].position;
-    if (text.wants_logits_at(position)) return text.Score(position, logits);
-    if (!text.GoesOnFrom(position, batch.rows[row].token)) return;  // a wrong draft
-    ++totals_.generated;
-    if (text.generated() == 0) is_shown_ = false;  // the prompt is computed
-    if (text.generated() > 0) totals_.gap_ms.Add((clock_() - text.told()) * 1e3);
-    if (text.Take(logits, engine_.n_ctx())) ended_.push_back(&text);
-  };
-  return engine_.Step(batch, take, interlude);
+// Gives the logits of a row to its text.
+void Scheduler::Take(RunningText& text, const BatchRow& row, std::span<const float> logits) {
+  if (text.wants_logits_at(row.position)) return text.Score(row.position, logits);
+  if (!text.GoesOnFrom(row.position, row.token)) return;  // a wrong draft
+  ++totals_.generated;
+  if (text.generated() == 0) is_shown_ = false;  // the prompt is computed
+  if (text.generated() > 0) totals_.gap_ms.Add((clock_() - text.told()) * 1e3);
+  if (text.Take(logits, engine_.n_ctx())) ended_.push_back(&text);
 }
 
-// Computes prompts' rows. Texts get their tokens between layers when it is time; `aside`: seconds
-// that the texts took.
+// Computes the rows; texts whose last waiting token is among them get the logits.
+Status Scheduler::Compute(std::span<const uint32_t> rows) {
+  const StepRows step = RowsOf(engine_.facts(), running_, rows, options_.checkpoint_every);
+  return engine_.Step(step.batch, [&](size_t row, std::span<const float> logits) {
+    Take(*step.takers[row], step.batch.rows[row], logits);
+  });
+}
+
+// Computes prompts' rows piece by piece. Texts get their tokens between two pieces when it is time;
+// `aside`: seconds that the texts took. kInterrupted: the client of a prompt has gone.
 Status Scheduler::ComputePrompts(std::span<const uint32_t> rows, double& aside) {
-  double looked = clock_();
-  double piece = 0.0;
-  const auto is_due = [&] {
-    const double now = clock_();
-    piece = std::max(piece, now - looked);
-    looked = now;
-    double waited = 0.0;
-    for (size_t i = 0; i < running_.size(); ++i) {
-      if (WaitsForToken(i, rows)) waited = std::max(waited, now - running_[i]->told());
+  const StepRows step = RowsOf(engine_.facts(), running_, rows, options_.checkpoint_every);
+  TRY(const std::unique_ptr<StepRun> run,
+      engine_.Begin(step.batch, [&](size_t row, std::span<const float> logits) {
+        Take(*step.takers[row], step.batch.rows[row], logits);
+      }));
+  double piece = 0.0;  // seconds of the longest one
+  while (true) {
+    const double begins = clock_();
+    if (IsTimeForTexts(rows, piece)) {
+      TRY_STATUS(StepTexts(rows));
+      aside += clock_() - begins;
     }
-    return waited > 0.0 && planner_.is_time_for_texts(waited, piece);
-  };
-  const auto run = [&] {
-    Status status = StepTexts(rows);
-    const double now = clock_();
-    aside += now - looked;
-    looked = now;
-    return status;
-  };
-  return Compute(rows, {.is_due = is_due, .run = run, .most_rows = options_.parallel});
+    if (inbox_.is_stopped() || IsAnyCancelled(rows)) {
+      return Fail(Errc::kInterrupted, "a client has gone");
+    }
+    const double computes = clock_();
+    TRY(const bool has_ended, run->Advance());
+    if (has_ended) return {};
+    piece = std::max(piece, clock_() - computes);
+  }
+}
+
+// Whether texts that wait for a token would wait too long until the next piece's end.
+bool Scheduler::IsTimeForTexts(std::span<const uint32_t> rows, double piece) const {
+  const double now = clock_();
+  double waited = 0.0;
+  for (size_t i = 0; i < running_.size(); ++i) {
+    if (WaitsForToken(i, rows)) waited = std::max(waited, now - running_[i]->told());
+  }
+  return waited > 0.0 && planner_.is_time_for_texts(waited, piece);
+}
+
+bool Scheduler::IsAnyCancelled(std::span<const uint32_t> rows) const {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] > 0 && running_[i]->job().is_cancelled()) return true;
+  }
+  return false;
 }
 
 // True if the text is being written, was not cancelled, has no row in the prompts' step and did not
@@ -221,7 +252,7 @@ Status Scheduler::StepTexts(std::span<const uint32_t> rows) {
     totals_.text_seconds += seconds;
   } else if (status.error().code == Errc::kDevice || engine_.closed()) {
     return status;
-  } else {
+  } else if (status.error().code != Errc::kInterrupted) {
     FailedStep(texts, status.error());
   }
   Publish(false);

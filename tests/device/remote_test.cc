@@ -485,18 +485,17 @@ TEST_F(LyingHostTest, FoundBetweenAPromptsLayers) {
   Land(engine);
   Sequence prompt = engine.NewSequence();
   Sequence other = engine.NewSequence();
-  const Interlude interlude{
-      .is_due = [] { return true; },
-      .run = [&]() -> Status {
-        return engine.Step(RowsOf(other, std::vector<Token>{9}, RowKind::kDecode));
-      },
-      .most_rows = 1};
   ::testing::internal::CaptureStderr();
   for (int i = 0; i < 30; ++i) {
     prompt.CutBack(0);
-    const Status stepped = engine.Step(
-        RowsOf(prompt, std::vector<Token>{1, 2, 3, 4, 5, 6}, RowKind::kPrompt), {}, interlude);
-    ASSERT_TRUE(stepped) << stepped.error().message;
+    const auto run =
+        engine.Begin(RowsOf(prompt, std::vector<Token>{1, 2, 3, 4, 5, 6}, RowKind::kPrompt), {});
+    ASSERT_TRUE(run) << run.error().message;
+    for (Result<bool> has_ended = false; !*has_ended;) {
+      ASSERT_TRUE(engine.Step(RowsOf(other, std::vector<Token>{9}, RowKind::kDecode)));
+      has_ended = (*run)->Advance();
+      ASSERT_TRUE(has_ended) << has_ended.error().message;
+    }
   }
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_TRUE(said.contains("known row otherwise")) << said;

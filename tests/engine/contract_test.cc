@@ -284,11 +284,11 @@ TEST_P(EngineContract, AMeasurementBesideTheDiskChangesNoText) {
   EXPECT_EQ(Write(*engine, sequence, std::span(text).subspan(6)), Alone(text));
 }
 
-// Other texts' steps between two pieces of a prompt. The native engine has such pieces between
-// layers, too.
-class Interludes {
+// A text's steps between the pieces of a prompt: the native engine's are layers, the hosted one's
+// chunks.
+class TextBeside {
  public:
-  explicit Interludes(Engine& engine) : engine_(engine), text_(engine.NewSequence()) {
+  explicit TextBeside(Engine& engine) : engine_(engine), text_(engine.NewSequence()) {
     EXPECT_TRUE(Append(engine_, text_, Tokens(3, 1)));
   }
   Status StepText() {
@@ -298,8 +298,15 @@ class Interludes {
     ++steps_;
     return {};
   }
-  Status StepPrompt(Sequence& prompt, const Interlude& interlude) {
-    return engine_.Step(RowsOf(prompt, Tokens(12, 7), RowKind::kPrompt), {}, interlude);
+  // Two steps of the text come before the first pieces, if `is_within`.
+  Status StepPrompt(Sequence& prompt, bool is_within) {
+    TRY(const std::unique_ptr<StepRun> run,
+        engine_.Begin(RowsOf(prompt, Tokens(12, 7), RowKind::kPrompt), {}));
+    for (bool has_ended = false; !has_ended;) {
+      if (is_within && steps_ < 2) TRY_STATUS(StepText());
+      TRY(has_ended, run->Advance());
+    }
+    return {};
   }
   uint32_t steps() const { return steps_; }
   uint32_t position() const { return text_.position(); }
@@ -319,13 +326,11 @@ TEST_P(EngineContract, StepsWithinAPromptCountAsTheirOwn) {
   for (const bool is_within : {true, false}) {
     const auto engine = Open(options);
     ASSERT_TRUE(engine->Preload());
-    Interludes texts(*engine);
+    TextBeside texts(*engine);
     Sequence prompt = engine->NewSequence();
     engine->stats() = {};
     while (!is_within && texts.steps() < 2) ASSERT_TRUE(texts.StepText());
-    ASSERT_TRUE(texts.StepPrompt(prompt, {.is_due = [&] { return texts.steps() < 2; },
-                                          .run = [&] { return texts.StepText(); },
-                                          .most_rows = 1}));
+    ASSERT_TRUE(texts.StepPrompt(prompt, is_within));
     EXPECT_EQ(texts.steps(), 2U);
     stats.push_back(engine->stats());
   }
@@ -339,26 +344,30 @@ TEST_P(EngineContract, StepsWithinAPromptCountAsTheirOwn) {
   }
 }
 
-TEST_P(EngineContract, AStopWithinAPromptsStepIsForThePrompt) {
+TEST_P(EngineContract, AStopBetweenPiecesEndsWhicheverComesNext) {
   EngineOptions options = Quarter();
   options.chunk = 4;
   options.cache = CacheSize{.percent = 55.0};  // holds the experts of so many rows
   const auto engine = Open(options);
-  Interludes texts(*engine);
+  TextBeside texts(*engine);
   Sequence prompt = engine->NewSequence();
-  const Status stopped = texts.StepPrompt(prompt, {.is_due = [&] { return texts.steps() < 2; },
-                                                   .run =
-                                                       [&] {
-                                                         engine->RequestStop();
-                                                         return texts.StepText();
-                                                       },
-                                                   .most_rows = 1});
-  ASSERT_FALSE(stopped);
-  EXPECT_EQ(stopped.error().code, Errc::kInterrupted);
-  EXPECT_EQ(texts.steps(), 1U);
+  {
+    const auto run = engine->Begin(RowsOf(prompt, Tokens(12, 7), RowKind::kPrompt), {});
+    ASSERT_TRUE(run) << run.error().message;
+    ASSERT_EQ((*run)->Advance(), false);
+    engine->RequestStop();
+    EXPECT_FALSE(texts.StepText());
+    EXPECT_EQ(texts.position(), 3U);
+    EXPECT_TRUE(texts.StepText());
+    engine->RequestStop();
+    const Result<bool> stopped = (*run)->Advance();
+    ASSERT_FALSE(stopped);
+    EXPECT_EQ(stopped.error().code, Errc::kInterrupted);
+  }
   EXPECT_EQ(texts.position(), 4U);
   EXPECT_EQ(prompt.position(), 0U);
-  EXPECT_TRUE(texts.StepPrompt(prompt, {}));
+  EXPECT_TRUE(texts.StepPrompt(prompt, false));
+  EXPECT_EQ(prompt.position(), 12U);
 }
 
 TEST_P(EngineContract, ASavedSequenceGoesOn) {

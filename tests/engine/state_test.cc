@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/interlude.h"
 #include "engine/append.h"
 #include "model/model_file.h"
 #include "native/native_engine.h"
@@ -124,21 +123,22 @@ TEST_F(StateTest, RowsOfSeveralSequencesInOneStepHaveStatesOfTheirOwn) {
 }
 
 // Between two layers of a prompt another sequence is decoded.
-TEST_F(StateTest, AnInterludeLeavesBothStates) {
+TEST_F(StateTest, StepsBetweenPiecesLeaveBothStates) {
   const auto engine = Open({.sequences = 2});
   Sequence prompt = engine->NewSequence();
   Sequence other = engine->NewSequence();
   Logits(*engine, prompt, std::span(text_).first(6));
   Logits(*engine, other, std::span(text_).subspan(20, 3));
   size_t runs = 0;
-  const Interlude interlude{.is_due = [] { return true; },
-                            .run = [&]() -> Status {
-                              const Token token = text_[23 + runs++];
-                              return engine->Step(RowsOf(other, {&token, 1}, RowKind::kDecode), {});
-                            },
-                            .most_rows = 1};
-  const Batch rows = RowsOf(prompt, std::span(text_).subspan(6, 9), RowKind::kPrompt);
-  ASSERT_TRUE(engine->Step(rows, {}, interlude));
+  const auto run =
+      engine->Begin(RowsOf(prompt, std::span(text_).subspan(6, 9), RowKind::kPrompt), {});
+  ASSERT_TRUE(run) << run.error().message;
+  for (Result<bool> has_ended = false; !*has_ended;) {
+    const Token token = text_[23 + runs++];
+    ASSERT_TRUE(engine->Step(RowsOf(other, {&token, 1}, RowKind::kDecode)));
+    has_ended = (*run)->Advance();
+    ASSERT_TRUE(has_ended) << has_ended.error().message;
+  }
   EXPECT_GE(runs, 3U);
   EXPECT_EQ(other.position(), 3 + runs);
   ExpectGoesOn(*engine, prompt);

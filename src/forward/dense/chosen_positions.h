@@ -51,8 +51,8 @@ class ChosenPositions {
     std::vector<CellRun> runs;
     std::vector<RowCells> rows;
   };
-  Kept Keep(size_t count) const;
-  void BringBack(const Kept& kept);
+  Kept Take(size_t count) const;
+  void Give(const Kept& kept);
 
  private:
   ChosenPositions(uint32_t rows, uint32_t top_k) : top_k_(top_k), rows_(rows) {}

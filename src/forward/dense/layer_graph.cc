@@ -218,13 +218,6 @@ Status LayerGraph::SetRows(std::span<const StepRow> rows) {
   return {};
 }
 
-Status LayerGraph::StepAside(const Interlude& interlude) {
-  const Rows kept = KeepRows(interlude.most_rows);
-  TRY_STATUS(interlude.run());
-  BringBack(kept);
-  return SetPositions();
-}
-
 Status LayerGraph::SetPositions() {
   for (const auto& mixer : mixers_) {
     TRY_STATUS(mixer->SetPositions({buffers_->positions(), visible_.size()}));
@@ -232,8 +225,8 @@ Status LayerGraph::SetPositions() {
   return {};
 }
 
-LayerGraph::Rows LayerGraph::KeepRows(uint32_t most) const {
-  const size_t n = std::min<size_t>(most, visible_.size());
+LayerGraph::RowsAside LayerGraph::TakeRows(size_t n_others) const {
+  const size_t n = std::min(n_others, visible_.size());
   const size_t values = n * spec_->n_embd;
   const bool is_parted = spec_->any_layer(&ModelSpec::ends_in_next);
   const bool has_shared = spec_->any_layer(&ModelSpec::adds_shared_in_next);
@@ -247,21 +240,22 @@ LayerGraph::Rows LayerGraph::KeepRows(uint32_t most) const {
           .positions = {buffers_->positions(), buffers_->positions() + n},
           .cells = {buffers_->cells(), buffers_->cells() + n},
           .recent_cells = {buffers_->recent_cells(), buffers_->recent_cells() + n},
-          .chosen = chosen_ ? chosen_->Keep(n) : ChosenPositions::Kept()};
+          .chosen = chosen_ ? chosen_->Take(n) : ChosenPositions::Kept()};
 }
 
-void LayerGraph::BringBack(const Rows& rows) {
+Status LayerGraph::GiveRows(const RowsAside& rows) {
   std::ranges::copy(rows.hidden, buffers_->hidden());
   std::ranges::copy(rows.residual, buffers_->residual());
   std::ranges::copy(rows.shared, buffers_->shared());
   std::ranges::copy(rows.positions, buffers_->positions());
   std::ranges::copy(rows.cells, buffers_->cells());
   std::ranges::copy(rows.recent_cells, buffers_->recent_cells());
-  if (chosen_) chosen_->BringBack(rows.chosen);
+  if (chosen_) chosen_->Give(rows.chosen);
   visible_ = rows.visible;
   recent_ = rows.recent;
   sources_ = rows.sources;
   states_ = rows.states;
+  return SetPositions();
 }
 
 Status LayerGraph::Attend(LayerId layer, uint32_t look_ahead) {

@@ -18,7 +18,6 @@
 #include "base/result.h"
 #include "base/stop_signal.h"
 #include "core/ids.h"
-#include "core/interlude.h"
 #include "core/model_spec.h"
 #include "device/devices.h"
 #include "device/look_ahead.h"
@@ -40,6 +39,7 @@ namespace moestro {
 struct LayerRange {
   uint16_t first = 0;
   uint16_t end = 0;
+  bool is_empty() const { return first >= end; }
 };
 
 class LayerGraph {
@@ -76,9 +76,30 @@ class LayerGraph {
 
   // Sets the rows of the following calls, and writes their embeddings to hidden. kDevice.
   Status SetRows(std::span<const StepRow> rows);
-  // Runs the interlude between two layers: rows of other steps use the buffers, and then these rows
-  // go on. After an error of the interlude these rows do not go on. REQUIRES: !is_on_device().
-  Status StepAside(const Interlude& interlude);
+  // Rows between two layers while other rows use the buffers: four lists of all rows, and the
+  // values of the first rows, whose places the others use.
+  struct RowsAside {
+    std::vector<RowCells> visible;      // [row]
+    std::vector<RowCells> recent;       // [row]
+    std::vector<RowCells> sources;      // [row]
+    std::vector<RowState> states;       // [row]
+    std::vector<float> hidden;          // [first rows][n_embd]
+    std::vector<float> residual;        // [first rows][n_embd], or empty
+    std::vector<float> shared;          // [first rows][n_embd], or empty
+    std::vector<int32_t> positions;     // [first rows]
+    std::vector<int64_t> cells;         // [first rows]
+    std::vector<int64_t> recent_cells;  // [first rows]
+    ChosenPositions::Kept chosen;       // choice of the first rows
+
+    // Whether `n_others` other rows spare the values that are still in the buffers.
+    bool has_room_for(size_t n_others) const {
+      return n_others <= positions.size() || positions.size() == visible.size();
+    }
+  };
+  // Takes the rows out of the buffers, for at most `n_others` other rows, and gives them back.
+  // REQUIRES: !is_on_device().
+  RowsAside TakeRows(size_t n_others) const;
+  Status GiveRows(const RowsAside& rows);
   // hidden -> residual, shared (where the model has a shared expert), ffn_in [rows][n_embd_expert],
   // router logits; writes the KV cache. Also the router logits of the next `look_ahead` layers with
   // a router, at most to the last layer, on this layer's input. A layer without experts: only
@@ -108,23 +129,6 @@ class LayerGraph {
 
  private:
   explicit LayerGraph(const Parts& parts);
-  // The state with which rows go on after other rows have used the buffers: four lists for all
-  // rows, the rest for the first rows, since other rows use the places of at most `most` rows.
-  struct Rows {
-    std::vector<RowCells> visible;      // [row]
-    std::vector<RowCells> recent;       // [row]
-    std::vector<RowCells> sources;      // [row]
-    std::vector<RowState> states;       // [row]
-    std::vector<float> hidden;          // [first rows][n_embd]
-    std::vector<float> residual;        // [first rows][n_embd], or empty
-    std::vector<float> shared;          // [first rows][n_embd], or empty
-    std::vector<int32_t> positions;     // [first rows]
-    std::vector<int64_t> cells;         // [first rows]
-    std::vector<int64_t> recent_cells;  // [first rows]
-    ChosenPositions::Kept chosen;       // choice of the first rows
-  };
-  Rows KeepRows(uint32_t most) const;
-  void BringBack(const Rows& rows);
   Status ComputeLayer(LayerId layer, uint32_t look_ahead);
   Status CheckFinite(LayerId layer) const;
   Status MakeMixers(const Parts& parts, uint32_t n_ctx, uint32_t chunk);

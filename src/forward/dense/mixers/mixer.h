@@ -60,8 +60,8 @@ class Mixer {
   // Sets the rows of the next run of the layer's graph, before each run: equal layers share a
   // mixer.
   virtual void Bind(const LayerTensors& weights, const MixerRows& rows) = 0;
-  // Sets the positions of a step's rows: once before their graphs run, and again after an interlude
-  // with other rows. Copies the positions.
+  // Sets the positions of a step's rows: once before their graphs run, and again after
+  // other rows. Copies the positions.
   virtual Status SetPositions(std::span<const int32_t> /*positions*/) { return {}; }
   // On a device: sets the rows of the following graphs. kDevice.
   virtual Status SetRows(std::span<const RowCells> /*visible*/) { return {}; }
