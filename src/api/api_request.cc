@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "api/ollama_bodies.h"
 #include "api/parse_parts.h"
+#include "api/server_bodies.h"
 #include "api/writers.h"
 #include "base/check.h"
 

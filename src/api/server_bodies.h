@@ -74,4 +74,44 @@ std::string ApplyTemplateBody(std::string_view prompt);
 // The number of tokens of a request's input.
 std::string InputTokensBody(ApiKind kind, uint64_t n_tokens);
 
+// A client's request about a place, and the answer, in llama-server's form: POST
+// /slots/N?action=save|restore|erase. llama-server calls a place a slot: one of the texts that are
+// computed beside each other.
+
+enum class PlaceAction : uint8_t { kSave, kRestore, kErase };
+
+struct PlaceFigures {
+  uint64_t tokens = 0;
+  uint64_t bytes = 0;    // bytes of the file; 0 for erasing
+  double seconds = 0.0;  // time that the task took
+};
+
+// "save", "restore" or "erase"; 400 for any other word.
+ApiResult<PlaceAction> ParsePlaceAction(std::string_view action);
+// The body's "filename". 400 unless it is a plain name: 1 to 200 bytes, no separator, no control
+// character, no dot at the beginning, no two dots in a row.
+ApiResult<std::string> ParseTextFile(std::string_view body);
+
+std::string PlaceBody(PlaceAction action, uint32_t place, std::string_view file,
+                      const PlaceFigures& figures);
+
+// Ollama's small answers, for editors that speak only Ollama's interface.
+
+// "2026-01-31T12:00:00Z".
+std::string UtcTime(int64_t seconds);
+
+// {"error": "text"}.
+std::string OllamaErrorBody(const ApiError& error);
+// The version of Ollama that has this interface: clients leave out what older versions lack.
+std::string OllamaVersionBody();
+// The models on disk, and the models in memory: the one model.
+std::string OllamaTagsBody(const ServedModel& model);
+std::string OllamaRunningBody(const ServedModel& model);
+// 400 unless the body names a model, which may be any.
+ApiStatus CheckOllamaShow(std::string_view body, const WorkLimit& limit);
+// The context in this body is the tokens that one request may have.
+std::string OllamaShowBody(const ServedModel& model);
+// The answer to a request without a prompt, which only loads the model.
+std::string OllamaLoadedBody(const ApiRequest& request, const ReplyHead& head);
+
 }  // namespace moestro

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "api/reply_json.h"
 #include "api/writers.h"
 #include "base/check.h"
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "api/item_writer.h"
 #include "api/parse_parts.h"
 #include "api/writers.h"
 

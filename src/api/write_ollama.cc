@@ -3,9 +3,8 @@
 #include <cmath>
 #include <utility>
 
-#include "api/item_writer.h"
-#include "api/ollama_bodies.h"
 #include "api/parse_parts.h"
+#include "api/server_bodies.h"
 #include "api/writers.h"
 
 namespace moestro {

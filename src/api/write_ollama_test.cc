@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "api/ollama_bodies.h"
+#include "api/server_bodies.h"
 #include "api/stream_reader_testing.h"
 
 namespace moestro {

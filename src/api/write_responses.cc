@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "api/item_writer.h"
 #include "api/writers.h"
 #include "base/format.h"
 

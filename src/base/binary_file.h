@@ -36,7 +36,7 @@ struct FileFormat {
   std::string_view remedy;  // for a damaged file: "copy or record it again"
 };
 
-// Magic of a shard of a run (offline/shard/shard_file.h). Readers of whole files recognise a shard,
+// Magic of a shard of a run (offline/shard_file.h). Readers of whole files recognise a shard,
 // so that their error can name 'moestro merge'.
 inline constexpr std::string_view kShardMagic = "MOESHARD";
 // kInvalidFile: the file at `path` is a shard, where `what` is expected.

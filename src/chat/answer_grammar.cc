@@ -12,7 +12,6 @@
 #include "base/json.h"
 #include "chat/call_rules.h"
 #include "schema/schema_grammar.h"
-#include "schema/value_shape.h"
 
 namespace moestro {
 namespace {

@@ -8,9 +8,9 @@
 #include "base/check.h"
 #include "base/format.h"
 #include "base/text.h"
+#include "chat/argument_scan.h"
 #include "chat/call_rules.h"
-#include "chat/marked_object.h"
-#include "chat/python_call.h"
+#include "chat/json_scan.h"
 
 namespace moestro {
 namespace {

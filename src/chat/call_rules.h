@@ -15,7 +15,6 @@
 #include "chat/answer_style.h"
 #include "chat/chat_types.h"
 #include "schema/schema_grammar.h"
-#include "schema/value_shape.h"
 
 namespace moestro {
 

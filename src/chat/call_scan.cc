@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/visible.h"
 #include "chat/call_scanner.h"
-#include "chat/marked_object.h"
+#include "chat/json_scan.h"
 
 namespace moestro {
 namespace {

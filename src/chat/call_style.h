@@ -58,7 +58,7 @@ struct CallStyle {
   // call's id writes it here, so the id must have this form (call_ids.h).
   std::string_view numbered_begin = {};
   // kObject: strings of the arguments stand between these marks, and keys have no quotes
-  // (marked_object.h). Without NAME_END a name ends where the arguments begin.
+  // (json_scan.h). Without NAME_END a name ends where the arguments begin.
   std::string_view string_mark = {};
   // kObject: CALL_BEGIN KIND NAME_END NAME FENCE_BEGIN {...} FENCE_END CALL_END is read, too, and
   // written if `is_fenced`. Fences stand on lines of their own.

@@ -8,15 +8,62 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/json.h"
 #include "chat/answer_grammar.h"
-#include "chat/channel_effort.h"
 #include "chat/json_scan.h"
-#include "chat/known_templates.h"
 #include "chat/plain_turns.h"
 #include "chat/template.h"
 #include "chat/template_traits.h"
 
 namespace moestro {
+
+std::string WithChannelEffort(std::string_view arguments) {
+  constexpr std::string_view kEffort = "reasoning_effort";
+  auto parsed = Json::Parse(arguments);
+  if (!parsed || parsed->view().kind() != JsonKind::kObject) return std::string(arguments);
+  const auto given = parsed->Find(kEffort);
+  const auto thinks = parsed->Find("enable_thinking");
+  const bool is_off = !given && thinks && thinks->boolean() == false;
+  const std::string effort = given ? given->text().value_or("") : "";
+  std::string_view known;
+  if (is_off || effort == "none" || effort == "minimal") known = "low";
+  if (effort == "xhigh" || effort == "max") known = "high";
+  if (known.empty()) return std::string(arguments);
+  parsed->Set(kEffort, known);
+  return parsed->Dump();
+}
+
+namespace {
+
+// A character for private use, with which no client's message begins.
+constexpr const char* kOtherMessage = "\xEE\x80\x80";
+
+bool IsInstruction(const ChatTurn& turn) {
+  return turn.role == "system" || turn.role == "developer";
+}
+
+}  // namespace
+
+std::vector<ChatInput> LikelyBeginnings(const ChatInput& chat) {
+  ChatInput other{.turns = {},
+                  .tools = chat.tools,
+                  .tool_use = ToolUse::kNone,  // tools stay in the prompt
+                  .named_tool = {},
+                  .template_arguments = chat.template_arguments,
+                  .add_assistant = false};
+  const auto messages = std::ranges::find_if_not(chat.turns, IsInstruction);
+  other.turns.assign(chat.turns.begin(), messages);
+  ChatTurn message;
+  message.role = "user";
+  message.content = kOtherMessage;
+  other.turns.push_back(std::move(message));
+  std::vector<ChatInput> beginnings = {other};
+  if (chat.continues_last) return beginnings;
+  other.turns = chat.turns;
+  beginnings.push_back(std::move(other));
+  return beginnings;
+}
+
 namespace {
 
 std::string OneLine(std::string text) {

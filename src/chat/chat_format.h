@@ -20,6 +20,20 @@
 
 namespace moestro {
 
+// The effort of models of channels: the amount of their thoughts.
+
+// A template's arguments with an effort that models of channels have: low, medium or high. Such
+// models always think, so no thoughts become few. Other values stay as they are. `arguments`: JSON
+// text of an object; empty: none.
+std::string WithChannelEffort(std::string_view arguments);
+
+// Finds the beginnings of a conversation's prompt that later prompts are likely to share. Pure.
+
+// Conversations whose prompts begin like the prompt of `chat`, each up to a place where later turns
+// may part from it: one with the same instructions and tools and another message, and `chat`
+// without the beginning of an answer, which a later turn often renders otherwise.
+std::vector<ChatInput> LikelyBeginnings(const ChatInput& chat);
+
 class ChildStarter;
 
 // Parts of the model that the format depends on.

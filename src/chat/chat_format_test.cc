@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/format.h"
-#include "chat/known_templates.h"
+#include "chat/template.h"
 #include "chat/templates_testing.h"
 
 namespace moestro {

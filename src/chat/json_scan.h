@@ -70,4 +70,13 @@ inline constexpr std::string_view kBlanks = " \t\r\n";
 // The bytes of blanks that `text` begins with.
 size_t CountBlanks(std::string_view text);
 
+// Objects as Gemma 4 spells the arguments of a call: keys without quotes, strings between marks.
+
+// Whether a key can be written without quotes: not empty, no mark of the spelling, no blank at its
+// beginning, not longer than a sentence.
+bool IsMarkedKey(std::string_view key);
+
+// `text` begins with the object's brace. REQUIRES: `mark` is not empty.
+SpelledScan ScanMarked(std::string_view text, std::string_view mark);
+
 }  // namespace moestro

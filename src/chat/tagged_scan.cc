@@ -5,9 +5,8 @@
 
 #include "base/format.h"
 #include "base/json.h"
+#include "chat/argument_scan.h"
 #include "chat/call_scanner.h"
-#include "chat/nested_tags.h"
-#include "chat/python_call.h"
 
 namespace moestro {
 namespace {

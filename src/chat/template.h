@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -72,5 +73,19 @@ class ChatTemplate {
   explicit ChatTemplate(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+// Chat templates that have a name, for models that come without one or with a wrong one.
+
+// Jinja text; none: no template has that name.
+std::optional<std::string_view> KnownTemplate(std::string_view name);
+// The known template for the marks of turns that occur in `template_text`, for a model whose own
+// template fails. none: no known marks.
+struct NamedTemplate {
+  std::string_view name;
+  std::string_view text;
+};
+std::optional<NamedTemplate> TemplateOfMarks(std::string_view template_text);
+// All names, for messages.
+std::string KnownTemplateNames();
 
 }  // namespace moestro

@@ -15,7 +15,7 @@
 #include "base/number.h"
 #include "base/printable.h"
 #include "base/text.h"
-#include "cli/usage_advice.h"
+#include "cli/program.h"
 #include "learned/beside_model.h"
 
 namespace moestro {

@@ -16,8 +16,7 @@
 
 #include "base/output_path.h"
 #include "base/result.h"
-#include "cli/command_names.h"
-#include "cli/program_text.h"
+#include "cli/program.h"
 
 namespace CLI {
 class App;
@@ -119,7 +118,7 @@ class CommandLine {
   Flags AddCommand(const CommandName& name, std::function<int()> run);
   // The action of the arguments: a command, or printing the help or the version. kUsage: a message
   // that names the flag, the value and the command with the right --help; a name that does not
-  // exist is answered with the nearest one (cli/usage_advice.h). kIo: a file to write is one that
+  // exist is answered with the nearest one (cli/program.h). kIo: a file to write is one that
   // the command reads (kUsage: two are one). `read`: files that were read before it.
   Result<std::function<int()>> Parse(std::vector<std::string> arguments,
                                      std::span<const std::string> read = {});

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/program_text.h"
+#include "cli/program.h"
 
 namespace moestro {
 namespace {

@@ -1,16 +1,58 @@
 // SPDX-License-Identifier: MIT
 #include "cli/report.h"
 
+#include <unistd.h>
+
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "base/bytes.h"
 #include "base/counters_json.h"
 #include "base/format.h"
+#include "base/output_file.h"
 #include "base/visible.h"
 
 namespace moestro {
+
+namespace {
+
+// Whether `fd` is that of a terminal that has hung up: isatty() fails with EIO for no other file.
+bool IsHungUp(int fd) { return isatty(fd) == 0 && errno == EIO; }
+
+}  // namespace
+
+Status Output::Write(std::string_view text) { return WriteBytes(VisibleLines(text)); }
+
+Status Output::WriteGenerated(std::string_view part) {
+  return isatty(fd_) == 1 ? WriteBytes(generated_.Add(part)) : WriteBytes(part);
+}
+
+Status Output::WriteBytes(std::string_view text) {
+  while (!text.empty() && !closed_ && status_) {
+    const ssize_t n = write(fd_, text.data(), text.size());
+    const int why = errno;
+    if (n >= 0) {
+      text.remove_prefix(static_cast<size_t>(n));
+    } else if (why == EPIPE || (why == EIO && IsHungUp(fd_))) {
+      closed_ = true;
+    } else if (why != EINTR) {
+      status_ = Fail(Errc::kIo, "cannot write to standard output: {}", std::strerror(why));
+    }
+  }
+  return status_;
+}
+
+Status WriteFile(const OutputPath& path, std::string_view text) {
+  TRY(OutputFile file, OutputFile::Create(path));
+  TRY_STATUS(file.Write(std::as_bytes(std::span(text))));
+  TRY_STATUS(file.Publish());
+  file.Keep();
+  return {};
+}
 
 int PrintError(const Error& error) {
   PrintOnStderr(Format("moestro: {}\n", Visible(error.message)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reports of a run for the user: errors, the summary on stderr, the numbers of --json.
+// Reports for the user: standard output, errors, the summary of a run, --json.
 #pragma once
 
 #include <span>
@@ -8,11 +8,43 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/output_path.h"
 #include "base/result.h"
+#include "base/visible.h"
 #include "decide/ahead/prefetch_planner.h"
 #include "engine/run_report.h"
 
 namespace moestro {
+
+// Standard output, unbuffered, with its errors reported, and small files. Reports are written as
+// VisibleLines(), because names in them may come from anywhere.
+
+// REQUIRES: SIGPIPE is ignored. One thread.
+class Output {
+ public:
+  explicit Output(int fd) : fd_(fd) {}
+
+  // Writes all of `text`. A closed pipe or terminal is no error: closed() becomes true and further
+  // text is dropped. kIo for any other fault, for example a full disk; then, too, nothing more is
+  // written.
+  Status Write(std::string_view text);
+  // Writes a model's or a user's text, part by part: to a file or a pipe as it is, to a terminal as
+  // VisibleStream.
+  Status WriteGenerated(std::string_view part);
+  bool closed() const { return closed_; }
+  const Status& status() const { return status_; }  // the first fault, if any
+
+ private:
+  Status WriteBytes(std::string_view bytes);
+
+  int fd_;
+  VisibleStream generated_;
+  bool closed_ = false;
+  Status status_;
+};
+
+// Writes a file with `text`. The file appears only when it is complete. kIo.
+Status WriteFile(const OutputPath& path, std::string_view text);
 
 // Prints "moestro: <message>" to stderr and returns the exit code: 2 for kUsage, else 1.
 int PrintError(const Error& error);

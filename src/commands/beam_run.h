@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "cli/flags.h"
-#include "cli/output.h"
+#include "cli/report.h"
 #include "cli/terminal_session.h"
 #include "engine/engine.h"
 #include "engine/engine_options.h"

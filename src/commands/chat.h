@@ -4,14 +4,26 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "chat/chat_format.h"
-#include "cli/output.h"
+#include "cli/report.h"
 #include "cli/terminal_session.h"
 #include "text/generate.h"
 
 namespace moestro {
+
+// Input of a person: escapes in flags, lines at a terminal.
+
+// \n \t \r \\ \" \' \xHH as in C; other text does not change (llama.cpp's rule).
+std::string ProcessEscapes(std::string_view text);
+
+// One line of standard input without its newline; nullopt at its end and after an interrupt.
+std::optional<std::string> ReadLine();
+// Whether ReadLine() returns at once, with a line or at the end. Always true where standard input
+// is not a terminal.
+bool HasInput();
 
 struct ChatOptions {
   std::optional<std::string> system;  // the system message

@@ -7,16 +7,13 @@
 
 #include "base/format.h"
 #include "base/json.h"
-#include "cli/command_names.h"
 #include "cli/flags.h"
-#include "cli/output.h"
+#include "cli/program.h"
 #include "cli/report.h"
 #include "commands/commands.h"
-#include "commands/hub_names.h"
 #include "commands/named_model.h"
 #include "doctor/diagnose.h"
 #include "doctor/read_facts.h"
-#include "doctor/read_libraries.h"
 #include "doctor/read_model.h"
 
 namespace moestro {

@@ -4,11 +4,11 @@
 #include <memory>
 #include <string>
 
-#include "cli/command_names.h"
 #include "cli/flags.h"
+#include "cli/program.h"
 #include "cli/report.h"
 #include "commands/commands.h"
-#include "serve/health_check.h"
+#include "serve/readiness.h"
 
 namespace moestro {
 namespace {

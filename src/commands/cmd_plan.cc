@@ -5,14 +5,13 @@
 #include <memory>
 #include <string>
 
-#include "cli/command_names.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
-#include "cli/output.h"
+#include "cli/program.h"
 #include "cli/report.h"
 #include "commands/commands.h"
-#include "commands/hub_names.h"
 #include "commands/make_plan.h"
+#include "commands/named_model.h"
 #include "commands/plan_report.h"
 #include "learned/rates_file.h"
 

@@ -12,19 +12,16 @@
 #include "base/log.h"
 #include "base/output_file.h"
 #include "base/system_limits.h"
-#include "cli/command_names.h"
 #include "cli/common_flags.h"
-#include "cli/features.h"
 #include "cli/flags.h"
-#include "cli/output.h"
+#include "cli/program.h"
 #include "cli/report.h"
 #include "commands/commands.h"
 #include "commands/configuration.h"
-#include "commands/demo_model.h"
 #include "commands/named_model.h"
 #include "serve/access.h"
+#include "serve/readiness.h"
 #include "serve/server.h"
-#include "serve/service_notice.h"
 
 namespace moestro {
 namespace {

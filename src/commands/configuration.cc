@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/unique_fd.h"
-#include "cli/program_text.h"
+#include "cli/program.h"
 #include "commands/settings.h"
 
 namespace moestro {

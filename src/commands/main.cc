@@ -13,13 +13,11 @@
 #include <vector>
 
 #include "base/caught.h"
-#include "cli/command_names.h"
 #include "cli/flags.h"
 #include "cli/program.h"
 #include "cli/report.h"
 #include "commands/commands.h"
 #include "commands/configuration.h"
-#include "commands/start_lab.h"
 #include "remote/worker.h"
 #include "serve/helper_processes.h"
 

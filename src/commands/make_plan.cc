@@ -1,8 +1,20 @@
 // SPDX-License-Identifier: MIT
 #include "commands/make_plan.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
 #include <optional>
+#include <span>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -10,19 +22,239 @@
 #include "base/format.h"
 #include "base/output_file.h"
 #include "base/stop_signal.h"
-#include "commands/machine_speeds.h"
-#include "commands/plan_subject.h"
+#include "base/system_limits.h"
+#include "base/unique_fd.h"
+#include "commands/named_model.h"
 #include "engine/plan/memory_plan.h"
+#include "hub/hub_cache.h"
+#include "hub/hub_client.h"
+#include "hub/model_name.h"
 #include "learned/kept_plan.h"
+#include "learned/rates_file.h"
 #include "learned/seen_caching.h"
 #include "load/open_engine.h"
 #include "model/vocab.h"
 #include "native/device_setup.h"
 #include "speed/planned_model.h"
 #include "speed/predict_speed.h"
-#include "speed/routing_habit.h"
 
 namespace moestro {
+namespace {
+
+// Types of the model's weights without a rate in `rates`.
+std::vector<std::string> Missing(const ModelNeeds& needs, const MachineRates& rates) {
+  std::vector<std::string> missing;
+  for (const UseByType* uses : {&needs.dense, &needs.experts}) {
+    for (const auto& [type, use] : *uses) {
+      if (rates.Find(type) == nullptr && !std::ranges::contains(missing, type)) {
+        missing.push_back(type);
+      }
+    }
+  }
+  return missing;
+}
+
+Status CheckAll(const ModelNeeds& needs, const MachineRates& rates, const std::string& who) {
+  const std::vector<std::string> missing = Missing(needs, rates);
+  if (missing.empty()) return {};
+  return Fail(Errc::kInvalidRequest, "{} has no speed for weights of type {}", who,
+              missing.front());
+}
+
+Result<uint64_t> DeviceOf(const std::string& folder) {
+  struct stat info = {};
+  if (::stat(folder.c_str(), &info) != 0) {
+    return Fail(Errc::kIo, "cannot examine {}: {}", folder, std::strerror(errno));
+  }
+  return static_cast<uint64_t>(info.st_dev);
+}
+
+}  // namespace
+
+Result<MachineSpeeds> FindSpeeds(const MachineWish& wish, const ModelNeeds& needs) {
+  if (!wish.file.empty()) {
+    TRY(MachineRates rates, ReadRates(wish.file));
+    TRY_STATUS(CheckAll(needs, rates, wish.file));
+    return MachineSpeeds{.rates = std::move(rates), .from = "by " + wish.file};
+  }
+  RatesKey key;
+  TRY(key.cpu, ProcessorName(wish.threads));
+  TRY(key.disk, DeviceOf(wish.disk.folder));
+  std::optional<MachineRates> kept;
+  if (!wish.measures_again) kept = KeptRates(wish.kept_in, key);
+  MachineSpeeds speeds{.from = "measured at an earlier start"};
+  const std::vector<std::string> missing = Missing(needs, kept.value_or(MachineRates()));
+  if (!kept) {
+    TRY(kept, MeasureMachine({.threads = wish.threads, .types = missing, .disk = wish.disk}));
+    KeepRates(wish.kept_in, key, *kept);
+    speeds.from = "measured now";
+  } else if (!missing.empty()) {
+    TRY(const std::vector<KernelRate> kernels, MeasureKernels(wish.threads, missing));
+    kept->kernels.append_range(kernels);
+    KeepRates(wish.kept_in, key, *kept);
+  }
+  kept->memory = UnhinderedMemory() + ResidentMemory();
+  TRY_STATUS(CheckAll(needs, *kept, "this processor"));
+  speeds.rates = *std::move(kept);
+  return speeds;
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+Result<PlanSubject> OfFile(const std::string& path, const std::string& engine) {
+  TRY(ModelToLoad model, ModelToLoad::Open(path, engine));
+  std::error_code unknown;
+  return PlanSubject{.model = std::move(model),
+                     .file = path,
+                     .folder = fs::absolute(path, unknown).parent_path().string()};
+}
+
+// A source that copies each range it returns.
+class CopiedBytes final : public ByteSource {
+ public:
+  CopiedBytes(std::unique_ptr<ByteSource> from, UniqueFd to, std::string path)
+      : from_(std::move(from)), to_(std::move(to)), path_(std::move(path)) {}
+  const std::string& name() const override { return from_->name(); }
+  const FileStamp& stamp() const override { return from_->stamp(); }
+  Result<std::span<const char>> BytesAt(uint64_t offset) override {
+    TRY(const std::span<const char> bytes, from_->BytesAt(offset));
+    std::span<const char> rest = bytes;
+    // Bytes of a range that have been copied already are skipped.
+    if (offset < end_) rest = rest.subspan(std::min<uint64_t>(end_ - offset, rest.size()));
+    uint64_t at = offset + (bytes.size() - rest.size());
+    while (!rest.empty()) {
+      const ssize_t n = ::pwrite(to_.get(), rest.data(), rest.size(), static_cast<off_t>(at));
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return Fail(Errc::kIo, "{}: {}; set TMPDIR", path_, std::strerror(errno));
+      rest = rest.subspan(static_cast<size_t>(n));
+      at += static_cast<uint64_t>(n);
+    }
+    end_ = std::max(end_, at);
+    return bytes;
+  }
+
+ private:
+  std::unique_ptr<ByteSource> from_;
+  UniqueFd to_;
+  std::string path_;
+  uint64_t end_ = 0;  // end of the copied bytes
+};
+
+// Ranges of a file at an address.
+std::unique_ptr<ByteSource> Ranged(HubClient& client, const std::string& name,
+                                   const std::string& address, uint64_t size) {
+  return std::make_unique<RangedBytes>(
+      name, size, [&client, address](uint64_t offset, uint64_t length) -> Result<std::string> {
+        return client.Read(address, offset, length);
+      });
+}
+
+// Opens files of a repository by path, with their listed sizes.
+OpenBytes OpenIn(HubClient& client, const std::string& repo, const HubListing& listing) {
+  std::map<std::string, uint64_t> sizes;
+  for (const HubFile& file : listing.files) sizes.emplace(file.path, file.size);
+  return [&client, repo, commit = listing.commit, sizes = std::move(sizes)](
+             const std::string& path) -> Result<std::unique_ptr<ByteSource>> {
+    const auto found = sizes.find(path);
+    if (found == sizes.end()) return Fail(Errc::kIo, "{} has no file {}", repo, path);
+    return Ranged(client, path, client.AddressOf(repo, commit, path), found->second);
+  };
+}
+
+OpenBytes OpenAt(HubClient& client) {
+  return [&client](const std::string& address) -> Result<std::unique_ptr<ByteSource>> {
+    TRY(const FilePlace place, client.Find(address));
+    return Ranged(client, address, address, place.size);
+  };
+}
+
+Result<PlanSubject> OfRepository(const ModelName& name, const std::string& engine,
+                                 const HubSettings& settings, StopSignal& stop) {
+  const HubCache cache(settings.cache);
+  TRY(const std::optional<CachedModel> cached, cache.Find(name));
+  if (cached) return OfFile(cached->path, engine);
+  if (settings.is_offline) {
+    return Fail(Errc::kIo, "{} is not here, and no request may leave this machine (offline)",
+                TextOf(name));
+  }
+  TRY(HubClient client, HubClient::Create(settings, stop));
+  TRY(const HubListing listing, client.Files(name.repo, name.revision));
+  TRY(const HubModel chosen, ChooseModel(listing.files, name));
+  TRY(std::shared_ptr<DirectoryCopies> copies, DirectoryCopies::Create());
+  TRY(ModelToLoad model, ModelToLoad::Open(chosen.files.front().path, engine,
+                                           copies->CopyWhat(OpenIn(client, name.repo, listing))));
+  PlanSubject subject{.model = std::move(model),
+                      .copies = std::move(copies),
+                      .folder = settings.cache,
+                      .to_fetch = chosen.bytes(),
+                      .choices = ModelsIn(listing.files),
+                      .label = chosen.label()};
+  TRY(subject.free_bytes, FreeBytesAt(settings.cache));
+  return subject;
+}
+
+Result<PlanSubject> AtAddress(const std::string& address, const std::string& engine,
+                              const HubSettings& settings, StopSignal& stop) {
+  if (settings.is_offline) {
+    return Fail(Errc::kIo, "{}: no request may leave this machine (offline)", address);
+  }
+  TRY(HubClient client, HubClient::Create(settings, stop));
+  TRY(std::shared_ptr<DirectoryCopies> copies, DirectoryCopies::Create());
+  TRY(ModelToLoad model, ModelToLoad::Open(address, engine, copies->CopyWhat(OpenAt(client))));
+  const uint64_t bytes = model.gguf().file_bytes();
+  std::error_code unknown;
+  PlanSubject subject{.model = std::move(model),
+                      .copies = std::move(copies),
+                      .folder = fs::current_path(unknown).string(),
+                      .to_fetch = bytes};
+  TRY(subject.free_bytes, FreeBytesAt(subject.folder));
+  return subject;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<DirectoryCopies>> DirectoryCopies::Create() {
+  std::error_code none;
+  std::string folder = (fs::temp_directory_path(none) / "moestro-plan-XXXXXX").string();
+  if (none || ::mkdtemp(folder.data()) == nullptr) {
+    return Fail(Errc::kIo, "cannot make a folder such as {}: {}; set TMPDIR", folder,
+                std::strerror(errno));
+  }
+  return std::shared_ptr<DirectoryCopies>(new DirectoryCopies(std::move(folder)));
+}
+
+DirectoryCopies::~DirectoryCopies() {
+  std::error_code stays;
+  fs::remove_all(folder_, stays);
+}
+
+OpenBytes DirectoryCopies::CopyWhat(OpenBytes open) {
+  return [this,
+          open = std::move(open)](const std::string& name) -> Result<std::unique_ptr<ByteSource>> {
+    TRY(std::unique_ptr<ByteSource> from, open(name));
+    // An address may end with a question.
+    const std::string base = fs::path(name.substr(0, name.find('?'))).filename().string();
+    std::string path = fs::path(folder_) / (base.empty() ? "model.gguf" : base);
+    UniqueFd to(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (to.get() < 0 || ::ftruncate(to.get(), static_cast<off_t>(from->stamp().size)) != 0) {
+      return Fail(Errc::kIo, "cannot make {} of {} bytes for the directory of {}: {}; set TMPDIR",
+                  path, from->stamp().size, name, std::strerror(errno));
+    }
+    if (first_.empty()) first_ = path;
+    return std::make_unique<CopiedBytes>(std::move(from), std::move(to), std::move(path));
+  };
+}
+
+Result<PlanSubject> FindSubject(const std::string& text, const std::string& engine,
+                                const HubSettings& settings, StopSignal& stop) {
+  TRY(const ModelName name, ModelNameOf(text, settings));
+  if (name.kind == ModelNameKind::kPath) return OfFile(name.path, engine);
+  if (name.kind == ModelNameKind::kAddress) return AtAddress(name.address, engine, settings, stop);
+  return OfRepository(name, engine, settings, stop);
+}
+
 namespace {
 
 // Budget of a run without --ram: the free memory less a margin, and no more than the model can use.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Models by name: turns the text that the user typed for MODEL into the path of a file.
+// Models by name: names of the hub, the small model inside the executable, local paths.
 #pragma once
 
 #include <string>
@@ -9,12 +9,37 @@
 #include "base/stop_signal.h"
 #include "cli/flags.h"
 #include "engine/engine_options.h"
+#include "hub/cache_changes.h"
 #include "hub/hub_cache.h"
 #include "hub/hub_client.h"
+#include "hub/hub_settings.h"
 #include "hub/model_name.h"
-#include "hub/pull.h"
 
 namespace moestro {
+
+// Models by name: turns the text that the user typed for MODEL into the path of a file.
+
+// Meaning of models' names on this machine: by the hub that the environment names, and by local
+// files.
+
+// Settings of the hub by the environment; with --offline no server may be called.
+Result<HubSettings> HubSettingsOf(bool is_offline);
+// Parses a name; a path that exists here wins. Errors: those of ParseModelName().
+Result<ModelName> ModelNameOf(const std::string& text, const HubSettings& settings);
+// Parses a name of the hub, as ModelNameOf(). kInvalidRequest also for an address outside the hub.
+Result<ModelName> HubNameOf(const std::string& text, const HubSettings& settings);
+
+// The small story model inside the executable, as an ordinary file.
+
+inline constexpr const char* kDemoPrompt = "Once upon a time";
+
+// The path of a file with the embedded model: in $XDG_CACHE_HOME/moestro (or ~/.cache/moestro),
+// written the first time, and again if its bytes are wrong. If no such folder can be written, the
+// file is in memory; it then takes RAM and allows no direct reads. kIo if neither works.
+Result<std::string> DemoModelPath();
+
+// The demo model's path with the cache folder given; empty: in memory. For tests.
+Result<std::string> DemoModelPathIn(const std::string& folder);
 
 struct NamedModelOptions {
   bool may_fetch = false;   // --yes

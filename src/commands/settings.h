@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cli/program_text.h"
+#include "cli/program.h"
 
 namespace moestro {
 

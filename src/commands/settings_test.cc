@@ -34,7 +34,7 @@ std::vector<FlagSetting> Parse(std::string_view text) {
   return settings.value_or(std::vector<FlagSetting>());
 }
 
-std::string Error(std::string_view text) {
+std::string MessageOf(std::string_view text) {
   const auto settings = ParseSettings(text, "m.conf", Serve());
   return settings ? "" : settings.error().message;
 }
@@ -64,21 +64,23 @@ TEST(Settings, ForeignEditorsMarksAndLineEndsAreNoPartOfIt) {
 }
 
 TEST(Settings, WhatIsWrongIsSaidWithItsLine) {
-  EXPECT_EQ(Error("\nprot = 1"), "m.conf:2: there is no setting 'prot'; did you mean 'port'?");
-  EXPECT_TRUE(Error("--port = 1").contains("did you mean 'port'?")) << Error("--port = 1");
-  EXPECT_TRUE(Error("cache_ram = 1").contains("did you mean 'cache-ram'?"));
-  EXPECT_TRUE(Error("dance = 1").starts_with("m.conf:1: there is no setting 'dance'; 'moestro "));
-  EXPECT_TRUE(Error("help = on").contains("no setting 'help'"));
-  EXPECT_EQ(Error("port"), "m.conf:1: 'port' is no setting; write name = value");
-  EXPECT_TRUE(Error("[server]").contains("'[server]' is no setting"));
-  EXPECT_TRUE(Error("= 5").contains("no setting ''"));
-  EXPECT_EQ(Error("port ="), "m.conf:1: port has no value; write one or leave the line out");
-  EXPECT_EQ(Error("ctx = 1\nport = 1\nctx-size = 2"),
+  EXPECT_EQ(MessageOf("\nprot = 1"), "m.conf:2: there is no setting 'prot'; did you mean 'port'?");
+  EXPECT_TRUE(MessageOf("--port = 1").contains("did you mean 'port'?")) << MessageOf("--port = 1");
+  EXPECT_TRUE(MessageOf("cache_ram = 1").contains("did you mean 'cache-ram'?"));
+  EXPECT_TRUE(
+      MessageOf("dance = 1").starts_with("m.conf:1: there is no setting 'dance'; 'moestro "));
+  EXPECT_TRUE(MessageOf("help = on").contains("no setting 'help'"));
+  EXPECT_EQ(MessageOf("port"), "m.conf:1: 'port' is no setting; write name = value");
+  EXPECT_TRUE(MessageOf("[server]").contains("'[server]' is no setting"));
+  EXPECT_TRUE(MessageOf("= 5").contains("no setting ''"));
+  EXPECT_EQ(MessageOf("port ="), "m.conf:1: port has no value; write one or leave the line out");
+  EXPECT_EQ(MessageOf("ctx = 1\nport = 1\nctx-size = 2"),
             "m.conf:3: ctx is set twice, first in line 1");
-  EXPECT_TRUE(Error(std::string("port = 1\0", 9)).contains("m.conf:1: the line is no UTF-8"));
-  EXPECT_TRUE(Error("port = \xff").contains("m.conf:1: the line is no UTF-8"));
-  EXPECT_TRUE(Error("\n#" + std::string(5000, 'x')).contains("m.conf:2: the line has more than"));
-  EXPECT_TRUE(Error("\x1b[2Jport = 1").contains("'?[2Jport'"));
+  EXPECT_TRUE(MessageOf(std::string("port = 1\0", 9)).contains("m.conf:1: the line is no UTF-8"));
+  EXPECT_TRUE(MessageOf("port = \xff").contains("m.conf:1: the line is no UTF-8"));
+  EXPECT_TRUE(
+      MessageOf("\n#" + std::string(5000, 'x')).contains("m.conf:2: the line has more than"));
+  EXPECT_TRUE(MessageOf("\x1b[2Jport = 1").contains("'?[2Jport'"));
 }
 
 TEST(Settings, NamesOfVariablesAreThoseOfFlags) {

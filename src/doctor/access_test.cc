@@ -3,11 +3,74 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
 
 namespace moestro {
+namespace {
+
+constexpr const char* kTable =
+    "21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro\n"
+    "22 21 0:21 / /proc rw - proc proc rw\n"
+    "36 21 8:17 / /models rw,noatime master:1 propagate_from:2 - xfs /dev/sdb1 rw\n"
+    "37 36 0:44 / /models/far rw - nfs4 server:/a\\040b rw,vers=4.2\n"
+    "38 21 0:50 /@home /with\\040blank rw - btrfs /dev/nvme0n1p2 rw,compress=zstd:3\n";
+
+std::string TypeAt(const std::string& path) {
+  const auto mount = FindMount(ParseMounts(kTable), path);
+  return mount ? mount->file_system : "none";
+}
+
+TEST(Mounts, TheLongestPointCounts) {
+  EXPECT_EQ(TypeAt("/"), "ext4");
+  EXPECT_EQ(TypeAt("/usr/a"), "ext4");
+  EXPECT_EQ(TypeAt("/models/a.gguf"), "xfs");
+  EXPECT_EQ(TypeAt("/models"), "xfs");
+  EXPECT_EQ(TypeAt("/models2/a.gguf"), "ext4");
+  EXPECT_EQ(TypeAt("/models/far/a.gguf"), "nfs4");
+  EXPECT_EQ(TypeAt("relative"), "none");
+}
+
+TEST(Mounts, TheLastOfSeveralAtOnePointCounts) {
+  const auto mounts =
+      ParseMounts(std::string(kTable) + "40 21 0:60 / /models rw - tmpfs none rw\n");
+  EXPECT_EQ(FindMount(mounts, "/models/a")->file_system, "tmpfs");
+}
+
+TEST(Mounts, FieldsAreTaken) {
+  const auto mounts = ParseMounts(kTable);
+  ASSERT_EQ(mounts.size(), 5U);
+  EXPECT_EQ(mounts[2].major, 8U);
+  EXPECT_EQ(mounts[2].minor, 17U);
+  EXPECT_EQ(mounts[2].source, "/dev/sdb1");
+  EXPECT_EQ(mounts[3].source, "server:/a b");
+  EXPECT_EQ(mounts[4].point, "/with blank");
+  EXPECT_EQ(mounts[4].options, "rw,rw,compress=zstd:3");
+}
+
+TEST(Mounts, LinesThatAreNoneAreLeftOut) {
+  for (const char* line :
+       {"", "\n\n", "21 1 8:1 / / rw - ext4", "21 1 8 / / rw - ext4 a b", "a b c d e f g h",
+        "21 1 8:x / / rw - ext4 a b", "21 1 99999999999:1 / / rw - ext4 a b", "- - - - - - - - -",
+        "21 1 8:1 / relative rw - ext4 a b"}) {
+    EXPECT_TRUE(ParseMounts(line).empty()) << line;
+  }
+  EXPECT_EQ(ParseMounts("21 1 8:1 / /a\\04 rw - ext4 a b").front().point, "/a\\04");
+  EXPECT_FALSE(FindMount({}, "/a"));
+}
+
+TEST(Mounts, AnyBytesAreRead) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 2000; ++i) {
+    std::string text = kTable;
+    for (int n = 0; n < 8; ++n) text[random() % text.size()] = static_cast<char>(random());
+    for (const Mount& mount : ParseMounts(text)) EXPECT_FALSE(mount.point.empty());
+  }
+}
+
+}  // namespace
 namespace {
 
 const UserFacts kOwner = {.name = "anna", .id = 1000, .groups = {1000, 50}};
@@ -111,6 +174,79 @@ TEST(ShellWord, IsOneWordForAnyText) {
   EXPECT_EQ(ShellWord(""), "''");
   EXPECT_EQ(ShellWord("/mod\xc3\xa8les"), "$'/mod\\303\\250les'");
   EXPECT_EQ(ShellWord("/a'\\\n\x1b[2J$"), "$'/a\\'\\\\\\012\\033[2J$'");
+}
+
+}  // namespace
+namespace {
+
+const UserFacts kUnit = {.name = "moestro", .id = 4'000'000, .groups = {}, .is_known = false};
+const UserFacts kHuman = {.name = "anna", .id = 1000, .groups = {1000}};
+
+// Every folder down to a file that its owner alone, number 61200, may read from "private" on.
+std::vector<PathStep> WayTo(const std::string& path) {
+  std::vector<PathStep> steps = {{.path = "/", .mode = 0755}};
+  for (size_t end = path.find('/', 1); end != std::string::npos; end = path.find('/', end + 1)) {
+    const std::string folder = path.substr(0, end);
+    steps.push_back({.path = folder, .mode = IsPrivateRoot(folder) ? 0700U : 0755U});
+    if (folder.contains("/private/")) steps.back().owner = 61200;
+  }
+  steps.push_back({.path = path, .mode = 0600, .is_folder = false, .is_target = true});
+  if (path.contains("/private/")) steps.back().owner = 61200;
+  return steps;
+}
+
+TEST(ServiceView, AServiceIsOursOrHasAUserThatComesAndGoes) {
+  EXPECT_TRUE(IsService(kUnit));
+  EXPECT_TRUE(IsService({.name = "moestro", .id = 999}));
+  EXPECT_TRUE(IsService({.name = "other", .id = 61184}));
+  EXPECT_FALSE(IsService(kHuman));
+  EXPECT_FALSE(IsService({.name = "root", .id = 0}));
+}
+
+TEST(ServiceView, ItsOwnFolderIsOpenToItWhileItRuns) {
+  for (const char* path : {"/var/lib/private/moestro/a.gguf", "/var/lib/private/moestro/b/a.gguf",
+                           "/var/cache/private/moestro/a.gguf"}) {
+    const ServiceView view = ViewOf(kUnit, WayTo(path));
+    EXPECT_EQ(view.hidden, "");
+    EXPECT_TRUE(FindGaps(kUnit, view.steps).empty()) << path;
+  }
+  // A file that root put there and that root alone may read.
+  std::vector<PathStep> steps = WayTo("/var/lib/private/moestro/a.gguf");
+  steps.back().owner = 0;
+  EXPECT_EQ(FindGaps(kUnit, ViewOf(kUnit, steps).steps).size(), 1U);
+}
+
+TEST(ServiceView, AnotherServicesFolderIsHidden) {
+  const ServiceView view = ViewOf(kUnit, WayTo("/var/lib/private/other/a.gguf"));
+  EXPECT_EQ(view.hidden, "/var/lib/private/other");
+  EXPECT_EQ(view.setting, "DynamicUser");
+}
+
+TEST(ServiceView, HomesAndTemporaryFoldersAreHidden) {
+  const std::string file = "/a.gguf";
+  const std::string home = "/home";
+  for (const auto& [folder, setting] :
+       {std::pair(home + "/anna", "ProtectHome"), std::pair(std::string("/root"), "ProtectHome"),
+        std::pair(std::string("/run/user/1000"), "ProtectHome"),
+        std::pair(std::string("/tmp"), "PrivateTmp"),
+        std::pair(std::string("/var/tmp"), "PrivateTmp")}) {
+    EXPECT_EQ(ViewOf(kUnit, WayTo(folder + file)).setting, setting) << folder;
+    EXPECT_EQ(ViewOf(kHuman, WayTo(folder + file)).hidden, "") << folder;
+  }
+  for (const char* folder : {"/homes", "/models/home", "/var/lib/moestro"}) {
+    EXPECT_EQ(ViewOf(kUnit, WayTo(folder + file)).hidden, "") << folder;
+  }
+  // A link to elsewhere that lies in a home cannot be followed either.
+  std::vector<PathStep> steps = WayTo(home + "/anna" + file);
+  steps.pop_back();
+  for (const PathStep& step : WayTo("/models" + file)) steps.push_back(step);
+  EXPECT_EQ(ViewOf(kUnit, steps).hidden, home + "/anna");
+}
+
+TEST(ServiceView, EverybodyElseIsJudgedByAllBits) {
+  const ServiceView view = ViewOf(kHuman, WayTo("/var/lib/private/moestro/a.gguf"));
+  EXPECT_TRUE(std::ranges::contains(view.steps, "/var/lib/private", &PathStep::path));
+  EXPECT_EQ(FindGaps(kHuman, view.steps).size(), 2U);
 }
 
 }  // namespace

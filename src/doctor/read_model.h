@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "doctor/mounts.h"
+#include "doctor/access.h"
 #include "doctor/system_facts.h"
 
 namespace moestro {

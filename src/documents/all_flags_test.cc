@@ -9,7 +9,7 @@
 
 #include "base/format.h"
 #include "cli/flags.h"
-#include "cli/program_text.h"
+#include "cli/program.h"
 #include "commands/commands.h"
 #include "lab/commands.h"
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Man pages and completions of a made-up program and of both of these.
+#include "documents/documents.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,12 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/command_names.h"
 #include "cli/flags.h"
-#include "cli/program_text.h"
-#include "documents/both_programs.h"
-#include "documents/man_page.h"
-#include "documents/shell_completions.h"
+#include "cli/program.h"
+#include "documents/documents.h"
 
 namespace moestro {
 namespace {

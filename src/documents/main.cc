@@ -11,11 +11,8 @@
 #include "base/caught.h"
 #include "base/format.h"
 #include "base/result.h"
-#include "cli/output.h"
 #include "cli/report.h"
-#include "documents/both_programs.h"
-#include "documents/man_page.h"
-#include "documents/shell_completions.h"
+#include "documents/documents.h"
 
 namespace moestro {
 namespace {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "documents/shell_completions.h"
-
 #include <algorithm>
 #include <string_view>
 #include <vector>
 
 #include "base/format.h"
+#include "documents/documents.h"
 
 namespace moestro {
 namespace {

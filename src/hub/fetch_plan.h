@@ -9,11 +9,59 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
-#include "hub/range_set.h"
-#include "hub/web_head.h"
+#include "base/result.h"
+#include "hub/web_request.h"
 
 namespace moestro {
+
+// The bytes of a file that are present, as ranges. Pure.
+
+class RangeSet {
+ public:
+  // Overlaps and neighbours become one. An empty range adds nothing.
+  void Add(ByteRange range);
+  void Clear() { ranges_.clear(); }
+
+  // The first missing byte at or above `from`.
+  uint64_t FirstMissing(uint64_t from = 0) const;
+  // Missing bytes from FirstMissing(from) on, up to `end`; nullopt: none is missing.
+  std::optional<ByteRange> FirstGap(uint64_t from, uint64_t end) const;
+  uint64_t bytes() const;
+  // The ranges, sorted, with gaps between them.
+  const std::vector<ByteRange>& ranges() const { return ranges_; }
+
+  bool operator==(const RangeSet&) const = default;
+
+ private:
+  std::vector<ByteRange> ranges_;
+};
+
+// State of an incomplete file, as the text of its state file (docs/pull.md). Pure.
+
+struct FetchState {
+  std::string repo;
+  std::string commit;
+  std::string file;               // path in the repository
+  std::string etag;               // by which the hub names the content: the blob's name
+  uint64_t size = 0;              // bytes of the whole file
+  std::string content_etag = {};  // ETag of the server that sent the bytes, as it was written
+  RangeSet done = {};
+
+  bool operator==(const FetchState&) const = default;
+};
+
+inline constexpr size_t kMostStateBytes = size_t{1} << 20;
+
+// The state as one line of JSON.
+std::string StateText(const FetchState& state);
+// kInvalidFile: not such a text, or ranges that do not lie in the file one behind another.
+Result<FetchState> ParseState(std::string_view text);
+// Whether the bytes of `state` are part of the wanted content: names and sizes of the content
+// agree.
+bool MayGoOn(const FetchState& state, const FetchState& wanted);
 
 enum class HeadVerdict : uint8_t {
   kTake,          // the requested bytes follow

@@ -15,7 +15,7 @@
 #include "base/output_file.h"
 #include "base/printable.h"
 #include "base/small_file.h"
-#include "hub/fetch_state.h"
+#include "hub/fetch_plan.h"
 #include "hub/hub_reply.h"
 #include "hub/shared_folder.h"
 

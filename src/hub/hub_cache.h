@@ -13,7 +13,6 @@
 
 #include "base/result.h"
 #include "hub/choose_file.h"
-#include "hub/hub_layout.h"
 #include "hub/model_name.h"
 
 namespace moestro {

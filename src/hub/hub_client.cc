@@ -12,8 +12,8 @@
 #include "base/format.h"
 #include "base/nearest_name.h"
 #include "base/printable.h"
-#include "hub/address.h"
 #include "hub/hub_reply.h"
+#include "hub/web_request.h"
 
 namespace moestro {
 namespace {

@@ -21,7 +21,7 @@
 #include "base/stop_signal.h"
 #include "hub/choose_file.h"
 #include "hub/hub_settings.h"
-#include "hub/retry.h"
+#include "hub/web_request.h"
 #include "hub/web_transfers.h"
 
 namespace moestro {

@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 #include "hub/choose_file.h"
-#include "hub/web_head.h"
+#include "hub/web_request.h"
 
 namespace moestro {
 

@@ -7,7 +7,7 @@
 
 #include "base/printable.h"
 #include "base/text.h"
-#include "hub/address.h"
+#include "hub/web_request.h"
 
 namespace moestro {
 namespace {

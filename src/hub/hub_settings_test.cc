@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "hub/address.h"
+#include "hub/web_request.h"
 
 namespace moestro {
 namespace {

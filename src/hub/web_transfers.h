@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "hub/web_head.h"
+#include "hub/web_request.h"
 
 namespace moestro {
 

@@ -4,16 +4,13 @@
 #include <memory>
 
 #include "base/progress.h"
-#include "cli/command_names.h"
 #include "cli/common_flags.h"
-#include "cli/features.h"
 #include "cli/flags.h"
-#include "cli/output.h"
+#include "cli/program.h"
 #include "cli/report.h"
 #include "cli/terminal_session.h"
 #include "lab/commands.h"
-#include "lab/imatrix_report.h"
-#include "lab/shard_flags.h"
+#include "lab/record_report.h"
 #include "offline/record/imatrix.h"
 
 namespace moestro {

@@ -8,20 +8,17 @@
 
 #include "base/format.h"
 #include "base/json.h"
-#include "cli/command_names.h"
 #include "cli/flags.h"
-#include "cli/output.h"
+#include "cli/program.h"
 #include "cli/report.h"
 #include "lab/commands.h"
 #include "lab/eval_report.h"
-#include "lab/imatrix_report.h"
-#include "lab/profile_report.h"
-#include "offline/eval/eval_shard.h"
+#include "lab/record_report.h"
+#include "offline/eval/eval_stats.h"
 #include "offline/gguf_output.h"
 #include "offline/record/imatrix.h"
 #include "offline/record/profile.h"
-#include "offline/record/trace_shards.h"
-#include "offline/shard/shard_file.h"
+#include "offline/shard_file.h"
 
 namespace moestro {
 namespace {

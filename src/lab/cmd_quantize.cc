@@ -10,14 +10,13 @@
 #include "base/clock.h"
 #include "base/format.h"
 #include "base/progress.h"
-#include "cli/command_names.h"
 #include "cli/flags.h"
-#include "cli/output.h"
+#include "cli/program.h"
 #include "cli/report.h"
 #include "engine/engine_options.h"
 #include "lab/commands.h"
-#include "lab/unvisited.h"
-#include "offline/quantize/quantize.h"
+#include "lab/record_report.h"
+#include "offline/quantize.h"
 
 namespace moestro {
 namespace {

@@ -8,15 +8,14 @@
 #include <vector>
 
 #include "base/progress.h"
-#include "cli/command_names.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
-#include "cli/output.h"
+#include "cli/program.h"
 #include "cli/report.h"
 #include "cli/terminal_session.h"
 #include "core/random_tokens.h"
 #include "lab/commands.h"
-#include "lab/shard_flags.h"
+#include "lab/record_report.h"
 #include "offline/record/record_texts.h"
 #include "trace/import_jsonl.h"
 #include "trace/summary.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "lab/commands.h"
 
-#include "cli/command_names.h"
 #include "cli/flags.h"
+#include "cli/program.h"
 
 namespace moestro {
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "offline/eval/eval.h"
@@ -21,5 +22,14 @@ Json FiguresAsJson(const EvalFigures& figures, uint64_t windows);
 Json EvalAsJson(const EvalResult& result);
 // One object: the score, every item's outcome, then the report of bench about the run.
 Json TaskAsJson(const TaskResult& result);
+
+// The results of `eval --sweep`, as a table and as a drawing of speed against error.
+
+// A head line and a line per point: the knobs, the figures under their names in --json, and
+// `pareto` (0 or 1).
+std::string SweepAsCsv(const std::vector<EvalPoint>& points);
+// An SVG: tokens per second over mean KL with its standard error, the front joined by a line.
+// REQUIRES: points are not empty.
+std::string SweepDrawing(const std::string& title, const std::vector<EvalPoint>& points);
 
 }  // namespace moestro

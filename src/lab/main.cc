@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The laboratory's command line. `moestro` starts it for its commands, too (commands/start_lab.h).
+// The laboratory's command line. `moestro` starts it for its commands, too (commands/commands.h).
 #include <algorithm>
 #include <cstddef>
 #include <functional>
@@ -12,7 +12,6 @@
 
 #include "base/format.h"
 #include "base/printable.h"
-#include "cli/command_names.h"
 #include "cli/flags.h"
 #include "cli/program.h"
 #include "cli/report.h"

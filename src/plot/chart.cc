@@ -3,11 +3,70 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstddef>
 
 #include "base/format.h"
-#include "plot/svg.h"
 
 namespace moestro {
+
+std::string SvgEscaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+std::string SvgDocument(const SvgPage& page, std::string_view title, std::string_view body) {
+  return Format(
+      "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0} {1}' width='{0}' height='{1}' "
+      "font-family='sans-serif' font-size='12'>\n<rect width='100%' height='100%' fill='#fff'/>\n"
+      "{2}{3}</svg>\n",
+      page.width, page.height, SvgText(page.middle, 18.0, "middle", title), body);
+}
+
+std::string SvgText(double x, double y, std::string_view anchor, std::string_view text) {
+  return Format("<text x='{:.1f}' y='{:.1f}' text-anchor='{}'>{}</text>\n", x, y, anchor,
+                SvgEscaped(text));
+}
+
+double ChartAxis::share(double value) const {
+  const auto place = [this](double v) { return is_logarithmic ? std::log(v) : v; };
+  const double first = place(ticks.front());
+  const double last = place(ticks.back());
+  if (last <= first) return 0.5;
+  return std::clamp((place(value) - first) / (last - first), 0.0, 1.0);
+}
+
+std::vector<double> RoundTicks(double most) {
+  if (!(most > 0.0) || !std::isfinite(most)) return {0.0, 1.0};
+  const double rough = most / 5.0;
+  const double power = std::pow(10.0, std::floor(std::log10(rough)));
+  const double leading = rough / power;
+  const double step = power * (leading <= 1.0   ? 1.0
+                               : leading <= 2.0 ? 2.0
+                               : leading <= 5.0 ? 5.0
+                                                : 10.0);
+  // A rounding error adds no step.
+  const int steps = std::max(1, static_cast<int>(std::ceil(most / step - 1e-9)));
+  std::vector<double> ticks;
+  for (int i = 0; i <= steps; ++i) ticks.push_back(step * i);
+  return ticks;
+}
+
 namespace {
 
 constexpr double kWidth = 720.0;
@@ -116,5 +175,54 @@ class ChartWriter {
 std::string DrawChart(const Chart& chart) { return ChartWriter(chart).Write(); }
 
 std::string_view SeriesColour(size_t index) { return kColours[index % kColours.size()]; }
+
+namespace {
+
+constexpr double kCell = 14.0;
+constexpr double kMapLeft = 60.0;
+constexpr double kMapTop = 60.0;
+constexpr double kNarrowest = 640.0;  // for the title and the notes
+constexpr double kNoteStep = 18.0;
+
+// White to dark blue.
+std::string Shade(double share) {
+  const auto mix = [&](double from, double to) {
+    return static_cast<int>(std::lround(from + (to - from) * share));
+  };
+  return Format("#{:02x}{:02x}{:02x}", mix(247, 8), mix(251, 48), mix(255, 107));
+}
+
+std::string DrawCell(const HeatCell& cell, double x, double y) {
+  const std::string fill = cell.share ? Shade(std::clamp(*cell.share, 0.0, 1.0)) : "none";
+  std::string svg = Format(
+      "<rect x='{:.1f}' y='{:.1f}' width='{}' height='{}' fill='{}' stroke='#ddd'>"
+      "<title>{}</title></rect>\n",
+      x, y, kCell, kCell, fill, SvgEscaped(cell.tip));
+  if (cell.is_marked) {
+    svg += Format("<circle cx='{:.1f}' cy='{:.1f}' r='2.5' fill='#e69f00'/>\n", x + kCell / 2.0,
+                  y + kCell / 2.0);
+  }
+  return svg;
+}
+
+}  // namespace
+
+std::string DrawHeatMap(const HeatMap& map) {
+  std::string body;
+  for (uint32_t r = 0; r < map.rows; ++r) {
+    const double y = kMapTop + kCell * r;
+    body += SvgText(kMapLeft - 6.0, y + kCell - 3.0, "end", Format("{}", r));
+    for (uint32_t c = 0; c < map.columns; ++c) {
+      body += DrawCell(map.cells[size_t{r} * map.columns + c], kMapLeft + kCell * c, y);
+    }
+  }
+  body += SvgText(kMapLeft - 6.0, kMapTop - 8.0, "end", map.row_label);
+  body += SvgText(kMapLeft, kMapTop - 8.0, "start", map.column_label);
+  double y = kMapTop + kCell * map.rows + 2.0;
+  for (const std::string& note : map.notes)
+    body += SvgText(kMapLeft, y += kNoteStep, "start", note);
+  const double width = std::max(kMapLeft + kCell * map.columns + 20.0, kNarrowest);
+  return SvgDocument({.width = width, .height = y + 12.0, .middle = width / 2.0}, map.title, body);
+}
 
 }  // namespace moestro

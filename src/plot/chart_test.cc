@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "plot/heat_map.h"
-
 namespace moestro {
 namespace {
 

@@ -2,17 +2,43 @@
 #include "schema/schema_grammar.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/check.h"
 #include "base/format.h"
 #include "base/json.h"
-#include "schema/json_rules.h"
-#include "schema/member_order.h"
+#include "schema/object_writer.h"
 #include "schema/rule_set.h"
 #include "schema/schema_writer.h"
 
 namespace moestro {
+
+// Numbers end before they are beyond a double: 19 digits and an exponent of at most 279. Strings
+// have no half surrogate pairs, neither as bytes nor as escapes, since most parsers refuse such
+// strings.
+std::span<const JsonRule> JsonRules() {
+  static constexpr std::array<JsonRule, 13> kRules = {{
+      {"json-ws", R"(" "? | "\n" [ \t]{0,32})"},
+      {"json-value",
+       R"(json-object | json-array | json-string | json-number | "true" | "false" | "null")"},
+      {"json-object", R"("{" json-ws ( json-member ( "," json-ws json-member )* json-ws )? "}")"},
+      {"json-member", R"(json-string ":" json-ws json-value)"},
+      {"json-array", R"("[" json-ws ( json-value ( "," json-ws json-value )* json-ws )? "]")"},
+      {"json-string", R"("\"" json-char* "\"")"},
+      {"json-char",
+       R"([\x20-\x21\x23-\x5B\x5D-\uD7FF\uE000-\U0010FFFF] | "\\" ( ["\\/bfnrt] | json-unit ))"},
+      {"json-unit", R"("u" ( [0-9a-cA-CeEfF] json-hex{3} | [dD] [0-7] json-hex{2} | )"
+                    R"([dD] [89abAB] json-hex{2} "\\u" [dD] [c-fC-F] json-hex{2} ))"},
+      {"json-hex", "[0-9a-fA-F]"},
+      {"json-integer", R"("-"? ( "0" | [1-9] [0-9]{0,18} ))"},
+      {"json-number", R"(json-integer ( "." [0-9]{1,24} )? ( [eE] [+-]? json-exponent )?)"},
+      {"json-exponent", R"([0-9] [0-9]? | "1" [0-9] [0-9] | "2" [0-7] [0-9])"},
+      {"json-boolean", R"("true" | "false")"},
+  }};
+  return kRules;
+}
+
 namespace {
 
 constexpr std::string_view kReserved = "json-";
@@ -146,6 +172,46 @@ std::string GrammarRules::Text() const {
   std::string text;
   for (const auto& [name, body] : rules_) text += name + " ::= " + body + "\n";
   return text;
+}
+
+namespace {
+
+void AddTextLimits(const Constraint& constraint, const std::string& place, ValueShape& shape) {
+  if (!constraint.Has(JsonKind::kText) || constraint.values) return;
+  const auto add = [&](std::string_view keyword) {
+    shape.text_limits.insert(Format("{}: \"{}\"", place, keyword));
+  };
+  if (constraint.length.least > 0) add("minLength");
+  if (constraint.length.most) add("maxLength");
+  for (const auto& [pattern, keyword] : constraint.patterns) shape.text_limits.insert(keyword);
+  const auto text = static_cast<size_t>(JsonKind::kText);
+  shape.text_limits.insert(constraint.left_out[text].begin(), constraint.left_out[text].end());
+}
+
+}  // namespace
+
+Result<ValueShape> ShapeOf(const SchemaProperty& property, const WorkLimit& limit) {
+  SchemaReader reader(property.root, limit, /*leaves_out=*/true);
+  const PlaceId place = reader.PlaceOf(property);
+  TRY(const SchemaReader::Cases cases, reader.Read({place}));
+  ValueShape shape{.kinds = 0};
+  std::vector<JsonView> values;
+  bool are_all_fixed = true;
+  for (const Constraint& constraint : cases) {
+    AddTextLimits(constraint, reader.Where(place), shape);
+    if (!constraint.values) {
+      shape.kinds |= constraint.kinds;
+      are_all_fixed = false;
+      continue;
+    }
+    for (const JsonView value : *constraint.values) {
+      if (!HoldsItself(constraint, value)) continue;
+      shape.kinds |= KindBit(value.kind());
+      values.push_back(value);
+    }
+  }
+  if (are_all_fixed) shape.values = std::move(values);
+  return shape;
 }
 
 }  // namespace moestro

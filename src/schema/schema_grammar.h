@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // GBNF grammars for libllama's grammar sampler, made of JSON schemas: a text that a grammar allows
 // is JSON that its schema accepts. All that a schema accepts is allowed, compact or with the blanks
-// of json_rules.h, but: names of described properties and the text of a pattern are written without
+// of JsonRules(), but: names of described properties and the text of a pattern are written without
 // needless escapes, numbers have at most 19 digits before the point and 24 after it, and numbers
 // with a bound no exponent. In an object with more properties than orders can be counted
-// (member_order.h), and in many objects with some, described properties keep the schema's order.
+// (object_writer.h), and in many objects with some, described properties keep the schema's order.
 //
 // Where keywords that a grammar cannot express may be left out, the grammar allows more than the
 // schema: left_out() names the missing keywords. Properties that are too many to be counted then
@@ -19,16 +19,32 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "base/result.h"
 #include "base/work_limit.h"
+#include "schema/constraint.h"
 #include "schema/schema_reader.h"
 
 namespace moestro {
+
+// GBNF rules for JSON as such. Between values one blank may stand, or a line end and up to 32
+// blanks, as writers of JSON put them; without a bound a model may write blanks for ever.
+
+struct JsonRule {
+  std::string_view name;
+  std::string_view body;
+};
+
+// All begin with "json-".
+std::span<const JsonRule> JsonRules();
 
 // Members of an object whose rules are known by name.
 struct GrammarMembers {
@@ -106,5 +122,22 @@ class GrammarRules {
   std::map<std::pair<std::string, bool>, uint32_t> next_number_;
   size_t bytes_ = 0;  // bytes of Text()
 };
+
+// The shape of a property's values by its schema, for calls that write values in other ways than
+// JSON.
+
+struct ValueShape {
+  KindSet kinds = kAllKinds;
+  // the value equals one of these, which live as long as the schema
+  std::optional<std::vector<JsonView>> values = std::nullopt;
+  // Further conditions for texts, as left_out() names them: "#: \"pattern\"".
+  std::set<std::string> text_limits = {};
+
+  bool Has(JsonKind kind) const { return (kinds & KindBit(kind)) != 0; }
+  bool is_text() const { return kinds == KindBit(JsonKind::kText); }
+};
+
+// Errors are SchemaReader::Read()'s.
+Result<ValueShape> ShapeOf(const SchemaProperty& property, const WorkLimit& limit);
 
 }  // namespace moestro

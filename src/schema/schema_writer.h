@@ -20,7 +20,7 @@ namespace moestro {
 
 class SchemaWriter {
  public:
-  // `order_steps`: the steps left for orders of members (member_order.h).
+  // `order_steps`: the steps left for orders of members (object_writer.h).
   SchemaWriter(SchemaReader& reader, RuleSet& rules, size_t& order_steps)
       : reader_(reader), rules_(rules), order_steps_(order_steps) {}
 

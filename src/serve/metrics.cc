@@ -7,9 +7,17 @@
 #include "base/counters_json.h"
 #include "base/format.h"
 #include "base/system_limits.h"
-#include "serve/metrics_writer.h"
 
 namespace moestro {
+
+void MetricsWriter::Family(std::string_view name, std::string_view help, std::string_view type) {
+  text_ += Format("# HELP moestro_{} {}\n# TYPE moestro_{} {}\n", name, help, name, type);
+}
+
+void MetricsWriter::Value(std::string_view name, std::string_view labels, double value) {
+  text_ += Format("moestro_{}{} {}\n", name, labels, value);
+}
+
 namespace {
 
 void AddRequests(MetricsWriter& out, const SchedulerStatus& status, const Preparing& preparing) {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include "serve/metrics.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -6,7 +8,6 @@
 #include <vector>
 
 #include "base/counters.h"
-#include "serve/metrics_writer.h"
 #include "serve/scheduler_status.h"
 
 namespace moestro {

@@ -13,7 +13,7 @@
 #include <string>
 #include <utility>
 
-#include "api/place_bodies.h"
+#include "api/server_bodies.h"
 
 namespace moestro {
 

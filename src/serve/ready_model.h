@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "api/server_bodies.h"
+#include "base/result.h"
 #include "chat/chat_format.h"
 #include "grammar/grammar_checker.h"
 #include "model/vocab.h"
@@ -15,6 +17,14 @@
 #include "serve/scheduler.h"
 
 namespace moestro {
+
+// The chat template that a server uses.
+
+// The template for --chat-template: the name of a known template, else a file. `asked` empty: the
+// model's own template, which may be empty, too. A warning names a file that is empty. kUsage:
+// `asked` is neither a name nor a file, or the template cannot be used; the message names the
+// reason.
+Result<std::string> ChosenTemplate(const std::string& asked, const Vocab& vocab);
 
 // Constant figures for reports.
 struct ServerFacts {

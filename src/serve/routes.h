@@ -21,6 +21,19 @@
 
 namespace moestro {
 
+// The dashboard: the files of page/ inside the program. The page sends requests to this server
+// only. The page's Content-Security-Policy allows no script but these files.
+
+struct PageFile {
+  std::string_view path;
+  std::string_view type;
+  std::string_view bytes;
+};
+
+// nullptr: the page has no such file.
+const PageFile* FindPageFile(std::string_view path);
+HttpReply ReplyOf(const PageFile& file);
+
 struct RouteOptions {
   std::vector<std::string> keys = {};  // a client must send one of these; empty: no key is needed
   AccessRules access = {};

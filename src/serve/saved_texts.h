@@ -22,9 +22,9 @@ class SavedTexts {
   // `key`: see PrefixFiles.
   SavedTexts(Engine& engine, std::string folder, std::string key, uint32_t most_files);
 
-  // Saves a text and returns the file's bytes. `name` is a plain name (api/place_bodies.h). The new
-  // file replaces a file of the same name once it is complete. 400: the name is new, and the folder
-  // has most_files; a file of this name exists and is no saved text.
+  // Saves a text and returns the file's bytes. `name` is a plain name (api/server_bodies.h). The
+  // new file replaces a file of the same name once it is complete. 400: the name is new, and the
+  // folder has most_files; a file of this name exists and is no saved text.
   ApiResult<uint64_t> Save(const Sequence& sequence, const std::string& name);
   // The number of tokens of the file's text, above 0.
   ApiResult<uint32_t> Length(const std::string& name) const;

@@ -38,13 +38,13 @@
 #include "load/open_engine.h"
 #include "serve/access.h"
 #include "serve/api_keys.h"
-#include "serve/chosen_template.h"
 #include "serve/helper_processes.h"
 #include "serve/http_server.h"
+#include "serve/readiness.h"
+#include "serve/ready_model.h"
 #include "serve/request_lines.h"
 #include "serve/routes.h"
 #include "serve/scheduler.h"
-#include "serve/service_notice.h"
 
 namespace moestro {
 namespace {

@@ -11,7 +11,7 @@
 #include "core/machine_rates.h"
 #include "native/plan/fit.h"
 #include "native/plan/remote_gain.h"
-#include "speed/model_needs.h"
+#include "speed/planned_model.h"
 #include "trace/trace.h"
 
 namespace moestro {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/json.h"
-#include "chat/kept_beginnings.h"
+#include "chat/chat_format.h"
 
 namespace moestro {
 namespace {

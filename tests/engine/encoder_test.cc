@@ -20,7 +20,7 @@
 #include "native/native_engine.h"
 #include "offline/convert/convert.h"
 #include "offline/eval/eval.h"
-#include "offline/quantize/quantize.h"
+#include "offline/quantize.h"
 #include "tests/support/plain_switch_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"

@@ -15,7 +15,7 @@
 #include "model/tensor_names.h"
 #include "offline/fit/fit_order.h"
 #include "offline/fit/fit_search.h"
-#include "offline/quantize/quantize.h"
+#include "offline/quantize.h"
 #include "offline/record/imatrix_file.h"
 #include "tests/support/one_sequence_testing.h"
 #include "tests/support/product_testing.h"

@@ -18,8 +18,7 @@
 
 #include "core/random_tokens.h"
 #include "model/low_copies.h"
-#include "offline/quantize/quantize.h"
-#include "offline/record/imatrix_shard.h"
+#include "offline/quantize.h"
 #include "offline/record/imatrix_sums.h"
 #include "tests/support/one_sequence_testing.h"
 #include "tests/support/temp_folder_testing.h"

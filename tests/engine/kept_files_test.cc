@@ -15,7 +15,7 @@
 #include "engine/append.h"
 #include "offline/eval/eval.h"
 #include "offline/fit/write_fitted.h"
-#include "offline/quantize/quantize.h"
+#include "offline/quantize.h"
 #include "serve/scheduler.h"
 #include "tests/serve/scheduler_testing.h"
 #include "tests/support/other_weights_testing.h"

@@ -22,7 +22,7 @@
 #include "learned/norms_file.h"
 #include "model/model_file.h"
 #include "native/native_engine.h"
-#include "offline/quantize/quantize.h"
+#include "offline/quantize.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"

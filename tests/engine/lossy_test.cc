@@ -14,7 +14,7 @@
 
 #include "decide/layer/lossy_chooser.h"
 #include "native/native_engine.h"
-#include "offline/quantize/quantize.h"
+#include "offline/quantize.h"
 #include "tests/engine/lossy_testing.h"
 #include "tests/support/one_sequence_testing.h"
 #include "tests/support/prompts_testing.h"

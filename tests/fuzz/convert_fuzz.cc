@@ -11,9 +11,8 @@
 #include "base/check.h"
 #include "base/json.h"
 #include "offline/convert/safetensors.h"
-#include "offline/convert/sentencepiece.h"
-#include "offline/convert/switch_config.h"
-#include "offline/convert/tokenizer_json.h"
+#include "offline/convert/switch_keys.h"
+#include "offline/convert/unigram.h"
 #include "tests/fuzz/memory_file_testing.h"
 
 namespace moestro {

@@ -8,8 +8,7 @@
 
 #include "base/check.h"
 #include "hub/choose_file.h"
-#include "hub/fetch_state.h"
-#include "hub/hub_layout.h"
+#include "hub/fetch_plan.h"
 #include "hub/hub_reply.h"
 #include "hub/model_name.h"
 #include "tests/fuzz/memory_file_testing.h"

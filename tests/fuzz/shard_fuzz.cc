@@ -10,11 +10,10 @@
 
 #include "base/check.h"
 #include "base/format.h"
-#include "offline/eval/eval_shard.h"
-#include "offline/record/imatrix_shard.h"
+#include "offline/eval/eval_stats.h"
+#include "offline/record/imatrix_sums.h"
 #include "offline/record/profile.h"
-#include "offline/record/trace_shards.h"
-#include "offline/shard/shard_file.h"
+#include "offline/shard_file.h"
 #include "tests/fuzz/memory_file_testing.h"
 
 namespace moestro {

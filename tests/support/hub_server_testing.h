@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "hub/hub_settings.h"
-#include "hub/retry.h"
+#include "hub/web_request.h"
 
 namespace moestro {
 

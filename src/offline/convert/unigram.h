@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "base/result.h"
 
 namespace moestro {
@@ -42,5 +44,19 @@ bool IsBytePiece(const std::string& text);
 // twice; a score is not a number; the table of normalisation is malformed. `file` names it in
 // messages.
 Status CheckUnigram(const UnigramVocab& vocab, const std::string& file);
+
+// Reads SentencePiece's model file, a protobuf message. Nothing in it is trusted. Pure functions.
+
+// kInvalidFile: not such a message, or CheckUnigram() refuses its vocabulary; kUnsupported: not a
+// unigram model. `file`: the file's name in messages.
+Result<UnigramVocab> ParseSentencePiece(std::string_view bytes, const std::string& file);
+
+// Reads the unigram vocabulary of a tokenizer.json, as Hugging Face's tokenizers write it. Nothing
+// in it is trusted. Pure functions.
+
+// The pieces hold the added tokens, too: sentinels such as <extra_id_0> are user defined, other
+// special ones are controls. kInvalidFile: not such a file, or CheckUnigram() refuses its
+// vocabulary; kUnsupported: not a unigram model. `file`: the file's name in messages.
+Result<UnigramVocab> ParseTokenizerJson(const Json& json, const std::string& file);
 
 }  // namespace moestro

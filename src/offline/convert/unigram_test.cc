@@ -9,8 +9,6 @@
 #include <vector>
 
 #include "base/json.h"
-#include "offline/convert/sentencepiece.h"
-#include "offline/convert/tokenizer_json.h"
 #include "tests/support/switch_folder_testing.h"
 
 namespace moestro {

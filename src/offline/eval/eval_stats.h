@@ -12,9 +12,12 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "core/ids.h"
+#include "offline/shard_file.h"
 
 namespace moestro {
 
@@ -111,5 +114,34 @@ class EvalStats {
   double kl_max_ = 0.0;
   bool window_begins_ = true;
 };
+
+// Confidence of a score, and a test whether two scores of the same items differ. Pure.
+
+struct Interval {
+  double low = 0.0;
+  double high = 1.0;
+};
+
+// Wilson's interval: the shares that would give `right` of `items` or something more usual in 95 of
+// 100 cases. 0 to 1 for no items. REQUIRES: right <= items.
+Interval ShareInterval(uint64_t right, uint64_t items);
+
+// McNemar's test, exact: probability of a split at least as uneven if both runs are equally good,
+// of items that only one of two runs got right, `gained` by one and `lost` by the other. 1 for no
+// such items.
+double McNemar(uint64_t gained, uint64_t lost);
+
+// Files of `eval --shard`, and the figures of all shards together. docs/shards.md describes the
+// bytes.
+
+std::string EncodeSums(const EvalSums& sums);
+
+struct MergedEval {
+  EvalFigures figures = {};
+  uint64_t windows = 0;
+};
+// Returns the figures of the run over the whole text, to the bit. Errors: kInvalidFile, kIo.
+// REQUIRES: the shards are those of FindShards(), of eval.
+Result<MergedEval> MergeEval(std::span<const FoundShard> shards);
 
 }  // namespace moestro

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "offline/eval/eval_sweep.h"
+#include "offline/eval/eval.h"
 
 namespace moestro {
 

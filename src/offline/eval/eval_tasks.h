@@ -15,7 +15,7 @@
 #include "base/result.h"
 #include "engine/engine.h"
 #include "engine/run_report.h"
-#include "offline/eval/task_stats.h"
+#include "offline/eval/eval_stats.h"
 
 namespace moestro {
 

@@ -13,7 +13,6 @@
 
 #include "base/result.h"
 #include "native/native_engine.h"
-#include "offline/eval/eval_reference.h"
 #include "offline/eval/eval_stats.h"
 #include "offline/eval/eval_text.h"
 

@@ -5,11 +5,27 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/result.h"
 #include "offline/eval/eval_stats.h"
 
 namespace moestro {
+
+// Loss that a fitted model may have. Plain values.
+
+// Loss that the experts' widths may cost against the unchanged model.
+struct FitTolerance {
+  enum class Kind : uint8_t { kKl, kPerplexity };
+  Kind kind = Kind::kKl;
+  double most = 0.0;  // nats per token; or the rise of perplexity, as a share
+
+  std::string Text(double loss) const;  // "KL=0.01", "ppl=1%"
+};
+// "KL=0.01" or "ppl=1%". kUsage.
+Result<FitTolerance> ParseTolerance(std::string_view text);
 
 // Share of the measured values' scatter that their errors alone would make: the mean squared error
 // over the variance. From about 1 on the values do not determine the order; infinite when they do

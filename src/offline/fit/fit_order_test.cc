@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "offline/fit/fit_state.h"
-#include "offline/fit/fit_tolerance.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {

@@ -13,7 +13,6 @@
 #include "native/find_weights.h"
 #include "offline/fit/fit_bench.h"
 #include "offline/fit/fit_order.h"
-#include "offline/fit/fit_scratch.h"
 #include "offline/fit/fit_state.h"
 #include "offline/gguf_output.h"
 #include "offline/record/imatrix_file.h"

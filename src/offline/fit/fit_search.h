@@ -20,8 +20,7 @@
 #include "offline/eval/eval_stats.h"
 #include "offline/eval/eval_text.h"
 #include "offline/fit/fit_order.h"
-#include "offline/fit/fit_tolerance.h"
-#include "offline/fit/fit_width.h"
+#include "offline/fit/write_fitted.h"
 
 namespace moestro {
 

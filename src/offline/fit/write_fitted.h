@@ -6,14 +6,19 @@
 // the bytes that WriteLowCopies() would write. Memory: a few MiB for each thread.
 #pragma once
 
+#include <ggml.h>
+
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/output_path.h"
 #include "base/result.h"
-#include "offline/quantize/low_types.h"
+#include "model/model_file.h"
+#include "offline/weight_types.h"
 
 namespace moestro {
 
@@ -41,5 +46,21 @@ struct FittedOptions {
 // is a fitted model; kInvalidFile for weights that are not numbers; kIo: the output is the model,
 // exists, does not fit the disk, or the disk fails. REQUIRES: threads > 0; a width for each expert.
 Result<uint64_t> WriteFitted(const FittedOptions& options);
+
+// Widths that a model's experts may have, and the distance of weights at two of them.
+
+struct SizedWidth {
+  Width width;         // nullopt: the source's own
+  uint64_t bytes = 0;  // bytes of all experts at the width
+};
+
+// The source's own width and those of `types` that take less, largest first; where rows do not fit
+// a type, the next one that does. kInvalidRequest when none takes less.
+Result<std::vector<SizedWidth>> PlanWidths(const ModelFile& model,
+                                           std::span<const ggml_type> types);
+
+// For each expert ([layer][expert]): the length of the difference between its weights in two files,
+// as a share of their length. Reads both files whole. Errors: those of reading.
+Result<std::vector<double>> WidthErrors(const std::string& high, const std::string& low);
 
 }  // namespace moestro

@@ -13,9 +13,8 @@
 #include "native/native_engine.h"
 #include "offline/gguf_output.h"
 #include "offline/record/imatrix_file.h"
-#include "offline/record/imatrix_shard.h"
 #include "offline/record/imatrix_sums.h"
-#include "offline/record/text_parts.h"
+#include "offline/record/record_texts.h"
 
 namespace moestro {
 namespace {

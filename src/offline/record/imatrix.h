@@ -12,7 +12,7 @@
 #include "base/output_path.h"
 #include "base/result.h"
 #include "engine/engine.h"
-#include "offline/shard/shard_file.h"
+#include "offline/shard_file.h"
 
 namespace moestro {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "offline/synth/known_shapes.h"
+#include "offline/synth/synth_shapes.h"
 
 namespace moestro {
 namespace {

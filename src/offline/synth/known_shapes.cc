@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "offline/synth/known_shapes.h"
-
 #include <array>
 #include <span>
 #include <vector>

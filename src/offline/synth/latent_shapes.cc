@@ -2,7 +2,7 @@
 #include <array>
 #include <span>
 
-#include "offline/synth/known_shapes.h"
+#include "offline/synth/synth_shapes.h"
 
 namespace moestro {
 namespace {

@@ -10,7 +10,6 @@
 #include "base/format.h"
 #include "base/output_file.h"
 #include "offline/gguf_output.h"
-#include "offline/synth/synth_family.h"
 #include "offline/synth/synth_metadata.h"
 #include "offline/synth/synth_plan.h"
 #include "offline/synth/synth_weights.h"

@@ -14,7 +14,7 @@
 #include "model/gguf_header.h"
 #include "offline/gguf_output.h"
 #include "offline/synth/synth.h"
-#include "offline/synth/synth_family.h"
+#include "offline/synth/synth_plan.h"
 
 namespace moestro {
 namespace {

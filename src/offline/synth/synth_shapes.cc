@@ -5,7 +5,7 @@
 #include <array>
 
 #include "model/families/families.h"
-#include "offline/synth/synth_family.h"
+#include "offline/synth/synth_plan.h"
 
 namespace moestro {
 namespace {

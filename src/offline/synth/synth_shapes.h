@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -106,6 +107,9 @@ struct SynthShape {
 };
 
 std::span<const SynthShape> KnownShapes();
+// Parts of KnownShapes(): models with latent attention, and with an encoder.
+std::span<const SynthShape> LatentShapes();
+std::vector<SynthShape> EncoderShapes();
 
 // Fails with kUsage on an unknown name; the message lists the known ones.
 Result<SynthShape> FindShape(std::string_view name);
