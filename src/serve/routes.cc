@@ -332,7 +332,8 @@ HttpReply Routes::Answer(HttpRequest& request) const {
   }
   const auto has_path = [&](const Route& route) { return route.path == path; };
   const auto found = std::ranges::find_if(kRoutes, has_path);
-  const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
+  const std::string_view method =
+      request.method == "HEAD" ? std::string_view("GET") : request.method;
   const bool is_one_model = path.starts_with("/models/") && method == "GET";
   const bool is_place = path.starts_with(kPlacePath);
   if (found == kRoutes.end() && !is_one_model && !is_place) {
