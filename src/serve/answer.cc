@@ -8,7 +8,6 @@
 #include <ctime>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,13 +22,6 @@
 
 namespace moestro {
 namespace {
-
-uint64_t RandomNumber() {
-  std::random_device device;
-  return (uint64_t{device()} << 32U) | device();
-}
-
-std::string RandomId() { return Format("{:016x}", RandomNumber()); }
 
 HttpReply Streamed(const ReadyModel& model, const std::shared_ptr<Work>& work,
                    const std::shared_ptr<ReplyWriter>& writer, RequestRecord& record) {
@@ -106,7 +98,7 @@ HttpReply AnswerRequest(const ReadyModel& model, ApiKind kind, HttpRequest& requ
   if (!made) return ErrorReply(kind, made.error(), *request.record);
   const auto work = std::make_shared<Work>(*std::move(made));
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  const ReplyHead head{.id = RandomId(),
+  const ReplyHead head{.id = Format("{:016x}", RandomBits()),
                        .model = model.card.id,
                        .fingerprint = {},
                        .created = now,

@@ -47,12 +47,12 @@ std::vector<uint32_t> CheckpointsOf(const ReadyModel& model, const ChatInput& ch
   return positions;
 }
 
-namespace {
-
 uint64_t RandomBits() {
   std::random_device device;
   return (uint64_t{device()} << 32U) | device();
 }
+
+namespace {
 
 // The field that the answer's grammar comes from; empty: none does.
 std::string GrammarField(const ApiRequest& request) {

@@ -32,6 +32,9 @@ namespace moestro {
 std::vector<uint32_t> CheckpointsOf(const ReadyModel& model, const ChatInput& chat,
                                     std::span<const Token> prompt, const WorkLimit& limit);
 
+// 64 bits from the system's source of random numbers.
+uint64_t RandomBits();
+
 // Makes the body's jobs and submits them. Waits for a turn (preparing.h), and for a grammar's
 // trial. 400: the body is wrong, or takes too long; 429 and 503 as Scheduler::Submit(); 503 also
 // when other requests keep all the bytes.
