@@ -128,7 +128,7 @@ check-asan check-tsan: check-%: setup
 
 # Kinds of files and requests that are read; each has a target, seeds and perhaps a dictionary in
 # tests/fuzz.
-FUZZ_TARGETS ?= gguf policy trace paths beside low imatrix shard api answer template hub convert
+FUZZ_TARGETS ?= gguf policy trace paths beside low imatrix shard http api answer template hub convert
 
 .PHONY: fuzz
 fuzz: setup-fuzz ## a minute of fuzzing each reader of files and requests (with clang)

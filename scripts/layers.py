@@ -21,7 +21,6 @@ FOREIGN = [
     (r"nlohmann/.*", "nlohmann"),
     (r"(spdlog|fmt)/.*", "spdlog"),
     (r"CLI/.*", "cli11"),
-    (r"httplib\.h", "httplib"),
     (r"curl/.*", "curl"),
     (r"openssl/.*", "openssl"),
     (r"cuda.*|hip/.*|vulkan/.*", "device toolkits"),

@@ -14,7 +14,6 @@ packages=(
   g++:13 binutils:2.43 cmake:3.25 ninja-build: make: ccache: pkg-config: python3:
   libggml-dev:0.27 libllama-dev:0.7 liburing-dev:2.3
   libcli11-dev:2.3 nlohmann-json3-dev:3.11 libspdlog-dev:1.10 libgtest-dev:1.12
-  libcpp-httplib-dev:0.41
   libcurl4-openssl-dev:8 libssl-dev:3.2  # Debian 12's own stand in the way of testing's libraries
 )
 # Large ones, which nobody should wait for who only wants to see the program run.
@@ -78,7 +77,7 @@ explain_other_system() {
   say "this script installs packages on Debian 12 or newer; on this system install by its own means:"
   say "  g++ >= 13, cmake >= 3.25, ninja, make, pkg-config, python3; ccache if you like"
   say "  ggml >= 0.27 and libllama >= 0.7 with headers and CMake files, liburing >= 2.3"
-  say "  CLI11, nlohmann-json, cpp-httplib >= 0.41, spdlog, GoogleTest, libcurl >= 8, OpenSSL"
+  say "  CLI11, nlohmann-json, spdlog, GoogleTest, libcurl >= 8, OpenSSL"
   say "  for 'make lint': clang-format and clang-tidy 21, Google Benchmark"
   say "  for 'make bench': Google Benchmark; for 'make fuzz': clang 21 with libFuzzer"
   say "  for 'make test': ggml's Vulkan backend and Mesa's lavapipe, or any GPU that ggml knows;"

@@ -11,7 +11,7 @@
 #include <fstream>
 
 #include "base/log.h"
-#include "serve/http_head.h"
+#include "serve/http_message.h"
 
 namespace moestro {
 namespace {

@@ -33,9 +33,10 @@ double Pace::bytes_per_second(double now) const {
   return bytes_ / std::max(age(now), std::numeric_limits<double>::min());
 }
 
-ConnectionLedger::Entry* ConnectionLedger::Find(Id id) {
-  const auto at = entries_.find(id);
-  return at == entries_.end() ? nullptr : &at->second;
+void ConnectionLedger::Enter(Id id, Part part, double now) {
+  Entry& entry = entries_.at(id);
+  entry.part = part;
+  entry.since = now;
 }
 
 bool ConnectionLedger::LacksHead(const Entry& entry) {
@@ -61,27 +62,21 @@ std::optional<ConnectionLedger::Arrival> ConnectionLedger::Arrive(double now) {
 }
 
 void ConnectionLedger::HeadBegins(Id id, double now) {
-  Entry* entry = Find(id);
-  if (entry == nullptr || entry->part != Part::kIdle) return;
-  entry->part = Part::kHead;
-  entry->since = now;
+  if (entries_.at(id).part == Part::kIdle) Enter(id, Part::kHead, now);
 }
 
 ConnectionLedger::Verdict ConnectionLedger::HeadEnds(Id id, bool is_kept, double now) {
-  Entry* entry = Find(id);
-  if (entry == nullptr) return {};
-  entry->part = Part::kBody;
-  entry->since = now;
-  entry->body.emplace(limits_, limits_.start_seconds, now);
+  Enter(id, Part::kBody, now);
+  entries_.at(id).body.emplace(limits_, limits_.start_seconds, now);
   if (is_kept) return {};
   const auto counts = [](const auto& e) { return e.second.counts && !e.second.must_go; };
   Verdict verdict;
   if (std::cmp_greater_equal(std::ranges::count_if(entries_, counts), limits_.most)) {
     verdict.leaves = SlowestRequest(now);
     if (!verdict.leaves) return {.passes = false};
-    Find(*verdict.leaves)->must_go = true;
+    entries_.at(*verdict.leaves).must_go = true;
   }
-  entry->counts = true;
+  entries_.at(id).counts = true;
   return verdict;
 }
 
@@ -100,46 +95,36 @@ std::optional<ConnectionLedger::Id> ConnectionLedger::SlowestRequest(double now)
 }
 
 void ConnectionLedger::BodyGrew(Id id, size_t bytes, double now) {
-  Entry* entry = Find(id);
-  if (entry != nullptr && entry->body) entry->body->Moved(bytes, now);
+  if (auto& body = entries_.at(id).body) body->Moved(bytes, now);
 }
 
-void ConnectionLedger::BodyEnds(Id id, double now) {
-  Entry* entry = Find(id);
-  if (entry == nullptr) return;
-  entry->part = Part::kAnswer;
-  entry->since = now;
-}
+void ConnectionLedger::BodyEnds(Id id, double now) { Enter(id, Part::kAnswer, now); }
 
 void ConnectionLedger::ReplyWaits(Id id, double now) {
-  Entry* entry = Find(id);
-  if (entry == nullptr) return;
-  entry->part = Part::kBlockedReply;
-  entry->since = now;
-  if (entry->reply) {
-    entry->reply->GoOn(now);
+  Enter(id, Part::kBlockedReply, now);
+  auto& reply = entries_.at(id).reply;
+  if (reply) {
+    reply->GoOn(now);
   } else {
-    entry->reply.emplace(limits_, limits_.patience, now);
+    reply.emplace(limits_, limits_.patience, now);
   }
 }
 
 void ConnectionLedger::ReplyGoesOn(Id id, size_t bytes, double now) {
-  Entry* entry = Find(id);
-  if (entry == nullptr || !entry->reply) return;
-  entry->part = Part::kAnswer;
-  entry->since = now;
-  entry->reply->Moved(bytes, now);
-  entry->reply->Pause(now);
+  Enter(id, Part::kAnswer, now);
+  auto& reply = entries_.at(id).reply;
+  reply->Moved(bytes, now);
+  reply->Pause(now);
 }
 
 void ConnectionLedger::Rests(Id id, double now) {
-  Entry* entry = Find(id);
-  if (entry != nullptr) *entry = {.part = Part::kIdle, .since = now, .must_go = entry->must_go};
+  Entry& entry = entries_.at(id);
+  entry = {.part = Part::kIdle, .since = now, .must_go = entry.must_go};
 }
 
 void ConnectionLedger::Lingers(Id id, double now) {
-  Entry* entry = Find(id);
-  if (entry != nullptr) *entry = {.part = Part::kLinger, .since = now, .must_go = entry->must_go};
+  Rests(id, now);
+  Enter(id, Part::kLinger, now);
 }
 
 double ConnectionLedger::DeadlineOf(const Entry& entry) const {
@@ -170,14 +155,11 @@ std::vector<ConnectionLedger::Id> ConnectionLedger::TakeLate(double now) {
   return late;
 }
 
-bool ConnectionLedger::must_go(Id id) const {
-  const auto at = entries_.find(id);
-  return at != entries_.end() && at->second.must_go;
-}
+bool ConnectionLedger::must_go(Id id) const { return entries_.at(id).must_go; }
 
 bool ConnectionLedger::is_sending(Id id) const {
-  const auto at = entries_.find(id);
-  return at != entries_.end() && (at->second.part == Part::kHead || at->second.part == Part::kBody);
+  const Part part = entries_.at(id).part;
+  return part == Part::kHead || part == Part::kBody;
 }
 
 std::vector<ConnectionLedger::Id> ConnectionLedger::waited_for() const {

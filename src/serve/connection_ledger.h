@@ -7,11 +7,7 @@
 // A connection goes in a circle: it is idle, sends a head, sends a body, is answered, is idle. Each
 // part in which the server waits for the client has a deadline.
 //
-// httplib's time-outs do not do. Each byte starts them anew, and they have no limit of places.
-// These tests of SlowClientsTest fail with them: SingleBytesBuyNoTime, ASlowHeadIsEnded,
-// ABodyThatTricklesIsEnded, ThreeHundredSlowBodiesKeepNobodyOutForLong.
-//
-// Not shared between threads.
+// REQUIRES: an id is one of a connection that has come and is not gone. Not shared between threads.
 #pragma once
 
 #include <cstddef>
@@ -112,7 +108,7 @@ class ConnectionLedger {
     bool counts = false;  // among `most`
     bool must_go = false;
   };
-  Entry* Find(Id id);
+  void Enter(Id id, Part part, double now);
   static bool LacksHead(const Entry& entry);
   double DeadlineOf(const Entry& entry) const;
   std::optional<Id> SlowestRequest(double now) const;

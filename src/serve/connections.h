@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: MIT
-// A server's connections, a thread for each. Connections carries out the ledger's decisions: it
-// shuts down the socket of a connection that has to go, which wakes the thread that waits for the
-// socket.
+// A server's connections: a thread for each, so that a client that sends or reads slowly holds up
+// no other client. Connections carries out the ledger's decisions: it shuts down the socket of a
+// connection that has to go, which wakes the thread that waits for the socket.
 //
-// httplib's own thread pool and time-outs do not do. A pool serves as many connections as it has
-// threads, and the first silent clients hold all of them:
-// SlowClientsTest.ThreeHundredWithoutACompleteHeadKeepNobodyOut.
-//
-// Thread rule: any thread; Begin() and Finish() are one thread's.
+// Thread rule: Connections: any thread, but Begin() and Finish() are one thread's. ClientSocket:
+// the connection's thread.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <functional>
 #include <map>
 #include <mutex>
-#include <thread>
+#include <string_view>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/unique_fd.h"
 #include "serve/connection_ledger.h"
 
 namespace moestro {
+
+class ClientSocket;
 
 class Connections {
  public:
@@ -32,64 +34,23 @@ class Connections {
         clock_(std::move(clock)),
         ledger_(limits) {}
 
-  // A connection has come: does `work` in a new thread. False: the connection gets no place or no
-  // thread.
-  bool Begin(std::function<void()> work);
+  // A connection has come: serves it in a new thread, and closes it then. A connection that gets no
+  // place or no thread is closed at once.
+  void Begin(UniqueFd socket, std::function<void(ClientSocket&)> serve);
   // Ends the server. No connection begins another request. Connections whose clients the server
   // waits for end at once, the others after a second. Waits for the threads.
   void Finish();
-  // In the connection's thread: names the connection's socket, which is open until Close().
-  Id Open(int socket);
-  // Shuts down and closes the connection's socket.
-  void Close(Id id);
-
   // Ends connections whose time is over. Cheap; call it several times a second.
   void EndLate();
 
   double now() const { return clock_(); }
-
-  // See ConnectionLedger.
-  void HeadBegins(Id id) {
-    With([&](double now) { ledger_.HeadBegins(id, now); });
-  }
-  bool HeadEnds(Id id, bool is_kept);
-  void BodyGrew(Id id, size_t bytes) {
-    With([&](double now) { ledger_.BodyGrew(id, bytes, now); });
-  }
-  void BodyEnds(Id id) {
-    With([&](double now) { ledger_.BodyEnds(id, now); });
-  }
-  void ReplyWaits(Id id) {
-    With([&](double now) { ledger_.ReplyWaits(id, now); });
-  }
-  void ReplyGoesOn(Id id, size_t bytes) {
-    With([&](double now) { ledger_.ReplyGoesOn(id, bytes, now); });
-  }
-  // False: the server ends.
-  bool Rests(Id id);
-  void Lingers(Id id) {
-    With([&](double now) { ledger_.Lingers(id, now); });
-  }
-  bool must_go(Id id) const {
-    const std::lock_guard lock(mutex_);
-    return ledger_.must_go(id);
-  }
-  // The status for a request without a whole head or body: 503 when the server ends, 408 when the
-  // client was too slow, else 400.
-  int StatusOfCut(Id id) const {
-    const std::lock_guard lock(mutex_);
-    if (is_finishing_) return 503;
-    return ledger_.must_go(id) ? 408 : 400;
-  }
+  bool is_finishing() const { return is_finishing_; }
 
  private:
-  template <class Note>
-  void With(const Note& note) {
-    const std::lock_guard lock(mutex_);
-    note(clock_());
-  }
-  bool BeginThread(std::function<void()> work);
-  void Started(Id id);
+  friend class ClientSocket;
+  void BeginThread(UniqueFd socket, std::function<void(ClientSocket&)> serve);
+  // Call before the socket is closed: its number may be another connection's at once.
+  void Forget(Id id);
   // REQUIRES: mutex_ is held.
   void End(Id id) const;
   void ShutDown(Id id, int how) const;
@@ -99,11 +60,63 @@ class Connections {
   const Clock clock_;
   mutable std::mutex mutex_;
   ConnectionLedger ledger_;
-  std::map<std::thread::id, Id> ids_;  // the connection of a thread
-  std::map<Id, int> sockets_;
-  bool is_finishing_ = false;
+  std::map<Id, int> sockets_;  // until they are closed
+  std::atomic<bool> is_finishing_ = false;
   size_t threads_ = 0;
   std::condition_variable ended_;
+};
+
+// A client's connection as bytes.
+class ClientSocket {
+ public:
+  // `connections` must outlive this.
+  ClientSocket(UniqueFd socket, Connections::Id id, Connections& connections);
+  // Takes what a client still sends, for a moment, and closes.
+  ~ClientSocket();
+  ClientSocket(const ClientSocket&) = delete;
+  ClientSocket& operator=(const ClientSocket&) = delete;
+
+  // Notes in the ledger what happens to the connection: Tell(&ConnectionLedger::BodyGrew, bytes).
+  template <class Event, class... Args>
+  void Tell(Event event, Args... args) {
+    const std::lock_guard lock(connections_.mutex_);
+    (connections_.ledger_.*event)(id_, args..., connections_.clock_());
+  }
+  // A complete head has come; see ConnectionLedger. False: the request is to be refused.
+  bool HeadEnds(bool is_kept);
+  // The connection has to go.
+  bool is_late() const;
+
+  // The bytes that have come and were not taken; waits for some. Empty: none come any more, or the
+  // connection's time is over.
+  std::string_view Peek();
+  // REQUIRES: n <= Peek().size().
+  void Take(size_t n) { begin_ += n; }
+  // Waits until the kernel has taken all bytes. False: the client is gone, or reads too slowly.
+  bool Write(std::string_view bytes);
+  // The same without waiting. False also if the kernel has no room for all bytes; then the
+  // connection has ended.
+  bool WriteAtOnce(std::string_view bytes);
+  // Whether the client has left. A client that has only ended its own side still waits for the
+  // reply. The network shows the difference by its answer to `ignored`: bytes that a client skips
+  // at this point. `ignored` empty: a client that has ended its side counts as gone.
+  bool IsGone();
+  void set_ignored(std::string_view ignored) {
+    ignored_ = ignored;
+    has_asked_ = false;
+  }
+
+ private:
+  void Discard();
+
+  const UniqueFd socket_;
+  const Connections::Id id_;
+  Connections& connections_;
+  std::string_view ignored_;
+  bool has_asked_ = false;  // `ignored_` has been sent
+  size_t begin_ = 0;        // of the unread bytes
+  size_t end_ = 0;
+  std::array<char, size_t{16} << 10> bytes_;
 };
 
 }  // namespace moestro

@@ -3,25 +3,14 @@
 // stream. A connection has a thread of its own, so that a client that sends or reads slowly holds
 // up no other client. A connection stays for further requests. A client may send requests ahead;
 // they are answered in their order. A reply after which the connection ends has the header for
-// that. Each reply has an X-Request-Id, the client's own if the client sent one, and the
-// X-Session-Id that the client sent.
+// that: each of 400 and above, and those to HTTP/1.0. Each reply has an X-Request-Id, the client's
+// own if the client sent one, and the X-Session-Id that the client sent.
 //
-// httplib (0.41 or newer; httplib.h stays in http_server.cc) takes requests apart. httplib refuses
-// a target above 8 KiB (414), more than 100 lines of headers (431), a length beside an encoding or
-// beside another length (400), and a chunked body above `most_body` (413). The rest is ours. Each
-// part has a test that fails with httplib alone; the tests named here are HttpServerTest's:
-// - http_head.h: 16 KiB of headers, also in one line (431);
-// - client_socket.h: requests sent ahead, half-closed clients, refusals that reach the client;
-// - connection_ledger.h, connections.h: how many connections, and how slow (408, 503, or closed);
-// - body_room.h: all bodies together (503), BodiesThatTakeTooMuchTogetherAreRefused;
-// - a long body is refused before it is read (413), RefusesALongBodyWithoutReadingIt;
-// - a client that sends Expect first is refused first, AClientThatAsksFirstIsRefusedBeforeItSends,
-//   and may write "100-Continue", AClientThatAsksFirstIsToldToSend;
-// - a connection visibly ends when the beginning of the next request is in doubt,
-//   AfterARefusalTheConnectionVisiblyEnds.
-//
-// Two hosts or origins, and a host in the target, are 400: a proxy before this server may have
-// believed the other one.
+// http_message.h has the limits of a head and what is refused as ambiguous; connection_ledger.h,
+// how many connections there may be, and how slow. Beyond that a request is refused with 413 before
+// its body is read, with 503 when the bodies of all requests take too much together (body_room.h),
+// and with 405 for a method that no handler takes. A client that sends Expect gets the refusal
+// before it sends the body.
 //
 // Thread rule: handlers are called from many threads.
 #pragma once
@@ -93,7 +82,6 @@ struct HttpOptions {
   uint16_t port = 8080;  // 0: any free port
   size_t most_body = size_t{32} << 20;
   ConnectionLimits limits = {};
-  bool keeps_alive = true;
   std::vector<std::string> kept_paths = {};  // paths with places beside those of all other requests
   Clock clock = SteadySeconds;               // for the limits
 };

@@ -268,7 +268,7 @@ TEST_F(HttpServerTest, RefusesTooManyHeaders) {
   EXPECT_EQ(answered_, 0);
 }
 
-TEST_F(HttpServerTest, RefusesTooManyHeadersOfThoseThatGoPastHttplib) {
+TEST_F(HttpServerTest, RefusesAHeaderMoreThanAHundred) {
   for (const auto& [lines, status] : {std::pair(99, "200"), std::pair(100, "431")}) {
     std::string headers;
     for (int i = 0; i < lines; ++i) headers += "x: %\r\n";

@@ -58,6 +58,7 @@ class HttpServerTest : public ::testing::Test {
       }
       return {.body = "sixteen turns"};
     }
+    if (request.path == "/nothing") return {.status = 204};
     if (request.path == "/stream-end") {
       return {.stream = [](HttpStream& out) { out.Write("x"); }};
     }

@@ -388,6 +388,16 @@ void WriteHubFolderFiles(const std::string& folder) {
   std::ofstream(folder + "/config.json") << '3' << TinySwitchConfig({});
 }
 
+// The first byte is the size of pieces: http_fuzz.cc.
+void WriteHttp(const std::string& folder) {
+  std::ofstream(folder + "/get", std::ios::binary)
+      << "\x01GET /v1/models?a=b%20c HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n";
+  std::ofstream(folder + "/ahead", std::ios::binary)
+      << "\x06POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
+         "POST /b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+         "3;a=b\r\nabc\r\n0\r\nX: 1\r\n\r\nGET / HTTP/1.0\r\n\r\n";
+}
+
 }  // namespace
 }  // namespace moestro
 
@@ -397,8 +407,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::string folder = argv[1];
-  for (const char* target : {"/gguf", "/policy", "/trace", "/paths", "/beside", "/low", "/imatrix",
-                             "/api", "/answer", "/template", "/hub", "/shard", "/convert"}) {
+  for (const char* target :
+       {"/gguf", "/policy", "/trace", "/paths", "/beside", "/low", "/imatrix", "/http", "/api",
+        "/answer", "/template", "/hub", "/shard", "/convert"}) {
     std::filesystem::create_directories(folder + target);
   }
   moestro::WriteModels(folder + "/gguf");
@@ -409,6 +420,7 @@ int main(int argc, char** argv) {
   moestro::WriteLow(folder + "/low");
   moestro::WriteImportances(folder + "/imatrix");
   moestro::WriteShards(folder + "/shard");
+  moestro::WriteHttp(folder + "/http");
   moestro::WriteRequests(folder + "/api");
   moestro::WriteAnswers(folder + "/answer");
   moestro::WriteTemplates(folder + "/template");
