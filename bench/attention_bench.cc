@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "device/attention_kernel.h"
+#include "compute/attention_kernel.h"
 
 namespace moestro {
 namespace {

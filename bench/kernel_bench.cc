@@ -32,11 +32,10 @@
 #include <vector>
 
 #include "base/check.h"
-#include "device/backend_calls.h"
-#include "device/cpu_device.h"
-#include "device/expert_kernel.h"
-#include "device/kernels/generic.h"
-#include "device/kernels/isa.h"
+#include "compute/backend_calls.h"
+#include "compute/cpu_device.h"
+#include "compute/expert_kernel.h"
+#include "compute/kernels/isa.h"
 
 namespace moestro {
 namespace {

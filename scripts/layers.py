@@ -33,7 +33,7 @@ DRIVER_CALLS = re.compile(
     r"alloc_|buft_alloc_buffer|load|event_|register_host_buffer)\w*\s*\("
     r"|\bggml_gallocr_(reserve|alloc_graph|free)\w*\s*\("
     r"|\bggml_(backend|backend_buffer|backend_event|gallocr)_ptr\b")
-DRIVER_HOME = "device/backend_calls.cc"
+DRIVER_HOME = "compute/backend_calls.cc"
 
 
 ROW = re.compile(r"([\w/.]+)\s*([:!=]|\blinks\b)\s*(.*)")

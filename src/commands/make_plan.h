@@ -13,7 +13,7 @@
 #include "base/result.h"
 #include "base/stop_signal.h"
 #include "commands/plan_report.h"
-#include "core/machine_rates.h"
+#include "core/machine.h"
 #include "engine/engine_options.h"
 #include "hub/choose_file.h"
 #include "hub/hub_settings.h"

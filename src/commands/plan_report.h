@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "core/machine_rates.h"
+#include "core/machine.h"
 #include "engine/engine.h"
 #include "engine/run_report.h"
 #include "learned/kept_plan.h"

@@ -11,7 +11,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "core/machine_costs.h"
+#include "core/machine.h"
 #include "engine/engine.h"
 #include "engine/route_recorder.h"
 #include "engine/run_stats.h"

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Place of bytes on disk, and the aligned window around them that a direct read fetches.
+// Places of bytes on disk, the aligned window around them that a direct read fetches, and kinds of
+// readers.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "base/bytes.h"
+#include "base/result.h"
 
 namespace moestro {
 
@@ -34,6 +37,18 @@ constexpr Window CoveringWindow(const Extent& extent, uint64_t block) {
 constexpr uint64_t WindowCapacity(uint64_t length, uint64_t block) {
   if (length == 0) return 0;
   return AlignUp(length, block) + (length % block == 1 ? 0 : block);
+}
+
+// Kinds of readers of blocks from files.
+
+enum class ReaderKind : uint8_t { kAuto, kUring, kPread };
+
+// "auto", "uring", "pread"; fails with kUsage listing them.
+inline Result<ReaderKind> ParseReaderKind(std::string_view name) {
+  if (name == "auto") return ReaderKind::kAuto;
+  if (name == "uring") return ReaderKind::kUring;
+  if (name == "pread") return ReaderKind::kPread;
+  return Fail(Errc::kUsage, "unknown reader '{}' (auto, uring, pread)", name);
 }
 
 }  // namespace moestro

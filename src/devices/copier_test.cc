@@ -14,7 +14,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "device/backend_calls.h"
+#include "compute/backend_calls.h"
 
 namespace moestro {
 namespace {

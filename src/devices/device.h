@@ -26,9 +26,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "compute/devices.h"
 #include "core/expert_catalog.h"
 #include "core/layer_plan.h"
-#include "device/devices.h"
 #include "devices/copier.h"
 #include "devices/device_link.h"
 #include "devices/transport.h"

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "compute/backend_buffer.h"
+#include "compute/devices.h"
 #include "core/ids.h"
-#include "device/backend_buffer.h"
-#include "device/devices.h"
 
 namespace moestro {
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "device/backend_calls.h"
-#include "device/pinned_memory.h"
+#include "compute/backend_calls.h"
+#include "compute/devices.h"
 
 namespace moestro {
 namespace {

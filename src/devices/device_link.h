@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "compute/devices.h"
+#include "compute/host_memory.h"
 #include "decide/devices/device_tier.h"
-#include "device/devices.h"
-#include "device/host_memory.h"
 
 namespace moestro {
 

@@ -19,10 +19,10 @@
 #include <vector>
 
 #include "base/result.h"
+#include "compute/backend_calls.h"
+#include "compute/devices.h"
 #include "core/expert_catalog.h"
 #include "core/ids.h"
-#include "device/backend_calls.h"
-#include "device/devices.h"
 
 namespace moestro {
 

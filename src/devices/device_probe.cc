@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "base/quantile.h"
-#include "device/activation.h"
-#include "device/expert_kernel.h"
-#include "device/host_memory.h"
+#include "compute/expert_kernel.h"
+#include "compute/host_memory.h"
+#include "compute/product_node.h"
 
 namespace moestro {
 namespace {

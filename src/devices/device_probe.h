@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "base/result.h"
+#include "compute/expert_kernel.h"
+#include "compute/host_memory.h"
+#include "compute/team.h"
 #include "core/expert_catalog.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"
 #include "core/model_spec.h"
 #include "decide/devices/latency_model.h"
-#include "device/expert_kernel.h"
-#include "device/host_memory.h"
-#include "device/team.h"
 #include "devices/device.h"
 
 namespace moestro {

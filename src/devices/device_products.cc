@@ -3,13 +3,13 @@
 
 #include <cstddef>
 
-#include "device/activation.h"
+#include "compute/product_node.h"
 
 namespace moestro {
 namespace {
 
-// Repeats device/activation.cc operation by operation: gate / (1 + exp(-gate)) * up. Each operation
-// rounds once, as in C, and exp is the C library's.
+// Repeats compute/product_node.cc operation by operation: gate / (1 + exp(-gate)) * up. Each
+// operation rounds once, as in C, and exp is the C library's.
 ggml_tensor* ActivateExactly(ggml_context* context, Activation activation, ggml_tensor* gate,
                              ggml_tensor* up) {
   if (activation == Activation::kReluSquared) return ggml_sqr(context, ggml_relu(context, up));

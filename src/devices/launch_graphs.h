@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "device/graph_arena.h"
+#include "compute/backend_buffer.h"
 #include "devices/device_link.h"
 
 namespace moestro {

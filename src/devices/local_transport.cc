@@ -14,7 +14,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "device/backend_calls.h"
+#include "compute/backend_calls.h"
 #include "devices/device_products.h"
 
 namespace moestro {

@@ -23,10 +23,10 @@
 #include <vector>
 
 #include "base/result.h"
+#include "compute/backend_buffer.h"
+#include "compute/devices.h"
 #include "core/expert_catalog.h"
 #include "core/layer_plan.h"
-#include "device/backend_buffer.h"
-#include "device/devices.h"
 #include "devices/device_biases.h"
 #include "devices/device_pools.h"
 #include "devices/device_products.h"

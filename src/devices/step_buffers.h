@@ -15,8 +15,8 @@
 #include <optional>
 
 #include "base/result.h"
+#include "compute/backend_buffer.h"
 #include "core/model_spec.h"
-#include "device/backend_buffer.h"
 #include "devices/device_link.h"
 
 namespace moestro {

@@ -14,9 +14,9 @@
 
 #include "base/check.h"
 #include "base/result.h"
-#include "core/device_info.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"
+#include "core/machine.h"
 #include "core/model_spec.h"
 #include "decide/devices/device_tier.h"
 #include "devices/step_buffers.h"

@@ -25,9 +25,9 @@
 #include "base/output_file.h"
 #include "base/small_file.h"
 #include "base/system_limits.h"
-#include "device/backends.h"
-#include "device/devices.h"
-#include "device/numa_topology.h"
+#include "compute/backends.h"
+#include "compute/devices.h"
+#include "compute/numa_machine.h"
 #include "store/open_files.h"
 #include "store/uring_reader.h"
 

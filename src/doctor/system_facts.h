@@ -12,8 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/device_info.h"
-#include "core/numa_topology.h"
+#include "core/machine.h"
 
 namespace moestro {
 

@@ -13,7 +13,6 @@
 
 #include "cli/flags.h"
 #include "cli/program.h"
-#include "documents/documents.h"
 
 namespace moestro {
 namespace {

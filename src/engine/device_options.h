@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/device_info.h"
+#include "core/machine.h"
 #include "decide/devices/device_tier.h"
 #include "decide/devices/lane_planner.h"
 #include "decide/devices/latency_model.h"

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "base/stop_signal.h"
-#include "core/kv_type.h"
+#include "core/kv_cells.h"
 #include "decide/layer/little_options.h"
 #include "decide/layer/lossy_options.h"
 #include "decide/slots/policy.h"

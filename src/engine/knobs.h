@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "core/knob_setting.h"
+#include "core/run_identity.h"
 #include "engine/engine_options.h"
 #include "engine/option_table.h"
 

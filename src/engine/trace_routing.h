@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "core/batch.h"
 #include "core/ids.h"
-#include "core/model_id.h"
-#include "core/routing.h"
+#include "core/run_identity.h"
 #include "engine/watchers.h"
 #include "trace/trace.h"
 

@@ -22,7 +22,6 @@
 #include "forward/dense/layer_graph.h"
 #include "forward/experts/expert_exec.h"
 #include "forward/experts/expert_stage.h"
-#include "forward/row_router.h"
 #include "residency/residency.h"
 
 namespace moestro {

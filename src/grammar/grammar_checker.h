@@ -21,7 +21,6 @@
 
 #include "base/result.h"
 #include "grammar/grammar_state.h"
-#include "grammar/token_filter.h"
 #include "model/vocab.h"
 #include "sandbox/child_starter.h"
 #include "sandbox/trial.h"

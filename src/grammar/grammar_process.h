@@ -15,7 +15,6 @@
 
 #include "base/result.h"
 #include "grammar/grammar_state.h"
-#include "grammar/token_filter.h"
 #include "model/vocab.h"
 #include "sandbox/message_socket.h"
 

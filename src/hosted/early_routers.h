@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "device/cpu_device.h"
-#include "device/graph_arena.h"
-#include "device/look_ahead.h"
+#include "compute/backend_buffer.h"
+#include "compute/cpu_device.h"
+#include "compute/look_ahead.h"
 #include "engine/watchers.h"
 #include "hosted/learned_graph.h"
 

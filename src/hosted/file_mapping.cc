@@ -16,7 +16,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "device/host_memory.h"
+#include "compute/host_memory.h"
 
 namespace moestro {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "base/file_watch.h"
 #include "base/log.h"
-#include "device/cpu_device.h"
-#include "device/team.h"
+#include "compute/cpu_device.h"
+#include "compute/team.h"
 #include "engine/option_table.h"
 #include "engine/plan/io_depth.h"
 #include "engine/plan/memory_plan.h"
@@ -29,7 +29,7 @@
 #include "kit/step_frame.h"
 #include "learned/policy_source.h"
 #include "memory/kv_blocks.h"
-#include "model/fingerprint.h"
+#include "model/gguf_file.h"
 
 namespace moestro {
 // Members in order of construction: later ones borrow from earlier ones.

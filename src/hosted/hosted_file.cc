@@ -9,7 +9,7 @@
 #include "base/block_hash.h"
 #include "memory/kv_choices.h"
 #include "model/weights_id.h"
-#include "store/extent_reader.h"
+#include "store/open_files.h"
 
 namespace moestro {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "base/bytes.h"
 #include "base/system_limits.h"
+#include "compute/backends.h"
 #include "core/extent.h"
 #include "core/ids.h"
-#include "device/backends.h"
 #include "hosted/context_memory.h"
 #include "model/llama_load.h"
 

@@ -14,7 +14,7 @@
 
 #include "base/result.h"
 #include "core/extent.h"
-#include "core/kv_type.h"
+#include "core/kv_cells.h"
 #include "hosted/file_mapping.h"
 #include "hosted/learned_graph.h"
 #include "model/gguf_file.h"

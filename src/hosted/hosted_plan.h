@@ -14,7 +14,7 @@
 #include "base/result.h"
 #include "core/batch.h"
 #include "core/expert_catalog.h"
-#include "core/model_id.h"
+#include "core/run_identity.h"
 #include "decide/ahead/predictor.h"
 #include "engine/engine.h"
 #include "engine/engine_options.h"

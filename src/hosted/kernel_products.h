@@ -30,8 +30,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "core/routing.h"
-#include "device/expert_kernel.h"
+#include "compute/expert_kernel.h"
+#include "core/batch.h"
 #include "hosted/learned_graph.h"
 #include "residency/lease_stream.h"
 

@@ -23,9 +23,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/batch.h"
 #include "core/expert_catalog.h"
 #include "core/ids.h"
-#include "core/routing.h"
 #include "hosted/learned_graph.h"
 #include "residency/lease_stream.h"
 #include "residency/residency.h"

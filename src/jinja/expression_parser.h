@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Reads expressions by Jinja's grammar, and the parts of tags beside expressions: targets of
-// assignments, filters, a macro's parameters. parser.cc reads tags with it.
+// assignments, filters, a macro's parameters. syntax.cc reads tags with it.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "jinja/lexer.h"
 #include "jinja/syntax.h"
-#include "jinja/token_reader.h"
 
 namespace moestro::jinja {
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "jinja/format_text.h"
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -9,6 +7,7 @@
 #include "jinja/characters.h"
 #include "jinja/failure.h"
 #include "jinja/interpreter.h"
+#include "jinja/object.h"
 
 namespace moestro::jinja {
 namespace {

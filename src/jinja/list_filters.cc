@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "jinja/characters.h"
-#include "jinja/filter_call.h"
+#include "jinja/filters.h"
 
 namespace moestro::jinja {
 namespace {

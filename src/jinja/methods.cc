@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Python's methods of dicts and lists, and the tables of all. Lists and dicts may be changed in
 // place: transformers' sandbox refuses that, but published templates do it.
+#include "jinja/methods.h"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <optional>
 #include <utility>
-
-#include "jinja/method_call.h"
 
 namespace moestro::jinja {
 namespace {

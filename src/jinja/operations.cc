@@ -6,8 +6,8 @@
 
 #include "jinja/characters.h"
 #include "jinja/failure.h"
-#include "jinja/format_text.h"
 #include "jinja/interpreter.h"
+#include "jinja/object.h"
 
 namespace moestro::jinja {
 namespace {

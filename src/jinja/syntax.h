@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// A parsed template as a tree: the parser (parser.h) makes it, the interpreter (interpreter.h)
+// A parsed template as a tree: the parser makes it, the interpreter (interpreter.h)
 // walks it. Immutable after parsing.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "jinja/value.h"
@@ -133,5 +134,11 @@ struct Statement {
   std::vector<ExpressionPtr> targets;
   std::vector<ExpressionPtr> values;
 };
+
+// Parses a template into a tree, by Jinja's grammar with its loop controls and transformers' block
+// {% generation %}. Templates cannot include or extend others.
+
+// Throws Failure with the line of the mistake.
+Body ParseTemplate(std::string_view text);
 
 }  // namespace moestro::jinja

@@ -9,7 +9,7 @@
 
 #include "jinja/failure.h"
 #include "jinja/interpreter.h"
-#include "jinja/parser.h"
+#include "jinja/syntax.h"
 
 namespace moestro::jinja {
 namespace {

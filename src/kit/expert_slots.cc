@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "device/memory_probe.h"
+#include "compute/rate_probe.h"
 #include "learned/kept_uses.h"
 #include "learned/recall_order.h"
 #include "residency/lease_stream.h"

@@ -12,21 +12,20 @@
 #include <vector>
 
 #include "base/result.h"
+#include "compute/host_memory.h"
+#include "compute/team.h"
 #include "core/expert_catalog.h"
-#include "core/expert_pools.h"
 #include "core/ids.h"
-#include "core/model_id.h"
+#include "core/run_identity.h"
 #include "decide/slots/policy.h"
 #include "decide/slots/resident_model.h"
-#include "device/host_memory.h"
-#include "device/team.h"
 #include "engine/engine.h"
 #include "engine/plan/memory_plan.h"
 #include "learned/policy_source.h"
 #include "residency/residency.h"
 #include "store/block_reader.h"
+#include "store/probe.h"
 #include "store/read_queue.h"
-#include "store/reads_beside.h"
 
 namespace moestro {
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "device/cpu_device.h"
+#include "compute/cpu_device.h"
 #include "residency/lease_stream.h"
 #include "residency/residency_testing.h"
 

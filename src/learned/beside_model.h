@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "core/model_id.h"
+#include "core/run_identity.h"
 
 namespace moestro {
 

@@ -9,8 +9,8 @@
 #include <optional>
 #include <string>
 
-#include "core/device_info.h"
 #include "core/expert_catalog.h"
+#include "core/machine.h"
 #include "decide/devices/latency_model.h"
 
 namespace moestro {

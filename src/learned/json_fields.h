@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "base/output_path.h"
 #include "base/result.h"
-#include "core/model_id.h"
+#include "core/run_identity.h"
 
 namespace moestro {
 

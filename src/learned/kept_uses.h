@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/model_id.h"
+#include "core/run_identity.h"
 
 namespace moestro {
 

@@ -9,7 +9,7 @@
 
 #include "base/output_path.h"
 #include "base/result.h"
-#include "core/model_id.h"
+#include "core/run_identity.h"
 #include "decide/ahead/path_table.h"
 
 namespace moestro {

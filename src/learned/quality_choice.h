@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "core/knob_setting.h"
-#include "core/model_id.h"
+#include "core/run_identity.h"
 
 namespace moestro {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Rates of a machine (core/machine_rates.h), as a JSON file that people can read and write for a
+// Rates of a machine (core/machine.h), as a JSON file that people can read and write for a
 // machine that they do not have; docs/plan.md describes it. Rates are also kept from start to
 // start, in a folder of the user's cache: a fault of the folder or of a file costs a measurement
 // and is no error.
@@ -13,7 +13,7 @@
 
 #include "base/output_path.h"
 #include "base/result.h"
-#include "core/machine_rates.h"
+#include "core/machine.h"
 
 namespace moestro {
 

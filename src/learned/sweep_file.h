@@ -8,7 +8,7 @@
 
 #include "base/output_path.h"
 #include "base/result.h"
-#include "core/model_id.h"
+#include "core/run_identity.h"
 #include "learned/quality_choice.h"
 
 namespace moestro {

@@ -9,7 +9,7 @@
 #include "base/printable.h"
 #include "memory/layer_memory.h"
 #include "model/families/families.h"
-#include "model/fingerprint.h"
+#include "model/gguf_file.h"
 #include "model/read_layers.h"
 
 namespace moestro {

@@ -9,9 +9,9 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "core/kv_type.h"
-#include "core/model_id.h"
+#include "core/kv_cells.h"
 #include "core/model_spec.h"
+#include "core/run_identity.h"
 #include "model/gguf_file.h"
 #include "model/model_file.h"
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "core/cells.h"
 #include "core/ids.h"
+#include "core/kv_cells.h"
 
 namespace moestro {
 

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "core/kv_type.h"
-#include "device/backend_buffer.h"
+#include "compute/backend_buffer.h"
+#include "core/kv_cells.h"
 #include "memory/layer_memory.h"
 
 namespace moestro {

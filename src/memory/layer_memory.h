@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "core/kv_type.h"
+#include "core/kv_cells.h"
 #include "core/model_spec.h"
 
 namespace moestro {

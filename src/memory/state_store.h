@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "device/backend_buffer.h"
+#include "compute/backend_buffer.h"
 #include "memory/layer_memory.h"
 #include "memory/state_slots.h"
 

@@ -15,9 +15,9 @@
 #include "base/format.h"
 #include "model/gguf_file.h"
 #include "model/gguf_testing.h"
+#include "model/model_file.h"
 #include "model/read_spec.h"
 #include "model/vocab.h"
-#include "model/weights.h"
 
 // Read by the address sanitizer's runtime, if linked. By default that keeps 256 MiB of freed
 // memory, as much as these tests allow at all; the tests check memory in use.

@@ -13,7 +13,7 @@
 #include "base/binary_file.h"
 #include "base/bytes.h"
 #include "base/printable.h"
-#include "model/file_cursor.h"
+#include "model/byte_source.h"
 
 namespace moestro {
 namespace {

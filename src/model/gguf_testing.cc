@@ -9,8 +9,8 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "model/expert_tensors.h"
 #include "model/families/families.h"
-#include "model/fitted.h"
 #include "model/tensor_names.h"
 
 namespace moestro {

@@ -9,7 +9,20 @@
 
 #include <string>
 
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "model/gguf_file.h"
+
 namespace moestro {
+
+// libllama has T5's tokenizer but refuses the architecture of models that have an encoder and
+// experts. So libllama reads their vocabulary from a file in memory that holds nothing else and
+// names T5 as architecture.
+
+// The metadata of the file's tokenizer as a GGUF in memory. kIo, kInvalidFile.
+Result<UniqueFd> VocabularyAsT5(const GgufFile& file);
+// A path that opens `file` while the descriptor lives.
+std::string PathOf(const UniqueFd& file);
 
 // Returns nullptr on failure, with the reason in `why`. `path`: the first shard. libllama's log is
 // silent afterwards.

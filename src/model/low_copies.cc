@@ -9,7 +9,7 @@
 #include "base/format.h"
 #include "base/log.h"
 #include "base/printable.h"
-#include "model/fingerprint.h"
+#include "model/gguf_file.h"
 #include "model/tensor_names.h"
 
 namespace moestro {

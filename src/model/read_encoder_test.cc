@@ -8,8 +8,8 @@
 #include "base/format.h"
 #include "model/gguf_file.h"
 #include "model/gguf_testing.h"
+#include "model/model_file.h"
 #include "model/read_spec.h"
-#include "model/weights.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {

@@ -8,10 +8,8 @@
 #include <vector>
 
 #include "base/printable.h"
-#include "model/read_encoder.h"
-#include "model/read_latent.h"
-#include "model/read_rope.h"
-#include "model/read_states.h"
+#include "model/read_mixers.h"
+#include "model/read_spec.h"
 #include "model/tensor_names.h"
 
 namespace moestro {

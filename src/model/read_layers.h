@@ -9,8 +9,8 @@
 
 #include "base/result.h"
 #include "core/model_spec.h"
-#include "model/families/family.h"
-#include "model/meta_keys.h"
+#include "model/families/families.h"
+#include "model/file_checks.h"
 
 namespace moestro {
 

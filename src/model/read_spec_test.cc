@@ -221,7 +221,7 @@ TEST_F(ReadSpecTest, LatentAttentionAndItsScale) {
   EXPECT_EQ(latent.head_dim_v, 16U);
   EXPECT_EQ(latent.n_query_latent, 32U);
   EXPECT_FLOAT_EQ(latent.scale, 1.0F / std::sqrt(40.0F));
-  // The magnitudes that read_latent.cc computes for YaRN, with a factor of e and a multiplier of
+  // The magnitudes that read_mixers.cc computes for YaRN, with a factor of e and a multiplier of
   // 0.7.
   const auto yarn = [&](GgufBuilder file, float factor) {
     file.Set("deepseek2.rope.scaling.type", "yarn").Set("deepseek2.rope.scaling.factor", factor);

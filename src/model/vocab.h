@@ -17,6 +17,17 @@
 #include "model/gguf_file.h"
 #include "model/text_cut.h"
 
+namespace moestro {
+
+// Checks of a tokenizer's metadata that libllama does not do: it would assert or run out of memory.
+
+// Checks the vocabulary's metadata for every kind of tokenizer that libllama has. Fails with
+// kUnsupported for a kind that libllama loads and cannot use, with kInvalidFile for arrays of wrong
+// type or length, repeated tokens, and sizes beyond any real vocabulary.
+Status CheckTokenizer(const GgufFile& file);
+
+}  // namespace moestro
+
 struct llama_model;
 struct llama_vocab;
 

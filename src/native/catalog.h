@@ -10,10 +10,10 @@
 #include "core/expert_catalog.h"
 #include "core/extent.h"
 #include "core/ids.h"
-#include "forward/dense/tensors.h"
+#include "forward/dense/blocks.h"
 #include "forward/experts/expert_exec.h"
 #include "model/low_copies.h"
-#include "model/weights.h"
+#include "model/model_file.h"
 
 namespace moestro {
 

@@ -10,8 +10,8 @@
 
 #include "base/result.h"
 #include "core/expert_catalog.h"
-#include "core/machine_costs.h"
-#include "core/model_id.h"
+#include "core/machine.h"
+#include "core/run_identity.h"
 #include "engine/run_stats.h"
 #include "engine/watchers.h"
 #include "forward/experts/expert_exec.h"

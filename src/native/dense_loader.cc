@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "compute/host_memory.h"
 #include "core/extent.h"
-#include "device/host_memory.h"
 #include "model/weights_id.h"
 #include "native/weight_load.h"
 

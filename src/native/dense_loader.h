@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "device/team.h"
-#include "device/weight_set.h"
-#include "forward/dense/tensors.h"
-#include "model/weights.h"
+#include "compute/team.h"
+#include "compute/weight_set.h"
+#include "forward/dense/blocks.h"
+#include "model/model_file.h"
 #include "store/read_queue.h"
 
 namespace moestro {

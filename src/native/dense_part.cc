@@ -14,10 +14,9 @@
 #include "base/log.h"
 #include "devices/device_probe.h"
 #include "devices/local_transport.h"
+#include "forward/dense/attended_cells.h"
 #include "forward/dense/attention.h"
-#include "forward/dense/attention_probe.h"
-#include "forward/dense/dense_probe.h"
-#include "forward/dense/masked_attention.h"
+#include "forward/dense/dense_probes.h"
 #include "native/catalog.h"
 #include "native/device_setup.h"
 

@@ -13,9 +13,9 @@
 
 #include "base/result.h"
 #include "base/stop_signal.h"
+#include "compute/look_ahead.h"
+#include "compute/team.h"
 #include "core/batch.h"
-#include "device/look_ahead.h"
-#include "device/team.h"
 #include "devices/step_buffers.h"
 #include "engine/engine.h"
 #include "engine/plan/memory_plan.h"

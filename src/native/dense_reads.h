@@ -9,7 +9,7 @@
 #include "core/batch.h"
 #include "core/model_spec.h"
 #include "memory/layer_memory.h"
-#include "model/weights.h"
+#include "model/model_file.h"
 
 namespace moestro {
 

@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "base/result.h"
+#include "compute/devices.h"
+#include "compute/host_memory.h"
+#include "compute/team.h"
 #include "core/ids.h"
-#include "device/devices.h"
-#include "device/host_memory.h"
-#include "device/team.h"
 #include "devices/device.h"
 #include "devices/transport.h"
 #include "engine/device_options.h"

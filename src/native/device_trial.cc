@@ -16,7 +16,7 @@
 #include "learned/latency_file.h"
 #include "native/catalog.h"
 #include "native/expert_biases.h"
-#include "store/extent_reader.h"
+#include "store/open_files.h"
 
 namespace moestro {
 namespace {

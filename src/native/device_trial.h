@@ -10,8 +10,8 @@
 #include <string>
 
 #include "base/result.h"
-#include "device/host_memory.h"
-#include "device/team.h"
+#include "compute/host_memory.h"
+#include "compute/team.h"
 #include "devices/device.h"
 #include "native/opened_model.h"
 

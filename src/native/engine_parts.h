@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "base/result.h"
-#include "device/team.h"
+#include "compute/team.h"
 #include "forward/experts/expert_exec.h"
 #include "forward/forward.h"
 #include "kit/engine_state.h"

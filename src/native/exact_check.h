@@ -15,11 +15,11 @@
 
 #include "base/result.h"
 #include "base/stop_signal.h"
+#include "compute/team.h"
 #include "core/expert_catalog.h"
 #include "core/model_spec.h"
 #include "decide/ahead/prefetch_planner.h"
 #include "decide/layer/layer_protocol.h"
-#include "device/team.h"
 #include "engine/watchers.h"
 #include "forward/experts/expert_exec.h"
 #include "forward/forward.h"

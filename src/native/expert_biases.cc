@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "core/extent.h"
-#include "store/extent_reader.h"
+#include "store/open_files.h"
 
 namespace moestro {
 namespace {

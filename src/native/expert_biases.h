@@ -4,8 +4,8 @@
 #pragma once
 
 #include "base/result.h"
+#include "compute/devices.h"
 #include "core/ids.h"
-#include "device/devices.h"
 #include "devices/device_biases.h"
 #include "devices/device_probe.h"
 #include "model/model_file.h"

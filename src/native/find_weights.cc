@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/block_hash.h"
-#include "device/host_memory.h"
+#include "compute/host_memory.h"
 #include "learned/kept_weights.h"
-#include "model/fingerprint.h"
+#include "model/gguf_file.h"
 #include "model/weights_id.h"
 #include "store/block_reader.h"
 #include "store/read_queue.h"

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/result.h"
+#include "compute/head_products.h"
 #include "core/model_spec.h"
-#include "device/turned_heads.h"
-#include "forward/dense/tensors.h"
-#include "model/weights.h"
+#include "forward/dense/blocks.h"
+#include "model/model_file.h"
 
 namespace moestro {
 

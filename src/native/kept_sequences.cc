@@ -12,7 +12,7 @@
 #include "base/format.h"
 #include "base/hash.h"
 #include "base/small_file.h"
-#include "device/attention_kernel.h"
+#include "compute/attention_kernel.h"
 #include "engine/option_table.h"
 #include "learned/beside_model.h"
 #include "memory/kv_choices.h"

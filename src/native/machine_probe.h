@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Measures a machine without a model, in about two seconds (core/machine_rates.h).
+// Measures a machine without a model, in about two seconds (core/machine.h).
 //
 // Thread rule: one thread, and no engine is open: it takes the compute threads.
 #pragma once
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "core/machine_rates.h"
+#include "core/machine.h"
 
 namespace moestro {
 

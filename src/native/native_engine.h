@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "core/machine_costs.h"
+#include "core/machine.h"
 #include "core/model_spec.h"
 #include "engine/engine.h"
 #include "kit/slot_engine.h"

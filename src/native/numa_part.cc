@@ -9,8 +9,8 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
-#include "device/product_node.h"
-#include "device/weight_set.h"
+#include "compute/product_node.h"
+#include "compute/weight_set.h"
 
 namespace moestro {
 namespace {

@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "base/result.h"
+#include "compute/numa_machine.h"
+#include "compute/team.h"
 #include "core/expert_catalog.h"
-#include "device/numa_machine.h"
-#include "device/team.h"
 #include "engine/engine.h"
-#include "forward/dense/tensors.h"
+#include "forward/dense/blocks.h"
 #include "native/plan/numa_plan.h"
 #include "residency/residency.h"
 
@@ -45,7 +45,7 @@ class NumaPart {
   // PlaceSlots() places slots. REQUIRES: each pool came from memory in one piece.
   Status PlaceSlots(const ExpertCatalog& catalog, const Residency& residency,
                     const Progress& report) const;
-  // PlaceDense() places the weights that our own kernels multiply (device/product_node.h).
+  // PlaceDense() places the weights that our own kernels multiply (compute/product_node.h).
   Status PlaceDense(const ModelTensors& tensors) const;
 
  private:

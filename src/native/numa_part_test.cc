@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "core/row_tiles.h"
-#include "device/cpu_device.h"
-#include "device/weight_set.h"
+#include "compute/cpu_device.h"
+#include "compute/weight_set.h"
+#include "core/machine.h"
 #include "tests/support/memory_reader_testing.h"
 #include "tests/support/numa_machine_testing.h"
 

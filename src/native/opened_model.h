@@ -15,10 +15,10 @@
 
 #include "base/file_watch.h"
 #include "base/result.h"
+#include "compute/cpu_device.h"
 #include "core/batch.h"
 #include "core/expert_catalog.h"
 #include "decide/ahead/predictor.h"
-#include "device/cpu_device.h"
 #include "engine/engine_options.h"
 #include "engine/plan/memory_plan.h"
 #include "forward/experts/expert_exec.h"

@@ -10,8 +10,8 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
-#include "device/backend_buffer.h"
-#include "device/pinned_memory.h"
+#include "compute/backend_buffer.h"
+#include "compute/devices.h"
 #include "store/open_files.h"
 
 namespace moestro {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "device/devices.h"
-#include "device/host_memory.h"
+#include "compute/devices.h"
+#include "compute/host_memory.h"
 #include "store/block_reader.h"
 
 namespace moestro {

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "compute/cpu_device.h"
+#include "compute/devices.h"
+#include "compute/team.h"
 #include "core/expert_catalog.h"
-#include "device/cpu_device.h"
-#include "device/devices.h"
-#include "device/team.h"
 #include "devices/device.h"
 #include "devices/device_pools.h"
 #include "devices/device_probe.h"
@@ -24,7 +24,7 @@
 #include "native/catalog.h"
 #include "native/pinned_source.h"
 #include "store/block_reader.h"
-#include "store/extent_reader.h"
+#include "store/open_files.h"
 #include "store/probe.h"
 
 namespace moestro {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "core/device_info.h"
+#include "core/machine.h"
 #include "decide/devices/latency_model.h"
 
 namespace moestro {

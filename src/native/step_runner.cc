@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "forward/dense/made_up_cells.h"
+#include "forward/dense/dense_probes.h"
 
 namespace moestro {
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "compute/team.h"
+#include "compute/weight_set.h"
 #include "core/extent.h"
-#include "device/team.h"
-#include "device/weight_set.h"
 #include "store/read_queue.h"
 
 namespace moestro {

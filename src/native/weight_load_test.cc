@@ -10,8 +10,8 @@
 #include <string>
 
 #include "base/bytes.h"
-#include "device/cpu_device.h"
-#include "device/host_memory.h"
+#include "compute/cpu_device.h"
+#include "compute/host_memory.h"
 #include "tests/support/memory_reader_testing.h"
 
 namespace moestro {

@@ -22,7 +22,7 @@
 #include "offline/gguf_output.h"
 #include "offline/record/imatrix_file.h"
 #include "offline/weight_types.h"
-#include "store/extent_reader.h"
+#include "store/open_files.h"
 
 namespace moestro {
 namespace {

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "base/format.h"
-#include "model/tensor_check.h"
+#include "model/file_checks.h"
 
 namespace moestro {
 namespace {

@@ -15,7 +15,7 @@
 #include "base/result.h"
 #include "core/extent.h"
 #include "core/ids.h"
-#include "store/extent_reader.h"
+#include "store/open_files.h"
 
 namespace moestro {
 

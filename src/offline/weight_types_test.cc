@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "model/tensor_check.h"
+#include "model/file_checks.h"
 
 namespace moestro {
 namespace {

@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "remote/resolve_host.h"
 #include "remote/worker_messages.h"
-#include "store/extent_reader.h"
+#include "store/open_files.h"
 
 namespace moestro {
 

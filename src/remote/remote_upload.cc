@@ -11,8 +11,8 @@
 #include "base/caught.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "device/activation.h"
-#include "device/expert_kernel.h"
+#include "compute/expert_kernel.h"
+#include "compute/product_node.h"
 #include "remote/worker_messages.h"
 
 namespace moestro {

@@ -16,14 +16,14 @@
 #include <vector>
 
 #include "base/result.h"
+#include "compute/expert_kernel.h"
+#include "compute/host_memory.h"
 #include "core/expert_catalog.h"
-#include "core/model_id.h"
+#include "core/run_identity.h"
 #include "decide/devices/device_tier.h"
-#include "device/expert_kernel.h"
-#include "device/host_memory.h"
 #include "devices/transport.h"
 #include "remote/worker_process.h"
-#include "store/extent_reader.h"
+#include "store/open_files.h"
 
 namespace moestro {
 

@@ -17,13 +17,13 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "compute/host_memory.h"
 #include "core/expert_catalog.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"
 #include "decide/slots/expert_counts.h"
 #include "decide/slots/policy.h"
 #include "decide/slots/slot_table.h"
-#include "device/host_memory.h"
 #include "store/read_queue.h"
 
 namespace moestro {

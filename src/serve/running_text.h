@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
-#include "grammar/token_filter.h"
+#include "grammar/grammar_state.h"
 #include "model/vocab.h"
 #include "serve/job.h"
 #include "text/draft_control.h"

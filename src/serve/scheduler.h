@@ -26,7 +26,6 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "grammar/grammar_state.h"
-#include "grammar/token_filter.h"
 #include "memory/kv_blocks.h"
 #include "model/vocab.h"
 #include "serve/job.h"

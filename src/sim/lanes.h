@@ -12,7 +12,7 @@
 
 #include "core/ids.h"
 #include "core/layer_plan.h"
-#include "core/model_id.h"
+#include "core/run_identity.h"
 #include "decide/devices/device_tier.h"
 #include "decide/devices/lane_planner.h"
 #include "decide/devices/latency_model.h"

@@ -11,7 +11,7 @@
 #include <deque>
 #include <unordered_map>
 
-#include "core/machine_costs.h"
+#include "core/machine.h"
 
 namespace moestro {
 

@@ -9,7 +9,6 @@
 
 #include "base/check.h"
 #include "core/batch.h"
-#include "core/routing.h"
 #include "decide/layer/layer_planner.h"
 
 namespace moestro {

@@ -25,7 +25,7 @@
 #include "base/counters.h"
 #include "base/result.h"
 #include "base/share.h"
-#include "core/machine_costs.h"
+#include "core/machine.h"
 #include "core/model_spec.h"
 #include "decide/ahead/prefetch_planner.h"
 #include "decide/layer/importance/importance.h"

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/expert_pools.h"
+#include "core/expert_catalog.h"
 #include "core/ids.h"
-#include "core/model_id.h"
+#include "core/run_identity.h"
 #include "sim/replay.h"
 #include "trace/trace.h"
 

@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "core/layer_plan.h"
-#include "core/model_id.h"
+#include "core/run_identity.h"
 #include "engine/engine.h"
 #include "engine/run_report.h"
 #include "sim/request_log.h"

@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 #include "core/expert_catalog.h"
-#include "core/model_id.h"
+#include "core/run_identity.h"
 #include "load/model_to_load.h"
 #include "model/model_file.h"
 #include "native/plan/fit.h"

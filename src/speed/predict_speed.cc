@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/machine_costs.h"
+#include "core/machine.h"
 #include "sim/replay.h"
 
 namespace moestro {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "core/machine_rates.h"
-#include "core/model_id.h"
+#include "core/machine.h"
+#include "core/run_identity.h"
 #include "learned/seen_caching.h"
 #include "native/plan/fit.h"
 #include "speed/planned_model.h"

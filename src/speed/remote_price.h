@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "core/machine_rates.h"
+#include "core/machine.h"
 #include "native/plan/fit.h"
 #include "native/plan/remote_gain.h"
 #include "speed/planned_model.h"

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <random>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -160,6 +162,42 @@ Result<BandwidthProbe> ProbeBandwidth(BlockReader& reader, std::span<const Exten
   const double seconds = std::max(took, 1e-9);
   return BandwidthProbe{
       .bytes_per_second = static_cast<double>(bytes) / seconds, .bytes = bytes, .seconds = seconds};
+}
+
+ReadsBeside::ReadsBeside(Open open, std::vector<Extent> regions, const ReadQueueOptions& reads)
+    : open_(std::move(open)),
+      regions_(std::move(regions)),
+      reads_(reads),
+      thread_([this](const std::stop_token& stop) { Read(stop); }) {}
+
+// Only a lack of memory throws here.
+void ReadsBeside::Read(const std::stop_token& stop) {
+  try {
+    if (Status read = ReadUntil(stop); !read) error_ = std::move(read).error();
+  } catch (const std::exception& thrown) {
+    error_ = Error{.code = Errc::kNoMemory, .message = thrown.what()};
+  }
+}
+
+Status ReadsBeside::ReadUntil(const std::stop_token& stop) {
+  constexpr double kSecondsOfARound = 0.1;
+  TRY(const std::unique_ptr<BlockReader> reader, open_());
+  uint64_t round = 0;
+  do {
+    TRY(const BandwidthProbe probe,
+        ProbeBandwidth(*reader, regions_,
+                       {.reads = reads_, .most_seconds = kSecondsOfARound, .seed = ++round}));
+    bytes_ += probe.bytes;
+    seconds_ += probe.seconds;
+  } while (!stop.stop_requested());
+  return {};
+}
+
+Result<double> ReadsBeside::Stop() {
+  thread_.request_stop();
+  thread_.join();
+  if (error_) return std::unexpected(*error_);
+  return seconds_ > 0.0 ? static_cast<double>(bytes_) / seconds_ : 0.0;
 }
 
 }  // namespace moestro

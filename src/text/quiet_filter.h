@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/ids.h"
-#include "grammar/token_filter.h"
+#include "grammar/grammar_state.h"
 #include "model/vocab.h"
 
 namespace moestro {

@@ -16,7 +16,7 @@
 
 #include "base/result.h"
 #include "core/ids.h"
-#include "grammar/token_filter.h"
+#include "grammar/grammar_state.h"
 #include "model/vocab.h"
 
 namespace moestro {

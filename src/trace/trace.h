@@ -18,11 +18,11 @@
 #include <vector>
 
 #include "base/result.h"
-#include "core/expert_pools.h"
+#include "core/batch.h"
+#include "core/expert_catalog.h"
 #include "core/ids.h"
-#include "core/machine_costs.h"
-#include "core/model_id.h"
-#include "core/routing.h"
+#include "core/machine.h"
+#include "core/run_identity.h"
 
 namespace moestro {
 

@@ -9,9 +9,9 @@
 
 #include "base/binary_file.h"
 #include "base/result.h"
-#include "core/expert_pools.h"
-#include "core/machine_costs.h"
-#include "core/model_id.h"
+#include "core/expert_catalog.h"
+#include "core/machine.h"
+#include "core/run_identity.h"
 
 namespace moestro {
 

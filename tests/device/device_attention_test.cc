@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "core/kv_type.h"
-#include "device/devices.h"
-#include "forward/dense/attention_probe.h"
+#include "compute/devices.h"
+#include "core/kv_cells.h"
+#include "forward/dense/dense_probes.h"
 #include "tests/device/device_testing.h"
 #include "tests/support/one_sequence_testing.h"
 #include "tests/support/prompts_testing.h"

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "device/backend_buffer.h"
-#include "device/devices.h"
+#include "compute/backend_buffer.h"
+#include "compute/devices.h"
 #include "devices/device_link.h"
 #include "engine/append.h"
 #include "native/native_engine.h"

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/kv_type.h"
+#include "core/kv_cells.h"
 #include "engine/append.h"
 #include "native/native_engine.h"
 #include "tests/support/damage_testing.h"

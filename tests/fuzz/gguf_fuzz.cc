@@ -7,9 +7,9 @@
 
 #include "base/check.h"
 #include "model/gguf_file.h"
+#include "model/model_file.h"
 #include "model/read_spec.h"
 #include "model/vocab.h"
-#include "model/weights.h"
 #include "tests/fuzz/memory_file_testing.h"
 
 namespace moestro {

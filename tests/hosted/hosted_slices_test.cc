@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "device/host_memory.h"
+#include "compute/host_memory.h"
 #include "engine/append.h"
 #include "load/open_engine.h"
 #include "store/block_reader.h"

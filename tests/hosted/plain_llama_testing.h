@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/check.h"
+#include "compute/backends.h"
 #include "core/ids.h"
-#include "device/backends.h"
 
 namespace moestro {
 

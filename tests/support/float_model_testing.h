@@ -11,7 +11,7 @@
 
 #include "core/ids.h"
 #include "core/model_spec.h"
-#include "model/families/family.h"
+#include "model/families/families.h"
 
 namespace moestro {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "device/backends.h"
+#include "compute/backends.h"
 
 namespace moestro {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/ids.h"
-#include "core/kv_type.h"
+#include "core/kv_cells.h"
 
 struct llama_context;
 struct llama_model;

@@ -14,7 +14,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
-#include "device/backends.h"
+#include "compute/backends.h"
 #include "tests/support/tiny_model_testing.h"
 
 namespace moestro {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "device/numa_machine.h"
+#include "compute/numa_machine.h"
 
 namespace moestro {
 

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/format.h"
-#include "device/backends.h"
+#include "compute/backends.h"
 #include "offline/synth/synth_types.h"
 #include "tests/support/product_testing.h"
 #include "tests/support/tiny_model_testing.h"

@@ -19,7 +19,7 @@
 
 #include "base/result.h"
 #include "core/ids.h"
-#include "core/model_id.h"
+#include "core/run_identity.h"
 
 namespace moestro {
 

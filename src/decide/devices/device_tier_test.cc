@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/batch.h"
-#include "core/routing.h"
 #include "decide/devices/device_tier_testing.h"
 #include "decide/layer/layer_planner.h"
 

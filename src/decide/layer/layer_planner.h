@@ -11,7 +11,6 @@
 #include "core/batch.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"
-#include "core/routing.h"
 
 namespace moestro {
 

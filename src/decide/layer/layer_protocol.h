@@ -19,7 +19,6 @@
 #include "core/batch.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"
-#include "core/routing.h"
 #include "decide/ahead/prefetch_planner.h"
 #include "decide/layer/layer_planner.h"
 #include "decide/layer/loss_counts.h"

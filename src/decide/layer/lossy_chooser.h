@@ -11,7 +11,6 @@
 #include "core/batch.h"
 #include "core/ids.h"
 #include "core/model_spec.h"
-#include "core/routing.h"
 #include "decide/layer/importance/importance.h"
 #include "decide/layer/layer_planner.h"
 #include "decide/layer/lossy_options.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/routing.h"
+#include "core/batch.h"
 #include "decide/ahead/predictor.h"
 #include "decide/ahead/prefetch_planner.h"
 #include "decide/layer/layer_protocol.h"

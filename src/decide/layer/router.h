@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "core/batch.h"
 #include "core/model_spec.h"
-#include "core/routing.h"
 
 namespace moestro {
 

@@ -10,7 +10,7 @@
 
 #include "core/ids.h"
 #include "core/layer_plan.h"
-#include "core/model_id.h"
+#include "core/run_identity.h"
 
 namespace moestro {
 

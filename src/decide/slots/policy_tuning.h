@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/model_id.h"
+#include "core/run_identity.h"
 #include "decide/slots/policy.h"
 
 namespace moestro {

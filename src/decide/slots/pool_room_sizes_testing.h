@@ -15,7 +15,7 @@
 
 #include "base/bytes.h"
 #include "core/ids.h"
-#include "core/model_id.h"
+#include "core/run_identity.h"
 #include "decide/devices/device_tier.h"
 #include "decide/devices/lane_planner.h"
 #include "decide/devices/latency_model.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/ids.h"
-#include "core/model_id.h"
+#include "core/run_identity.h"
 #include "decide/ahead/path_table.h"
 
 namespace moestro {

@@ -2,7 +2,7 @@
 // Rows of one sequence that follow each other form a tile. For each key-value head a tile has the
 // queries of the heads that share this head, so that a block of keys is converted once for many
 // queries. Where tiles are too few for the threads, each span of positions is a task, and the
-// thread that ends a row's last span merges the spans, in order (forward/dense/attention_tasks.h).
+// thread that ends a row's last span merges the spans, in order (forward/dense/step_rows.h).
 #pragma once
 
 #include <ggml.h>
@@ -16,15 +16,39 @@
 
 #include "base/result.h"
 #include "base/stop_signal.h"
-#include "core/kv_type.h"
+#include "compute/attention_kernel.h"
+#include "compute/cpu_device.h"
+#include "compute/host_memory.h"
+#include "core/kv_cells.h"
 #include "core/model_spec.h"
-#include "device/attention_kernel.h"
-#include "device/host_memory.h"
-#include "device/team_time.h"
-#include "forward/dense/attention_tasks.h"
-#include "forward/dense/relative_scores.h"
+#include "forward/dense/step_rows.h"
 
 namespace moestro {
+
+// Numbers that attention adds to scores by the distance of key and query, one row of numbers for
+// each head. Pure. Source: C. Raffel et al., "Exploring the Limits of Transfer Learning", 2020,
+// section 2.1.
+
+// The range of a distance, key's position less query's: 0 to n_buckets - 1. Each near distance has
+// a range of its own; far distances share ranges by their logarithm. Rounding is as in float32.
+uint32_t BucketOf(const RelativeBias& bias, int64_t distance);
+
+class RelativeScores {
+ public:
+  // of: F32 [range][head]. most: distances are -most to most.
+  RelativeScores(const RelativeBias& bias, const float* of, uint32_t n_head, uint32_t most);
+
+  // Numbers times log2(e) for AttentionKernel::kKeys keys, from `distance` on. Keys of a block that
+  // no row attends to may be at other distances. REQUIRES: |distance| <= most + kKeys.
+  const float* From(uint32_t head, int64_t distance) const;
+  static uint64_t BytesFor(uint32_t n_head, uint32_t most);
+
+ private:
+  static size_t WidthFor(uint32_t most);
+  size_t width_;
+  int64_t zero_;               // index of distance 0 in a row
+  std::vector<float> scores_;  // [head][distance]
+};
 
 struct AttentionShape {
   static AttentionShape Of(const AttentionSpec& spec, KvType kv_type);

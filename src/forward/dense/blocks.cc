@@ -8,8 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "device/activation.h"
-#include "device/product_node.h"
+#include "compute/product_node.h"
 
 namespace moestro {
 namespace {

@@ -8,11 +8,18 @@
 
 #include <span>
 
+#include "compute/row_kernel.h"
 #include "core/model_spec.h"
-#include "device/row_kernel.h"
-#include "forward/dense/tensors.h"
+#include "core/tensor_roles.h"
+
+struct ggml_tensor;  // NOLINT(readability-identifier-naming): the name is ggml's
 
 namespace moestro {
+
+// The resident weights of a model as ggml tensors, by role; null where a model has none.
+
+using LayerTensors = LayerRoles<ggml_tensor*>;
+using ModelTensors = ModelTree<ggml_tensor*>;
 
 // The values of an F32 tensor in memory; null for null.
 const float* FloatsOf(const ggml_tensor* tensor);

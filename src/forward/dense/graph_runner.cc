@@ -2,10 +2,108 @@
 #include "forward/dense/graph_runner.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "base/check.h"
 
 namespace moestro {
+namespace {
+
+// Whether a node computes nothing and only refers to values.
+bool IsView(const ggml_tensor* node) {
+  return node->op == GGML_OP_NONE || node->op == GGML_OP_VIEW || node->op == GGML_OP_RESHAPE ||
+         node->op == GGML_OP_PERMUTE || node->op == GGML_OP_TRANSPOSE;
+}
+
+}  // namespace
+
+KeptGraphs::KeptGraphs(const Runner& runner, size_t places, size_t max_nodes)
+    : runner_(runner), max_nodes_(max_nodes), places_(places) {}
+
+const KeptGraphs::Kept* KeptGraphs::Find(size_t place, const Key& key) const {
+  const auto* found = std::ranges::find(places_[place], key, &Kept::key);
+  return found != places_[place].end() ? found : nullptr;
+}
+
+bool KeptGraphs::AreForTeam(size_t first, size_t end, const Key& key) const {
+  return std::ranges::all_of(std::views::iota(first, end), [&](size_t place) {
+    const Kept* kept = Find(place, key);
+    return kept != nullptr && !kept->nodes.empty();
+  });
+}
+
+GraphRoom& KeptGraphs::Begin(size_t place) {
+  begun_ = std::ranges::min_element(places_[place], {},
+                                    [](const Kept& kept) { return kept.key ? kept.last_run : 0; });
+  begun_->key.reset();
+  if (!begun_->room) begun_->room.emplace(max_nodes_);
+  return *begun_->room;
+}
+
+std::vector<KeptGraphs::Node> KeptGraphs::NodesOf(ggml_cgraph* graph) const {
+  std::vector<Node> nodes;
+  for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
+    ggml_tensor* node = ggml_graph_node(graph, i);
+    if (IsView(node)) continue;
+    const std::optional<CustomCall> call = calls_.Of(node);
+    if (!call) return {};
+    nodes.push_back({.call = *call, .result = node});
+  }
+  return nodes;
+}
+
+void KeptGraphs::Add(size_t place, const Key& key) {
+  CHECK(begun_ >= places_[place].begin() && begun_ < places_[place].end());
+  begun_->nodes.clear();
+  if (runner_.link == nullptr) begun_->nodes = NodesOf(begun_->room->graph());
+  begun_->key = key;
+  begun_->last_run = ++runs_;
+}
+
+Status KeptGraphs::Run(size_t place, const Key& key) {
+  Kept& kept = *std::ranges::find(places_[place], key, &Kept::key);
+  kept.last_run = ++runs_;
+  ggml_cgraph* const graph = kept.room->graph();
+  if (runner_.link != nullptr) return runner_.link->Launch(graph);
+  if (!kept.nodes.empty()) return RunOnTeam(kept.nodes);
+  CpuDevice& cpu = runner_.team.device();
+  return runner_.stop != nullptr ? cpu.Compute(graph, *runner_.stop) : cpu.Compute(graph);
+}
+
+Status KeptGraphs::RunOnTeam(const std::vector<Node>& nodes) {
+  arrived_.Store(0);
+  const auto work = [&](int thread, int n_threads) {
+    uint32_t expected = 0;  // threads at the barriers so far
+    for (const Node& node : nodes) {
+      if (expected > 0) {
+        arrived_.Add(1);
+        arrived_.WaitUntil([expected](uint32_t arrived) { return arrived >= expected; });
+      }
+      expected += static_cast<uint32_t>(n_threads);
+      const CustomCall& call = node.call;
+      if (!call.is_alone) {
+        call.work(node.result, thread, n_threads, call.userdata);
+      } else if (thread == 0) {
+        call.work(node.result, 0, 1, call.userdata);
+      }
+    }
+  };
+  return runner_.team.Run([&](int thread, int n_threads) {
+    try {
+      work(thread, n_threads);
+    } catch (...) {
+      // Opens all barriers, so that no other thread waits for this one.
+      arrived_.Add(static_cast<uint32_t>(nodes.size()) * static_cast<uint32_t>(n_threads));
+      throw;
+    }
+  });
+}
+
+void KeptGraphs::Drop() {
+  for (Place& place : places_) {
+    for (Kept& kept : place) kept.key.reset();
+  }
+}
 
 GraphRunner::GraphRunner(const Parts& parts)
     : parts_(parts),

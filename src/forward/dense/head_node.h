@@ -14,12 +14,11 @@
 #include <span>
 
 #include "base/result.h"
-#include "core/kv_type.h"
+#include "compute/backend_buffer.h"
+#include "compute/cpu_device.h"
+#include "compute/row_kernel.h"
+#include "core/kv_cells.h"
 #include "core/model_spec.h"
-#include "device/backend_buffer.h"
-#include "device/cpu_device.h"
-#include "device/graph_arena.h"
-#include "device/row_kernel.h"
 
 namespace moestro {
 

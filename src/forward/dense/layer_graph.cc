@@ -10,13 +10,10 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "device/product_node.h"
+#include "compute/product_node.h"
+#include "forward/dense/attended_cells.h"
 #include "forward/dense/blocks.h"
-#include "forward/dense/embedding.h"
-#include "forward/dense/finite.h"
-#include "forward/dense/layer_check.h"
-#include "forward/dense/masked_attention.h"
-#include "forward/dense/piece_rows.h"
+#include "forward/dense/layer_rows.h"
 
 namespace moestro {
 namespace {

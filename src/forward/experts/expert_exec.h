@@ -16,13 +16,13 @@
 
 #include "base/result.h"
 #include "base/stop_signal.h"
+#include "compute/expert_kernel.h"
+#include "compute/host_memory.h"
+#include "compute/team.h"
 #include "core/expert_catalog.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"
 #include "core/model_spec.h"
-#include "device/expert_kernel.h"
-#include "device/host_memory.h"
-#include "device/team.h"
 #include "residency/lease_stream.h"
 #include "residency/residency.h"
 

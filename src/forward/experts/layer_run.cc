@@ -13,7 +13,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/spin.h"
-#include "device/expert_kernel.h"
+#include "compute/expert_kernel.h"
 #include "devices/device_list.h"
 
 namespace moestro {

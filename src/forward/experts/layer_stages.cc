@@ -14,8 +14,8 @@
 #include <span>
 #include <vector>
 
-#include "device/activation.h"
-#include "device/expert_kernel.h"
+#include "compute/expert_kernel.h"
+#include "compute/product_node.h"
 #include "forward/experts/layer_run.h"
 
 namespace moestro {

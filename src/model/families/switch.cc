@@ -3,7 +3,7 @@
 // with a ReLU each, of which every row uses one. Files are Moestro's own (docs/switch-format.md).
 // Source: W. Fedus, B. Zoph, N. Shazeer, "Switch Transformers", 2021.
 #include "model/families/families.h"
-#include "model/read_encoder.h"
+#include "model/read_spec.h"
 
 namespace moestro {
 

@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 #include "core/expert_catalog.h"
-#include "core/kv_type.h"
+#include "core/kv_cells.h"
 #include "memory/layer_memory.h"
 #include "model/model_file.h"
 #include "native/plan/fit.h"

@@ -8,7 +8,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/format.h"
-#include "core/row_tiles.h"
+#include "core/machine.h"
 
 namespace moestro {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/expert_catalog.h"
-#include "core/numa_topology.h"
+#include "core/machine.h"
 
 namespace moestro {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "core/row_tiles.h"
+#include "core/machine.h"
 
 namespace moestro {
 namespace {

@@ -21,7 +21,7 @@
 #include "offline/convert/switch_keys.h"
 #include "offline/gguf_output.h"
 #include "offline/weight_types.h"
-#include "store/extent_reader.h"
+#include "store/open_files.h"
 
 namespace moestro {
 namespace {

@@ -16,7 +16,7 @@
 #include "base/json.h"
 #include "base/printable.h"
 #include "base/small_file.h"
-#include "store/extent_reader.h"
+#include "store/open_files.h"
 
 namespace moestro {
 namespace {

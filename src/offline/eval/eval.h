@@ -15,8 +15,7 @@
 
 #include "base/output_path.h"
 #include "base/result.h"
-#include "core/knob_setting.h"
-#include "core/model_id.h"
+#include "core/run_identity.h"
 #include "engine/engine.h"
 #include "engine/engine_options.h"
 #include "engine/run_report.h"

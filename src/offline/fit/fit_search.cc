@@ -9,7 +9,7 @@
 
 #include "base/format.h"
 #include "base/small_file.h"
-#include "model/fitted.h"
+#include "model/expert_tensors.h"
 #include "native/find_weights.h"
 #include "offline/fit/fit_bench.h"
 #include "offline/fit/fit_order.h"

@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/output_file.h"
 #include "base/small_file.h"
-#include "model/fitted.h"
+#include "model/expert_tensors.h"
 #include "model/low_copies.h"
 #include "model/model_file.h"
 #include "offline/quantize.h"

@@ -19,7 +19,6 @@
 #include "base/format.h"
 #include "base/output_file.h"
 #include "model/expert_tensors.h"
-#include "model/fitted.h"
 #include "model/low_copies.h"
 #include "model/model_file.h"
 #include "model/tensor_names.h"
@@ -27,7 +26,7 @@
 #include "offline/gguf_output.h"
 #include "offline/record/imatrix_file.h"
 #include "offline/weight_types.h"
-#include "store/extent_reader.h"
+#include "store/open_files.h"
 
 namespace moestro {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Writes a fitted model: the source with each expert at one of two widths. docs/fitted-format.md
-// describes the file, model/fitted.h reads it.
+// describes the file, model/expert_tensors.h reads it.
 //
 // Dense tensors are copied byte for byte, and so are experts at the source's own width; others have
 // the bytes that WriteLowCopies() would write. Memory: a few MiB for each thread.

@@ -12,7 +12,7 @@
 #include "base/output_path.h"
 #include "base/result.h"
 #include "model/gguf_file.h"
-#include "store/extent_reader.h"
+#include "store/open_files.h"
 
 namespace moestro {
 

@@ -13,7 +13,7 @@
 
 #include "base/output_path.h"
 #include "base/result.h"
-#include "core/model_id.h"
+#include "core/run_identity.h"
 #include "decide/layer/importance/importance.h"
 #include "engine/watchers.h"
 #include "learned/learn_paths.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/model_spec.h"
-#include "model/families/family.h"
+#include "model/families/families.h"
 #include "offline/synth/synth_shapes.h"
 #include "offline/synth/synth_types.h"
 

@@ -56,7 +56,7 @@ struct SynthShape {
   // both.
   std::string pattern = {};
   // Layers of the encoder, if the model has one; behind them are the decoder's blocks, two layers
-  // each (model/read_encoder.h). The second of so many blocks of a stack has experts.
+  // each (model/read_spec.h). The second of so many blocks of a stack has experts.
   uint32_t encoder_layers = 0;  // 0: no encoder
   uint32_t sparse_every = 0;
   uint32_t latent = 0;  // width of experts' inputs and results; 0: that of the hidden state

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
-// The part of a layer that moves information between positions, as nodes of a graph. Each mixer has
-// a source beside this one; memory/layer_memory.h lists what mixers keep of a sequence.
+// The part of a layer that moves information between positions, as nodes of a graph, and the most
+// usual one, attention. The other mixers have a source beside this one; memory/layer_memory.h lists
+// the memory of a sequence that mixers keep.
 //
 // Thread rule: the engine thread; a mixer's own nodes run on all threads of the team.
 #pragma once
 
 #include <ggml.h>
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,20 +16,27 @@
 
 #include "base/result.h"
 #include "base/stop_signal.h"
+#include "compute/cpu_device.h"
+#include "compute/devices.h"
+#include "compute/row_kernel.h"
 #include "core/ids.h"
 #include "core/model_spec.h"
-#include "device/cpu_device.h"
-#include "device/devices.h"
-#include "device/row_kernel.h"
 #include "engine/engine_options.h"
+#include "forward/dense/attended_cells.h"
 #include "forward/dense/attention.h"
-#include "forward/dense/chosen_positions.h"
-#include "forward/dense/state_rows.h"
-#include "forward/dense/tensors.h"
+#include "forward/dense/blocks.h"
+#include "forward/dense/step_rows.h"
 #include "memory/kv_cache.h"
 #include "memory/state_store.h"
 
 namespace moestro {
+
+// Turns projections into the share that a state keeps and the share that it takes in. Pure.
+
+// log(1 + e^x), without an overflow for large x.
+inline float Softplus(float x) { return x > 20.0F ? x : std::log1p(std::exp(x)); }
+
+inline float Sigmoid(float x) { return 1.0F / (1.0F + std::exp(-x)); }
 
 // The graph of a layer under construction, and the inputs of the mixer's nodes.
 struct MixerGraph {
@@ -96,5 +105,12 @@ struct MixerParts {
 // `make_state` is empty and the mixer is a test's; kDevice: a state cannot be on a device.
 Result<std::unique_ptr<Mixer>> MakeMixer(const MixerParts& parts, const MixerSpec& spec,
                                          const MakeStateMixer& make_state);
+
+// Self-attention over the cells of a row's own sequence: heads that share keys and values, rotated
+// by position, with the norms, limits and biases of model families.
+
+// Attention in tiles on the CPU, with a mask on a device. kNoMemory, kDevice.
+Result<std::unique_ptr<Mixer>> MakeAttentionMixer(const MixerParts& parts,
+                                                  const AttentionSpec& spec);
 
 }  // namespace moestro
