@@ -68,8 +68,9 @@ const std::vector<float>& TokenValues(size_t token) {
 }
 
 // [token][row], and a guard behind the last row of each.
-std::vector<std::vector<float>> Products(const ExpertKernel& kernel, const std::byte* rows,
-                                         int64_t n_rows, int64_t n_tokens, bool is_interleaved) {
+std::vector<std::vector<float>> ProductsByKernel(const ExpertKernel& kernel, const std::byte* rows,
+                                                 int64_t n_rows, int64_t n_tokens,
+                                                 bool is_interleaved) {
   std::vector<std::vector<CacheLine>> tokens(static_cast<size_t>(n_tokens));
   std::vector<std::vector<float>> out(tokens.size());
   std::vector<const std::byte*> x;
@@ -112,8 +113,8 @@ TEST(Interleave, GivesTheSameBitsForEveryNumberOfRows) {
       EXPECT_TRUE(n_rows < ExpertKernel::kInterleavedRows || rows != file) << "nothing was done";
       // One token is another way through the kernel than many.
       for (const int64_t n_tokens : {int64_t{1}, kInterleavedTokens}) {
-        EXPECT_EQ(Products(kernel, rows.data(), n_rows, n_tokens, true),
-                  Products(kernel, file.data(), n_rows, n_tokens, false));
+        EXPECT_EQ(ProductsByKernel(kernel, rows.data(), n_rows, n_tokens, true),
+                  ProductsByKernel(kernel, file.data(), n_rows, n_tokens, false));
       }
     }
   }
@@ -131,9 +132,9 @@ TEST(Interleave, MayBeSplitAtWholeGroups) {
     Interleave(kernel, parts.data(), kUpper);
     Interleave(kernel, parts.data() + upper_bytes, kRows - kUpper);
     EXPECT_EQ(parts, whole);
-    const auto all = Products(kernel, whole.data(), kRows, kInterleavedTokens, true);
-    const auto lower =
-        Products(kernel, whole.data() + upper_bytes, kRows - kUpper, kInterleavedTokens, true);
+    const auto all = ProductsByKernel(kernel, whole.data(), kRows, kInterleavedTokens, true);
+    const auto lower = ProductsByKernel(kernel, whole.data() + upper_bytes, kRows - kUpper,
+                                        kInterleavedTokens, true);
     for (size_t t = 0; t < lower.size(); ++t) {
       EXPECT_TRUE(std::equal(lower[t].begin(), lower[t].end(), all[t].begin() + kUpper)) << t;
     }

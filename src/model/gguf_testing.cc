@@ -136,9 +136,9 @@ ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
   spec.n_vocab = kVocab;
   const FeedForwardSpec feed_forward{
       .n_ff_expert = kFf,
-      .n_ff_shared = family.shared_expert == SharedExpert::kNone       ? 0
-                     : family.shared_expert == SharedExpert::kOwnWidth ? 96
-                                                                       : uint32_t{2 * kFf},
+      .n_ff_shared = family.shared_expert == SharedExpertKind::kNone       ? 0
+                     : family.shared_expert == SharedExpertKind::kOwnWidth ? 96
+                                                                           : uint32_t{2 * kFf},
       .n_ff_dense = family.has_dense_beside ? kDenseFf : 0};
   const OutputGate gate = family.attention.output_gate;
   const AttentionSpec attention{.form = family.attention,
@@ -294,11 +294,11 @@ GgufBuilder SmallMoe(std::string_view arch) {
     file.Set(name + ".expert_feed_forward_length", uint32_t{kFf})
         .Set(name + ".feed_forward_length", 999U);
   }
-  if (family->shared_expert == SharedExpert::kOwnWidth) {
+  if (family->shared_expert == SharedExpertKind::kOwnWidth) {
     file.Set(name + ".expert_shared_feed_forward_length", 96U);
   }
-  if (family->shared_expert == SharedExpert::kOptional ||
-      family->shared_expert == SharedExpert::kLikeExpert) {
+  if (family->shared_expert == SharedExpertKind::kOptional ||
+      family->shared_expert == SharedExpertKind::kLikeExpert) {
     file.Set(name + ".expert_shared_feed_forward_length", 2 * uint32_t{kFf});
   }
   if (family->router.gating_key == Presence::kRequired) {
@@ -322,7 +322,8 @@ GgufBuilder SmallMoe(std::string_view arch) {
         .Set(name + ".attention.value_length_swa", 8U);
   }
   if (family->has_dense_beside) file.Set(name + ".feed_forward_length", kDenseFf);
-  if (family->shared_expert == SharedExpert::kCounted) file.Set(name + ".expert_shared_count", 2U);
+  if (family->shared_expert == SharedExpertKind::kCounted)
+    file.Set(name + ".expert_shared_count", 2U);
   AddTensors(file, *family, SizesOf(*family, has_wide_heads ? 16 : 8));
   return file;
 }

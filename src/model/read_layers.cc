@@ -315,21 +315,21 @@ Result<uint32_t> ReadSharedWidth(const MetaKeys& keys, const Family& family, con
                                  uint32_t n_ff_expert) {
   const uint32_t width = widths.shared;
   switch (family.shared_expert) {
-    case SharedExpert::kNone:
+    case SharedExpertKind::kNone:
       if (width == 0) return 0U;
       return RefuseKey(keys, "expert_shared_feed_forward_length", width, "shared experts");
-    case SharedExpert::kOptional:
+    case SharedExpertKind::kOptional:
       return width;
-    case SharedExpert::kLikeExpert: {
+    case SharedExpertKind::kLikeExpert: {
       TRY(const uint32_t count,
           keys.CountOr("expert_shared_count", {1, kMaxFeedForward / n_ff_expert}, 1));
       return width > 0 ? width : count * n_ff_expert;
     }
-    case SharedExpert::kOwnWidth:
+    case SharedExpertKind::kOwnWidth:
       if (width > 0 || widths.ff > 0) return width > 0 ? width : widths.ff;
       return Fail(Errc::kInvalidFile, "{}: metadata '{}' is missing", keys.path(),
                   keys.Full("expert_shared_feed_forward_length"));
-    case SharedExpert::kCounted: {
+    case SharedExpertKind::kCounted: {
       const uint32_t one = width > 0 ? width : n_ff_expert;
       TRY(const uint32_t count, keys.Count("expert_shared_count", {1, kMaxFeedForward / one}));
       return count * one;

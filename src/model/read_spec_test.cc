@@ -166,7 +166,7 @@ Family Liberal() {
       .name = "llama",
       .router = {.gating_key = Presence::kOptional, .renormalise_by_key = true, .has_groups = true},
       .feed_forward_length = FeedForwardLength::kDenseLayer,
-      .shared_expert = SharedExpert::kCounted,
+      .shared_expert = SharedExpertKind::kCounted,
       .has_dense_layers = true,
       .has_value_heads_of_own = true,
       .model_tensors = CommonModelTensors(),

@@ -28,6 +28,7 @@ void ReadModel(const std::string& path) {
   CHECK(weights->dense_bytes() <= file->file_bytes());
   for (const LayerWeights& layer : weights->layers) {
     for (const ExpertMatrix& matrix : layer.experts.matrices) {
+      if (matrix.slices.empty()) continue;  // experts without a gate
       CHECK(matrix.slices.size() == spec->router.n_expert);
       CHECK(matrix.types.size() == matrix.slices.size());
       for (size_t e = 0; e < matrix.slices.size(); ++e) {

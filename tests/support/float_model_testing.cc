@@ -303,7 +303,7 @@ Family SyntheticFamily(const FloatShape& s) {
       .experts = {.activation = s.activation},
       .router = {.gating_key = Presence::kOptional, .renormalise_by_key = true, .has_groups = true},
       .feed_forward_length = FeedForwardLength::kDenseLayer,
-      .shared_expert = s.shared_ff > 0 ? SharedExpert::kCounted : SharedExpert::kNone,
+      .shared_expert = s.shared_ff > 0 ? SharedExpertKind::kCounted : SharedExpertKind::kNone,
       .has_dense_layers = true,
       .has_lone_parts = s.has_lone_parts,
       .has_latent_experts = true,

@@ -113,8 +113,8 @@ SynthShape TinyShape(const TinySpec& spec) {
       spec.used <= 2 * (spec.experts / spec.groups) && spec.experts >= 2 * spec.groups;
   const bool has_states = family->states.mixer != StateMixer::kNone;
   const bool is_mamba = family->states.mixer == StateMixer::kMamba2;
-  if (family->shared_expert != SharedExpert::kNone) shared_ff = spec.shared_ff;
-  if (family->shared_expert == SharedExpert::kCounted) shared_ff = 2 * spec.ff;
+  if (family->shared_expert != SharedExpertKind::kNone) shared_ff = spec.shared_ff;
+  if (family->shared_expert == SharedExpertKind::kCounted) shared_ff = 2 * spec.ff;
   const bool is_latent = family->latent.is_used;
   SynthShape shape = {
       .name = "tiny-" + spec.arch,

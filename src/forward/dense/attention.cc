@@ -16,7 +16,7 @@
 namespace moestro {
 namespace {
 
-constexpr int64_t kKeys = AttentionKernel::kKeys;
+constexpr int64_t kBlockKeys = AttentionKernel::kKeys;
 
 }  // namespace
 
@@ -35,7 +35,7 @@ uint32_t BucketOf(const RelativeBias& bias, int64_t distance) {
 
 // Blocks begin up to a block before the first position and end up to a block behind the last one.
 size_t RelativeScores::WidthFor(uint32_t most) {
-  return 2 * (size_t{most} + 2 * static_cast<size_t>(kKeys)) + 1;
+  return 2 * (size_t{most} + 2 * static_cast<size_t>(kBlockKeys)) + 1;
 }
 
 uint64_t RelativeScores::BytesFor(uint32_t n_head, uint32_t most) {
@@ -44,7 +44,7 @@ uint64_t RelativeScores::BytesFor(uint32_t n_head, uint32_t most) {
 
 RelativeScores::RelativeScores(const RelativeBias& bias, const float* of, uint32_t n_head,
                                uint32_t most)
-    : width_(WidthFor(most)), zero_(int64_t{most} + 2 * kKeys), scores_(width_ * n_head) {
+    : width_(WidthFor(most)), zero_(int64_t{most} + 2 * kBlockKeys), scores_(width_ * n_head) {
   for (size_t i = 0; i < width_; ++i) {
     const uint32_t bucket = BucketOf(bias, static_cast<int64_t>(i) - zero_);
     for (uint32_t head = 0; head < n_head; ++head) {
@@ -56,7 +56,7 @@ RelativeScores::RelativeScores(const RelativeBias& bias, const float* of, uint32
 
 const float* RelativeScores::From(uint32_t head, int64_t distance) const {
   const int64_t at = zero_ + distance;
-  CHECK(at >= 0 && static_cast<size_t>(at + kKeys) <= width_);
+  CHECK(at >= 0 && static_cast<size_t>(at + kBlockKeys) <= width_);
   return scores_.data() + head * width_ + at;
 }
 

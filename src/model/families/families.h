@@ -102,7 +102,7 @@ enum class FeedForwardLength : uint8_t {
   kDenseLayer,   // a layer without experts; expert_feed_forward_length is an expert's width
 };
 
-enum class SharedExpert : uint8_t {
+enum class SharedExpertKind : uint8_t {
   kNone,
   kOwnWidth,    // expert_shared_feed_forward_length, or else feed_forward_length
   kOptional,    // expert_shared_feed_forward_length; without that key the model has none
@@ -138,7 +138,7 @@ struct Family {
   LatentRules latent{};
   StateRules states{};
   FeedForwardLength feed_forward_length = FeedForwardLength::kOneExpert;
-  SharedExpert shared_expert = SharedExpert::kNone;
+  SharedExpertKind shared_expert = SharedExpertKind::kNone;
   bool has_dense_layers = false;  // a layer without a router has a dense block instead
   bool has_encoder = false;       // an encoder and a decoder (model/read_spec.h)
   bool has_dense_beside = false;  // layers with experts have a dense block, too

@@ -227,8 +227,8 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
   if (!is_one || family.written.has_expert_length_key) {
     keys.Set("expert_feed_forward_length", shape.ff);
   }
-  const bool is_counted = family.shared_expert == SharedExpert::kCounted;
-  if (family.shared_expert != SharedExpert::kNone && !is_counted) {
+  const bool is_counted = family.shared_expert == SharedExpertKind::kCounted;
+  if (family.shared_expert != SharedExpertKind::kNone && !is_counted) {
     keys.Set("expert_shared_feed_forward_length", shape.shared_ff);
   }
   if (is_counted) keys.Set("expert_shared_count", shape.shared_ff / shape.ff);

@@ -18,13 +18,13 @@ struct Range {
 };
 
 Status CheckSharedExpert(const SynthShape& s, const Family& family) {
-  const bool wants_one = family.shared_expert != SharedExpert::kNone;
-  const bool may_lack_one = family.shared_expert == SharedExpert::kOptional && s.shared_ff == 0;
+  const bool wants_one = family.shared_expert != SharedExpertKind::kNone;
+  const bool may_lack_one = family.shared_expert == SharedExpertKind::kOptional && s.shared_ff == 0;
   if ((wants_one != (s.shared_ff > 0) && !may_lack_one) || s.shared_ff > 1048576) {
     return Fail(Errc::kInvalidRequest, "shared expert width {} does not fit {}, which {}",
                 s.shared_ff, s.arch, wants_one ? "needs one of 1 to 1048576" : "has none");
   }
-  if (family.shared_expert == SharedExpert::kCounted && s.shared_ff % s.ff != 0) {
+  if (family.shared_expert == SharedExpertKind::kCounted && s.shared_ff % s.ff != 0) {
     return Fail(Errc::kInvalidRequest,
                 "shared expert width {} is no multiple of {}, an expert's width, as {} wants it",
                 s.shared_ff, s.ff, s.arch);
