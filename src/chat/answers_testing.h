@@ -253,6 +253,8 @@ inline std::vector<Example> ChannelExamples() {
        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant to=functions.add<|channel|>"
        "commentary json<|message|>{}<|call|>",
        "(Hm.)add[{}]"},
+      {"a recipient in a header that ends without its mark", Channels(),
+       "<|channel|>anal to=functions.tary to=ncfuti", "to=ncfuti"},
       {"words like a recipient", Channels(), " to=f and more", " to=f and more"},
       {"channels", Channels(),
        "<|channel|>analysis<|message|>Hm. "

@@ -130,15 +130,16 @@ class ChannelReader : public AnswerReader {
   // words, which are the message.
   void BeginMessage(std::string_view header, bool has_mark) {
     const bool is_thought = header.contains("analysis");
-    const size_t to = header.rfind(kTo);
-    const bool has_recipient = to != std::string_view::npos;
+    size_t to = header.rfind(kTo);
     if (!has_mark) {
-      const size_t object = header.find('{', has_recipient ? to : 0);
+      const size_t object = header.find('{', to != std::string_view::npos ? to : 0);
       const std::string_view last =
           object == std::string_view::npos ? WordsBehindNames(header) : header.substr(object);
       held_.insert(0, last);
       header.remove_suffix(last.size());
+      to = header.rfind(kTo);  // the last words may name a recipient, too
     }
+    const bool has_recipient = to != std::string_view::npos;
     // A message to an unknown recipient is shown, in whatever channel.
     mode_ = is_thought && !has_recipient ? Mode::kReasoning : Mode::kContent;
     if (!has_recipient || style_.tools.empty()) return;

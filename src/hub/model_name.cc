@@ -236,7 +236,8 @@ std::string TextOf(const ModelName& name) {
   std::string text = name.file.empty() ? name.repo : "hf:" + name.repo + "/" + name.file;
   if (!name.quantisation.empty()) text += ":" + name.quantisation;
   if (name.revision != "main") text += "@" + name.revision;
-  return text;
+  // Without a prefix such a repository's name would be a path.
+  return name.file.empty() && IsNamedWith(text, kModelEnding) ? "hf:" + text : text;
 }
 
 namespace {

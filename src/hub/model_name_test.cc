@@ -125,8 +125,9 @@ TEST(ModelNameTest, HostileNamesAreRefused) {
 }
 
 TEST(ModelNameTest, TextsAreReadBack) {
-  for (const char* text : {"owner/repo", "owner/repo:Q4_K_M", "owner/repo:Q8_0@v2",
-                           "hf:owner/repo/a/b.gguf@v2", "https://files.test/y.gguf", "x.gguf"}) {
+  for (const char* text :
+       {"owner/repo", "owner/repo:Q4_K_M", "owner/repo:Q8_0@v2", "hf:owner/repo/a/b.gguf@v2",
+        "hf:owner/repo.gguf", "https://files.test/y.gguf", "x.gguf"}) {
     EXPECT_EQ(TextOf(Parse(text)), text);
   }
 }

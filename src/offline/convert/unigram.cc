@@ -262,7 +262,7 @@ std::optional<JsonView> FindStep(std::optional<JsonView> steps, std::string_view
   if (!steps) return std::nullopt;
   if (TextOf(*steps, "type") == type) return steps;
   const auto inner = steps->Find(list);
-  for (size_t i = 0; inner && i < inner->size(); ++i) {
+  for (size_t i = 0; inner && inner->At(i); ++i) {
     if (TextOf(*inner->At(i), "type") == type) return inner->At(i);
   }
   return std::nullopt;
@@ -317,6 +317,7 @@ class TokenizerReader {
   // Tokens beside the model's, most of them in its vocabulary, too.
   Status ReadAdded() {
     const auto added = json_.Find("added_tokens");
+    if (added && added->kind() != JsonKind::kArray) return Bad("has added tokens that are no list");
     for (size_t i = 0; added && i < added->size(); ++i) {
       const JsonView token = *added->At(i);
       const auto id = token.Find("id") ? token.Find("id")->integer() : std::nullopt;

@@ -91,6 +91,19 @@ Json TokenizerJson(const std::string& normalizer, const std::string& split,
 const std::string kSentinelToken = R"({"id":4,"content":"<extra_id_0>","special":true})";
 const std::string kBySpaces = R"({"type":"WhitespaceSplit"},)";
 
+TEST(TokenizerJsonTest, AnObjectInPlaceOfAListIsRefused) {
+  const auto parse = [](const std::string& parts) {
+    const std::string model =
+        R"("model":{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0],["a",-5]]})";
+    return ParseTokenizerJson(Json::Parse("{" + parts + "," + model + "}").value(), "t.json");
+  };
+  const auto added = parse(R"("added_tokens":{"type":"Precompiled"})");
+  ASSERT_FALSE(added);
+  EXPECT_TRUE(added.error().message.contains("added tokens")) << added.error().message;
+  EXPECT_FALSE(parse(R"("normalizer":{"type":"Sequence","normalizers":{"a":1}})"));
+  EXPECT_FALSE(parse(R"("pre_tokenizer":{"type":"Sequence","pretokenizers":{"a":1,"b":2}})"));
+}
+
 TEST(TokenizerJsonTest, AddedTokensSayWhatAPieceIs) {
   const auto vocab = ParseTokenizerJson(
       TokenizerJson(R"({"type":"Precompiled","precompiled_charsmap":"BAAAAGFiY2R0ZXh0AA=="})",
