@@ -9,19 +9,9 @@
 
 #include "api/api_error.h"
 #include "chat/chat_types.h"
-#include "core/ids.h"
+#include "text/text_request.h"
 
 namespace moestro {
-
-struct TokenLogprob {
-  struct Candidate {
-    Token token = 0;
-    std::string bytes;     // may be part of a character
-    float logprob = 0.0F;  // NaN: not known, as for an echoed prompt's first token
-  };
-  Candidate chosen;
-  std::vector<Candidate> top;  // likeliest first
-};
 
 // The part of a reply that has become certain since the last part. A call's fragments come after
 // its kCallBegin and before any other delta.
@@ -32,31 +22,10 @@ struct ReplyPart {
 
 enum class FinishReason : uint8_t { kStop, kLength, kToolCalls };
 
-struct ReplyUsage {
-  uint32_t prompt_tokens = 0;
-  uint32_t cached_tokens = 0;  // of the prompt, not computed again
-  // of the prompt, computed again: a kept text has the tokens, and no state at their end
-  uint32_t recomputed_tokens = 0;
-  uint32_t completion_tokens = 0;
-  uint32_t reasoning_tokens = 0;  // of the completion
-  uint32_t drafted_tokens = 0;    // --draft: tokens that were guessed
-  uint32_t accepted_drafts = 0;   // of these, tokens that the completion took
-  double prompt_seconds = 0.0;
-  double completion_seconds = 0.0;
-};
-
-// The computed part of a prompt.
-struct PromptProgress {
-  uint32_t total = 0;      // tokens
-  uint32_t cached = 0;     // of `total`, not computed again
-  uint32_t processed = 0;  // computed or cached
-  double seconds = 0.0;    // since the prompt's first step
-};
-
 struct ReplyEnd {
   FinishReason reason = FinishReason::kStop;
   std::string stop;  // the stop string that ended the text; empty: no stop string did
-  ReplyUsage usage;
+  TextUsage usage;
 };
 
 // The answer's model, time and ids.

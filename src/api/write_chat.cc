@@ -221,7 +221,7 @@ class ChatWriter final : public ReplyWriter {
   const bool has_logprobs_;
   const ReplyHead head_;
   std::vector<Answer> answers_;
-  ReplyUsage usage_;
+  TextUsage usage_;
 };
 
 }  // namespace

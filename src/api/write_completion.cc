@@ -140,7 +140,7 @@ class CompletionWriter final : public ReplyWriter {
   const bool has_logprobs_;
   const ReplyHead head_;
   std::vector<Answer> choices_;
-  ReplyUsage usage_;
+  TextUsage usage_;
 };
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace moestro {
 namespace {
 
 // Input that was computed and input that was not are counted apart.
-Json MessagesUsageJson(const ReplyUsage& usage) {
+Json MessagesUsageJson(const TextUsage& usage) {
   Json json = Json::Object();
   json.Set("input_tokens", usage.prompt_tokens - std::min(usage.cached_tokens, usage.prompt_tokens))
       .Set("cache_creation_input_tokens", 0)
@@ -112,7 +112,7 @@ class MessagesWriter final : public ItemWriter {
     return block;
   }
 
-  Json Message(Json content, const ReplyUsage& usage) const {
+  Json Message(Json content, const TextUsage& usage) const {
     Json message = Json::Object();
     message.Set("id", "msg_" + head_.id)
         .Set("type", "message")

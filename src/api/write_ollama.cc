@@ -102,7 +102,7 @@ class OllamaWriter final : public ItemWriter {
   }
 
   void SetCounts(Json& last) const {
-    const ReplyUsage& usage = end().usage;
+    const TextUsage& usage = end().usage;
     last.Set("total_duration", Nanoseconds(usage.prompt_seconds + usage.completion_seconds))
         .Set("load_duration", 0)
         .Set("prompt_eval_count", usage.prompt_tokens)

@@ -115,7 +115,7 @@ Json AskedJson(const ApiRequest& request, const ToolHomes& homes) {
   return json;
 }
 
-Json ResponsesUsageJson(const ReplyUsage& usage) {
+Json ResponsesUsageJson(const TextUsage& usage) {
   Json json = Json::Object();
   json.Set("input_tokens", usage.prompt_tokens)
       .Set("input_tokens_details",

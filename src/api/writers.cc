@@ -46,7 +46,7 @@ const char* FinishName(FinishReason reason) {
   return "stop";
 }
 
-Json UsageJson(const ReplyUsage& usage) {
+Json UsageJson(const TextUsage& usage) {
   Json json = Json::Object();
   Json details = Json::Object();
   details.Set("cached_tokens", usage.cached_tokens);
@@ -60,7 +60,7 @@ Json UsageJson(const ReplyUsage& usage) {
   return json;
 }
 
-Json TimingsJson(const ReplyUsage& usage) {
+Json TimingsJson(const TextUsage& usage) {
   const uint32_t computed =
       usage.prompt_tokens - std::min(usage.cached_tokens, usage.prompt_tokens);
   Json json = Json::Object();
@@ -86,7 +86,7 @@ Json ProgressJson(const PromptProgress& progress) {
   return json;
 }
 
-void AddUsage(const ReplyUsage& more, ReplyUsage& sum) {
+void AddUsage(const TextUsage& more, TextUsage& sum) {
   sum.prompt_tokens += more.prompt_tokens;
   sum.cached_tokens += more.cached_tokens;
   sum.recomputed_tokens += more.recomputed_tokens;

@@ -26,12 +26,12 @@ std::string StreamComment();
 const char* FinishName(FinishReason reason);
 
 // {"prompt_tokens", "completion_tokens", "total_tokens", ...}.
-Json UsageJson(const ReplyUsage& usage);
+Json UsageJson(const TextUsage& usage);
 // llama-server's "timings".
-Json TimingsJson(const ReplyUsage& usage);
+Json TimingsJson(const TextUsage& usage);
 // llama-server's "prompt_progress".
 Json ProgressJson(const PromptProgress& progress);
-void AddUsage(const ReplyUsage& more, ReplyUsage& sum);
+void AddUsage(const TextUsage& more, TextUsage& sum);
 
 // A number with as few digits as distinguish it from other floats: 0.8, not 0.800000011920929. NaN
 // becomes null.

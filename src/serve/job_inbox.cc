@@ -154,7 +154,7 @@ size_t JobInbox::FailAll(const ApiError& error) {
   const std::lock_guard lock(mutex_);
   size_t failed = 0;
   for (auto* queue : {&waiting_, &further_}) {
-    for (const auto& job : *queue) job->Tell(error);
+    for (const auto& job : *queue) job->Refuse(error);
     failed += queue->size();
     queue->clear();
   }

@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "text/text_loop.h"
 
 namespace moestro {
 namespace {
@@ -30,7 +31,7 @@ Sequence PrefixCache::Begin(std::span<const Token> prompt) {
   // If a text in memory begins with the whole text of the file, that text has no state there, and
   // Find() would choose that text again.
   if (is_worth_it && !kept_.BeginWith(files_.tokens(*saved))) {
-    DropFor(files_.length(*saved) + kSlack, 2);  // for the file's text and for a fork
+    DropFor(files_.length(*saved) + TextLoop::kSlack, 2);  // for the file's text and for a fork
     Result<Sequence> restored = files_.Restore(*saved);
     if (restored) {
       const uint32_t reached = restored->Reach(std::min(saved->common, restored->position()));

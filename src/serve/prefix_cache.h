@@ -17,7 +17,6 @@
 #include "core/ids.h"
 #include "engine/engine.h"
 #include "engine/sequence.h"
-#include "memory/kv_blocks.h"
 #include "serve/kept_prefixes.h"
 #include "serve/prefix_files.h"
 
@@ -31,9 +30,6 @@ struct PrefixCacheOptions {
 
 class PrefixCache {
  public:
-  // Positions that a sequence may take beyond the tokens to come.
-  static constexpr uint32_t kSlack = 2 * KvBlocks::kPositions;
-
   // Engine and clock must outlive this.
   PrefixCache(Engine& engine, const Clock& clock, const PrefixCacheOptions& options);
 

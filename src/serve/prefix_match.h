@@ -10,7 +10,7 @@
 #include <span>
 
 #include "core/ids.h"
-#include "text/generate.h"
+#include "text/text_tokens.h"
 
 namespace moestro {
 

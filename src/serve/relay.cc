@@ -45,7 +45,7 @@ class ChoiceReader {
   ChoiceReader(const Work& work, uint32_t choice)
       : is_chat_(!GoesOn(work.request)), parser_(work.style, work.id_seed + choice) {}
 
-  ReplyPart Read(JobText text) {
+  ReplyPart Read(TextPiece text) {
     ReplyPart part;
     part.logprobs = std::move(text.logprobs);
     if (is_chat_) {
@@ -63,7 +63,7 @@ class ChoiceReader {
     if (is_chat_) part.deltas = parser_.Finish(EndOf(reason));
     return part;
   }
-  ReplyEnd End(const JobEnd& end) const {
+  ReplyEnd End(const TextEnd& end) const {
     ReplyEnd told{
         .reason = ReasonOf(EndOf(end.reason), parser_), .stop = end.stop, .usage = end.usage};
     told.usage.reasoning_tokens = reasoning_tokens_;
@@ -118,15 +118,15 @@ class ChoiceRelay {
   // True: this choice has been sent to its end. False: the client is gone.
   ApiResult<bool> Run() {
     Job& job = *work_.jobs[choice_];
-    const bool echoes_at_once = work_.request.echo && !job.options().scores_prompt();
+    const bool echoes_at_once = work_.request.echo && !job.scores_prompt();
     if (echoes_at_once && !Write(Echo(work_, choice_))) return false;
     bool has_begun = false;
     while (true) {
       std::optional<JobEvent> event = NextEvent(job, has_begun, writer_, client_);
       if (!event || HasLeft()) return false;
       if (auto* error = std::get_if<ApiError>(&*event)) return std::unexpected(std::move(*error));
-      if (auto* end = std::get_if<JobEnd>(&*event)) return End(*end);
-      has_begun = has_begun || std::holds_alternative<JobText>(*event);
+      if (auto* end = std::get_if<TextEnd>(&*event)) return End(*end);
+      has_begun = has_begun || std::holds_alternative<TextPiece>(*event);
       if (!Tell(*std::move(event))) return false;
     }
   }
@@ -141,15 +141,15 @@ class ChoiceRelay {
     return client_.is_gone();
   }
   bool Tell(JobEvent event) {
-    if (auto* text = std::get_if<JobText>(&event)) return Write(reader_.Read(std::move(*text)));
-    if (auto* prompt = std::get_if<JobPrompt>(&event)) {
+    if (auto* text = std::get_if<TextPiece>(&event)) return Write(reader_.Read(std::move(*text)));
+    if (auto* prompt = std::get_if<PromptScores>(&event)) {
       return Write(Echo(work_, choice_, std::move(prompt->logprobs)));
     }
     const auto& progress = std::get<PromptProgress>(event);
     return client_.write(writer_.Progress(progress, choice_));
   }
   bool Write(const ReplyPart& part) { return client_.write(writer_.Part(part, choice_)); }
-  bool End(const JobEnd& end) {
+  bool End(const TextEnd& end) {
     const std::string last = writer_.Part(reader_.Rest(end.reason), choice_);
     ReplyEnd told = reader_.End(end);
     // A prompt counts once, with the first of its answers.
@@ -189,7 +189,7 @@ JobGuard::~JobGuard() {
 uint32_t PromptLength(const Work& work) {
   size_t tokens = 0;
   for (size_t i = 0; i < work.jobs.size(); i += work.request.n) {
-    tokens += work.jobs[i]->options().prompt.size();
+    tokens += work.jobs[i]->prompt().size();
   }
   return static_cast<uint32_t>(tokens);
 }

@@ -52,7 +52,7 @@ std::string RequestId(std::string_view asked) {
 }
 
 void NoteEnd(const ReplyEnd& end, double seconds, RequestRecord& record) {
-  const ReplyUsage& usage = end.usage;
+  const TextUsage& usage = end.usage;
   record.cached_tokens += usage.cached_tokens;
   record.completion_tokens += usage.completion_tokens;
   record.prompt_seconds += usage.prompt_seconds;

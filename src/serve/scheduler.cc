@@ -8,11 +8,13 @@
 #include <span>
 #include <utility>
 
+#include "text/draft_control.h"
+#include "text/drafter.h"
+#include "text/quiet_filter.h"
+
 namespace moestro {
 namespace {
 
-// Positions that a text should find free when it begins, so that it need not give up soon.
-constexpr uint32_t kReserve = 4 * KvBlocks::kPositions;
 constexpr double kPublishEvery = 0.1;
 constexpr double kSlotsEvery = 1.0;
 
@@ -25,13 +27,9 @@ TextStatus StatusOf(const RunningText& text) {
           .positions = text.sequence().position()};
 }
 
-uint32_t WholeBlocks(uint32_t positions) {
-  return KvBlocks::BlocksFor(positions) * KvBlocks::kPositions;
-}
-
 // The held part of a prompt: all but the last token, whose logits are gone.
 std::span<const Token> HeldPart(const Job& job) {
-  return std::span(job.options().prompt).first(job.options().prompt.size() - 1);
+  return std::span(job.prompt()).first(job.prompt().size() - 1);
 }
 
 }  // namespace
@@ -42,14 +40,18 @@ Scheduler::Scheduler(Engine& engine, const Vocab& vocab, SchedulerOptions option
       options_(std::move(options)),
       clock_(std::move(clock)),
       inbox_(options_.queue, options_.parallel),
-      planner_({.chunk = engine.chunk(), .gap_seconds = options_.gap_seconds}),
       prefixes_(engine, clock_,
                 {.folder = options_.cache_folder,
                  .key = options_.cache_key,
                  .disk_bytes = options_.cache_disk}),
       saved_texts_(engine, options_.saved_texts_folder, options_.cache_key,
                    options_.most_saved_texts),
-      place_texts_(options_.parallel) {
+      place_texts_(options_.parallel),
+      loop_(engine, *this,
+            {.step_rows = engine.chunk(),
+             .gap_seconds = options_.gap_seconds,
+             .checkpoint_every = options_.checkpoint_every},
+            clock_) {
   Publish(true);
 }
 
@@ -70,9 +72,10 @@ Status Scheduler::Run() {
     if (inbox_.is_stopped()) break;
     DoPlaceTask();
     Admit();
-    if (!running_.empty()) {
+    if (!loop_.running().empty()) {
       Publish(false);  // a step may take seconds
-      Step();
+      // An interrupted step is computed again, without the job that has gone.
+      [[maybe_unused]] const Status stepped = loop_.Step();
       if (engine_.closed()) break;
       Publish(false);
       continue;
@@ -95,63 +98,69 @@ Status Scheduler::Run() {
 }
 
 void Scheduler::Admit() {
-  while (running_.size() < options_.parallel) {
-    if (!paused_.empty()) {
+  while (loop_.running().size() < options_.parallel) {
+    if (!loop_.paused().empty()) {
       if (!ResumeOne()) return;
       continue;
     }
     const auto next = inbox_.FindNext([this](const Job& job) { return MayBegin(job); });
     if (!next) return;
-    const size_t n_running = running_.size();
+    const size_t n_running = loop_.running().size();
     if (!next->job->is_cancelled() && !AdmitOne(*next)) return;
     std::optional<TextStatus> text;
-    if (running_.size() > n_running) text = StatusOf(*running_.back());
+    if (loop_.running().size() > n_running) text = StatusOf(*loop_.running().back());
     inbox_.Took(*next->job, text);
   }
 }
 
-// Positions of the cache that running texts have or that their prompts will take; shared positions
-// count for each text.
-uint32_t Scheduler::HeldPositions() const {
-  uint32_t held = 0;
-  for (const auto& text : running_) {
-    held +=
-        WholeBlocks(std::max(text->sequence().position(), text->n_prompt())) + PrefixCache::kSlack;
-  }
-  return held;
-}
-
-// Whether another text of `positions` may run beside the running ones; alone any text may run.
-bool Scheduler::Fits(uint32_t positions) const {
-  return running_.empty() ||
-         HeldPositions() + WholeBlocks(positions) + kReserve <= engine_.kv_room().all;
-}
-
 bool Scheduler::AdmitOne(const JobInbox::Next& next) {
   const std::shared_ptr<Job>& job = next.job;
-  const auto n_prompt = static_cast<uint32_t>(job->options().prompt.size());
-  if (!Fits(n_prompt)) return false;
+  const auto n_prompt = static_cast<uint32_t>(job->prompt().size());
+  if (!loop_.Fits(n_prompt)) return false;
   auto grammar = GrammarFor(*job);
   if (!grammar) {
-    job->Tell(ToApiError(grammar.error()));
+    job->Tell(grammar.error());
     ++totals_.failed;
     return true;
   }
   std::optional<Sequence> shared;
   if (next.is_further) shared = SharedPrompt(*job);
-  const bool looks = job->options().uses_prefixes && !job->options().scores_prompt() && !shared;
-  const uint32_t common = looks ? prefixes_.MostInCommon(job->options().prompt) : 0;
+  const bool looks = job->options().uses_prefixes && !job->scores_prompt() && !shared;
+  const uint32_t common = looks ? prefixes_.MostInCommon(job->prompt()) : 0;
   Sequence sequence = shared ? std::move(*shared) : BeginSequence(*job);
   const uint32_t recomputed = common - std::min(common, sequence.position());
-  prefixes_.DropFor(n_prompt - sequence.position() + kReserve);
+  prefixes_.DropFor(n_prompt - sequence.position() + TextLoop::kReserve);
   totals_.cached_tokens += sequence.position();
   totals_.recomputed_tokens += recomputed;
-  Start(
-      std::make_unique<RunningText>(job, *std::move(grammar), std::move(sequence), vocab_, clock_));
-  running_.back()->set_recomputed(recomputed);
-  running_.back()->DraftWith(options_.draft, engine_);
-  running_.back()->SayProgress(running_.back()->cached());
+  Start(job, *std::move(grammar), std::move(sequence), recomputed);
   return true;
+}
+
+// Begins the job's text, for which `sequence` has the first tokens of the prompt.
+void Scheduler::Start(const std::shared_ptr<Job>& job, std::unique_ptr<TokenFilter> grammar,
+                      Sequence sequence, uint32_t recomputed) {
+  const JobOptions& options = job->options();
+  if (grammar && !options.quiet.end.empty()) {
+    grammar = std::make_unique<QuietFilter>(std::move(grammar), options.quiet, vocab_);
+  }
+  Sampler sampler = job->TakeSampler();
+  if (grammar) sampler.SetGrammar(std::move(grammar));  // owns the grammar's process
+  sampler.Observe(job->prompt());
+  auto text = std::make_unique<RunningText>(
+      *job, options.text, std::move(sequence),
+      [sampler = std::move(sampler)](std::span<const float> logits,
+                                     std::span<const Token> not_yet) mutable {
+        return sampler.Pick(logits, not_yet);
+      },
+      &vocab_, clock_);
+  text->set_recomputed(recomputed);
+  if (options_.draft.is_on()) {
+    text->DraftWith(MakeDrafter(options_.draft.kind, engine_, text->sequence()),
+                    std::make_shared<DraftControl>(options_.draft.most), engine_);
+  }
+  text->SayProgress(text->cached());
+  jobs_.emplace(text.get(), job);
+  loop_.Start(std::move(text));
 }
 
 // Opens a grammar when its text begins, so that no more grammars are open than texts run.
@@ -166,74 +175,103 @@ Result<std::unique_ptr<TokenFilter>> Scheduler::GrammarFor(const Job& job) const
 
 // Scores need all logits of the prompt, and no logits are kept, so a scored prompt begins anew.
 Sequence Scheduler::BeginSequence(const Job& job) {
-  const bool begins_anew = !job.options().uses_prefixes || job.options().scores_prompt();
-  return begins_anew ? engine_.NewSequence() : prefixes_.Begin(job.options().prompt);
+  const bool begins_anew = !job.options().uses_prefixes || job.scores_prompt();
+  return begins_anew ? engine_.NewSequence() : prefixes_.Begin(job.prompt());
 }
 
 bool Scheduler::ResumeOne() {
-  const auto n = static_cast<uint32_t>(paused_.front()->waiting().size());
-  if (!Fits(n)) return false;
-  prefixes_.DropFor(n + kReserve);
-  Start(std::move(paused_.front()));
-  paused_.pop_front();
+  const auto n = static_cast<uint32_t>(loop_.paused().front()->waiting().size());
+  if (!loop_.Fits(n)) return false;
+  prefixes_.DropFor(n + TextLoop::kReserve);
+  loop_.ResumeOne();
   return true;
 }
 
-// Keeps the text's tokens as a prefix, whatever ended the text.
+// Kept prefixes go. Within a step no file is written, and held prompts stay.
+bool Scheduler::MakeRoom(uint32_t positions, uint32_t n_texts, Effort effort) {
+  while (!prefixes_.HasRoom(positions, n_texts)) {
+    const bool has_dropped = effort == Effort::kAll ? prefixes_.DropOneFor(positions)
+                                                    : prefixes_.DropOldestFor(positions);
+    if (!has_dropped) return false;
+  }
+  return true;
+}
+
+void Scheduler::PromptsInStep(std::span<const RunningText* const> texts) {
+  std::vector<const Job*> jobs;
+  for (const RunningText* text : texts) jobs.push_back(jobs_.at(text).get());
+  inbox_.SetPromptsInStep(std::move(jobs));
+}
+
+void Scheduler::Ended(std::unique_ptr<RunningText> text) {
+  ++(text->ending()->has_value() ? totals_.finished : totals_.failed);
+  Keep(*text);
+}
+
+// Keeps the tokens of a text that has left the loop as a prefix, whatever ended the text.
 void Scheduler::Keep(RunningText& text) {
-  if (!text.job().options().uses_prefixes) return HoldForTwins(text);
+  const std::shared_ptr<Job> job = std::move(jobs_.extract(&text).mapped());
+  if (!job->options().uses_prefixes) return HoldForTwins(text, *job);
   if (text.sequence().position() == 0) return;
   const std::span<const Token> tokens = text.sequence().tokens();
   place_texts_[text.place()].assign(tokens.begin(), tokens.end());
   prefixes_.Keep(text.TakeSequence());
 }
 
+void Scheduler::RemoveCancelled() {
+  const auto is_cancelled = [](const RunningText& text) { return text.reader().is_cancelled(); };
+  for (auto& text : loop_.Remove(is_cancelled)) {
+    ++totals_.cancelled;
+    Keep(*text);
+  }
+  LetGoOfHeldPrompts();
+  totals_.cancelled += inbox_.RemoveCancelled();
+}
+
 void Scheduler::FailAll(const ApiError& error) {
-  for (auto* texts : {&running_, &paused_}) {
-    for (auto& text : *texts) {
-      text->job().Tell(error);
-      ++totals_.failed;
-      Keep(*text);
-    }
-    texts->clear();
+  for (auto& text : loop_.Remove([](const RunningText&) { return true; })) {
+    jobs_.at(text.get())->Refuse(error);
+    ++totals_.failed;
+    Keep(*text);
   }
   totals_.failed += inbox_.FailAll(error);
   LetGoOfHeldPrompts();
 }
 
+ServeTotals Scheduler::Totals() const {
+  const TextLoopCounts& counts = loop_.counts();
+  ServeTotals totals = totals_;
+  totals.prompt_tokens = counts.prompt_tokens;
+  totals.generated = counts.generated;
+  totals.steps = counts.steps;
+  totals.prompt_seconds = counts.prompt_seconds;
+  totals.text_seconds = counts.text_seconds;
+  totals.gap_ms = counts.gap_ms;
+  return totals;
+}
+
 void Scheduler::Publish(bool now) {
   const double time = clock_();
-  if (!now && is_shown_ && time - published_ < kPublishEvery) return;
+  const bool is_shown = shown_changes_ == loop_.changes();
+  if (!now && is_shown && time - published_ < kPublishEvery) return;
   published_ = time;
-  is_shown_ = true;
+  shown_changes_ = loop_.changes();
   SchedulerStatus status{.parallel = options_.parallel,
-                         .waiting = static_cast<uint32_t>(paused_.size()),
+                         .waiting = static_cast<uint32_t>(loop_.paused().size()),
                          .kept_prefixes = prefixes_.texts(),
                          .kept_tokens = prefixes_.tokens(),
                          .saved_prefixes = static_cast<uint32_t>(prefixes_.files().size()),
                          .saved_bytes = prefixes_.files().bytes(),
                          .kv_room = engine_.kv_room(),
-                         .totals = totals_,
+                         .totals = Totals(),
                          .engine = engine_.stats()};
-  for (const auto& text : running_) status.texts.push_back(StatusOf(*text));
+  for (const auto& text : loop_.running()) status.texts.push_back(StatusOf(*text));
   const bool with_slots = time - slots_published_ >= kSlotsEvery;
   if (with_slots) {
     slots_published_ = time;
     status.slots = engine_.slot_contents();
   }
   inbox_.Publish(std::move(status), with_slots);
-}
-
-bool Scheduler::IsTaken(uint32_t place) const {
-  return std::ranges::any_of(running_, [&](const auto& text) { return text->place() == place; });
-}
-
-void Scheduler::Start(std::unique_ptr<RunningText> text) {
-  uint32_t place = 0;
-  while (IsTaken(place)) ++place;
-  text->set_place(place);
-  running_.push_back(std::move(text));
-  is_shown_ = false;
 }
 
 void Scheduler::DoPlaceTask() {
@@ -251,7 +289,7 @@ ApiResult<PlaceFigures> Scheduler::Do(const PlaceTask& task) {
     return BadRequest("id_slot", Format("there is no place {}; this server has {}, from 0 on",
                                         task.place(), options_.parallel));
   }
-  if (IsTaken(task.place())) {
+  if (loop_.IsTaken(task.place())) {
     return std::unexpected(ApiError{
         .status = 409,
         .type = "invalid_request_error",
@@ -289,7 +327,7 @@ ApiResult<PlaceFigures> Scheduler::SaveText(const PlaceTask& task) {
 ApiResult<PlaceFigures> Scheduler::RestoreText(const PlaceTask& task) {
   TRY(const uint32_t length, saved_texts_.Length(task.file()));
   // Checked before kept prefixes are dropped, which would be for nothing.
-  if (!Fits(length)) {
+  if (!loop_.Fits(length)) {
     return std::unexpected(ApiError{
         .status = 503,
         .type = "unavailable_error",
@@ -297,7 +335,7 @@ ApiResult<PlaceFigures> Scheduler::RestoreText(const PlaceTask& task) {
                           "again when they have ended",
                           length)});
   }
-  prefixes_.DropFor(length + PrefixCache::kSlack);
+  prefixes_.DropFor(length + TextLoop::kSlack);
   TRY(Sequence restored, saved_texts_.Restore(task.file()));
   const std::span<const Token> tokens = restored.tokens();
   place_texts_[task.place()].assign(tokens.begin(), tokens.end());
@@ -314,11 +352,11 @@ bool Scheduler::MayBegin(const Job& job) const {
 // The running text of the same prompt that has computed most of it; nullptr if none runs, or if the
 // job scores the prompt and needs all of its logits.
 const RunningText* Scheduler::TwinOf(const Job& job) const {
-  if (job.options().scores_prompt()) return nullptr;
+  if (job.scores_prompt()) return nullptr;
   const RunningText* best = nullptr;
-  for (const auto& text : running_) {
+  for (const auto& text : loop_.running()) {
     if (best != nullptr && best->sequence().position() >= text->sequence().position()) continue;
-    if (text->job().options().prompt == job.options().prompt) best = text.get();
+    if (text->options().prompt == job.prompt()) best = text.get();
   }
   return best;
 }
@@ -331,17 +369,16 @@ std::optional<Sequence> Scheduler::SharedPrompt(const Job& job) const {
     sequence.GoBack(std::min(static_cast<uint32_t>(part.size()), sequence.position()));
     return sequence;
   }
-  if (job.options().scores_prompt()) return std::nullopt;
+  if (job.scores_prompt()) return std::nullopt;
   return prefixes_.ForkHeld(part);
 }
 
 // Holds the prompt of a text that has ended without being kept as a prefix, as long as a twin
 // waits.
-void Scheduler::HoldForTwins(RunningText& text) {
-  const Job& job = text.job();
+void Scheduler::HoldForTwins(RunningText& text, const Job& job) {
   if (text.sequence().position() + 1 < text.n_prompt() || text.n_prompt() == 1) return;
-  const bool is_wanted = inbox_.HasFurther(
-      [&](const Job& other) { return other.options().prompt == job.options().prompt; });
+  const bool is_wanted =
+      inbox_.HasFurther([&](const Job& other) { return other.prompt() == job.prompt(); });
   if (!is_wanted || text.sequence().Reach(text.n_prompt() - 1) != text.n_prompt() - 1) return;
   Sequence held = text.TakeSequence();
   held.CutBack(text.n_prompt() - 1);

@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: MIT
-// The engine thread's work in a server: takes jobs, computes rows of several texts in each step
-// (chosen by serve/step_planner.h), keeps computed tokens as prefixes of later prompts.
-//
-// A text is the same alone or beside others, with or without a kept prefix: a row's result depends
-// on the row's own sequence only.
-//
-// A job that does not fit beside the running texts waits. When texts grow until positions run out,
-// kept prefixes go first. Then the newest text gives up its positions and is computed again later.
+// The engine thread's work in a server: takes jobs, whose texts text/text_loop.h writes, and keeps
+// computed tokens as prefixes of later prompts. A job that does not fit beside the running texts
+// waits.
 //
 // Thread rule: as each method has it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,17 +21,15 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "grammar/grammar_state.h"
-#include "memory/kv_blocks.h"
 #include "model/vocab.h"
 #include "serve/job.h"
 #include "serve/job_inbox.h"
 #include "serve/place_task.h"
 #include "serve/prefix_cache.h"
-#include "serve/running_text.h"
 #include "serve/saved_texts.h"
 #include "serve/scheduler_status.h"
-#include "serve/step_planner.h"
 #include "text/draft_options.h"
+#include "text/text_loop.h"
 
 namespace moestro {
 
@@ -60,7 +53,7 @@ struct SchedulerOptions {
   OpenGrammar open_grammar = {};  // empty: no job has a grammar. At most `parallel` are open
 };
 
-class Scheduler {
+class Scheduler final : private TextLoopOwner {
  public:
   // Engine thread. Engine and vocabulary must outlive this. REQUIRES: parallel <= engine.chunk().
   Scheduler(Engine& engine, const Vocab& vocab, SchedulerOptions options,
@@ -95,33 +88,25 @@ class Scheduler {
   Status Run();
 
  private:
+  // As in TextLoopOwner.
+  bool MakeRoom(uint32_t positions, uint32_t n_texts, Effort effort) override;
+  void PromptsInStep(std::span<const RunningText* const> texts) override;
+  void TextsStepped() override { Publish(false); }
+  bool is_stopped() const override { return inbox_.is_stopped(); }
+  void Ended(std::unique_ptr<RunningText> text) override;
+
   void Admit();
   const RunningText* TwinOf(const Job& job) const;
   std::optional<Sequence> SharedPrompt(const Job& job) const;
-  void HoldForTwins(RunningText& text);
+  void HoldForTwins(RunningText& text, const Job& job);
   void LetGoOfHeldPrompts();
   bool MayBegin(const Job& job) const;
   bool AdmitOne(const JobInbox::Next& next);
   Result<std::unique_ptr<TokenFilter>> GrammarFor(const Job& job) const;
-  void Start(std::unique_ptr<RunningText> text);
-  bool IsTaken(uint32_t place) const;
+  void Start(const std::shared_ptr<Job>& job, std::unique_ptr<TokenFilter> grammar,
+             Sequence sequence, uint32_t recomputed);
   bool ResumeOne();
   Sequence BeginSequence(const Job& job);
-  uint32_t HeldPositions() const;
-  bool Fits(uint32_t positions) const;
-  void Step();
-  bool MakeRoomFor(std::span<const uint32_t> rows);
-  void Take(RunningText& text, const BatchRow& row, std::span<const float> logits);
-  Status Compute(std::span<const uint32_t> rows);
-  bool IsTimeForTexts(std::span<const uint32_t> rows, double piece) const;
-  bool IsAnyCancelled(std::span<const uint32_t> rows) const;
-  Status ComputePrompts(std::span<const uint32_t> rows, double& aside);
-  Status StepTexts(std::span<const uint32_t> rows);
-  bool WaitsForToken(size_t text, std::span<const uint32_t> rows) const;
-  Result<RunningText*> DraftFor(std::span<const uint32_t> rows);
-  void NoteTextsStep(std::span<const uint32_t> rows, RunningText* drafted, double seconds);
-  void FailedStep(std::span<const uint32_t> rows, const Error& error);
-  void RemoveEnded();
   void RemoveCancelled();
   void Keep(RunningText& text);
   void DoPlaceTask();
@@ -130,22 +115,20 @@ class Scheduler {
   ApiResult<PlaceFigures> RestoreText(const PlaceTask& task);
   void FailAll(const ApiError& error);
   void Publish(bool now);
+  ServeTotals Totals() const;
 
   Engine& engine_;
   const Vocab& vocab_;
   const SchedulerOptions options_;
   const Clock clock_;
   JobInbox inbox_;
-  StepPlanner planner_;
   PrefixCache prefixes_;
   SavedTexts saved_texts_;
   std::vector<std::vector<Token>> place_texts_;  // [place]: the last text that ended at the place
-  std::deque<std::unique_ptr<RunningText>> running_;  // in order of arrival
-  std::deque<std::unique_ptr<RunningText>> paused_;   // texts that gave up positions, oldest first
-  std::vector<const RunningText*> ended_;             // in this step
-  uint32_t drafted_last_ = 0;                         // place of the text that drafted last
-  ServeTotals totals_;
-  bool is_shown_ = false;  // the inbox has the texts that run
+  std::map<const RunningText*, std::shared_ptr<Job>> jobs_;  // of the loop's texts
+  TextLoop loop_;
+  ServeTotals totals_;                     // without the loop's counts
+  std::optional<uint64_t> shown_changes_;  // of the loop, when the inbox last had its texts
   double published_ = 0.0;
   double slots_published_ = 0.0;
 };

@@ -29,7 +29,7 @@ struct ServeCounts {
   uint64_t refused = 0;            // the queue was full
   uint64_t prompt_tokens = 0;      // computed
   uint64_t cached_tokens = 0;      // of prompts, not computed again
-  uint64_t recomputed_tokens = 0;  // of prompts, as in ReplyUsage
+  uint64_t recomputed_tokens = 0;  // of prompts, as in TextUsage
   uint64_t generated = 0;
   uint64_t steps = 0;
   double prompt_seconds = 0.0;  // of steps with rows of prompts

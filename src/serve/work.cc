@@ -16,7 +16,7 @@
 #include "chat/chat_format.h"
 #include "schema/schema_grammar.h"
 #include "serve/prompt_tokens.h"
-#include "text/generate.h"
+#include "text/text_tokens.h"
 
 namespace moestro {
 namespace {
@@ -289,22 +289,22 @@ class Preparation {
     }
     TRY(Sampler sampler, MakeSampler(sampling, answer));
     JobOptions options{
-        .prompt = std::move(plan.prompt),
-        .generate = {.max_tokens = request.max_tokens, .stops = std::move(plan.stops)},
-        .spells_control = ReadsMarks(work_.style),
-        .wants_logprobs = request.logprobs,
-        .top_logprobs = request.top_logprobs,
-        .checkpoints = plan.checkpoints,
+        .text = {.prompt = std::move(plan.prompt),
+                 .generate = {.max_tokens = request.max_tokens, .stops = std::move(plan.stops)},
+                 .spells_control = ReadsMarks(work_.style),
+                 .wants_logprobs = request.logprobs,
+                 .top_logprobs = request.top_logprobs,
+                 .checkpoints = plan.checkpoints,
+                 .end_tokens = request.stop_tokens,
+                 .min_tokens = request.min_tokens,
+                 .early_ends = EarlyEnds(model_, request),
+                 .scored_from = plan.scored_from,
+                 .wants_progress = request.stream && request.return_progress,
+                 .writing_seconds = request.writing_seconds},
         .uses_prefixes = request.cache_prompt,
         .grammar = work_.grammar,
         .quiet = std::move(plan.quiet),
-        .end_tokens = request.stop_tokens,
-        .min_tokens = request.min_tokens,
-        .early_ends = EarlyEnds(model_, request),
-        .scored_from = plan.scored_from,
-        .wants_progress = request.stream && request.return_progress,
-        .seconds = SecondsOf(model_, request),
-        .writing_seconds = request.writing_seconds};
+        .seconds = SecondsOf(model_, request)};
     work_.jobs.push_back(std::make_shared<Job>(std::move(options), std::move(sampler)));
     return {};
   }

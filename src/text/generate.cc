@@ -73,26 +73,6 @@ Result<StopReason> Run(Stepper& stepper, const TextParts& parts, std::span<const
 
 }  // namespace
 
-std::string_view ToString(StopReason reason) {
-  switch (reason) {
-    case StopReason::kEndToken:
-      return "end";
-    case StopReason::kLimit:
-      return "limit";
-    case StopReason::kStopString:
-      return "stop string";
-    case StopReason::kContextFull:
-      return "context full";
-    case StopReason::kTimeLimit:
-      return "time limit";
-    case StopReason::kInterrupted:
-      return "interrupted";
-    case StopReason::kOutputClosed:
-      return "output closed";
-  }
-  return "";
-}
-
 Result<Generated> Generate(Stepper& stepper, const TextParts& parts, std::span<const Token> prompt,
                            const GenerateOptions& options) {
   TRY_STATUS(CheckPrompt(stepper, prompt));
@@ -104,10 +84,6 @@ Result<Generated> Generate(Stepper& stepper, const TextParts& parts, std::span<c
   if (!reason) return std::unexpected(reason.error());
   result.reason = *reason;
   return result;
-}
-
-size_t CommonPrefix(std::span<const Token> a, std::span<const Token> b) {
-  return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
 
 }  // namespace moestro

@@ -13,13 +13,9 @@
 #include "base/result.h"
 #include "core/ids.h"
 #include "text/stepper.h"
+#include "text/text_request.h"
 
 namespace moestro {
-
-struct GenerateOptions {
-  int64_t max_tokens = -1;              // new tokens; negative: no limit
-  std::vector<std::string> stops = {};  // the text ends before the first stop string
-};
 
 // The functions that turn logits into tokens and tokens into text.
 struct TextParts {
@@ -30,17 +26,6 @@ struct TextParts {
   // no more text.
   std::function<bool(std::string_view)> emit;
 };
-
-enum class StopReason {
-  kEndToken,
-  kLimit,
-  kStopString,
-  kContextFull,
-  kTimeLimit,
-  kInterrupted,
-  kOutputClosed
-};
-std::string_view ToString(StopReason reason);  // "end", "limit", ... for reports
 
 struct Generated {
   std::string text;  // as emitted
@@ -55,8 +40,5 @@ struct Generated {
 // pick(). Text made before an error has been emitted.
 Result<Generated> Generate(Stepper& stepper, const TextParts& parts, std::span<const Token> prompt,
                            const GenerateOptions& options);
-
-// The number of equal tokens at the start of both.
-size_t CommonPrefix(std::span<const Token> a, std::span<const Token> b);
 
 }  // namespace moestro

@@ -73,4 +73,8 @@ Result<std::vector<Token>> TokenizeText(const Vocab& vocab, TextSource source,
   return Fail(tokens.error().code, "{}: {}", name, tokens.error().message);
 }
 
+size_t CommonPrefix(std::span<const Token> a, std::span<const Token> b) {
+  return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
 }  // namespace moestro

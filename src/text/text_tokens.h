@@ -4,7 +4,9 @@
 // kept.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,5 +44,8 @@ Result<Prompt> ReadPrompt(const Vocab& vocab, const TextSource& source, const Co
 Result<std::vector<Token>> TokenizeText(const Vocab& vocab, TextSource source,
                                         const std::string& name, uint64_t most,
                                         const EngineOptions& options, bool parse_special = false);
+
+// The number of equal tokens at the start of both.
+size_t CommonPrefix(std::span<const Token> a, std::span<const Token> b);
 
 }  // namespace moestro

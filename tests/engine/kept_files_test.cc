@@ -225,7 +225,7 @@ TEST_P(OtherChoices, TakeNeitherPrefixesNorSavedTexts) {
                                  .cache_disk = 1 << 30,
                                  .saved_texts_folder = folder.path().string()};
   const Wish wish = kWishes[2];
-  JobEnd first;
+  TextEnd first;
   {
     const auto engine = Open({.change = GetParam().first});
     Scheduler scheduler(*engine, DemoVocab(), options);

@@ -109,7 +109,7 @@ TEST_P(SchedulerDraftsTest, LeaveNothingOfAWrongDraftInKeptTexts) {
     Answer(scheduler, first, &again);
     EXPECT_EQ(again, story);
     std::string more;
-    const JobEnd end = Answer(scheduler, next, &more);
+    const TextEnd end = Answer(scheduler, next, &more);
     EXPECT_EQ(more, expected.text);
     EXPECT_GT(end.usage.cached_tokens, 60U);
   });

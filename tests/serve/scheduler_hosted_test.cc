@@ -41,8 +41,8 @@ class HostedScheduler : public testing::TestWithParam<std::string> {
   // Of a job with these tokens as its prompt: its tokens, the prompt's first.
   static std::vector<Token> Converse(Scheduler& scheduler, const std::vector<Token>& prompt,
                                      uint32_t& cached) {
-    const auto job =
-        Make({.prompt = "x", .tokens = 12}, [&](JobOptions& options) { options.prompt = prompt; });
+    const auto job = Make({.prompt = "x", .tokens = 12},
+                          [&](JobOptions& options) { options.text.prompt = prompt; });
     EXPECT_TRUE(scheduler.Submit(job));
     scheduler.Drain();
     EXPECT_TRUE(scheduler.Run());

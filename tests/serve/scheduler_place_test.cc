@@ -21,7 +21,7 @@ namespace {
 
 using namespace std::chrono_literals;
 // The newest token of a text is never computed.
-uint64_t TokensOf(const JobEnd& end) {
+uint64_t TokensOf(const TextEnd& end) {
   return uint64_t{end.usage.prompt_tokens} + end.usage.completion_tokens - 1;
 }
 
@@ -31,10 +31,10 @@ class SchedulerPlaceTest : public ::testing::Test {
     return {.cache_key = std::move(key), .saved_texts_folder = folder_.path().string()};
   }
   // Saves a text of kWishes[2] at place 0 of a server of its own.
-  JobEnd SaveOne(const std::string& file, std::string* said = nullptr) {
+  TextEnd SaveOne(const std::string& file, std::string* said = nullptr) {
     const auto engine = Open();
     Scheduler scheduler(*engine, DemoVocab(), Options());
-    JobEnd end;
+    TextEnd end;
     ServeWhile(scheduler, [&] {
       end = Answer(scheduler, kWishes[2], said);
       EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, file));
@@ -48,7 +48,7 @@ class SchedulerPlaceTest : public ::testing::Test {
 TEST_F(SchedulerPlaceTest, ATextThatWasSavedIsGoneOnWithByAnotherServer) {
   std::string first;
   std::string second;
-  const JobEnd saved = SaveOne("a", &first);
+  const TextEnd saved = SaveOne("a", &first);
   const auto engine = Open();
   Scheduler scheduler(*engine, DemoVocab(), Options());
   ServeWhile(scheduler, [&] {
@@ -57,7 +57,7 @@ TEST_F(SchedulerPlaceTest, ATextThatWasSavedIsGoneOnWithByAnotherServer) {
     EXPECT_EQ(done->tokens, TokensOf(saved));
     EXPECT_EQ(done->bytes, std::filesystem::file_size(folder_.File("a")));
     EXPECT_EQ(scheduler.status().kept_tokens, done->tokens);
-    const JobEnd again = Answer(scheduler, kWishes[2], &second);
+    const TextEnd again = Answer(scheduler, kWishes[2], &second);
     EXPECT_EQ(again.usage.cached_tokens, again.usage.prompt_tokens - 1);
     // The place has what was restored, though the text ran at another.
     const Outcome copied = Do(scheduler, PlaceAction::kSave, 3, "b");
@@ -84,7 +84,7 @@ TEST_F(SchedulerPlaceTest, EachPlaceHasItsOwnTextThoughOthersEnd) {
     EXPECT_EQ(second->tokens, TokensOf(*Listen(*long_one).end));
     EXPECT_EQ(Do(scheduler, PlaceAction::kSave, 2, "c").error().status, 404);
     // The lowest place that is free.
-    const JobEnd third = Answer(scheduler, {.prompt = "One day", .tokens = 5});
+    const TextEnd third = Answer(scheduler, {.prompt = "One day", .tokens = 5});
     EXPECT_EQ(Do(scheduler, PlaceAction::kSave, 0, "a")->tokens, TokensOf(third));
   });
 }
@@ -93,7 +93,7 @@ TEST_F(SchedulerPlaceTest, WhatWasErasedIsComputedAgain) {
   const auto engine = Open();
   Scheduler scheduler(*engine, DemoVocab(), Options());
   ServeWhile(scheduler, [&] {
-    const JobEnd end = Answer(scheduler, kWishes[2]);
+    const TextEnd end = Answer(scheduler, kWishes[2]);
     EXPECT_EQ(Do(scheduler, PlaceAction::kErase, 0)->tokens, TokensOf(end));
     EXPECT_EQ(scheduler.status().kept_prefixes, 0U);
     EXPECT_EQ(Do(scheduler, PlaceAction::kErase, 0)->tokens, 0U);

@@ -37,7 +37,7 @@ class SchedulerStatusTest : public ::testing::Test {
   }
   static void AwaitEnd(Job& job) {
     while (const auto event = job.Next(std::chrono::minutes(5))) {
-      if (std::holds_alternative<JobEnd>(*event)) return;
+      if (std::holds_alternative<TextEnd>(*event)) return;
     }
     ADD_FAILURE() << "no end";
   }
@@ -58,7 +58,7 @@ TEST_F(SchedulerStatusTest, ATextIsSeenWhileItsPromptIsComputed) {
     const SchedulerStatus status = scheduler.status();
     ASSERT_EQ(status.texts.size(), 1U);
     EXPECT_FALSE(status.texts[0].is_written);
-    EXPECT_EQ(status.texts[0].prompt_tokens, first->options().prompt.size());
+    EXPECT_EQ(status.texts[0].prompt_tokens, first->prompt().size());
     EXPECT_EQ(status.waiting, 0U);
   });
 }
@@ -71,7 +71,7 @@ TEST_F(SchedulerStatusTest, ATextThatHasEndedIsNotSeenInTheNextOnesStep) {
     gate_.AwaitReader();
     const SchedulerStatus status = scheduler.status();
     ASSERT_EQ(status.texts.size(), 1U);
-    EXPECT_EQ(status.texts[0].prompt_tokens, second->options().prompt.size());
+    EXPECT_EQ(status.texts[0].prompt_tokens, second->prompt().size());
     EXPECT_EQ(status.totals.finished, 1U);
   });
 }

@@ -107,14 +107,14 @@ TEST(SchedulerTest, EndTokensEndATextButNotBeforeItsLeastTokens) {
   size_t first = 0;
   while (whole.logprobs[first].chosen.token != stop) ++first;
   const Said stopped = ServeJob(
-      *engine, Make(kWishes[0], [&](JobOptions& options) { options.end_tokens = {stop}; }));
+      *engine, Make(kWishes[0], [&](JobOptions& options) { options.text.end_tokens = {stop}; }));
   ASSERT_TRUE(stopped.end);
   EXPECT_EQ(stopped.end->reason, StopReason::kEndToken);
   EXPECT_EQ(stopped.end->usage.completion_tokens, first);
   const Said later = ServeJob(*engine, Make(kWishes[0], [&](JobOptions& options) {
-    options.end_tokens = {stop};
-    options.early_ends = {stop};
-    options.min_tokens = static_cast<uint32_t>(first) + 3;
+    options.text.end_tokens = {stop};
+    options.text.early_ends = {stop};
+    options.text.min_tokens = static_cast<uint32_t>(first) + 3;
   }));
   ASSERT_TRUE(later.end);
   EXPECT_GE(later.end->usage.completion_tokens, first + 3);
@@ -127,7 +127,7 @@ TEST(SchedulerTest, AStopStringCountsAfterTheLeastTokens) {
   Wish wish = kWishes[0];
   wish.stops = {" "};
   const Said said =
-      ServeJob(*engine, Make(wish, [](JobOptions& options) { options.min_tokens = 10; }));
+      ServeJob(*engine, Make(wish, [](JobOptions& options) { options.text.min_tokens = 10; }));
   ASSERT_TRUE(said.end);
   EXPECT_EQ(said.end->reason, StopReason::kStopString);
   EXPECT_GT(said.end->usage.completion_tokens, 10U);
@@ -147,9 +147,9 @@ TEST(SchedulerTest, APromptIsScoredAsItsTextWouldBe) {
     Wish wish = kWishes[0];
     wish.tokens = 0;
     jobs.push_back(Make(wish, [&](JobOptions& options) {
-      options.prompt = prompt;
-      options.scored_from = from;
-      options.wants_progress = true;
+      options.text.prompt = prompt;
+      options.text.scored_from = from;
+      options.text.wants_progress = true;
     }));
     ASSERT_TRUE(scheduler.Submit(jobs.back()));
   }
@@ -187,8 +187,8 @@ TEST(SchedulerTest, ATextWhoseTimeIsOverEndsWithWhatThereIs) {
   // Only a line that has ended ends the writing.
   Wish wish = kWishes[0];
   wish.tokens = 100;
-  const Said written =
-      ServeJob(*engine, Make(wish, [](JobOptions& options) { options.writing_seconds = 1e-9; }));
+  const Said written = ServeJob(
+      *engine, Make(wish, [](JobOptions& options) { options.text.writing_seconds = 1e-9; }));
   ASSERT_TRUE(written.end);
   if (written.end->reason == StopReason::kTimeLimit) {
     EXPECT_TRUE(written.text.contains('\n'));

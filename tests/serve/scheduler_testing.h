@@ -66,10 +66,10 @@ inline std::shared_ptr<Job> Make(const Wish& wish,
   auto sampler = Sampler::Create({.temp = wish.temp, .seed = wish.seed}, vocab, vocab.size(), 200);
   EXPECT_TRUE(sampler);
   JobOptions options{
-      .prompt = *vocab.Tokenize(wish.prompt, true, false),
-      .generate = {.max_tokens = wish.tokens, .stops = wish.stops},
-      .wants_logprobs = true,
-      .top_logprobs = 2,
+      .text = {.prompt = *vocab.Tokenize(wish.prompt, true, false),
+               .generate = {.max_tokens = wish.tokens, .stops = wish.stops},
+               .wants_logprobs = true,
+               .top_logprobs = 2},
       .uses_prefixes = wish.uses_prefixes,
       .grammar = wish.grammar.empty() ? nullptr : std::make_shared<Grammar>(wish.grammar)};
   if (change) change(options);
@@ -81,20 +81,20 @@ struct Said {
   std::vector<TokenLogprob> logprobs;
   std::vector<TokenLogprob> scores;  // of the prompt
   std::vector<PromptProgress> progress;
-  std::optional<JobEnd> end;
+  std::optional<TextEnd> end;
   std::optional<ApiError> error;
 };
 
 inline Said Listen(Job& job) {
   Said said;
   while (std::optional<JobEvent> event = job.Next(std::chrono::milliseconds(0))) {
-    if (auto* text = std::get_if<JobText>(&*event)) {
+    if (auto* text = std::get_if<TextPiece>(&*event)) {
       said.text += text->text;
       said.logprobs.insert(said.logprobs.end(), text->logprobs.begin(), text->logprobs.end());
     }
-    if (auto* prompt = std::get_if<JobPrompt>(&*event)) said.scores = prompt->logprobs;
+    if (auto* prompt = std::get_if<PromptScores>(&*event)) said.scores = prompt->logprobs;
     if (auto* progress = std::get_if<PromptProgress>(&*event)) said.progress.push_back(*progress);
-    if (auto* end = std::get_if<JobEnd>(&*event)) said.end = *end;
+    if (auto* end = std::get_if<TextEnd>(&*event)) said.end = *end;
     if (auto* error = std::get_if<ApiError>(&*event)) said.error = *error;
   }
   return said;
@@ -147,14 +147,14 @@ inline Outcome Do(Scheduler& scheduler, PlaceAction action, uint32_t place, std:
   return ResultOf(*Order(scheduler, action, place, std::move(file)));
 }
 
-inline JobEnd Answer(Scheduler& scheduler, const Wish& wish, std::string* said = nullptr) {
+inline TextEnd Answer(Scheduler& scheduler, const Wish& wish, std::string* said = nullptr) {
   const auto job = Make(wish);
   EXPECT_TRUE(scheduler.Submit(job));
   while (const std::optional<JobEvent> event = job->Next(std::chrono::minutes(5))) {
-    if (const auto* text = std::get_if<JobText>(&*event); text != nullptr && said != nullptr) {
+    if (const auto* text = std::get_if<TextPiece>(&*event); text != nullptr && said != nullptr) {
       *said += text->text;
     }
-    if (const auto* end = std::get_if<JobEnd>(&*event)) return *end;
+    if (const auto* end = std::get_if<TextEnd>(&*event)) return *end;
     if (std::holds_alternative<ApiError>(*event)) break;
   }
   ADD_FAILURE() << "no end";

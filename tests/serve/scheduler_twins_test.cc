@@ -43,7 +43,7 @@ TEST_P(SchedulerTwinsTest, TheirPromptIsComputedOnce) {
   ASSERT_TRUE(scheduler.Submit(jobs));
   scheduler.Drain();
   ASSERT_TRUE(scheduler.Run());
-  const auto n_prompt = static_cast<uint32_t>(jobs.front()->options().prompt.size());
+  const auto n_prompt = static_cast<uint32_t>(jobs.front()->prompt().size());
   for (uint32_t i = 0; i < kAnswers; ++i) {
     const Said said = Listen(*jobs[i]);
     ASSERT_TRUE(said.end) << i;

@@ -22,6 +22,7 @@
 #include "text/engine_stepper.h"
 #include "text/generate.h"
 #include "text/text_file.h"
+#include "text/text_tokens.h"
 
 namespace moestro {
 namespace {

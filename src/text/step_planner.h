@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The rows that a server's next step computes. A text that is being written needs one row, a prompt
-// can use as many rows as a chunk holds. Two aims pull apart. A text's next token must not wait
-// long. A prompt's rows are cheap only in large numbers, because a chunk reads most experts once.
+// The rows that the next step of a loop of texts computes. A text that is being written needs one
+// row, a prompt can use as many rows as a chunk holds. Two aims pull apart. A text's next token
+// must not wait long. A prompt's rows are cheap only in large numbers, because a chunk reads most
+// experts once.
 //
 // The rule. While prompts and texts wait, they take turns, each with as much time as the last turn
 // of the other took. A prompt's turn is one step with as many rows as fit `gap_seconds`, by the

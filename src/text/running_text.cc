@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "serve/running_text.h"
+#include "text/running_text.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "engine/append.h"
 
@@ -31,62 +32,54 @@ std::vector<Token> Likeliest(std::span<const float> logits, uint32_t n) {
 
 }  // namespace
 
-RunningText::RunningText(std::shared_ptr<Job> job, std::unique_ptr<TokenFilter> grammar,
-                         Sequence sequence, const Vocab& vocab, const Clock& clock)
-    : job_(std::move(job)),
-      sampler_(job_->TakeSampler()),
+RunningText::RunningText(TextReader& reader, const TextOptions& options, Sequence sequence,
+                         PickToken pick, const Vocab* vocab, const Clock& clock)
+    : reader_(reader),
+      options_(options),
       sequence_(std::move(sequence)),
+      pick_(std::move(pick)),
       vocab_(vocab),
       clock_(clock),
-      tokens_(job_->options().prompt),
+      tokens_(options.prompt),
       n_prompt_(tokens_.size()),
       cached_(sequence_.position()),
-      stop_(job_->options().generate.stops),
+      stop_(options.generate.stops),
       began_(clock()) {
-  const JobOptions& options = job_->options();
-  if (grammar && !options.quiet.end.empty()) {
-    grammar = std::make_unique<QuietFilter>(std::move(grammar), options.quiet, vocab);
-  }
-  if (grammar) sampler_.SetGrammar(std::move(grammar));
-  sampler_.Observe(options.prompt);
+  CHECK(cached_ < n_prompt_);
+  CHECK(vocab_ != nullptr || !(options.wants_logprobs || options.scores_prompt()));
   if (options.scored_from == 0) {
     // A text's very first token follows nothing.
     constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
     const Token first = options.prompt.front();
     scores_.push_back(
-        {.chosen = {.token = first, .bytes = vocab.Spelling(first), .logprob = kUnknown},
+        {.chosen = {.token = first, .bytes = vocab_->Spelling(first), .logprob = kUnknown},
          .top = {}});
   }
 }
 
 bool RunningText::IsKeptAfter(uint32_t n, uint32_t every) const {
-  const std::vector<uint32_t>& checkpoints = job_->options().checkpoints;
   if (every > 0 && n % every == 0) return true;
-  // A prompt without checkpoints is kept for its own repetition, without the last token, which is
-  // computed in any case.
-  if (checkpoints.empty()) return n + 1 == n_prompt_;
-  return std::ranges::binary_search(checkpoints, n);
+  return std::ranges::binary_search(options_.checkpoints, n);
 }
 
 void RunningText::Score(uint32_t position, std::span<const float> logits) {
-  const JobOptions& options = job_->options();
   // The scores of a prompt that is computed again are complete up to some position.
-  const bool is_next = position + 1 == *options.scored_from + scores_.size();
+  const bool is_next = position + 1 == *options_.scored_from + scores_.size();
   if (has_said_prompt_ || !is_next) return;
-  scores_.push_back(LogprobsOf(logits, tokens_[position + 1], options.top_logprobs, vocab_));
+  scores_.push_back(LogprobsOf(logits, tokens_[position + 1], options_.top_logprobs, *vocab_));
 }
 
 void RunningText::SayPrompt() {
-  if (std::exchange(has_said_prompt_, true) || !job_->options().scores_prompt()) return;
-  job_->Tell(JobPrompt{.logprobs = std::exchange(scores_, {})});
+  if (std::exchange(has_said_prompt_, true) || !options_.scores_prompt()) return;
+  reader_.Tell(PromptScores{.logprobs = std::exchange(scores_, {})});
 }
 
 void RunningText::SayProgress(uint32_t processed) {
-  if (!job_->options().wants_progress || has_said_prompt_) return;
-  job_->Tell(PromptProgress{.total = n_prompt(),
-                            .cached = cached_,
-                            .processed = processed,
-                            .seconds = clock_() - began_});
+  if (!options_.wants_progress || has_said_prompt_) return;
+  reader_.Tell(PromptProgress{.total = n_prompt(),
+                              .cached = cached_,
+                              .processed = processed,
+                              .seconds = clock_() - began_});
 }
 
 bool RunningText::Take(std::span<const float> logits, uint32_t n_ctx) {
@@ -101,15 +94,15 @@ bool RunningText::Take(std::span<const float> logits, uint32_t n_ctx) {
     End(*end);
     return true;
   }
-  const JobOptions& options = job_->options();
-  const bool may_end = generated() >= options.min_tokens;
+  const bool may_end = generated() >= options_.min_tokens;
   const Result<Token> token =
-      sampler_.Pick(logits, may_end ? std::span<const Token>() : options.early_ends);
+      pick_(logits, may_end ? std::span<const Token>() : options_.early_ends);
   if (!token) {
     Fail(token.error());
     return true;
   }
-  const bool is_end = vocab_.is_end(*token) || std::ranges::contains(options.end_tokens, *token);
+  const bool is_end = (vocab_ != nullptr && vocab_->is_end(*token)) ||
+                      std::ranges::contains(options_.end_tokens, *token);
   const std::optional<StopReason> end = is_end ? StopReason::kEndToken : Add(*token, logits, n_ctx);
   if (end) End(*end);
   return end.has_value();
@@ -117,7 +110,7 @@ bool RunningText::Take(std::span<const float> logits, uint32_t n_ctx) {
 
 // The reason why no further token fits; none: one fits.
 std::optional<StopReason> RunningText::EndAfter(uint32_t n_ctx) const {
-  const int64_t most = job_->options().generate.max_tokens;
+  const int64_t most = options_.generate.max_tokens;
   if (most >= 0 && std::cmp_greater_equal(generated(), most)) return StopReason::kLimit;
   if (tokens_.size() >= n_ctx) return StopReason::kContextFull;
   if (generated() > 0 && is_out_of_time()) return StopReason::kTimeLimit;
@@ -125,64 +118,77 @@ std::optional<StopReason> RunningText::EndAfter(uint32_t n_ctx) const {
 }
 
 bool RunningText::is_out_of_time() const {
-  const double most_writing = job_->options().writing_seconds;
+  const double most_writing = options_.writing_seconds;
   const bool has_written = most_writing > 0.0 && has_line_ && told_ - first_token_ > most_writing;
-  return has_written || SteadySeconds() > job_->deadline();
+  return has_written || SteadySeconds() > reader_.deadline();
 }
 
 std::optional<StopReason> RunningText::Add(Token token, std::span<const float> logits,
                                            uint32_t n_ctx) {
-  const JobOptions& options = job_->options();
   tokens_.push_back(token);
   ++unsaid_tokens_;
-  job_->CountToken();
+  reader_.CountToken();
   std::vector<TokenLogprob> logprobs;
-  if (options.wants_logprobs) {
-    logprobs.push_back(LogprobsOf(logits, token, options.top_logprobs, vocab_));
+  if (options_.wants_logprobs) {
+    logprobs.push_back(LogprobsOf(logits, token, options_.top_logprobs, *vocab_));
   }
-  const std::string piece = options.spells_control ? vocab_.Spelling(token) : vocab_.Piece(token);
+  std::string piece;
+  if (vocab_ != nullptr) {
+    piece = options_.spells_control ? vocab_->Spelling(token) : vocab_->Piece(token);
+  }
   has_line_ = has_line_ || piece.contains('\n');
   std::string text = utf8_.Push(piece);
-  if (generated() > options.min_tokens) text = stop_.Push(text);
+  if (generated() > options_.min_tokens) text = stop_.Push(text);
   Say(std::move(text), std::move(logprobs));
+  if (is_closed_) return StopReason::kOutputClosed;
   if (stop_.found()) return StopReason::kStopString;
   return EndAfter(n_ctx);
 }
 
 void RunningText::Say(std::string text, std::vector<TokenLogprob> logprobs) {
-  if (text.empty() && logprobs.empty()) return;
-  job_->Tell(JobText{.text = std::move(text),
-                     .logprobs = std::move(logprobs),
-                     .tokens = std::exchange(unsaid_tokens_, 0)});
+  if ((text.empty() && logprobs.empty()) || is_closed_) return;
+  is_closed_ = !reader_.Tell(TextPiece{.text = std::move(text),
+                                       .logprobs = std::move(logprobs),
+                                       .tokens = std::exchange(unsaid_tokens_, 0)});
 }
 
-void RunningText::End(StopReason reason) {
-  is_over_ = true;
+// Says what was held back for a whole character or a stop string.
+void RunningText::SayRest() {
   std::string rest = stop_.Push(utf8_.Flush());
   if (!stop_.found()) rest += stop_.Flush();
   Say(std::move(rest), {});
-  job_->Tell(JobEnd{.reason = reason,
-                    .stop = stop_.which(),
-                    .usage = {.prompt_tokens = n_prompt(),
-                              .cached_tokens = cached_,
-                              .recomputed_tokens = recomputed_,
-                              .completion_tokens = generated(),
-                              .drafted_tokens = drafting_ ? drafting_->all_proposed() : 0,
-                              .accepted_drafts = drafting_ ? drafting_->all_accepted() : 0,
-                              .prompt_seconds = first_token_ - began_,
-                              .completion_seconds = clock_() - first_token_}});
 }
 
-void RunningText::DraftWith(const DraftOptions& options, Engine& engine) {
-  if (options.is_on()) {
-    drafting_ = std::make_unique<Drafting>(options, engine, sequence_, clock_);
-  }
+void RunningText::Fail(const Error& error) {
+  ending_ = std::unexpected(error);
+  SayRest();
+  reader_.Tell(error);
+}
+
+void RunningText::End(StopReason reason) {
+  ending_ = reason;
+  SayRest();
+  reader_.Tell(TextEnd{.reason = reason,
+                       .stop = stop_.which(),
+                       .usage = {.prompt_tokens = n_prompt(),
+                                 .cached_tokens = cached_,
+                                 .recomputed_tokens = recomputed_,
+                                 .completion_tokens = generated(),
+                                 .drafted_tokens = drafting_ ? drafting_->all_proposed() : 0,
+                                 .accepted_drafts = drafting_ ? drafting_->all_accepted() : 0,
+                                 .prompt_seconds = first_token_ - began_,
+                                 .completion_seconds = clock_() - first_token_}});
+}
+
+void RunningText::DraftWith(std::unique_ptr<Drafter> drafter, std::shared_ptr<DraftControl> control,
+                            Engine& engine) {
+  drafting_ = std::make_unique<Drafting>(std::move(drafter), std::move(control), engine, clock_);
 }
 
 uint32_t RunningText::wanted_draft(uint32_t n_ctx) const {
   if (!drafting_ || !is_written() || tokens_.size() >= n_ctx) return 0;
   uint64_t room = n_ctx - tokens_.size();
-  const int64_t most = job_->options().generate.max_tokens;
+  const int64_t most = options_.generate.max_tokens;
   // The step gives one token more than the draft has.
   if (most >= 0) room = std::min(room, static_cast<uint64_t>(most) - generated() - 1);
   return static_cast<uint32_t>(std::min<uint64_t>(room, drafting_->drafts.wanted()));
@@ -199,11 +205,9 @@ Status RunningText::Draft(uint32_t most) {
   return drafted;
 }
 
-void RunningText::EndDraft(double seconds, uint32_t n_texts) {
+Status RunningText::EndDraft(double seconds, uint32_t n_texts) {
   drafting_->drafts.Round(seconds, drafting_->taken - 1, n_texts);
-  // After an error of the engine the next step computes what the sequence lacks.
-  [[maybe_unused]] const Status back =
-      CutBackTo(drafting_->engine, sequence_, drafting_->first + drafting_->taken);
+  return CutBackTo(drafting_->engine, sequence_, drafting_->first + drafting_->taken);
 }
 
 Sequence RunningText::GiveUp(Sequence empty) {

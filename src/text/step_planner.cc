@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "serve/step_planner.h"
+#include "text/step_planner.h"
 
 #include <algorithm>
 #include <cstddef>
