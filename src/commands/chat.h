@@ -10,7 +10,7 @@
 #include "chat/chat_format.h"
 #include "cli/report.h"
 #include "cli/terminal_session.h"
-#include "text/generate.h"
+#include "text/text_request.h"
 
 namespace moestro {
 

@@ -9,10 +9,39 @@
 #include "base/small_file.h"
 #include "engine/append.h"
 #include "load/open_engine.h"
-#include "text/drafting_stepper.h"
-#include "text/engine_stepper.h"
+#include "text/drafter.h"
+#include "text/text_loop.h"
 
 namespace moestro {
+namespace {
+
+// Emits a text as it comes, and keeps it.
+class EmittedText final : public TextReader {
+ public:
+  explicit EmittedText(const std::function<bool(std::string_view)>& emit) : emit_(emit) {}
+  bool Tell(TextEvent event) override {
+    const auto* piece = std::get_if<TextPiece>(&event);
+    if (piece == nullptr || piece->text.empty()) return true;
+    text_ += piece->text;
+    return emit_(piece->text);
+  }
+  std::string& text() { return text_; }
+
+ private:
+  const std::function<bool(std::string_view)>& emit_;
+  std::string text_;
+};
+
+Status CheckPrompt(size_t tokens, uint32_t reached, uint32_t n_ctx) {
+  if (tokens == 0) return Fail(Errc::kInvalidRequest, "the prompt is empty; give one with -p");
+  if (tokens <= n_ctx) return {};
+  return Fail(Errc::kInvalidRequest,
+              "a prompt of {} tokens does not fit the {} left of a context of {}; shorten it or "
+              "raise --ctx",
+              tokens - reached, n_ctx - reached, n_ctx);
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Session>> Session::Load(const std::string& path, const EngineOptions& engine,
                                                const SamplingOptions& sampling) {
@@ -43,7 +72,7 @@ void Session::MakeRoom(uint32_t n, uint32_t common, uint32_t n_ctx) {
 Status Session::DraftWith(const DraftOptions& draft) {
   TRY_STATUS(CheckDraft(draft, options_, *model_));
   draft_ = draft;
-  if (draft.is_on()) draft_control_.emplace(draft.most);
+  if (draft.is_on()) draft_control_ = std::make_shared<DraftControl>(draft.most);
   options_.caller_bytes += DraftBytes(draft, model_->n_vocab());
   return {};
 }
@@ -90,45 +119,40 @@ Result<std::vector<Token>> Session::Tokenize(std::string_view text) const {
 Result<Generated> Session::Continue(std::span<const Token> tokens, const GenerateOptions& options,
                                     const std::function<bool(std::string_view)>& emit,
                                     const std::function<bool()>& is_stopped) {
-  EngineStepper plain(*engine_, *sequence_, kept_);
-  const std::unique_ptr<Drafter> drafter = MakeDrafter(draft_.kind, *engine_, *sequence_);
-  std::optional<DraftingStepper> drafting;
-  if (drafter) {
-    drafting.emplace(plain, *drafter, *draft_control_, SteadySeconds,
-                     [this](uint32_t proposed, uint32_t accepted) {
-                       engine_->stats().NoteDrafts(proposed, accepted);
-                     });
-  }
-  Stepper& stepper = drafting ? static_cast<Stepper&>(*drafting) : plain;
-  const TextParts parts{.pick = [this](std::span<const float> l) { return sampler_.Pick(l); },
-                        .piece = [this](Token token) { return vocab_.Piece(token); },
-                        .is_end = [this](Token token) { return vocab_.is_end(token); },
-                        .emit = emit};
   // At least one token must be evaluated again: its logits are gone.
   const size_t longest = tokens.empty() ? 0 : tokens.size() - 1;
   const size_t kept = std::min(CommonPrefix(sequence_->tokens(), tokens), longest);
-  sampler_.RestartGrammar();
-  sampler_.Observe(tokens.subspan(kept));
-  Result<Generated> result = Fail(Errc::kInterrupted, "");
-  uint32_t reached = 0;
-  do {
-    reached = sequence_->GoBack(static_cast<uint32_t>(kept));
-    result = Generate(stepper, parts, tokens.subspan(reached), options);
-    if (!drafting) continue;
-    const Status finished = drafting->Finish();
-    if (result && !finished) result = std::unexpected(finished.error());
-  } while (result && result->reason == StopReason::kInterrupted && !is_stopped());
+  const uint32_t reached = sequence_->GoBack(static_cast<uint32_t>(kept));
   prompts_.all += tokens.size();
   prompts_.cached += reached;
   prompts_.recomputed += kept - reached;
   pending_.clear();
-  if (result) {  // the last token is not evaluated unless a call needs its logits
-    std::vector<Token> all(tokens.begin(), tokens.end());
-    all.insert(all.end(), result->tokens.begin(), result->tokens.end());
-    const size_t evaluated = std::min<size_t>(sequence_->position(), all.size());
-    pending_.assign(all.begin() + static_cast<std::ptrdiff_t>(evaluated), all.end());
+  TRY_STATUS(CheckPrompt(tokens.size(), reached, engine_->n_ctx()));
+  sampler_.RestartGrammar();
+  sampler_.Observe(tokens.subspan(kept));  // it has observed the others with earlier texts
+  const TextOptions asked{
+      .prompt = {tokens.begin(), tokens.end()}, .generate = options, .checkpoints = kept_};
+  EmittedText reader(emit);
+  const Clock clock = SteadySeconds;
+  auto text = std::make_unique<RunningText>(
+      reader, asked, std::move(*sequence_),
+      [this](std::span<const float> logits, std::span<const Token> not_yet) {
+        return sampler_.Pick(logits, not_yet);
+      },
+      &vocab_, clock);
+  if (draft_control_) {
+    text->DraftWith(MakeDrafter(draft_.kind, *engine_, text->sequence()), draft_control_, *engine_);
   }
-  return result;
+  LoneText lone(*engine_, std::move(text));
+  lone.Write(is_stopped);
+  RunningText& written = lone.text();
+  const std::vector<Token> unevaluated(written.waiting().begin(), written.waiting().end());
+  sequence_ = written.TakeSequence();
+  TRY(const StopReason reason, *written.ending());
+  pending_ = unevaluated;  // the last token is not evaluated unless a call needs its logits
+  return Generated{.text = std::move(reader.text()),
+                   .tokens = {written.answer().begin(), written.answer().end()},
+                   .reason = reason};
 }
 
 }  // namespace moestro

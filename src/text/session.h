@@ -22,9 +22,8 @@
 #include "model/vocab.h"
 #include "text/draft_control.h"
 #include "text/draft_options.h"
-#include "text/drafter.h"
-#include "text/generate.h"
 #include "text/sampler.h"
+#include "text/text_request.h"
 #include "text/text_tokens.h"
 
 namespace moestro {
@@ -77,10 +76,13 @@ class Session {
   // Vocab::AddSpecial(), and control tokens where the text spells them.
   Result<std::vector<Token>> Tokenize(std::string_view text) const;
 
-  // Changes the text to `tokens` and continues it. Tokens that the sequence already has at its
-  // start are used again. `emit` as in TextParts. Engine::RequestStop() ends the text with
-  // StopReason::kInterrupted if `is_stopped` returns true. Otherwise the stop was for an earlier
-  // text, and this text begins again.
+  // Changes the text to `tokens` and continues it (text/text_loop.h). Tokens that the sequence
+  // already has at its start are used again. `emit` is called with text as soon as it is certain,
+  // in whole UTF-8 characters; false: the caller takes no more text. Engine::RequestStop() ends the
+  // text with StopReason::kInterrupted if `is_stopped` returns true. Otherwise the stop was for an
+  // earlier text, and this text goes on. Errors: kInvalidRequest for a text that is empty or does
+  // not fit; those of Engine::Step() and Sampler::Pick(). Text made before an error has been
+  // emitted.
   Result<Generated> Continue(
       std::span<const Token> tokens, const GenerateOptions& options,
       const std::function<bool(std::string_view)>& emit,
@@ -92,7 +94,7 @@ class Session {
   std::optional<ModelToLoad> model_;  // empty once the engine has the model
   EngineOptions options_;
   DraftOptions draft_;
-  std::optional<DraftControl> draft_control_;  // with drafts
+  std::shared_ptr<DraftControl> draft_control_;  // of all texts; null: no drafts
   ContextLimit limit_;
   Vocab vocab_;
   Sampler sampler_;  // borrows vocab_'s data

@@ -51,6 +51,14 @@ enum class StopReason {
 };
 std::string_view ToString(StopReason reason);  // "end", "limit", ... for reports
 
+// A text that was written.
+struct Generated {
+  std::string text;  // as emitted
+  // As picked, without the end token. The last token may not be part of the sequence.
+  std::vector<Token> tokens;
+  StopReason reason = StopReason::kEndToken;
+};
+
 struct TokenLogprob {
   struct Candidate {
     Token token = 0;

@@ -16,10 +16,9 @@
 #include "tests/support/fault_reader_testing.h"
 #include "text/draft_control.h"
 #include "text/drafter.h"
-#include "text/drafting_stepper.h"
 #include "text/engine_stepper.h"
-#include "text/generate.h"
 #include "text/sampler.h"
+#include "text/text_loop.h"
 
 namespace moestro {
 namespace {
@@ -44,6 +43,11 @@ class KnowingDrafter final : public Drafter {
   std::vector<Token> text_;
   double right_;
   std::mt19937 random_{1};
+};
+
+class Unread final : public TextReader {
+ public:
+  bool Tell(TextEvent) override { return true; }
 };
 
 enum class By { kNobody, kLittle, kNgram, kKnown };
@@ -77,38 +81,36 @@ class DraftTest : public testing::Test {
     auto engine = NativeEngine::Open(*std::move(model), options);
     EXPECT_TRUE(engine) << engine.error().message;
     Sequence sequence = (*engine)->NewSequence();
-    EngineStepper plain(**engine, sequence);
-    std::unique_ptr<Drafter> drafter;
-    if (by == By::kLittle) drafter = std::make_unique<LittleDrafter>(**engine, sequence);
-    if (by == By::kNgram) drafter = std::make_unique<NgramDrafter>();
-    if (by == By::kKnown) drafter = std::make_unique<KnowingDrafter>(known, right);
-    DraftControl control(5);
-    std::optional<DraftingStepper> drafting;
-    if (drafter) {
-      // Every step takes as long as any other, so drafts that are right pay.
-      drafting.emplace(
-          plain, *drafter, control, [now = 0.0]() mutable { return now += 1.0; },
-          [&](uint32_t proposed, uint32_t accepted) {
-            (*engine)->stats().NoteDrafts(proposed, accepted);
-          });
-    }
-    const TextParts parts{
-        .pick = [&](std::span<const float> logits) { return sampler->Pick(logits); },
-        .piece = [&](Token token) { return vocab->Piece(token); },
-        .is_end = [](Token) { return false; },
-        .emit = [](std::string_view) { return true; }};
     const std::vector<Token> prompt =
         *vocab->Tokenize("Once upon a time, Lily and Ben", true, false);
     sampler->Observe(prompt);
-    Stepper& stepper = drafting ? static_cast<Stepper&>(*drafting) : plain;
-    auto made = Generate(stepper, parts, prompt, {.max_tokens = kTokens});
-    EXPECT_TRUE(made) << made.error().message;
-    EXPECT_TRUE(!drafting || drafting->Finish());
+    const TextOptions asked{.prompt = prompt, .generate = {.max_tokens = kTokens}};
+    Unread reader;
+    // Every step takes as long as any other, so drafts that are right pay.
+    const Clock clock = [now = 0.0]() mutable { return now += 1.0; };
+    auto text = std::make_unique<RunningText>(
+        reader, asked, std::move(sequence),
+        [&](std::span<const float> logits, std::span<const Token> not_yet) {
+          return sampler->Pick(logits, not_yet);
+        },
+        nullptr, clock);  // no token ends the text
+    std::unique_ptr<Drafter> drafter;
+    if (by == By::kLittle) {
+      drafter = std::make_unique<LittleDrafter>(**engine, text->sequence());
+    }
+    if (by == By::kNgram) drafter = std::make_unique<NgramDrafter>();
+    if (by == By::kKnown) drafter = std::make_unique<KnowingDrafter>(known, right);
+    if (drafter) {
+      text->DraftWith(std::move(drafter), std::make_shared<DraftControl>(5), **engine);
+    }
+    LoneText lone(**engine, std::move(text), clock);
+    lone.Write();
+    EXPECT_EQ(*lone.text().ending(), StopReason::kLimit);
     Run run{.tokens = prompt,
             .drafts = (*engine)->stats().drafts,
             .counted = (*engine)->stats().decode.tokens,
-            .position = sequence.position()};
-    if (made) run.tokens.append_range(made->tokens);
+            .position = lone.text().sequence().position()};
+    run.tokens.append_range(lone.text().answer());
     return run;
   }
 };

@@ -19,9 +19,8 @@
 #include "offline/eval/eval_stats.h"
 #include "offline/eval/task_items.h"
 #include "text/divergence.h"
-#include "text/engine_stepper.h"
-#include "text/generate.h"
 #include "text/text_file.h"
+#include "text/text_loop.h"
 #include "text/text_tokens.h"
 
 namespace moestro {
@@ -174,24 +173,37 @@ Result<std::vector<double>> LogProbsOf(Engine& engine, Sequence& sequence,
   return sums;
 }
 
+class KeptText final : public TextReader {
+ public:
+  bool Tell(TextEvent event) override {
+    if (const auto* piece = std::get_if<TextPiece>(&event)) text_ += piece->text;
+    return true;
+  }
+  std::string& text() { return text_; }
+
+ private:
+  std::string text_;
+};
+
 // Text that the model writes if it always takes the likeliest token, until it begins a new
 // question.
 Result<std::string> Written(Engine& engine, Sequence& sequence, const Vocab& vocab,
                             std::span<const Token> prompt, uint32_t most) {
-  EngineStepper stepper(engine, sequence);
-  TRY_STATUS(stepper.Rewind(0));
-  const TextParts parts{
-      .pick = [](std::span<const float> logits) -> Result<Token> {
-        return static_cast<Token>(Largest(logits));
-      },
-      .piece = [&](Token token) { return vocab.Piece(token); },
-      .is_end = [&](Token token) { return vocab.is_end(token); },
-      .emit = [](std::string_view) { return true; },
+  sequence.CutBack(0);
+  const TextOptions options{.prompt = {prompt.begin(), prompt.end()},
+                            .generate = {.max_tokens = most, .stops = {"Question:"}}};
+  const auto pick = [](std::span<const float> logits, std::span<const Token>) -> Result<Token> {
+    return static_cast<Token>(Largest(logits));
   };
-  TRY(Generated written,
-      Generate(stepper, parts, prompt, {.max_tokens = most, .stops = {"Question:"}}));
-  if (written.reason == StopReason::kInterrupted) return Fail(Errc::kInterrupted, "interrupted");
-  return std::move(written.text);
+  KeptText kept;
+  const Clock clock = SteadySeconds;
+  LoneText lone(engine, std::make_unique<RunningText>(kept, options, std::move(sequence), pick,
+                                                      &vocab, clock));
+  lone.Write();
+  sequence = lone.text().TakeSequence();
+  TRY(const StopReason reason, *lone.text().ending());
+  if (reason == StopReason::kInterrupted) return Fail(Errc::kInterrupted, "interrupted");
+  return std::move(kept.text());
 }
 
 Result<ItemOutcome> Ask(const TaskRequest& request, Engine& engine, Sequence& sequence,
