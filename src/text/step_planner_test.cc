@@ -15,7 +15,7 @@ namespace {
 using Text = StepPlanner::Text;
 using Rows = std::vector<uint32_t>;
 
-Text Prompt(uint32_t waiting) { return {.is_prompt = true, .waiting = waiting}; }
+Text PromptOf(uint32_t waiting) { return {.is_prompt = true, .waiting = waiting}; }
 constexpr Text kWritten{};
 
 TEST(StepPlannerTest, TextsAloneGetARowEach) {
@@ -25,23 +25,24 @@ TEST(StepPlannerTest, TextsAloneGetARowEach) {
 
 TEST(StepPlannerTest, APromptAloneGetsAWholeChunk) {
   const StepPlanner planner({.chunk = 64});
-  EXPECT_EQ(planner.Plan(std::array{Prompt(100)}), (Rows{64}));
-  EXPECT_EQ(planner.Plan(std::array{Prompt(10)}), (Rows{10}));
+  EXPECT_EQ(planner.Plan(std::array{PromptOf(100)}), (Rows{64}));
+  EXPECT_EQ(planner.Plan(std::array{PromptOf(10)}), (Rows{10}));
 }
 
 TEST(StepPlannerTest, TheOldestPromptGetsHalfAndTheShortestTheRest) {
   const StepPlanner planner({.chunk = 64});
-  EXPECT_EQ(planner.Plan(std::array{Prompt(1000), Prompt(500), Prompt(10)}), (Rows{32, 22, 10}));
+  EXPECT_EQ(planner.Plan(std::array{PromptOf(1000), PromptOf(500), PromptOf(10)}),
+            (Rows{32, 22, 10}));
 }
 
 TEST(StepPlannerTest, WhatShortPromptsLeaveIsTheOldests) {
   const StepPlanner planner({.chunk = 64});
-  EXPECT_EQ(planner.Plan(std::array{Prompt(1000), Prompt(3), Prompt(4)}), (Rows{57, 3, 4}));
+  EXPECT_EQ(planner.Plan(std::array{PromptOf(1000), PromptOf(3), PromptOf(4)}), (Rows{57, 3, 4}));
 }
 
 TEST(StepPlannerTest, TextsHaveTheirTurnAfterAPromptsStep) {
   StepPlanner planner({.chunk = 64});
-  const std::array texts{kWritten, Prompt(1000)};
+  const std::array texts{kWritten, PromptOf(1000)};
   EXPECT_EQ(planner.Plan(texts)[0], 0U);
   planner.StepDone(planner.Plan(texts)[1], 0.5, true);
   for (int step = 0; step < 4; ++step) {
@@ -112,7 +113,7 @@ TEST(StepPlannerTest, TextsAreDueWhenTheirStepWouldEndAfterTheGap) {
 
 TEST(StepPlannerTest, WhatTextsHadMeanwhileIsOfTheirTurn) {
   StepPlanner planner({.chunk = 64});
-  const std::array texts{kWritten, Prompt(1000)};
+  const std::array texts{kWritten, PromptOf(1000)};
   planner.StepDone(64, 1.0, true);
   planner.TextsHad(0.75);
   EXPECT_EQ(planner.Plan(texts)[1], 0U);  // a quarter of a second is left
@@ -124,7 +125,7 @@ TEST(StepPlannerTest, AChunkIsNeverExceeded) {
   StepPlanner planner({.chunk = 8, .gap_seconds = 100.0});
   planner.StepDone(8, 0.001, true);
   planner.StepDone(0, 1.0, false);
-  const Rows rows = planner.Plan(std::array{kWritten, Prompt(100), Prompt(100), Prompt(100)});
+  const Rows rows = planner.Plan(std::array{kWritten, PromptOf(100), PromptOf(100), PromptOf(100)});
   EXPECT_EQ(std::accumulate(rows.begin(), rows.end(), 0U), 8U);
 }
 
