@@ -56,13 +56,13 @@ void Append(std::vector<CharRange>& to, const std::vector<CharRange>& from) {
 
 // Control characters that have no short escape, as \u00XX.
 void AddLongEscapes(const CharSet& set, std::vector<std::string>& alternatives) {
-  constexpr std::string_view kHex = "0123456789abcdef";
+  constexpr std::string_view kHexDigits = "0123456789abcdef";
   for (const uint32_t high : {0U, 1U}) {
     std::string digits;
-    for (uint32_t low = 0; low < kHex.size(); ++low) {
+    for (uint32_t low = 0; low < kHexDigits.size(); ++low) {
       const uint32_t c = high * 16 + low;
       const bool is_short = std::ranges::contains(kShortEscapes, c, &ShortEscape::c);
-      if (!is_short && set.Has(c)) digits += kHex[low];
+      if (!is_short && set.Has(c)) digits += kHexDigits[low];
     }
     if (!digits.empty()) alternatives.push_back(Format("\"\\\\u00{}\" [{}]", high, digits));
   }

@@ -15,14 +15,14 @@
 namespace moestro {
 namespace {
 
-constexpr MoeShape kShape{.n_layer = 4, .n_expert = 64, .n_used = 8};
+constexpr MoeShape kTracedShape{.n_layer = 4, .n_expert = 64, .n_used = 8};
 
 // Of the experts of a token, the share that the token before had, too.
 double ShareAgain(const Trace& trace) {
   uint64_t again = 0;
   uint64_t all = 0;
   for (size_t t = 1; t < trace.tokens(); ++t) {
-    for (uint32_t l = 0; l < kShape.n_layer; ++l) {
+    for (uint32_t l = 0; l < kTracedShape.n_layer; ++l) {
       for (const ExpertId e : trace.experts(t, l)) {
         again += std::ranges::contains(trace.experts(t - 1, l), e);
         ++all;
@@ -33,10 +33,10 @@ double ShareAgain(const Trace& trace) {
 }
 
 TEST(RoutingHabit, EvenRoutingChoosesAnyExpert) {
-  const auto trace = TraceOf(kShape, kEvenRouting, 400, 1);
+  const auto trace = TraceOf(kTracedShape, kEvenRouting, 400, 1);
   ASSERT_TRUE(trace) << trace.error().message;
   EXPECT_NEAR(ShareAgain(*trace), 8.0 / 64.0, 0.01);
-  std::vector<uint64_t> uses(kShape.n_expert);
+  std::vector<uint64_t> uses(kTracedShape.n_expert);
   for (size_t t = 0; t < trace->tokens(); ++t) {
     for (const ExpertId e : trace->experts(t, 0)) ++uses[e.value];
   }
@@ -45,7 +45,7 @@ TEST(RoutingHabit, EvenRoutingChoosesAnyExpert) {
 }
 
 TEST(RoutingHabit, RecordedRoutingComesBack) {
-  const auto trace = TraceOf(kShape, kRecordedRouting, 400, 1);
+  const auto trace = TraceOf(kTracedShape, kRecordedRouting, 400, 1);
   ASSERT_TRUE(trace) << trace.error().message;
   EXPECT_GT(ShareAgain(*trace), 2.0 * 8.0 / 64.0);
 }
@@ -127,7 +127,7 @@ TEST(RoutingHabit, ManySlotsAreFullBeforeAnythingCounts) {
 }
 
 TEST(RoutingHabit, TheSameForTheSameSeed) {
-  const auto of = [](uint64_t seed) { return *TraceOf(kShape, kRecordedRouting, 20, seed); };
+  const auto of = [](uint64_t seed) { return *TraceOf(kTracedShape, kRecordedRouting, 20, seed); };
   EXPECT_EQ(of(3), of(3));
   EXPECT_NE(of(3), of(4));
 }
