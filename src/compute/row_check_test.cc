@@ -261,10 +261,10 @@ TEST(RowCheck, EveryExpertKernelMultipliesARowAmongOthersAsAlone) {
       const auto kernel = FindExpertKernel(type, allow_own);
       ASSERT_TRUE(kernel.has_value()) << ggml_type_name(type);
       const size_t bytes = kernel->activation_bytes(kIn);
-      struct alignas(64) CacheLine {
+      struct alignas(64) AlignedBytes {
         std::byte bytes[64];
       };
-      std::vector<CacheLine> quantised(kMostChecked * (bytes + 63) / 64 + 1);
+      std::vector<AlignedBytes> quantised(kMostChecked * (bytes + 63) / 64 + 1);
       auto* at = quantised.data()->bytes;
       std::vector<const std::byte*> rows;
       for (uint32_t r = 0; r < kMostChecked; ++r) {
