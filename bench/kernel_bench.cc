@@ -31,7 +31,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "compute/backend_calls.h"
 #include "compute/cpu_device.h"
 #include "compute/expert_kernel.h"

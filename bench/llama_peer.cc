@@ -25,7 +25,7 @@
 #include <string>
 #include <vector>
 
-#include "base/quantile.h"
+#include "base/distribution.h"
 #include "llama_state.h"
 
 namespace {

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "empty_disk.h"
 #include "residency/residency.h"
 #include "store/read_queue.h"

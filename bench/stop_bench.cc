@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "core/random_tokens.h"
 #include "native/native_engine.h"
 

@@ -28,7 +28,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "store/read_queue.h"
 
 namespace moestro {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/format.h"
 #include "base/json.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -6,7 +6,7 @@
 #include "api/parse_parts.h"
 #include "api/server_bodies.h"
 #include "api/writers.h"
-#include "base/check.h"
+#include "base/result.h"
 
 namespace moestro {
 namespace {

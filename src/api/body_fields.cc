@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/format.h"
-#include "base/printable.h"
-#include "base/utf8.h"
+#include "base/terminal.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -2,8 +2,8 @@
 #include <utility>
 
 #include "api/parse_parts.h"
-#include "base/format.h"
-#include "base/printable.h"
+#include "base/terminal.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "api/parse_parts.h"
-#include "base/format.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "api/parse_parts.h"
-#include "base/format.h"
-#include "base/printable.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "chat/call_scan.h"
 
 namespace moestro {

@@ -9,11 +9,10 @@
 
 #include "api/body_fields.h"
 #include "api/writers.h"
-#include "base/check.h"
-#include "base/format.h"
 #include "base/json.h"
-#include "base/printable.h"
-#include "base/utf8.h"
+#include "base/result.h"
+#include "base/terminal.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -105,9 +105,6 @@ TEST(ServerBodies, TemplatesAndCounts) {
             R"({"object":"response.input_tokens","input_tokens":7})");
 }
 
-}  // namespace
-namespace {
-
 ApiResult<std::string> FileOf(const std::string& name) {
   return ParseTextFile(Json::Object().Set("filename", name).Dump());
 }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "api/writers.h"
-#include "base/check.h"
+#include "base/result.h"
 
 namespace moestro {
 namespace {

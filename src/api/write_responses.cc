@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "api/writers.h"
-#include "base/format.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

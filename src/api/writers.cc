@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "base/format.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -9,9 +9,9 @@
 #include <span>
 #include <utility>
 
-#include "base/format.h"
 #include "base/hash.h"
-#include "base/small_file.h"
+#include "base/input_file.h"
+#include "base/text.h"
 
 namespace moestro {
 

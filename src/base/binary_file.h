@@ -12,11 +12,11 @@
 #include <string_view>
 #include <utility>
 
-#include "base/bytes.h"
 #include "base/hash.h"
+#include "base/input_file.h"
+#include "base/number.h"
 #include "base/output_file.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 
 namespace moestro {
 

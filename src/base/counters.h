@@ -20,12 +20,20 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
 namespace moestro {
+
+// A part of counted things.
+
+// 0 of nothing.
+inline double Share(uint64_t part, uint64_t whole) {
+  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+}
 
 // A counter's names in reports. A report leaves out counters whose name is empty.
 struct CounterText {

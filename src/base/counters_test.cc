@@ -5,8 +5,7 @@
 
 #include <cstdint>
 
-#include "base/counters_json.h"
-#include "base/share.h"
+#include "base/json.h"
 
 namespace moestro {
 namespace {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
+#include "base/result.h"
 
 namespace moestro {
 namespace {

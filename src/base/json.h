@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counters.h"
 #include "base/result.h"
 #include "base/work_limit.h"
 
@@ -127,5 +128,17 @@ class Json {
 
   std::unique_ptr<Impl> impl_;
 };
+
+// Structs of counters as JSON.
+
+// Sets a key for each row whose text has a name of the kind `name`. REQUIRES: `object` is an
+// object.
+template <Counted T>
+void AddCounters(Json& object, const T& counts,
+                 std::string_view CounterText::* name = &CounterText::json) {
+  ForEachCounter(counts, name, [&](const std::string& key, const CounterText&, auto number) {
+    object.Set(key, number);
+  });
+}
 
 }  // namespace moestro

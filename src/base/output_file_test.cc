@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/format.h"
+#include "base/number.h"
+#include "base/text.h"
 #include "tests/support/file_size_limit_testing.h"
 #include "tests/support/temp_folder_testing.h"
 

@@ -1,13 +1,27 @@
 // SPDX-License-Identifier: MIT
 // Errors as values. Everything that the world can cause (a bad file, a full disk, a budget that is
-// too small) travels as Result; only our own bugs stop the process (base/check.h).
+// too small) travels as Result; only our own bugs stop the process (CHECK).
 #pragma once
 
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <expected>
 #include <string>
+#include <string_view>
 #include <utility>
 
-#include "base/format.h"
+#include "base/text.h"
+
+// CHECK is for mistakes that only our own code can make. The check stays on in release builds.
+
+#define CHECK(condition)                                                                 \
+  do {                                                                                   \
+    if (!(condition)) [[unlikely]] {                                                     \
+      std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                      \
+    }                                                                                    \
+  } while (false)
 
 namespace moestro {
 
@@ -58,3 +72,22 @@ template <class... Args>
     if (auto try_status = (__VA_ARGS__); !try_status)        \
       return std::unexpected(std::move(try_status).error()); \
   } while (false)
+
+namespace moestro {
+
+// Catches exceptions at the edge of a foreign library and at the end of a thread.
+
+// Returns work()'s result; if work() throws, the result of `failed`, which is called with the
+// exception's words.
+template <class Work, class Failed>
+auto Caught(Work&& work, Failed&& failed) -> decltype(work()) {
+  try {
+    return std::forward<Work>(work)();
+  } catch (const std::exception& e) {
+    return std::forward<Failed>(failed)(std::string_view(e.what()));
+  } catch (...) {
+    return std::forward<Failed>(failed)(std::string_view("an unknown exception"));
+  }
+}
+
+}  // namespace moestro

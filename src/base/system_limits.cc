@@ -16,8 +16,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/format.h"
+#include "base/number.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

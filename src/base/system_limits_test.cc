@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "tests/support/sanitized_testing.h"
 #include "tests/support/temp_folder_testing.h"
 

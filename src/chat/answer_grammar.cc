@@ -8,8 +8,8 @@
 #include <span>
 #include <string_view>
 
-#include "base/format.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "chat/call_rules.h"
 #include "schema/schema_grammar.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "base/utf8.h"
+#include "base/text.h"
 #include "chat/answers_testing.h"
 #include "chat/json_scan.h"
 

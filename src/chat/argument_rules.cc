@@ -5,8 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "base/check.h"
-#include "base/format.h"
+#include "base/result.h"
 #include "base/text.h"
 #include "chat/argument_scan.h"
 #include "chat/call_rules.h"

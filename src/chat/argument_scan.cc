@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "base/utf8.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -7,8 +7,8 @@
 #include <map>
 #include <set>
 
-#include "base/format.h"
 #include "base/hash.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "base/format.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 
-#include "base/check.h"
-#include "base/format.h"
+#include "base/result.h"
 #include "base/text.h"
-#include "base/utf8.h"
 #include "chat/call_scan.h"
 
 namespace moestro {

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "base/format.h"
 #include "base/json.h"
-#include "base/visible.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "chat/call_scanner.h"
 #include "chat/json_scan.h"
 

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "base/check.h"
-#include "base/format.h"
 #include "base/json.h"
+#include "base/result.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

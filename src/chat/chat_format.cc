@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/format.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "chat/answer_grammar.h"
 #include "chat/json_scan.h"
 #include "chat/plain_turns.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "chat/template.h"
 #include "chat/templates_testing.h"
 

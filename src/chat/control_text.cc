@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "chat/control_text.h"
 
-#include "base/utf8.h"
+#include "base/text.h"
 
 namespace moestro {
 

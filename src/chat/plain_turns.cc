@@ -9,8 +9,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/format.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "chat/call_ids.h"
 
 namespace moestro {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/format.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "chat/argument_scan.h"
 #include "chat/call_scanner.h"
 

@@ -9,18 +9,17 @@
 #include <string_view>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/cache_folder.h"
-#include "base/format.h"
+#include "base/cache_files.h"
+#include "base/input_file.h"
 #include "base/number.h"
-#include "base/small_file.h"
-#include "base/visible.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "engine/knobs.h"
 #include "learned/beside_model.h"
 #include "learned/quality_choice.h"
-#include "learned/sweep_file.h"
+#include "learned/tunings.h"
 #include "model/model_file.h"
-#include "text/text_file.h"
+#include "text/text_tokens.h"
 
 namespace moestro {
 namespace {

@@ -12,7 +12,7 @@
 #include "cli/flags.h"
 #include "engine/engine_options.h"
 #include "engine/option_table.h"
-#include "text/draft_options.h"
+#include "text/drafts.h"
 #include "text/sampler.h"
 
 namespace moestro {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "cli/flags.h"
 
 namespace moestro {
@@ -63,9 +63,6 @@ TEST(OptionFlags, EachIsInTheDocument) {
         << "docs/flags.md does not say what --" << row.name() << " does";
   }
 }
-
-}  // namespace
-namespace {
 
 struct Parsed {
   CommonOptions common;
@@ -178,9 +175,6 @@ TEST(SamplingFlags, AMissingGrammarFileIsAUsageError) {
   EXPECT_NE(Parse({"--grammar-file", "/nowhere/x.gbnf"}).error.find("/nowhere/x.gbnf"),
             std::string::npos);
 }
-
-}  // namespace
-namespace {
 
 TEST(Features, AlonePairsAndTheirRefusals) {
   EXPECT_TRUE(CheckTogether({}));

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/number.h"
-#include "base/printable.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "cli/program.h"
 #include "learned/beside_model.h"

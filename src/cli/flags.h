@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "base/output_path.h"
+#include "base/output_file.h"
 #include "base/result.h"
 #include "cli/program.h"
 

@@ -14,12 +14,9 @@
 #include <system_error>
 #include <vector>
 
-#include "base/caught.h"
-#include "base/format.h"
-#include "base/nearest_name.h"
-#include "base/printable.h"
+#include "base/result.h"
+#include "base/terminal.h"
 #include "base/text.h"
-#include "base/visible.h"
 
 namespace moestro {
 namespace {
@@ -139,10 +136,10 @@ std::string UnknownFlag(std::string_view typed, std::string_view command,
 namespace {
 
 // Spin count of OpenMP threads between two pieces of work before they sleep: 30 to 100 us, as our
-// own threads do (base/spin.h). libgomp's default holds a core for 12 ms, during which threads that
-// read from disk, and other programs, starve; sleeping at once makes small graphs several times
-// slower. Beside one busy program per core, 20000 gave 13 to 50 % of the quiet speed and 2000 gives
-// 35 to 55; quiet, they are alike (Qwen3-30B's shape, bench).
+// own threads do (base/wait_word.h). libgomp's default holds a core for 12 ms, during which threads
+// that read from disk, and other programs, starve; sleeping at once makes small graphs several
+// times slower. Beside one busy program per core, 20000 gave 13 to 50 % of the quiet speed and 2000
+// gives 35 to 55; quiet, they are alike (Qwen3-30B's shape, bench).
 constexpr const char* kSpinCount = "2000";
 constexpr const char* kSpinVariable = "GOMP_SPINCOUNT";
 constexpr const char* kAgainVariable = "MOESTRO_STARTED_AGAIN";

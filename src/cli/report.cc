@@ -10,11 +10,11 @@
 #include <span>
 #include <string_view>
 
-#include "base/bytes.h"
-#include "base/counters_json.h"
-#include "base/format.h"
+#include "base/json.h"
+#include "base/number.h"
 #include "base/output_file.h"
-#include "base/visible.h"
+#include "base/terminal.h"
+#include "base/text.h"
 
 namespace moestro {
 

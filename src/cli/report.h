@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/json.h"
-#include "base/output_path.h"
+#include "base/output_file.h"
 #include "base/result.h"
-#include "base/visible.h"
+#include "base/terminal.h"
 #include "decide/ahead/prefetch_planner.h"
 #include "engine/run_report.h"
 

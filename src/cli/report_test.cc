@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/bytes.h"
 #include "base/counters.h"
+#include "base/number.h"
 
 namespace moestro {
 namespace {
@@ -58,9 +58,6 @@ TEST_F(OutputTest, AFullDiskIsAnError) {
   EXPECT_FALSE(output.closed());
   close(full);
 }
-
-}  // namespace
-namespace {
 
 RunReport Example() {
   RunReport report;

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "base/stop_signal.h"
+#include "base/work_limit.h"
 #include "engine/engine.h"
 
 namespace moestro {

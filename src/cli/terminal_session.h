@@ -12,9 +12,9 @@
 #include <string>
 #include <string_view>
 
-#include "base/progress.h"
+#include "base/input_file.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
+#include "base/terminal.h"
 #include "engine/engine.h"
 #include "text/session.h"
 

@@ -6,13 +6,12 @@
 #include <string_view>
 #include <vector>
 
-#include "base/format.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "load/open_engine.h"
 #include "text/beam_search.h"
-#include "text/engine_beams.h"
+#include "text/running_text.h"
 #include "text/session.h"
-#include "text/utf8_stream.h"
 
 namespace moestro {
 namespace {

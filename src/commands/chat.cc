@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/format.h"
-#include "base/visible.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "text/conversation.h"
 
 namespace moestro {

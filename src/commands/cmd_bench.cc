@@ -11,11 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "base/cache_folder.h"
-#include "base/format.h"
+#include "base/cache_files.h"
 #include "base/json.h"
-#include "base/log.h"
-#include "base/progress.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
@@ -28,9 +26,8 @@
 #include "commands/recording.h"
 #include "core/random_tokens.h"
 #include "engine/append.h"
-#include "engine/trace_routing.h"
-#include "learned/seen_caching.h"
-#include "load/model_to_load.h"
+#include "engine/recorded_routing.h"
+#include "learned/kept_facts.h"
 #include "load/open_engine.h"
 #include "model/expert_tensors.h"
 #include "native/native_engine.h"
@@ -171,16 +168,19 @@ Status CheckHasWeights(const std::string& path, const GgufFile& file) {
 // Decodes, with probes before the steps, between them and behind them, which count in no phase.
 Status Decode(const BenchOptions& options, SideBySide& rows, Engine& engine, DecodeLimit& limit,
               ProbedRate& disk, ProgressBar& bar) {
-  if (options.decode == 0) return rows.Finish();
+  if (options.decode == 0) return {};
   TRY(const double rate, engine.ProbeDiskBandwidth());
   disk.Add(rate);
   const uint32_t between = (options.decode + kDecodeProbes - 1) / kDecodeProbes;
-  for (uint32_t i = 0; i < options.decode; ++i) {
-    if (i % between == 0) TRY_STATUS(limit.Probe());
-    bar.Update("decode", i, options.decode);
+  uint32_t probe_at = 0;
+  while (rows.decoded() < options.decode) {
+    if (rows.decoded() >= probe_at) {
+      TRY_STATUS(limit.Probe());
+      probe_at += between;
+    }
+    bar.Update("decode", rows.decoded(), options.decode);
     TRY_STATUS(rows.Decode());
   }
-  TRY_STATUS(rows.Finish());
   return limit.Probe();
 }
 
@@ -203,8 +203,7 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   TRY_STATUS(CheckHasWeights(options.model, model.gguf()));
   TRY_STATUS(CheckDraft(options.draft, options.common.engine, model));
   EngineOptions engine_options = options.common.engine;
-  engine_options.caller_bytes += DraftBytes(options.draft, model.n_vocab()) +
-                                 DecodeLimit::BytesFor(model.id().shape, DecodeShapeOf(options));
+  engine_options.caller_bytes += DecodeLimit::BytesFor(model.id().shape, DecodeShapeOf(options));
   TRY(const std::unique_ptr<Engine> engine,
       OpenEngine(std::move(model), engine_options, ShowOn(bar)));
   Measured run;

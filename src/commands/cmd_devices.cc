@@ -9,16 +9,16 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/cache_folder.h"
-#include "base/format.h"
+#include "base/cache_files.h"
 #include "base/json.h"
+#include "base/number.h"
+#include "base/text.h"
 #include "cli/flags.h"
 #include "cli/program.h"
 #include "cli/report.h"
 #include "commands/commands.h"
-#include "learned/latency_file.h"
-#include "native/profile_device.h"
+#include "learned/machine_files.h"
+#include "native/machine_probe.h"
 
 namespace moestro {
 namespace {

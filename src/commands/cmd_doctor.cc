@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "base/format.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "cli/flags.h"
 #include "cli/program.h"
 #include "cli/report.h"

@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/format.h"
 #include "base/json.h"
+#include "base/number.h"
 #include "base/result.h"
-#include "base/visible.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
 #include "cli/program.h"
@@ -26,14 +26,12 @@
 #include "commands/plan_report.h"
 #include "core/expert_catalog.h"
 #include "engine/plan/memory_plan.h"
-#include "load/model_to_load.h"
 #include "load/open_engine.h"
 #include "model/model_file.h"
 #include "model/tensor_names.h"
 #include "model/vocab.h"
 #include "native/plan/engine_plan.h"
 #include "native/plan/fit.h"
-#include "native/plan/memory_needs.h"
 
 namespace moestro {
 

@@ -8,13 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/format.h"
 #include "base/json.h"
-#include "base/log.h"
-#include "base/printable.h"
-#include "base/progress.h"
-#include "base/stop_signal.h"
+#include "base/number.h"
+#include "base/terminal.h"
+#include "base/text.h"
+#include "base/work_limit.h"
 #include "cli/flags.h"
 #include "cli/program.h"
 #include "cli/report.h"

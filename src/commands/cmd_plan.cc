@@ -13,7 +13,7 @@
 #include "commands/make_plan.h"
 #include "commands/named_model.h"
 #include "commands/plan_report.h"
-#include "learned/rates_file.h"
+#include "learned/machine_files.h"
 
 namespace moestro {
 namespace {

@@ -9,13 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "base/cache_folder.h"
-#include "base/format.h"
+#include "base/cache_files.h"
 #include "base/json.h"
-#include "base/log.h"
 #include "base/output_file.h"
+#include "base/terminal.h"
 #include "base/text.h"
-#include "base/visible.h"
 #include "chat/chat_format.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
@@ -31,8 +29,8 @@
 #include "native/native_engine.h"
 #include "text/conversation.h"
 #include "text/divergence.h"
-#include "text/draft_options.h"
-#include "text/text_file.h"
+#include "text/drafts.h"
+#include "text/text_tokens.h"
 
 namespace moestro {
 namespace {

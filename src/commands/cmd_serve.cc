@@ -7,11 +7,11 @@
 #include <optional>
 #include <string>
 
-#include "base/bytes.h"
-#include "base/cache_folder.h"
-#include "base/log.h"
+#include "base/cache_files.h"
+#include "base/number.h"
 #include "base/output_file.h"
 #include "base/system_limits.h"
+#include "base/terminal.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
 #include "cli/program.h"

@@ -9,7 +9,7 @@
 #include <system_error>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "cli/flags.h"
 #include "cli/program.h"
 

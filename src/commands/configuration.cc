@@ -14,10 +14,9 @@
 #include <string_view>
 #include <utility>
 
-#include "base/format.h"
-#include "base/log.h"
-#include "base/printable.h"
-#include "base/unique_fd.h"
+#include "base/input_file.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "cli/program.h"
 #include "commands/settings.h"
 

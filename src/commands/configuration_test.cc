@@ -10,7 +10,7 @@
 #include <fstream>
 #include <memory>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "commands/commands.h"
 #include "commands/settings.h"
 

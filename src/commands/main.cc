@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/caught.h"
+#include "base/result.h"
 #include "cli/flags.h"
 #include "cli/program.h"
 #include "cli/report.h"

@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/stop_signal.h"
+#include "base/work_limit.h"
 #include "commands/plan_report.h"
 #include "core/machine.h"
 #include "engine/engine_options.h"
 #include "hub/choose_file.h"
 #include "hub/hub_settings.h"
-#include "load/model_to_load.h"
+#include "load/open_engine.h"
 #include "model/byte_source.h"
 #include "native/machine_probe.h"
 #include "speed/planned_model.h"

@@ -18,16 +18,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/cache_folder.h"
-#include "base/format.h"
-#include "base/log.h"
-#include "base/nearest_name.h"
-#include "base/printable.h"
-#include "base/progress.h"
-#include "base/small_file.h"
-#include "base/unique_fd.h"
-#include "base/visible.h"
+#include "base/cache_files.h"
+#include "base/input_file.h"
+#include "base/number.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "cli/terminal_session.h"
 #include "commands/make_plan.h"
 #include "commands/plan_report.h"

@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "base/progress.h"
 #include "base/result.h"
-#include "base/stop_signal.h"
+#include "base/terminal.h"
+#include "base/work_limit.h"
 #include "cli/flags.h"
 #include "engine/engine_options.h"
 #include "hub/cache_changes.h"

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {

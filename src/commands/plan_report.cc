@@ -7,12 +7,11 @@
 #include <string_view>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/format.h"
-#include "base/printable.h"
-#include "base/visible.h"
+#include "base/number.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "engine/engine_options.h"
-#include "learned/seen_caching.h"
+#include "learned/kept_facts.h"
 
 namespace moestro {
 namespace {

@@ -11,7 +11,7 @@
 #include "core/machine.h"
 #include "engine/engine.h"
 #include "engine/run_report.h"
-#include "learned/kept_plan.h"
+#include "learned/kept_facts.h"
 #include "native/plan/fit.h"
 #include "speed/planned_model.h"
 #include "speed/predict_speed.h"

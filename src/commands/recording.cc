@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/format.h"
+#include "base/number.h"
+#include "base/text.h"
 #include "native/native_engine.h"
 #include "trace/trace_file.h"
 

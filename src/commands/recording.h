@@ -13,7 +13,7 @@
 #include "base/result.h"
 #include "core/machine.h"
 #include "engine/engine.h"
-#include "engine/route_recorder.h"
+#include "engine/recorded_routing.h"
 #include "engine/run_stats.h"
 #include "sim/replay.h"
 #include "trace/trace.h"

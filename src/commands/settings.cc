@@ -6,10 +6,8 @@
 #include <optional>
 #include <set>
 
-#include "base/nearest_name.h"
-#include "base/printable.h"
+#include "base/terminal.h"
 #include "base/text.h"
-#include "base/utf8.h"
 #include "hub/model_name.h"
 
 namespace moestro {

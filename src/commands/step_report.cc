@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <optional>
 
-#include "base/format.h"
+#include "base/text.h"
 
 namespace moestro {
 

@@ -28,9 +28,6 @@ TEST(OneStepKlReport, SaysWhatItIsAndWhatWasWished) {
   EXPECT_EQ(object.Find("one_step_kl_se")->Dump(), "null");
 }
 
-}  // namespace
-namespace {
-
 TEST(PlanLog, ShowsTheLatestStepOnly) {
   const Routing routing{.n_tokens = 2,
                         .n_used = 2,

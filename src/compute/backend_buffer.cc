@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "base/bytes.h"
-#include "base/check.h"
-#include "base/format.h"
+#include "base/number.h"
+#include "base/result.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -6,11 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/caught.h"
-#include "base/check.h"
-#include "base/format.h"
-#include "base/visible.h"
+#include "base/number.h"
+#include "base/result.h"
+#include "base/terminal.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -13,8 +13,8 @@
 #include <system_error>
 
 #include "base/result.h"
+#include "base/terminal.h"
 #include "base/text.h"
-#include "base/visible.h"
 #include "compute/backend_calls.h"
 
 namespace moestro {

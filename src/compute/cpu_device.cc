@@ -11,8 +11,8 @@
 #include <string>
 #include <utility>
 
-#include "base/format.h"
 #include "base/system_limits.h"
+#include "base/text.h"
 #include "compute/backends.h"
 
 namespace moestro {

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/stop_signal.h"
+#include "base/work_limit.h"
 #include "compute/backend_calls.h"
 #include "compute/expert_kernel.h"
 

@@ -13,9 +13,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/check.h"
-#include "base/format.h"
+#include "base/number.h"
+#include "base/result.h"
 #include "base/text.h"
 #include "compute/backend_calls.h"
 #include "compute/backends.h"

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "compute/cpu_device.h"
 #include "compute/kernels/isa.h"
 

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/check.h"
+#include "base/number.h"
+#include "base/result.h"
 #include "compute/weight_set.h"
 
 namespace moestro {

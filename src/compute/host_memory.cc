@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/bytes.h"
+#include "base/number.h"
 
 namespace moestro {
 namespace {

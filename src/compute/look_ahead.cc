@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "compute/backend_calls.h"
 
 namespace moestro {

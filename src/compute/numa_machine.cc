@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/format.h"
+#include "base/number.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "compute/host_memory.h"
 #include "tests/support/temp_folder_testing.h"
 
@@ -167,9 +167,6 @@ TEST_F(NumaTopologyTest, WithoutAListOfCpusTheMachineIsNotOurs) {
   EXPECT_FALSE(Read().is_whole);
   EXPECT_EQ(Read().nodes.size(), 2U);
 }
-
-}  // namespace
-namespace {
 
 // Runs in a thread of its own, so that no other test gets the changed settings.
 void InAThread(auto&& work) { std::jthread(work).join(); }

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/check.h"
+#include "base/number.h"
+#include "base/result.h"
 #include "compute/expert_kernel.h"
 #include "compute/row_kernel.h"
 #include "compute/weight_set.h"

@@ -57,9 +57,6 @@ TEST(Join, SwigluOaiClampsBothAndAddsOne) {
   Expect(Activation::kSwigluOai, {-9, -12}, -9 / (1 + std::exp(1.702 * 9)) * -6);
 }
 
-}  // namespace
-namespace {
-
 constexpr int64_t kProductIn = 512;
 constexpr size_t kMostRows = 150;  // three groups of activations
 

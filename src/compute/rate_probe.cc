@@ -15,14 +15,16 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/quantile.h"
+#include "base/distribution.h"
+#include "base/number.h"
 #include "compute/expert_kernel.h"
 #include "compute/host_memory.h"
 #include "compute/row_check.h"
 
 namespace moestro {
 namespace {
+
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr size_t kPassBytes = 256 * kMiB;
 constexpr double kSeconds = 0.2;
@@ -46,23 +48,22 @@ uint64_t SumOf(std::span<const std::byte> bytes) {
 }  // namespace
 
 Result<double> ProbeReadBandwidth(Team& team, std::span<const std::byte> memory) {
-  using Clock = std::chrono::steady_clock;
   if (memory.empty()) {
     return Fail(Errc::kInvalidRequest, "memory bandwidth probe: there is nothing to read");
   }
   const size_t pass = std::min(kPassBytes, memory.size());
   std::vector<uint64_t> sums(team.threads());
-  const Clock::time_point start = Clock::now();
-  Clock::time_point now = start;
+  const SteadyClock::time_point start = SteadyClock::now();
+  SteadyClock::time_point now = start;
   double best = 0.0;
   for (size_t at = 0; now - start < std::chrono::duration<double>(kSeconds);) {
-    const Clock::time_point before = now;
+    const SteadyClock::time_point before = now;
     TRY_STATUS(team.Run([&](int thread, int n_threads) {
       const auto t = static_cast<size_t>(thread);
       const size_t part = pass / static_cast<size_t>(n_threads);
       sums[t] += SumOf(memory.subspan(at + t * part, part));
     }));
-    now = Clock::now();
+    now = SteadyClock::now();
     const double seconds = std::max(std::chrono::duration<double>(now - before).count(), 1e-9);
     best = std::max(best, static_cast<double>(pass) / seconds);
     at = at + 2 * pass <= memory.size() ? at + pass : 0;
@@ -74,8 +75,6 @@ Result<double> ProbeReadBandwidth(Team& team, std::span<const std::byte> memory)
 }
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kRowWeights = 2048;  // a multiple of every type's block
 constexpr int64_t kPatternRows = 64;   // distinct rows; the other rows repeat them
@@ -189,12 +188,12 @@ Status RateProbe::Pass(Team& team, int64_t n_rows, int64_t n_tokens, Done each, 
                                  .is_interleaved = is_interleaved_});
     }
   };
-  const Clock::time_point start = Clock::now();
+  const SteadyClock::time_point start = SteadyClock::now();
   double seconds = 0.0;
   do {
     TRY_STATUS(team.Run(multiply));
     done.work += each.work;
-    seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    seconds = std::chrono::duration<double>(SteadyClock::now() - start).count();
   } while (seconds < each.seconds);
   done.seconds += seconds;
   return {};
@@ -272,9 +271,9 @@ Result<double> ProbeBarrier(Team& team) {
   Status ran;
   TRY_STATUS(team.Hold([&] {
     for (int i = 0; i < kRounds && ran; ++i) {
-      const Clock::time_point begun = Clock::now();
+      const SteadyClock::time_point begun = SteadyClock::now();
       ran = team.Run(nothing);
-      seconds.push_back(std::chrono::duration<double>(Clock::now() - begun).count());
+      seconds.push_back(std::chrono::duration<double>(SteadyClock::now() - begun).count());
     }
   }));
   TRY_STATUS(ran);

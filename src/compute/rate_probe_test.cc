@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "compute/cpu_device.h"
 
 namespace moestro {
@@ -39,9 +39,6 @@ TEST(ProbeReadBandwidth, RefusesNothing) {
   ASSERT_FALSE(bandwidth);
   EXPECT_EQ(bandwidth.error().code, Errc::kInvalidRequest);
 }
-
-}  // namespace
-namespace {
 
 class RateProbeTest : public testing::Test {
  protected:

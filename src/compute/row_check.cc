@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/caught.h"
+#include "base/result.h"
 #include "compute/backend_buffer.h"
 #include "compute/backend_calls.h"
 

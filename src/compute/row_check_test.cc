@@ -52,9 +52,6 @@ TEST(MadeUpWeights, AreSensibleNumbersInEveryType) {
   }
 }
 
-}  // namespace
-namespace {
-
 constexpr uint32_t kRows[] = {2, 3, 6, 7, 8, 9, 16, 17, 31, 32, 33, 64, 65, 100};
 constexpr uint32_t kMostChecked = 100;
 

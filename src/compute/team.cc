@@ -9,7 +9,7 @@
 #include <memory>
 #include <utility>
 
-#include "base/caught.h"
+#include "base/result.h"
 
 namespace moestro {
 namespace {

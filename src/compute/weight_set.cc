@@ -10,8 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/caught.h"
-#include "base/check.h"
+#include "base/result.h"
 #include "compute/host_memory.h"
 #include "compute/row_check.h"
 

@@ -68,9 +68,6 @@ TEST(TileShares, AThreadThatHasFinishedHelpsASlowOne) {
   EXPECT_EQ(of_fast, 84);
 }
 
-}  // namespace
-namespace {
-
 constexpr int64_t kIn = 256;
 constexpr int64_t kOut = 64;
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "core/extent.h"
 #include "core/ids.h"
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "base/result.h"
 
 namespace moestro {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 
 namespace moestro {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/caught.h"
+#include "base/result.h"
 
 namespace moestro {
 

@@ -15,9 +15,9 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/counters.h"
 #include "base/result.h"
+#include "base/work_limit.h"
 
 namespace moestro {
 

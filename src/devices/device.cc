@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
+#include "base/result.h"
 
 namespace moestro {
 namespace {

@@ -32,7 +32,7 @@
 #include "devices/copier.h"
 #include "devices/device_link.h"
 #include "devices/transport.h"
-#include "engine/device_options.h"
+#include "engine/engine_options.h"
 #include "residency/residency.h"
 
 namespace moestro {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "compute/backend_calls.h"
 #include "compute/devices.h"
 

@@ -11,10 +11,10 @@
 #include <thread>
 #include <utility>
 
-#include "base/check.h"
-#include "base/clock.h"
-#include "base/format.h"
-#include "base/log.h"
+#include "base/result.h"
+#include "base/terminal.h"
+#include "base/text.h"
+#include "base/work_limit.h"
 
 namespace moestro {
 namespace {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/stop_signal.h"
+#include "base/work_limit.h"
 #include "core/layer_plan.h"
 #include "decide/devices/device_tier.h"
 #include "decide/devices/latency_model.h"

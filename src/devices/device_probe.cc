@@ -10,7 +10,7 @@
 #include <random>
 #include <utility>
 
-#include "base/quantile.h"
+#include "base/distribution.h"
 #include "compute/expert_kernel.h"
 #include "compute/host_memory.h"
 #include "compute/product_node.h"

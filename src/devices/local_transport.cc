@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/check.h"
+#include "base/number.h"
+#include "base/result.h"
 #include "compute/backend_calls.h"
-#include "devices/device_products.h"
+#include "devices/launch.h"
 
 namespace moestro {
 namespace {

@@ -27,11 +27,8 @@
 #include "compute/devices.h"
 #include "core/expert_catalog.h"
 #include "core/layer_plan.h"
-#include "devices/device_biases.h"
 #include "devices/device_pools.h"
-#include "devices/device_products.h"
-#include "devices/launch_graphs.h"
-#include "devices/pair_lists.h"
+#include "devices/launch.h"
 #include "devices/step_buffers.h"
 #include "devices/transport.h"
 

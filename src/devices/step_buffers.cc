@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "devices/step_buffers.h"
 
-#include "base/bytes.h"
+#include "base/number.h"
 
 namespace moestro {
 namespace {

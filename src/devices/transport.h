@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "base/check.h"
 #include "base/result.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"

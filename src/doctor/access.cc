@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "base/format.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {
@@ -42,7 +42,7 @@ std::string Unescaped(std::string_view word) {
   return text;
 }
 
-std::optional<uint32_t> Number(std::string_view text) {
+std::optional<uint32_t> DecimalNumber(std::string_view text) {
   uint32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool is_whole = error == std::errc{} && end == text.data() + text.size();
@@ -57,8 +57,8 @@ std::optional<Mount> ParseMount(std::string_view line) {
   if (at < 6 || words.size() < at + 4) return std::nullopt;
   const size_t colon = words[2].find(':');
   if (colon == std::string_view::npos || !words[4].starts_with('/')) return std::nullopt;
-  const auto major = Number(words[2].substr(0, colon));
-  const auto minor = Number(words[2].substr(colon + 1));
+  const auto major = DecimalNumber(words[2].substr(0, colon));
+  const auto minor = DecimalNumber(words[2].substr(colon + 1));
   if (!major || !minor) return std::nullopt;
   return Mount{.point = Unescaped(words[4]),
                .file_system = std::string(words[at + 1]),

@@ -70,9 +70,6 @@ TEST(Mounts, AnyBytesAreRead) {
   }
 }
 
-}  // namespace
-namespace {
-
 const UserFacts kOwner = {.name = "anna", .id = 1000, .groups = {1000, 50}};
 const UserFacts kMember = {.name = "bert", .id = 1001, .groups = {1001, 50}};
 const UserFacts kStranger = {.name = "carl", .id = 1002, .groups = {1002}};
@@ -175,9 +172,6 @@ TEST(ShellWord, IsOneWordForAnyText) {
   EXPECT_EQ(ShellWord("/mod\xc3\xa8les"), "$'/mod\\303\\250les'");
   EXPECT_EQ(ShellWord("/a'\\\n\x1b[2J$"), "$'/a\\'\\\\\\012\\033[2J$'");
 }
-
-}  // namespace
-namespace {
 
 const UserFacts kUnit = {.name = "moestro", .id = 4'000'000, .groups = {}, .is_known = false};
 const UserFacts kHuman = {.name = "anna", .id = 1000, .groups = {1000}};

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "base/format.h"
-#include "base/printable.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "doctor/access.h"
 #include "doctor/machine_findings.h"
 

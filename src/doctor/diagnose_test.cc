@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string>
 
-#include "base/bytes.h"
+#include "base/number.h"
 
 namespace moestro {
 namespace {

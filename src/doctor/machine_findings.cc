@@ -13,9 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/format.h"
-#include "base/printable.h"
+#include "base/number.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "doctor/access.h"
 

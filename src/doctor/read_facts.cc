@@ -20,10 +20,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/cache_folder.h"
+#include "base/cache_files.h"
+#include "base/input_file.h"
+#include "base/number.h"
 #include "base/output_file.h"
-#include "base/small_file.h"
 #include "base/system_limits.h"
 #include "compute/backends.h"
 #include "compute/devices.h"

@@ -9,7 +9,7 @@
 #include <random>
 #include <string>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "doctor/diagnose.h"
 #include "tests/support/temp_folder_testing.h"
 
@@ -197,9 +197,6 @@ TEST(ReadFolderFacts, AFileInAFoldersPlaceTakesNoModels) {
   ReadFolderFacts((folder.path() / "other").string(), facts);
   EXPECT_TRUE(facts.folders.back().is_writable);
 }
-
-}  // namespace
-namespace {
 
 TEST(RingStates, OfErrors) {
   EXPECT_EQ(RingStateOf(0), RingState::kWorks);

@@ -21,9 +21,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/format.h"
-#include "base/small_file.h"
+#include "base/input_file.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "doctor/access.h"
 #include "store/open_files.h"

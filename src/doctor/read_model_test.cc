@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "cli/flags.h"
 #include "cli/program.h"
 #include "commands/commands.h"

@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/format.h"
 #include "base/text.h"
 #include "cli/flags.h"
 #include "cli/program.h"

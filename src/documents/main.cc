@@ -8,9 +8,8 @@
 #include <string>
 #include <system_error>
 
-#include "base/caught.h"
-#include "base/format.h"
 #include "base/result.h"
+#include "base/text.h"
 #include "cli/report.h"
 #include "documents/documents.h"
 

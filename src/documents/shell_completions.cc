@@ -3,7 +3,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "documents/documents.h"
 
 namespace moestro {

@@ -21,8 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
-#include "base/output_path.h"
+#include "base/output_file.h"
 #include "base/result.h"
 #include "core/batch.h"
 #include "core/expert_catalog.h"
@@ -37,7 +36,6 @@
 #include "decide/slots/slot_table.h"
 #include "engine/engine_options.h"
 #include "engine/run_stats.h"
-#include "engine/saved_sequence.h"
 #include "engine/sequence.h"
 #include "engine/watchers.h"
 

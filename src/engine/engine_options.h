@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Options of an engine: memory, disk, threads and choices of the user.
+// Options of an engine: memory, disk, threads, devices, remote hosts and choices of the user.
 #pragma once
 
 #include <cstdint>
@@ -7,19 +7,114 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/clock.h"
+#include "base/number.h"
 #include "base/result.h"
-#include "base/stop_signal.h"
+#include "base/work_limit.h"
 #include "core/kv_cells.h"
-#include "decide/layer/little_options.h"
+#include "core/machine.h"
+#include "decide/devices/device_tier.h"
+#include "decide/devices/lane_planner.h"
+#include "decide/devices/latency_model.h"
 #include "decide/layer/lossy_options.h"
 #include "decide/slots/policy.h"
-#include "engine/device_options.h"
 
 namespace moestro {
+
+// Machines whose memory holds experts beside this one's, as a user names them. Pure.
+
+struct RemoteHost {
+  std::string host = {};  // a name or an IPv4 address
+  uint16_t port = 0;
+  // Bytes that may be taken on the host; 0: the free memory there, less a margin.
+  uint64_t bytes = 0;
+
+  std::string address() const;  // "box:50052"
+  bool operator==(const RemoteHost&) const = default;
+};
+
+// "HOST:PORT[=SIZE]", with commas between several; empty: none. kUsage: another form, an IPv6
+// address (ggml's client takes none), a host twice, more than kMostRemoteHosts.
+Result<std::vector<RemoteHost>> ParseRemoteHosts(std::string_view text);
+std::string ToText(const std::vector<RemoteHost>& hosts);
+inline constexpr size_t kMostRemoteHosts = 16;  // as many as ggml's client takes
+
+// Addresses that may be reached without a flag: the machine itself and networks that no router
+// passes on. ipv4: in the host's order.
+bool IsLoopback(uint32_t ipv4);
+bool IsPrivate(uint32_t ipv4);
+
+// A user's options for devices beside the CPU, and the plan of each device.
+
+// For tests: the faults of a device; empty: no fault.
+struct DeviceFaults {
+  // Called before each copy: on the copier's thread for a copy to the device, on the engine's
+  // thread for a copy back.
+  std::function<bool()> fails_copy;
+  std::function<bool()> fails_launch;  // called before each launch
+  bool spoils_results = false;         // every result is a tenth too large
+};
+
+// Other machines whose memory holds experts (docs/remote.md).
+struct RemoteOptions {
+  std::vector<RemoteHost> hosts = {};
+  // This machine multiplies experts with its own kernels, so results differ from those without
+  // hosts by rounding. Else both ends use ggml's, and bits are equal.
+  bool is_inexact = false;
+  bool takes_public = false;  // addresses outside private networks are allowed, too
+  // Hosts compute what they have, though that may be slower than this machine's disk.
+  bool is_always = false;
+  std::string program = "/proc/self/exe";  // the program that connects to a host
+
+  bool is_exact() const { return !hosts.empty() && !is_inexact; }
+};
+
+struct DeviceOptions {
+  // ggml's device names with commas between them, or a backend's name for its first device. "cpu":
+  // no device. "auto": the GPUs of one backend that are neither software nor remote, if there are
+  // any. The dense part goes to the first device. Expert slots go to all devices, to the first
+  // device first.
+  std::string name = "auto";
+  // Bytes for expert slots, the dense part and buffers: one size for all devices, or one size for
+  // each device; empty: what is free, less a margin.
+  std::vector<uint64_t> vram = {};
+  RemoteOptions remote = {};
+  PlaceMode place = PlaceMode::kAuto;
+  Tiers tiers = Tiers::kInclusive;
+  std::string latency_model = {};  // a file of costs; empty: costs are measured
+  // The dense part, keys and values stay in memory even if the first device has room for them.
+  bool dense_on_cpu = false;
+  // If a device that was requested by name is lost, the CPU goes on, as with "auto". Servers set
+  // this.
+  bool goes_on_if_lost = false;
+  std::string cost_folder = {};  // folder that keeps measured costs for later starts; empty: none
+
+  // For tests: faults; the device that has them (empty: all); "auto" takes software devices if
+  // there is no GPU; memory's slots are pinned even if reads into them are slow.
+  DeviceFaults faults = {};
+  std::string faults_of = {};
+  bool auto_takes_software = false;
+  bool pins_slow_memory = false;
+};
+
+enum class CostSource : uint8_t { kMeasured, kKept, kFile };
+// "measured", "kept" (from an earlier start), "file".
+std::string_view NameOf(CostSource source);
+
+// The plan of a device beside the CPU: its bytes, slots and costs.
+struct DevicePlan {
+  DeviceInfo info;
+  uint64_t bytes = 0;  // on the device, of everything
+  uint64_t dense = 0;  // of `bytes`: dense weights; 0: the CPU computes the dense part
+  uint64_t kv = 0;     // of `bytes`: keys and values
+  uint64_t slots = 0;
+  LatencyModel latency = {};  // costs with this device alone
+  CostSource costs = CostSource::kMeasured;
+  double difference = 0.0;   // of the self-test, a share (mean squares)
+  bool from_pinned = false;  // memory's slots are pinned, by the first device
+};
 
 class BlockReader;
 class Mixer;
@@ -78,7 +173,7 @@ struct RecallOptions {
 inline constexpr uint32_t kConfigCapacity = UINT32_MAX;
 
 struct EngineOptions {
-  std::string engine = "auto";  // auto, native, hosted; load/model_to_load.h
+  std::string engine = "auto";  // auto, native, hosted; load/open_engine.h
   uint64_t ram_bytes = 0;       // peak of the whole process; 0: what is free, less a margin
   bool takes_smallest = false;  // the budget is the smallest that works, for plans
   // part of ram_bytes: bytes that the caller takes beside the engine
@@ -88,13 +183,13 @@ struct EngineOptions {
   std::string numa = "auto";            // auto, off; native/plan/numa_plan.h
   uint32_t ctx = 4096;                  // capped at the model's training context
   KvType kv_type = KvType::kF16;        // of keys and values
-  uint32_t chunk = 0;  // most tokens per prefill chunk; 0: native/plan/prompt_chunk.h
+  uint32_t chunk = 0;  // most tokens per prefill chunk; 0: native/plan/engine_plan.h
   // Rows of a source that an expert computes, of a model with an encoder; 0: any number;
   // kConfigCapacity: the number in the model's config.
   uint32_t capacity = 0;
   std::string reader = "auto";  // auto, uring, pread
   uint32_t io_depth = 0;        // reads at a time; 0: measured, engine/plan/io_depth.h
-  // Policy that chooses the expert to leave a slot; nullopt: the policy that policy_source.h finds
+  // Policy that chooses the expert to leave a slot; nullopt: the policy that tunings.h finds
   // for this model and number of slots.
   std::optional<PolicyChoice> policy = {};
   std::string policy_file = {};  // a tuning to follow; read only without `policy`

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "base/format.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

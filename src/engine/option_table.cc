@@ -6,13 +6,12 @@
 #include <iterator>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/check.h"
 #include "base/number.h"
+#include "base/result.h"
 #include "core/extent.h"
 #include "core/kv_cells.h"
-#include "decide/ahead/predictor.h"
-#include "decide/layer/importance/importance.h"
+#include "decide/ahead/predictors.h"
+#include "decide/layer/importance.h"
 #include "decide/slots/policy.h"
 
 namespace moestro {

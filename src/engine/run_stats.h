@@ -5,11 +5,10 @@
 #include <cstdint>
 
 #include "base/counters.h"
-#include "base/histogram.h"
-#include "base/share.h"
+#include "base/distribution.h"
 #include "decide/ahead/prefetch_planner.h"
-#include "decide/layer/loss_counts.h"
-#include "decide/slots/expert_counts.h"
+#include "decide/layer/lossy_options.h"
+#include "decide/slots/slot_table.h"
 
 namespace moestro {
 

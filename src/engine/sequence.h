@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: MIT
-// A Sequence is a handle on a timeline of tokens that an engine remembers.
+// A handle on a timeline of tokens, and facts about one that is saved.
 //
 // Thread rule: the engine thread.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/batch.h"
 #include "core/ids.h"
 
 namespace moestro {
+
+// A Sequence is a handle on a timeline of tokens that an engine remembers.
 
 // Operations of an engine on its sequences. Implementations: SequenceTable (native), the hosted
 // engine. REQUIRES, of every call: the sequence exists.
@@ -80,6 +84,31 @@ class Sequence {
  private:
   SequenceOwner* owner_;  // nullptr: moved from
   SequenceId id_;
+};
+
+// Facts about a sequence that is saved in a file.
+
+// The model, weights and choices that keys, values and states belong to; docs/sequence-format.md
+// lists the choices that count.
+struct KvOrigin {
+  uint64_t model = 0;    // fingerprint of the header
+  uint64_t weights = 0;  // model/weights_id.h
+  std::string choices;   // KvChoices::text()
+  bool operator==(const KvOrigin&) const = default;
+};
+
+// A saved text, without its keys and values.
+struct SavedTokens {
+  std::vector<Token> tokens;
+  std::string notes;
+  // Positions before the end that the text can go on from, too, where layers have a state; rising.
+  std::vector<uint32_t> checkpoints = {};
+};
+
+// A sequence that came from a file.
+struct SavedSequence {
+  Sequence sequence;
+  std::string notes;
 };
 
 }  // namespace moestro

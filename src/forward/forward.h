@@ -10,9 +10,8 @@
 #include <span>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/result.h"
-#include "base/stop_signal.h"
+#include "base/work_limit.h"
 #include "core/batch.h"
 #include "core/ids.h"
 #include "core/model_spec.h"

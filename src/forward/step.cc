@@ -15,7 +15,7 @@
 #include "decide/layer/layer_planner.h"
 #include "forward/dense/layer_graph.h"
 #include "forward/forward.h"
-#include "residency/lease_stream.h"
+#include "residency/leases.h"
 
 namespace moestro {
 namespace {

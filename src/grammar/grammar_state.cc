@@ -10,7 +10,7 @@
 #include <limits>
 #include <span>
 
-#include "base/utf8.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -12,8 +12,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "base/bytes.h"
-#include "base/check.h"
+#include "base/number.h"
+#include "base/result.h"
 #include "compute/host_memory.h"
 
 namespace moestro {

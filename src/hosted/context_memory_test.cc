@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "base/system_limits.h"
 #include "tests/support/sanitized_testing.h"
 

@@ -14,8 +14,8 @@
 #include <fstream>
 #include <string>
 
-#include "base/bytes.h"
-#include "base/check.h"
+#include "base/number.h"
+#include "base/result.h"
 #include "compute/host_memory.h"
 
 namespace moestro {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file_stamp.h"
+#include "base/input_file.h"
 #include "base/result.h"
 
 namespace moestro {

@@ -7,28 +7,24 @@
 #include <filesystem>
 #include <utility>
 
-#include "base/file_watch.h"
-#include "base/log.h"
+#include "base/input_file.h"
+#include "base/terminal.h"
 #include "compute/cpu_device.h"
 #include "compute/team.h"
 #include "engine/option_table.h"
 #include "engine/plan/io_depth.h"
 #include "engine/plan/memory_plan.h"
-#include "hosted/early_routers.h"
 #include "hosted/graph_server.h"
-#include "hosted/hosted_file.h"
 #include "hosted/hosted_model.h"
 #include "hosted/hosted_plan.h"
 #include "hosted/hosted_sequences.h"
 #include "hosted/kernel_products.h"
 #include "hosted/llama_rows.h"
 #include "hosted/slot_products.h"
-#include "kit/engine_state.h"
 #include "kit/expert_slots.h"
-#include "kit/layer_decisions.h"
 #include "kit/step_frame.h"
-#include "learned/policy_source.h"
-#include "memory/kv_blocks.h"
+#include "learned/tunings.h"
+#include "memory/memory_use.h"
 #include "model/gguf_file.h"
 
 namespace moestro {

@@ -7,7 +7,7 @@
 #include <array>
 #include <span>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "base/system_limits.h"
 #include "compute/backends.h"
 #include "core/extent.h"

@@ -9,11 +9,11 @@
 #include <string_view>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/format.h"
-#include "base/log.h"
+#include "base/number.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "learned/beside_model.h"
-#include "learned/path_file.h"
+#include "learned/learned_tables.h"
 
 namespace moestro {
 namespace {

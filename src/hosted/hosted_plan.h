@@ -15,7 +15,7 @@
 #include "core/batch.h"
 #include "core/expert_catalog.h"
 #include "core/run_identity.h"
-#include "decide/ahead/predictor.h"
+#include "decide/ahead/predictors.h"
 #include "engine/engine.h"
 #include "engine/engine_options.h"
 #include "engine/plan/memory_plan.h"

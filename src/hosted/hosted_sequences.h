@@ -1,13 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sequences in libllama's memory. memory/sequence.h keeps the tables, as for the native engine.
-// This class carries them out in one of two ways:
-//
-//   cells alone    a sequence has a sequence of libllama's, which is cut back to any position;
-//   with a state   a place for a state is a sequence of libllama's. A step copies the sequence's
-//                  place to a new one and writes there, so that the old state stays until the
-//                  step is committed, and a failed step is undone by forgetting its place.
-//
-// Copies share cells and, until one copy goes on, states.
+// Sequences of the hosted engine, in libllama's memory and as files.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -18,15 +10,30 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "base/output_file.h"
 #include "base/result.h"
 #include "core/batch.h"
 #include "engine/engine.h"
 #include "engine/sequence.h"
+#include "hosted/hosted_model.h"
 #include "memory/sequence.h"
+#include "memory/sequence_text.h"
+#include "model/gguf_file.h"
 
 namespace moestro {
+
+// Sequences in libllama's memory. memory/sequence.h keeps the tables, as for the native engine.
+// This class carries them out in one of two ways:
+//
+//   cells alone    a sequence has a sequence of libllama's, which is cut back to any position;
+//   with a state   a place for a state is a sequence of libllama's. A step copies the sequence's
+//                  place to a new one and writes there, so that the old state stays until the
+//                  step is committed, and a failed step is undone by forgetting its place.
+//
+// Copies share cells and, until one copy goes on, states.
 
 class HostedSequences final : public StepSequences {
  public:
@@ -80,5 +87,43 @@ class HostedSequences final : public StepSequences {
   // In models with states: whether each place holds a state.
   std::vector<uint8_t> is_written_;
 };
+
+// Sequences of the hosted engine as files: a header of ours, then libllama's bytes of the
+// sequence's memory. Sizes and checksum are compared before libllama gets the bytes, because
+// libllama empties a sequence that it cannot fill. docs/hosted.md describes the bytes.
+//
+// Thread rule: the engine thread.
+
+struct HostedText {
+  SavedTokens text;
+  std::vector<uint8_t> state;  // the bytes of llama_state_seq_get_data()
+};
+
+// The origin of a run's keys, values and states: the model's weights, libllama, and the choices.
+class HostedOrigin {
+ public:
+  // Both must outlive this.
+  HostedOrigin(const GgufFile& file, const HostedModel& model) : file_(file), model_(model) {}
+
+  // Reads a sample of the experts the first time. kIo. REQUIRES: the dense tensors are loaded.
+  Result<TextHome> Home(const EngineFacts& facts, KvType kv_type);
+
+ private:
+  Result<uint64_t> Weights(uint64_t fingerprint);
+
+  const GgufFile& file_;
+  const HostedModel& model_;
+  std::optional<uint64_t> weights_;
+};
+
+// kInvalidRequest: the notes are too long. kIo: no part of the file is left.
+Status WriteHosted(const OutputPath& path, const TextHome& home, std::span<const Token> tokens,
+                   const std::string& notes, std::span<const uint8_t> state);
+// Reads the text without the state and without checking the state's bytes. kInvalidRequest: the
+// file is of another model, other weights or choices, or too long for the context; kInvalidFile,
+// kUnsupported, kIo.
+Result<SavedTokens> PeekHosted(const std::string& path, const TextHome& home);
+// Reads text and state, and compares all bytes with the checksum. Errors as PeekHosted().
+Result<HostedText> ReadHosted(const std::string& path, const TextHome& home);
 
 }  // namespace moestro

@@ -7,7 +7,7 @@
 #include <new>
 #include <utility>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "base/wait_word.h"
 
 namespace moestro {

@@ -33,7 +33,7 @@
 #include "compute/expert_kernel.h"
 #include "core/batch.h"
 #include "hosted/learned_graph.h"
-#include "residency/lease_stream.h"
+#include "residency/leases.h"
 
 namespace moestro {
 

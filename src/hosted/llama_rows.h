@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/caught.h"
 #include "base/result.h"
 #include "core/ids.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "core/extent.h"
 
 namespace moestro {

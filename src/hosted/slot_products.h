@@ -27,7 +27,7 @@
 #include "core/expert_catalog.h"
 #include "core/ids.h"
 #include "hosted/learned_graph.h"
-#include "residency/lease_stream.h"
+#include "residency/leases.h"
 #include "residency/residency.h"
 
 namespace moestro {

@@ -14,13 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/format.h"
-#include "base/nearest_name.h"
+#include "base/input_file.h"
+#include "base/number.h"
 #include "base/output_file.h"
-#include "base/output_path.h"
-#include "base/printable.h"
-#include "base/small_file.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "hub/hub_reply.h"
 #include "hub/shared_folder.h"
 

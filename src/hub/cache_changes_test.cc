@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "hub/shared_folder.h"
 #include "tests/support/content_name_testing.h"
 #include "tests/support/hub_server_testing.h"

@@ -8,9 +8,8 @@
 #include <optional>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/nearest_name.h"
-#include "base/printable.h"
+#include "base/number.h"
+#include "base/terminal.h"
 #include "base/text.h"
 
 namespace moestro {

@@ -5,8 +5,8 @@
 
 #include <array>
 
-#include "base/check.h"
-#include "base/format.h"
+#include "base/result.h"
+#include "base/text.h"
 
 namespace moestro {
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "base/check.h"
 #include "base/json.h"
+#include "base/result.h"
 #include "hub/hub_reply.h"
 #include "hub/model_name.h"
 #include "hub/web_request.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {
@@ -64,9 +64,6 @@ TEST(RangeSetTest, AgreesWithASetOfBytes) {
     }
   }
 }
-
-}  // namespace
-namespace {
 
 FetchState Some() {
   FetchState state{.repo = "o/r",
@@ -141,9 +138,6 @@ TEST(FetchStateTest, AnotherContentIsNotGoneOnWith) {
   other.etag = std::string(64, 'c');
   EXPECT_FALSE(MayGoOn(Some(), other));
 }
-
-}  // namespace
-namespace {
 
 WebHead Part(uint64_t begin, uint64_t end, uint64_t whole, const std::string& etag = "\"e\"") {
   return {.status = 206,

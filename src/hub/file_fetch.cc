@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/clock.h"
-#include "base/format.h"
+#include "base/input_file.h"
+#include "base/number.h"
 #include "base/output_file.h"
-#include "base/printable.h"
-#include "base/small_file.h"
+#include "base/terminal.h"
+#include "base/text.h"
+#include "base/work_limit.h"
 #include "hub/web_request.h"
 
 namespace moestro {

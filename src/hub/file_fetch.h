@@ -14,8 +14,8 @@
 #include <span>
 #include <string>
 
+#include "base/input_file.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "hub/content_hash.h"
 #include "hub/fetch_plan.h"
 #include "hub/hub_client.h"

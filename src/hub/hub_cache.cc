@@ -11,10 +11,10 @@
 #include <system_error>
 #include <utility>
 
-#include "base/format.h"
+#include "base/input_file.h"
 #include "base/output_file.h"
-#include "base/printable.h"
-#include "base/small_file.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "hub/fetch_plan.h"
 #include "hub/hub_reply.h"
 #include "hub/shared_folder.h"

@@ -8,10 +8,9 @@
 #include <thread>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/format.h"
-#include "base/nearest_name.h"
-#include "base/printable.h"
+#include "base/number.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "hub/hub_reply.h"
 #include "hub/web_request.h"
 

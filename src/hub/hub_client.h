@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/stop_signal.h"
+#include "base/work_limit.h"
 #include "hub/choose_file.h"
 #include "hub/hub_settings.h"
 #include "hub/web_request.h"

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "base/printable.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "hub/web_request.h"
 

@@ -6,10 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "base/format.h"
-#include "base/printable.h"
+#include "base/terminal.h"
 #include "base/text.h"
-#include "base/utf8.h"
 #include "hub/web_request.h"
 
 namespace moestro {

@@ -20,9 +20,9 @@
 #include <system_error>
 #include <utility>
 
-#include "base/check.h"
-#include "base/format.h"
-#include "base/printable.h"
+#include "base/result.h"
+#include "base/terminal.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -13,9 +13,9 @@
 #include <string>
 #include <utility>
 
-#include "base/output_path.h"
+#include "base/input_file.h"
+#include "base/output_file.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 
 namespace moestro {
 

@@ -7,9 +7,8 @@
 #include <array>
 #include <utility>
 
-#include "base/check.h"
-#include "base/format.h"
-#include "base/printable.h"
+#include "base/result.h"
+#include "base/terminal.h"
 #include "base/text.h"
 
 namespace moestro {

@@ -8,7 +8,7 @@
 #include <limits>
 #include <system_error>
 
-#include "base/utf8.h"
+#include "base/text.h"
 
 namespace moestro::jinja {
 namespace {

@@ -5,11 +5,10 @@
 #include <cstddef>
 #include <utility>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "compute/rate_probe.h"
-#include "learned/kept_uses.h"
-#include "learned/recall_order.h"
-#include "residency/lease_stream.h"
+#include "learned/kept_facts.h"
+#include "residency/leases.h"
 #include "store/probe.h"
 
 namespace moestro {

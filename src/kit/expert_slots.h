@@ -21,7 +21,7 @@
 #include "decide/slots/resident_model.h"
 #include "engine/engine.h"
 #include "engine/plan/memory_plan.h"
-#include "learned/policy_source.h"
+#include "learned/tunings.h"
 #include "residency/residency.h"
 #include "store/block_reader.h"
 #include "store/probe.h"
@@ -78,7 +78,7 @@ class ExpertSlots {
   Status Preload(const Progress& report);
   bool WorkWhileIdle();
 
-  // Begins to read the experts that decode used in earlier runs (learned/kept_uses.h). Returns
+  // Begins to read the experts that decode used in earlier runs (learned/kept_facts.h). Returns
   // their number.
   uint64_t Recall();
   // Keeps the experts that decode has used, for the next start.

@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "store/probe.h"
 
 namespace moestro {

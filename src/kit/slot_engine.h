@@ -16,9 +16,7 @@
 
 #include "base/result.h"
 #include "engine/engine.h"
-#include "kit/engine_state.h"
 #include "kit/expert_slots.h"
-#include "kit/layer_decisions.h"
 #include "kit/step_frame.h"
 #include "memory/sequence.h"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "compute/cpu_device.h"
-#include "residency/lease_stream.h"
+#include "residency/leases.h"
 #include "residency/residency_testing.h"
 
 namespace moestro {

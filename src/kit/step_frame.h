@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Surrounds the computing of a step's layers: counts time and work in a phase, cleans up after an
-// error, steps aside for other texts, and checks the model's files.
+// The frame around the layers of a step: the state that outlasts parts, the decisions around each
+// layer, phases and checks.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -8,19 +8,91 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
+#include <span>
 #include <utility>
 
-#include "base/clock.h"
-#include "base/file_watch.h"
+#include "base/input_file.h"
 #include "base/result.h"
+#include "base/work_limit.h"
 #include "core/batch.h"
+#include "decide/ahead/predictors.h"
+#include "decide/ahead/prefetch_planner.h"
+#include "decide/devices/device_tier.h"
 #include "decide/layer/layer_protocol.h"
+#include "decide/slots/slot_table.h"
+#include "engine/engine.h"
 #include "engine/run_stats.h"
-#include "kit/engine_state.h"
-#include "kit/layer_decisions.h"
+#include "engine/watchers.h"
+#include "kit/expert_slots.h"
+#include "residency/leases.h"
 #include "residency/residency.h"
 
 namespace moestro {
+
+// Surrounds the computing of a step's layers: counts time and work in a phase, cleans up after an
+// error, steps aside for other texts, and checks the model's files.
+
+// State of an engine that outlasts a restart of its parts: requests of callers, and counters.
+//
+// Thread rule: that of Engine.
+
+struct EngineState {
+  EngineState(StopSignal::AtLook at_look, Progress reports)
+      : stop(std::move(at_look)), progress(std::move(reports)) {}
+  EngineState(const EngineState&) = delete;
+  EngineState& operator=(const EngineState&) = delete;
+
+  StopSignal stop;
+  std::optional<Error> closed = {};  // why no further step can be computed; parts may be missing
+  Watchers watchers = {};
+  SlotTable::Observer request_observer = {};
+  RunStats stats = {};
+  Progress progress;
+  // Calls `progress`, if any.
+  const Progress report = [this](const char* what, uint64_t done, uint64_t total) {
+    if (progress) progress(what, done, total);
+  };
+};
+
+// Holds the decisions around each layer of a step: the layer's plan, and the experts that are read
+// before a layer requests them. The simulator makes the same decisions.
+//
+// Thread rule: the engine thread.
+
+class LayerDecisions {
+ public:
+  struct Rules {
+    uint32_t look_ahead = 0;     // layers that experts are predicted for; 0: nothing is predicted
+    LossyParts lossy = {};       // without a chooser every plan is exact
+    DeviceTier* tier = nullptr;  // null: no devices
+    bool is_fixed = false;       // prefetch must not depend on timing
+  };
+  // `slots` and the parts of `rules` must outlive this. kUsage. REQUIRES: slots.Allocate().
+  static Result<std::unique_ptr<LayerDecisions>> Create(const PredictorChoice& predictor,
+                                                        ExpertSlots& slots, const Rules& rules);
+  LayerDecisions(const LayerDecisions&) = delete;
+  LayerDecisions& operator=(const LayerDecisions&) = delete;
+
+  PrefetchPlanner& planner() { return *planner_; }
+  const PrefetchPlanner& planner() const { return *planner_; }
+  LayerProtocol& protocol() { return *protocol_; }
+  // Scores of the predictions, by distance; empty: nothing is predicted.
+  std::span<const PredictionScore> scores() const;
+  // Call before the first step after all sequences have ended.
+  void BeginSequence();
+
+ private:
+  LayerDecisions(Residency& residency, const Rules& rules)
+      : residency_(residency), rules_(rules), prefetched_(residency, rules.tier) {}
+
+  Residency& residency_;
+  const Rules rules_;
+  PrefetchedExperts prefetched_;
+  std::optional<PrefetchPlanner> planner_;
+  std::optional<LayerProtocol> protocol_;
+};
 
 class StepFrame {
  public:

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/format.h"
-#include "base/progress.h"
+#include "base/number.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
 #include "cli/program.h"
@@ -21,7 +21,7 @@
 #include "lab/eval_report.h"
 #include "lab/record_report.h"
 #include "learned/beside_model.h"
-#include "learned/sweep_file.h"
+#include "learned/tunings.h"
 #include "offline/eval/eval.h"
 #include "offline/eval/eval_tasks.h"
 

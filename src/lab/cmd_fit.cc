@@ -13,11 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/format.h"
 #include "base/json.h"
-#include "base/progress.h"
-#include "base/visible.h"
+#include "base/number.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
 #include "cli/program.h"

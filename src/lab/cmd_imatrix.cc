@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "base/progress.h"
+#include "base/terminal.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
 #include "cli/program.h"

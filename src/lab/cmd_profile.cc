@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/format.h"
-#include "base/progress.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
 #include "cli/program.h"
@@ -19,8 +19,8 @@
 #include "lab/commands.h"
 #include "lab/record_report.h"
 #include "learned/beside_model.h"
-#include "learned/learn_paths.h"
-#include "load/model_to_load.h"
+#include "learned/learned_tables.h"
+#include "load/open_engine.h"
 #include "offline/record/profile.h"
 #include "offline/record/record_texts.h"
 #include "trace/trace_file.h"

@@ -5,11 +5,11 @@
 #include <memory>
 #include <string>
 
-#include "base/bytes.h"
-#include "base/cache_folder.h"
-#include "base/clock.h"
-#include "base/format.h"
-#include "base/progress.h"
+#include "base/cache_files.h"
+#include "base/number.h"
+#include "base/terminal.h"
+#include "base/text.h"
+#include "base/work_limit.h"
 #include "cli/flags.h"
 #include "cli/program.h"
 #include "cli/report.h"

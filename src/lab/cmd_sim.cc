@@ -11,26 +11,23 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/progress.h"
+#include "base/number.h"
+#include "base/terminal.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
 #include "cli/program.h"
 #include "cli/report.h"
-#include "decide/layer/little_options.h"
+#include "decide/layer/lossy_options.h"
 #include "decide/slots/policy.h"
-#include "decide/slots/policy_tuning.h"
 #include "engine/option_table.h"
 #include "lab/commands.h"
 #include "lab/sim_machine.h"
 #include "lab/sim_report.h"
 #include "learned/beside_model.h"
-#include "learned/norms_file.h"
-#include "learned/tuning_file.h"
+#include "learned/learned_tables.h"
+#include "learned/tunings.h"
 #include "sim/replay.h"
-#include "sim/sweep.h"
 #include "sim/tune.h"
-#include "sim/tune_sizes.h"
 #include "trace/trace_file.h"
 
 namespace moestro {

@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "base/bytes.h"
-#include "base/format.h"
-#include "base/progress.h"
+#include "base/number.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "cli/flags.h"
 #include "cli/program.h"
 #include "cli/report.h"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/progress.h"
+#include "base/terminal.h"
 #include "cli/common_flags.h"
 #include "cli/flags.h"
 #include "cli/program.h"
@@ -17,8 +17,8 @@
 #include "lab/commands.h"
 #include "lab/record_report.h"
 #include "offline/record/record_texts.h"
-#include "trace/import_jsonl.h"
 #include "trace/summary.h"
+#include "trace/trace.h"
 #include "trace/trace_file.h"
 
 namespace moestro {

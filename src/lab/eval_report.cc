@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/format.h"
+#include "base/number.h"
+#include "base/text.h"
 #include "cli/report.h"
 #include "offline/eval/eval_stats.h"
 #include "plot/chart.h"

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/format.h"
-#include "base/printable.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "cli/flags.h"
 #include "cli/program.h"
 #include "cli/report.h"

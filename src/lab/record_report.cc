@@ -5,9 +5,9 @@
 #include <numeric>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/format.h"
 #include "base/json.h"
+#include "base/number.h"
+#include "base/text.h"
 #include "offline/gguf_output.h"
 
 namespace moestro {

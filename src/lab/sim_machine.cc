@@ -6,13 +6,12 @@
 #include <memory>
 #include <string_view>
 
-#include "base/bytes.h"
 #include "base/number.h"
 #include "decide/ahead/path_table.h"
-#include "decide/slots/popularity.h"
+#include "decide/slots/first_experts.h"
 #include "engine/option_table.h"
-#include "learned/latency_file.h"
-#include "learned/path_file.h"
+#include "learned/learned_tables.h"
+#include "learned/machine_files.h"
 
 namespace moestro {
 namespace {

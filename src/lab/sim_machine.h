@@ -13,11 +13,11 @@
 
 #include "base/result.h"
 #include "cli/flags.h"
-#include "decide/ahead/predictor.h"
+#include "decide/ahead/predictors.h"
 #include "decide/devices/device_tier.h"
 #include "decide/devices/lane_planner.h"
 #include "lab/sim_report.h"
-#include "sim/lanes.h"
+#include "sim/machine.h"
 #include "trace/trace.h"
 
 namespace moestro {

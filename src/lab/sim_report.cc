@@ -9,12 +9,11 @@
 #include <string_view>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/counters_json.h"
-#include "base/format.h"
 #include "base/json.h"
+#include "base/number.h"
+#include "base/text.h"
 #include "cli/report.h"
-#include "native/plan/remote_gain.h"
+#include "native/plan/engine_plan.h"
 #include "plot/chart.h"
 
 namespace moestro {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/json.h"
-#include "sim/sweep.h"
-#include "sim/tune_sizes.h"
+#include "sim/replay.h"
+#include "sim/tune.h"
 
 namespace moestro {
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "learned/cost_cache.h"
-
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -9,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "learned/latency_file.h"
+#include "learned/kept_facts.h"
+#include "learned/machine_files.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {

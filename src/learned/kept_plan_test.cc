@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "learned/kept_plan.h"
-
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -8,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "learned/kept_facts.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {

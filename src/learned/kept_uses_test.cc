@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "learned/kept_uses.h"
-
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -11,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "learned/kept_facts.h"
 #include "tests/support/file_size_limit_testing.h"
 #include "tests/support/temp_folder_testing.h"
 

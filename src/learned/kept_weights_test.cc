@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "learned/kept_weights.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -11,6 +9,7 @@
 #include <fstream>
 #include <string>
 
+#include "learned/kept_facts.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <utility>
 
-#include "base/check.h"
+#include "base/result.h"
 
 namespace moestro {
 namespace {

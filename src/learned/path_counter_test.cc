@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "decide/ahead/path_table.h"
-#include "decide/ahead/predictors/predictors.h"
+#include "decide/ahead/predictors.h"
 
 namespace moestro {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "base/format.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

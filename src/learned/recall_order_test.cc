@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include "learned/recall_order.h"
-
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstdint>
 #include <utility>
 #include <vector>
+
+#include "learned/kept_facts.h"
 
 namespace moestro {
 namespace {

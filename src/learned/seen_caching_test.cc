@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "learned/seen_caching.h"
-
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
 
+#include "learned/kept_facts.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {

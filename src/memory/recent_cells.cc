@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/check.h"
-#include "memory/checkpoint_worth.h"
+#include "base/number.h"
+#include "base/result.h"
+#include "memory/memory_use.h"
 
 namespace moestro {
 namespace {
@@ -36,7 +36,7 @@ bool RecentCells::Holds(const KvTimeline& held, uint32_t position) const {
   return position == 0 || held.begin() == 0 || held.begin() + room_.window - 1 <= position;
 }
 
-// Gives up one window: the least worthy kept position (memory/checkpoint_worth.h), or else the
+// Gives up one window: the least worthy kept position (memory/memory_use.h), or else the
 // window before another sequence's last step.
 bool RecentCells::GiveUpOne(const std::vector<RecentTimeline*>& all, const RecentTimeline& but) {
   RecentTimeline* holder = nullptr;

@@ -5,7 +5,7 @@
 //
 // A sequence can go on from a position if the window before that position is held. Held are the
 // positions that the last step began with and those that it added; and a window before each kept
-// position, until other sequences need the cells. Pure bookkeeping, as memory/kv_blocks.h, which
+// position, until other sequences need the cells. Pure bookkeeping, as memory/memory_use.h, which
 // counts the users of each cell.
 #pragma once
 
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "memory/kv_blocks.h"
+#include "memory/memory_use.h"
 
 namespace moestro {
 

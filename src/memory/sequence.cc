@@ -6,9 +6,9 @@
 #include <ranges>
 #include <utility>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "core/model_spec.h"
-#include "memory/checkpoint_worth.h"
+#include "memory/memory_use.h"
 
 namespace moestro {
 
@@ -132,7 +132,7 @@ std::optional<StateSlot> SequenceTable::TakeState(double most_worth) {
 }
 
 // Drops the checkpoint, or the last state of a resting sequence, that is worth the least
-// (memory/checkpoint_worth.h). False if none is worth less than `most_worth`.
+// (memory/memory_use.h). False if none is worth less than `most_worth`.
 bool SequenceTable::ForgetCheckpoint(double most_worth) {
   const std::vector<double> worths = PlaceWorths();
   const auto least = std::ranges::min_element(worths);

@@ -23,9 +23,8 @@
 #include "core/ids.h"
 #include "engine/engine.h"
 #include "engine/sequence.h"
-#include "memory/kv_blocks.h"
+#include "memory/memory_use.h"
 #include "memory/recent_cells.h"
-#include "memory/state_slots.h"
 
 namespace moestro {
 

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <utility>
 
-#include "base/check.h"
-#include "base/format.h"
-#include "memory/checkpoint_worth.h"
+#include "base/result.h"
+#include "base/text.h"
+#include "memory/memory_use.h"
 
 namespace moestro {
 namespace {

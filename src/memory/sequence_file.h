@@ -11,15 +11,14 @@
 #include <vector>
 
 #include "base/binary_file.h"
-#include "base/output_path.h"
+#include "base/output_file.h"
 #include "base/result.h"
 #include "core/ids.h"
-#include "engine/saved_sequence.h"
-#include "memory/kv_cache.h"
+#include "engine/sequence.h"
 #include "memory/layer_memory.h"
+#include "memory/layer_values.h"
 #include "memory/sequence.h"
 #include "memory/sequence_text.h"
-#include "memory/state_store.h"
 
 namespace moestro {
 

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/check.h"
+#include "base/number.h"
+#include "base/result.h"
 
 namespace moestro {
 namespace {

@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "base/file_stamp.h"
+#include "base/input_file.h"
 #include "base/result.h"
 
 namespace moestro {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "model/gguf_file.h"
 #include "model/gguf_testing.h"
 #include "tests/support/temp_folder_testing.h"

@@ -11,8 +11,8 @@
 #include <cstring>
 #include <random>
 
-#include "base/bytes.h"
-#include "base/format.h"
+#include "base/number.h"
+#include "base/text.h"
 #include "model/gguf_file.h"
 #include "model/gguf_testing.h"
 #include "model/model_file.h"

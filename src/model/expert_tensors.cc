@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "base/printable.h"
+#include "base/terminal.h"
 #include "model/file_checks.h"
 #include "model/gguf_file.h"
 #include "model/tensor_names.h"

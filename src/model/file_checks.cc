@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/format.h"
+#include "base/text.h"
 
 namespace moestro {
 

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
-#include "base/format.h"
 #include "base/hash.h"
-#include "base/printable.h"
+#include "base/result.h"
+#include "base/terminal.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

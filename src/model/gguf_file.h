@@ -17,8 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/file_stamp.h"
-#include "base/file_watch.h"
+#include "base/input_file.h"
 #include "base/result.h"
 #include "core/extent.h"
 #include "model/gguf_header.h"

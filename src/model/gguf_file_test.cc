@@ -8,7 +8,7 @@
 #include <limits>
 #include <string>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "model/gguf_testing.h"
 #include "tests/support/temp_folder_testing.h"
 
@@ -283,9 +283,6 @@ TEST_F(SplitFileTest, RefusesARenamedFirstShard) {
   ASSERT_FALSE(file);
   EXPECT_NE(file.error().message.find("rename"), std::string::npos) << file.error().message;
 }
-
-}  // namespace
-namespace {
 
 class FingerprintTest : public testing::Test {
  protected:

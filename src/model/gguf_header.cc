@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/binary_file.h"
-#include "base/bytes.h"
-#include "base/printable.h"
+#include "base/number.h"
+#include "base/terminal.h"
 #include "model/byte_source.h"
 
 namespace moestro {

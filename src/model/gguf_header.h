@@ -18,7 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/file_stamp.h"
+#include "base/input_file.h"
 #include "base/result.h"
 #include "model/byte_source.h"
 

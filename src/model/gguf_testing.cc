@@ -7,8 +7,8 @@
 #include <iterator>
 #include <utility>
 
-#include "base/check.h"
-#include "base/format.h"
+#include "base/result.h"
+#include "base/text.h"
 #include "model/expert_tensors.h"
 #include "model/families/families.h"
 #include "model/tensor_names.h"

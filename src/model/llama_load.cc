@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -9,8 +9,8 @@
 
 #include <string>
 
+#include "base/input_file.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "model/gguf_file.h"
 
 namespace moestro {

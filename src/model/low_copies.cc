@@ -6,9 +6,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/format.h"
-#include "base/log.h"
-#include "base/printable.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "model/gguf_file.h"
 #include "model/tensor_names.h"
 

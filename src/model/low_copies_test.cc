@@ -6,7 +6,7 @@
 #include <cstring>
 #include <string>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "model/gguf_testing.h"
 #include "tests/support/temp_folder_testing.h"
 

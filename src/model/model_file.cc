@@ -8,8 +8,8 @@
 #include <unordered_set>
 #include <utility>
 
-#include "base/check.h"
-#include "base/printable.h"
+#include "base/result.h"
+#include "base/terminal.h"
 #include "model/file_checks.h"
 #include "model/gguf_file.h"
 #include "model/read_spec.h"

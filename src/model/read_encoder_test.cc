@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "model/gguf_file.h"
 #include "model/gguf_testing.h"
 #include "model/model_file.h"

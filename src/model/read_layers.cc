@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/printable.h"
+#include "base/terminal.h"
 #include "model/read_mixers.h"
 #include "model/read_spec.h"
 #include "model/tensor_names.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/printable.h"
+#include "base/terminal.h"
 #include "model/tensor_names.h"
 
 namespace moestro {

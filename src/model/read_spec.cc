@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/printable.h"
+#include "base/terminal.h"
 #include "model/file_checks.h"
 #include "model/read_layers.h"
 #include "model/tensor_names.h"

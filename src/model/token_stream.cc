@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/utf8.h"
+#include "base/number.h"
+#include "base/text.h"
 
 namespace moestro {
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "model/gguf_testing.h"
 #include "tests/support/temp_folder_testing.h"
 

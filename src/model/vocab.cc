@@ -12,10 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/format.h"
-#include "base/printable.h"
-#include "base/utf8.h"
+#include "base/number.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "model/byte_source.h"
 #include "model/families/families.h"
 #include "model/gguf_file.h"

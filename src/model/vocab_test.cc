@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "model/gguf_testing.h"
 #include "tests/support/temp_folder_testing.h"
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/block_hash.h"
 #include "base/hash.h"
 
 namespace moestro {

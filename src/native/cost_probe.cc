@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/quantile.h"
+#include "base/distribution.h"
 #include "native/catalog.h"
 
 namespace moestro {

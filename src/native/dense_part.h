@@ -12,24 +12,43 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/stop_signal.h"
+#include "base/work_limit.h"
 #include "compute/look_ahead.h"
 #include "compute/team.h"
 #include "core/batch.h"
+#include "core/model_spec.h"
 #include "devices/step_buffers.h"
 #include "engine/engine.h"
 #include "engine/plan/memory_plan.h"
 #include "forward/dense/layer_graph.h"
 #include "forward/experts/expert_exec.h"
-#include "memory/kv_cache.h"
-#include "native/dense_loader.h"
-#include "native/dense_reads.h"
+#include "memory/layer_memory.h"
+#include "memory/layer_values.h"
+#include "model/model_file.h"
+#include "native/catalog.h"
 #include "native/find_weights.h"
-#include "native/joined_keys.h"
 #include "native/opened_model.h"
+#include "native/weight_load.h"
 #include "store/read_queue.h"
 
 namespace moestro {
+
+// Counts the bytes beside the experts that a pass over the layers must read from memory: every
+// weight once for all rows of the pass, and the keys, values and states that the rows use.
+
+struct DenseReads {
+  uint64_t weights = 0;    // bytes of every pass: all weights except the two below
+  uint64_t head = 0;       // the output matrix, if a row has logits
+  uint64_t embedding = 0;  // the embedding of one token
+  uint64_t position = 0;   // the key and value of a position in all layers
+  uint64_t state = 0;      // the state of one sequence in all layers, read and written
+
+  // Bytes as in the file; repacked layouts have the same size.
+  static DenseReads Of(const ModelWeights& weights, const ModelSpec& spec,
+                       const MemoryShape& remembers);
+  // A sequence's positions count once, for its last row.
+  uint64_t OfPass(std::span<const BatchRow> rows) const;
+};
 
 class Device;
 

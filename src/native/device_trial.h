@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tries a device with an expert of each form, compares the results with the CPU's, and finds the
-// device's costs: in a file, among costs kept from an earlier start, or by measuring.
+// Tries a device with real experts, and brings their biases to it.
 //
 // Thread rule: the engine thread, before any step.
 #pragma once
@@ -10,12 +9,31 @@
 #include <string>
 
 #include "base/result.h"
+#include "compute/devices.h"
 #include "compute/host_memory.h"
 #include "compute/team.h"
+#include "core/ids.h"
 #include "devices/device.h"
+#include "devices/device_pools.h"
+#include "devices/device_probe.h"
+#include "model/model_file.h"
 #include "native/opened_model.h"
 
 namespace moestro {
+
+// Tries a device with an expert of each form, compares the results with the CPU's, and finds the
+// device's costs: in a file, among costs kept from an earlier start, or by measuring.
+
+// Loads the biases of a model's experts from its file to a device. The biases in memory are loaded
+// only after devices are tried.
+
+DeviceBiases::Shape BiasShapeOf(const ModelFile& model);
+
+// Empty if the model has no biases. kIo, kNoMemory, kDevice.
+Result<DeviceBiases> LoadBiasesOn(const ComputeDevice& device, const ModelFile& model);
+
+// The biases of one expert. kIo.
+Result<DeviceProbe::Biases> ReadBiasesOf(ExpertKey key, const ModelFile& model);
 
 class DeviceTrial {
  public:

@@ -4,9 +4,9 @@
 
 #include <utility>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "native/make_slots.h"
-#include "native/plan/prompt_chunk.h"
+#include "native/plan/engine_plan.h"
 
 namespace moestro {
 namespace {

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/block_hash.h"
+#include "base/hash.h"
 #include "compute/host_memory.h"
-#include "learned/kept_weights.h"
+#include "learned/kept_facts.h"
 #include "model/gguf_file.h"
 #include "model/weights_id.h"
 #include "store/block_reader.h"

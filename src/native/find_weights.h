@@ -26,7 +26,7 @@ std::optional<uint64_t> KnownWeightsId(const ModelFile& model, const std::string
 
 // The number of the weights: the one that is kept for these files, else from reads of a sample of
 // the experts and of all dense tensors, these unless `dense` is known. `dense` is the sum of
-// DenseSum() over dense tensors. The number is kept in `folder` (learned/kept_weights.h); empty:
+// DenseSum() over dense tensors. The number is kept in `folder` (learned/kept_facts.h); empty:
 // not kept. Memory: 33 MiB while dense tensors are read, else 256 KiB. kIo; kInvalidFile: a file
 // has changed since it was opened.
 Result<uint64_t> FindWeightsId(const ModelFile& model, const std::string& folder,

@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/format.h"
 #include "base/hash.h"
-#include "base/small_file.h"
+#include "base/input_file.h"
+#include "base/text.h"
 #include "compute/attention_kernel.h"
 #include "engine/option_table.h"
 #include "learned/beside_model.h"
-#include "memory/kv_choices.h"
+#include "memory/sequence_text.h"
 
 namespace moestro {
 namespace {

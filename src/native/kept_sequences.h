@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 #include "core/batch.h"
-#include "engine/saved_sequence.h"
+#include "engine/sequence.h"
 #include "kit/expert_slots.h"
 #include "memory/sequence.h"
 #include "memory/sequence_file.h"

@@ -6,9 +6,9 @@
 #include <exception>
 #include <utility>
 
-#include "base/check.h"
-#include "base/format.h"
-#include "base/log.h"
+#include "base/result.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "engine/plan/io_depth.h"
 #include "native/cost_probe.h"
 #include "native/engine_parts.h"

@@ -7,8 +7,8 @@
 #include <set>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/log.h"
+#include "base/number.h"
+#include "base/terminal.h"
 #include "compute/product_node.h"
 #include "compute/weight_set.h"
 

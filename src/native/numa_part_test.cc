@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "compute/cpu_device.h"
 #include "compute/weight_set.h"
 #include "core/machine.h"

@@ -5,7 +5,7 @@
 
 #include "engine/option_table.h"
 #include "learned/beside_model.h"
-#include "learned/path_file.h"
+#include "learned/learned_tables.h"
 #include "native/catalog.h"
 
 namespace moestro {

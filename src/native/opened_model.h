@@ -13,16 +13,16 @@
 #include <string>
 #include <vector>
 
-#include "base/file_watch.h"
+#include "base/input_file.h"
 #include "base/result.h"
 #include "compute/cpu_device.h"
 #include "core/batch.h"
 #include "core/expert_catalog.h"
-#include "decide/ahead/predictor.h"
+#include "decide/ahead/predictors.h"
 #include "engine/engine_options.h"
 #include "engine/plan/memory_plan.h"
 #include "forward/experts/expert_exec.h"
-#include "learned/policy_source.h"
+#include "learned/tunings.h"
 #include "memory/layer_memory.h"
 #include "model/low_copies.h"
 #include "model/model_file.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Loads weights from their files into a set. Many reads into a bounded part of memory are under
-// way, while the threads of the team store (and so repack) the bytes that have landed.
+// Loads weights from their files into sets, and dense weights to the place of their use.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,9 +13,14 @@
 #include "compute/team.h"
 #include "compute/weight_set.h"
 #include "core/extent.h"
+#include "forward/dense/blocks.h"
+#include "model/model_file.h"
 #include "store/read_queue.h"
 
 namespace moestro {
+
+// Loads weights from their files into a set. Many reads into a bounded part of memory are under
+// way, while the threads of the team store (and so repack) the bytes that have landed.
 
 // Bytes that are read and stored at once: a whole weight if its layout changes, else a part of the
 // weight. Parts begin at a multiple of kDenseBlock (model/weights_id.h).
@@ -50,5 +55,38 @@ struct WeightLoad {
 // Reads and stores all pieces. kIo: the first read that failed for good; errors of Store(). After
 // an error the set cannot be used. No read is under way after the return.
 Status LoadWeights(const WeightLoad& load);
+
+// Loads dense weights from the file to the place of their use: all in memory, or weights of a
+// device's graphs on the device and the rest in memory.
+
+struct DensePlan {
+  struct Part {
+    WeightSet set;
+    std::vector<const TensorInfo*> tensors;  // in the order of the set
+  };
+  Part host;
+  Part device;                 // empty without a device
+  uint64_t staging_bytes = 0;  // bytes needed while loading, freed afterwards
+
+  Status Allocate();
+};
+
+// Plans all weights in memory, in `layouts`.
+DensePlan PlanDense(const CpuDevice& device, const ModelWeights& weights,
+                    const WeightLayouts& layouts);
+// Plans the weights of graphs on `backend`, the rest in memory. An output matrix that is also the
+// embedding is both on the device and in memory.
+DensePlan PlanDenseOn(ggml_backend_t backend, const CpuDevice& device, const ModelWeights& weights);
+
+// Reads every dense tensor, see weight_load.h. The team stores tensors in memory, the caller's
+// thread stores the rest. `progress` gets the bytes done and the total. `sum` gets every tensor's
+// part of the weights' number (model/weights_id.h); null: not needed. kIo, kNoMemory. REQUIRES:
+// `queue` is idle.
+Status LoadDense(DensePlan& plan, ReadQueue& queue, Team& team,
+                 const std::function<void(uint64_t done, uint64_t total)>& progress,
+                 std::atomic<uint64_t>* sum = nullptr);
+
+// The loaded tensors by role.
+ModelTensors TensorsByRole(const DensePlan& plan, const ModelWeights& weights);
 
 }  // namespace moestro

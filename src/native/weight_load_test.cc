@@ -9,7 +9,7 @@
 #include <random>
 #include <string>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "compute/cpu_device.h"
 #include "compute/host_memory.h"
 #include "tests/support/memory_reader_testing.h"

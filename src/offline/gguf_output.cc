@@ -14,10 +14,9 @@
 #include <utility>
 
 #include "base/binary_file.h"
-#include "base/bytes.h"
-#include "base/caught.h"
-#include "base/check.h"
-#include "base/format.h"
+#include "base/number.h"
+#include "base/result.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/format.h"
+#include "base/number.h"
 #include "base/output_file.h"
+#include "base/text.h"
 #include "model/low_copies.h"
 #include "model/model_file.h"
 #include "native/find_weights.h"

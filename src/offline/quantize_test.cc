@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/format.h"
+#include "base/number.h"
+#include "base/text.h"
 #include "model/families/families.h"
 #include "model/gguf_testing.h"
 #include "model/low_copies.h"

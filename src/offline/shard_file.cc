@@ -6,9 +6,9 @@
 #include <string_view>
 #include <utility>
 
-#include "base/format.h"
 #include "base/number.h"
-#include "base/printable.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "trace/trace_file.h"
 
 namespace moestro {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/binary_file.h"
-#include "base/output_path.h"
+#include "base/output_file.h"
 #include "base/result.h"
 #include "engine/engine_options.h"
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "base/format.h"
 #include "base/hash.h"
+#include "base/text.h"
 #include "tests/support/temp_folder_testing.h"
 #include "trace/trace_file.h"
 
@@ -113,9 +113,6 @@ TEST(SettingsText, ChangesWithWhatIsComputedAndWithNothingElse) {
   other.prefetch = 3;
   EXPECT_EQ(text, SettingsText(other, {.n_ctx = 128}));
 }
-
-}  // namespace
-namespace {
 
 class ShardFileTest : public ::testing::Test {
  protected:
@@ -275,9 +272,6 @@ TEST_F(ShardFileTest, NumbersOfNoShardAreRefused) {
   ExpectError(with(64, UINT32_MAX), Errc::kInvalidFile, "none of a shard");
   ExpectError(with(68, UINT32_MAX), Errc::kInvalidFile, "none of a shard");
 }
-
-}  // namespace
-namespace {
 
 class TraceShardsTest : public ::testing::Test {
  protected:

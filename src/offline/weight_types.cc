@@ -8,7 +8,7 @@
 #include <optional>
 #include <span>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "model/file_checks.h"
 
 namespace moestro {

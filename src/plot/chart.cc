@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "base/format.h"
+#include "base/text.h"
 
 namespace moestro {
 

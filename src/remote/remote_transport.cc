@@ -13,12 +13,11 @@
 #include <string_view>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/caught.h"
-#include "base/check.h"
-#include "base/log.h"
-#include "remote/resolve_host.h"
-#include "remote/worker_messages.h"
+#include "base/number.h"
+#include "base/result.h"
+#include "base/terminal.h"
+#include "remote/worker.h"
+#include "remote/worker_process.h"
 #include "store/open_files.h"
 
 namespace moestro {

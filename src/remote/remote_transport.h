@@ -21,7 +21,7 @@
 #include "core/expert_catalog.h"
 #include "core/layer_plan.h"
 #include "devices/transport.h"
-#include "engine/device_options.h"
+#include "engine/engine_options.h"
 #include "remote/remote_upload.h"
 #include "remote/worker_process.h"
 

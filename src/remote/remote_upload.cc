@@ -8,12 +8,12 @@
 #include <string_view>
 #include <utility>
 
-#include "base/caught.h"
-#include "base/clock.h"
-#include "base/log.h"
+#include "base/result.h"
+#include "base/terminal.h"
+#include "base/work_limit.h"
 #include "compute/expert_kernel.h"
 #include "compute/product_node.h"
-#include "remote/worker_messages.h"
+#include "remote/worker.h"
 
 namespace moestro {
 namespace {

@@ -9,10 +9,10 @@
 #include <span>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/check.h"
+#include "base/number.h"
+#include "base/result.h"
 #include "decide/slots/policy.h"
-#include "decide/slots/prompt_rows.h"
+#include "decide/slots/slot_table.h"
 
 namespace moestro {
 namespace {

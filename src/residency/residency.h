@@ -15,13 +15,12 @@
 #include <span>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/result.h"
+#include "base/work_limit.h"
 #include "compute/host_memory.h"
 #include "core/expert_catalog.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"
-#include "decide/slots/expert_counts.h"
 #include "decide/slots/policy.h"
 #include "decide/slots/slot_table.h"
 #include "store/read_queue.h"
@@ -154,7 +153,7 @@ class Residency {
   void BeginSequence();
   void BeginLayer(ExpertLayerId layer);
   void Predict(ExpertLayerId layer, std::span<const ExpertId> experts);
-  void LearnPrompt(const LayerPlan& plan);  // see prompt_rows.h
+  void LearnPrompt(const LayerPlan& plan);  // see LearnPrompt() in slot_table.h
 
   // Moves reads forward: cheap, never blocks.
   void Pump();

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "residency/lease_stream.h"
+#include "residency/leases.h"
 #include "residency/residency_testing.h"
 
 namespace moestro {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <optional>
 
-#include "residency/lease_stream.h"
+#include "residency/leases.h"
 #include "residency/residency_testing.h"
 
 namespace moestro {

@@ -17,9 +17,9 @@
 #include <thread>
 #include <utility>
 
-#include "base/format.h"
-#include "base/log.h"
 #include "base/system_limits.h"
+#include "base/terminal.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

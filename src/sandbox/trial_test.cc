@@ -77,9 +77,6 @@ TEST(TryInChild, ChangesNothingInThisProcess) {
   EXPECT_EQ(value, 1);
 }
 
-}  // namespace
-namespace {
-
 using std::chrono_literals::operator""ms;
 
 std::pair<MessageSocket, MessageSocket> Ends() {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
-#include "base/format.h"
+#include "base/result.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "base/format.h"
-#include "base/utf8.h"
+#include "base/text.h"
 #include "schema/rule_set.h"
 #include "schema/schema_writer.h"
 

@@ -6,8 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/format.h"
-#include "base/utf8.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

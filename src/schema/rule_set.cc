@@ -7,8 +7,8 @@
 #include <limits>
 #include <string_view>
 
-#include "base/check.h"
-#include "base/format.h"
+#include "base/result.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -28,9 +28,6 @@ TEST(CharSet, EscapesWhatJsonEscapes) {
             "[\\xE9\\U0001F600-\\U0001F601]");
 }
 
-}  // namespace
-namespace {
-
 std::string Text(const RuleSet& rules, RuleId first) {
   std::string text;
   for (const auto& [name, body] : rules.Named(first, "r")) text += name + " = " + body + "\n";

@@ -5,9 +5,9 @@
 #include <array>
 #include <utility>
 
-#include "base/check.h"
-#include "base/format.h"
 #include "base/json.h"
+#include "base/result.h"
+#include "base/text.h"
 #include "schema/object_writer.h"
 #include "schema/rule_set.h"
 #include "schema/schema_writer.h"

@@ -8,8 +8,8 @@
 #include <charconv>
 #include <cstdint>
 
-#include "base/format.h"
-#include "base/printable.h"
+#include "base/terminal.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

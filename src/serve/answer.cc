@@ -14,8 +14,7 @@
 #include <vector>
 
 #include "api/server_bodies.h"
-#include "base/log.h"
-#include "base/printable.h"
+#include "base/terminal.h"
 #include "serve/place_task.h"
 #include "serve/relay.h"
 #include "serve/work.h"

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "base/log.h"
+#include "base/terminal.h"
 #include "serve/http_message.h"
 
 namespace moestro {

@@ -10,7 +10,7 @@
 #include <optional>
 #include <thread>
 
-#include "base/caught.h"
+#include "base/result.h"
 
 namespace moestro {
 namespace {

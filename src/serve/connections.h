@@ -17,8 +17,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/clock.h"
-#include "base/unique_fd.h"
+#include "base/input_file.h"
+#include "base/work_limit.h"
 #include "serve/connection_ledger.h"
 
 namespace moestro {

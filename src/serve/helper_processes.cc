@@ -16,13 +16,12 @@
 #include <optional>
 #include <utility>
 
-#include "base/caught.h"
-#include "base/format.h"
-#include "base/log.h"
-#include "base/printable.h"
+#include "base/result.h"
 #include "base/system_limits.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "grammar/grammar_checker.h"
-#include "load/model_to_load.h"
+#include "load/open_engine.h"
 #include "sandbox/message_socket.h"
 #include "text/conversation.h"
 

@@ -14,9 +14,9 @@
 #include <cstring>
 #include <thread>
 
-#include "base/caught.h"
-#include "base/format.h"
-#include "base/unique_fd.h"
+#include "base/input_file.h"
+#include "base/result.h"
+#include "base/text.h"
 #include "serve/body_room.h"
 #include "serve/connections.h"
 #include "serve/http_message.h"

@@ -25,8 +25,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/result.h"
+#include "base/work_limit.h"
 #include "serve/connection_ledger.h"
 #include "serve/request_record.h"
 

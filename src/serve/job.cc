@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "base/clock.h"
+#include "base/work_limit.h"
 
 namespace moestro {
 

@@ -21,7 +21,6 @@
 #include "api/api_error.h"
 #include "core/ids.h"
 #include "grammar/grammar_state.h"
-#include "text/quiet_filter.h"
 #include "text/sampler.h"
 #include "text/text_request.h"
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/counters_json.h"
-#include "base/format.h"
+#include "base/json.h"
 #include "base/system_limits.h"
+#include "base/text.h"
 
 namespace moestro {
 

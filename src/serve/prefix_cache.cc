@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/log.h"
+#include "base/number.h"
+#include "base/terminal.h"
 #include "text/text_loop.h"
 
 namespace moestro {

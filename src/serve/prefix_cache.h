@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/work_limit.h"
 #include "core/ids.h"
 #include "engine/engine.h"
 #include "engine/sequence.h"

@@ -7,9 +7,9 @@
 #include <system_error>
 #include <utility>
 
-#include "base/cache_folder.h"
+#include "base/cache_files.h"
 #include "base/hash.h"
-#include "base/log.h"
+#include "base/terminal.h"
 
 namespace moestro {
 namespace {

@@ -16,7 +16,7 @@
 #include <mutex>
 #include <utility>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "base/work_limit.h"
 #include "serve/body_room.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "model/token_stream.h"
 
 namespace moestro {

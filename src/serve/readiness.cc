@@ -16,9 +16,8 @@
 #include <optional>
 #include <string_view>
 
-#include "base/clock.h"
-#include "base/log.h"
-#include "base/printable.h"
+#include "base/terminal.h"
+#include "base/work_limit.h"
 
 namespace moestro {
 namespace {

@@ -75,9 +75,6 @@ TEST(ServiceNotice, AnAddressWithoutAnybodyIsForgotten) {
   EXPECT_EQ(manager.Receive(), "STATUS=of another");
 }
 
-}  // namespace
-namespace {
-
 std::unique_ptr<HttpServer> Listen(std::atomic<int>& status) {
   auto server = HttpServer::Listen(
       {.port = 0}, {.admit = [](const HttpRequest&) { return std::optional<HttpReply>(); },

@@ -4,11 +4,9 @@
 #include <filesystem>
 #include <system_error>
 
-#include "base/log.h"
-#include "base/printable.h"
-#include "base/small_file.h"
+#include "base/input_file.h"
+#include "base/terminal.h"
 #include "base/text.h"
-#include "base/utf8.h"
 #include "chat/template.h"
 
 namespace moestro {

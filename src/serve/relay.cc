@@ -7,7 +7,7 @@
 #include <utility>
 #include <variant>
 
-#include "base/clock.h"
+#include "base/work_limit.h"
 #include "chat/answer_parser.h"
 
 namespace moestro {

@@ -11,8 +11,8 @@
 #include <string>
 #include <string_view>
 
-#include "base/format.h"
 #include "base/json.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -5,10 +5,9 @@
 #include <system_error>
 #include <utility>
 
-#include "base/cache_folder.h"
-#include "base/format.h"
-#include "base/log.h"
-#include "base/printable.h"
+#include "base/cache_files.h"
+#include "base/terminal.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "text/draft_control.h"
-#include "text/drafter.h"
-#include "text/quiet_filter.h"
+#include "text/drafts.h"
+#include "text/sampler.h"
 
 namespace moestro {
 namespace {

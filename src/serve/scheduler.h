@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "api/api_error.h"
-#include "base/clock.h"
+#include "base/work_limit.h"
 #include "engine/engine.h"
 #include "grammar/grammar_state.h"
 #include "model/vocab.h"
@@ -28,7 +28,7 @@
 #include "serve/prefix_cache.h"
 #include "serve/saved_texts.h"
 #include "serve/scheduler_status.h"
-#include "text/draft_options.h"
+#include "text/drafts.h"
 #include "text/text_loop.h"
 
 namespace moestro {

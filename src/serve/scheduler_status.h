@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/counters.h"
-#include "base/histogram.h"
+#include "base/distribution.h"
 #include "engine/engine.h"
 
 namespace moestro {

@@ -24,17 +24,15 @@
 #include <thread>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/caught.h"
 #include "base/hash.h"
-#include "base/log.h"
-#include "base/printable.h"
+#include "base/number.h"
+#include "base/result.h"
 #include "base/system_limits.h"
+#include "base/terminal.h"
 #include "chat/chat_format.h"
 #include "engine/engine.h"
 #include "grammar/grammar_checker.h"
 #include "grammar/grammar_process.h"
-#include "load/model_to_load.h"
 #include "load/open_engine.h"
 #include "serve/access.h"
 #include "serve/api_keys.h"

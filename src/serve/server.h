@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 #include "engine/engine_options.h"
-#include "text/draft_options.h"
+#include "text/drafts.h"
 
 namespace moestro {
 

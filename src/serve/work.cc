@@ -8,10 +8,9 @@
 #include <utility>
 #include <variant>
 
-#include "base/bytes.h"
-#include "base/clock.h"
-#include "base/log.h"
-#include "base/printable.h"
+#include "base/number.h"
+#include "base/terminal.h"
+#include "base/work_limit.h"
 #include "chat/answer_grammar.h"
 #include "chat/chat_format.h"
 #include "schema/schema_grammar.h"

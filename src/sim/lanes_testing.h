@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "sim/lanes.h"
+#include "sim/machine.h"
 #include "sim/replay.h"
 #include "trace/trace.h"
 

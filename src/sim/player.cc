@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "core/batch.h"
 #include "decide/layer/layer_planner.h"
 

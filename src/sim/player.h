@@ -13,14 +13,13 @@
 
 #include "core/ids.h"
 #include "core/layer_plan.h"
-#include "decide/ahead/predictor.h"
+#include "decide/ahead/predictors.h"
 #include "decide/layer/layer_protocol.h"
-#include "decide/layer/little_judge.h"
+#include "decide/layer/lossy_options.h"
 #include "sim/machine.h"
 #include "sim/replay.h"
 #include "sim/sim_devices.h"
 #include "sim/sim_memory.h"
-#include "sim/sim_pools.h"
 
 namespace moestro {
 

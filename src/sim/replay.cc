@@ -10,17 +10,42 @@
 #include <utility>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "core/ids.h"
-#include "decide/ahead/predictor.h"
-#include "decide/devices/settled_shares.h"
-#include "decide/slots/popularity.h"
-#include "sim/belady.h"
-#include "sim/oracle.h"
+#include "decide/ahead/predictors.h"
+#include "decide/slots/first_experts.h"
+#include "sim/limits.h"
 #include "sim/player.h"
-#include "sim/sim_pools.h"
+#include "sim/sim_memory.h"
 
 namespace moestro {
+
+size_t TokensOfStep(const Trace& trace, size_t first, const StepSize& size) {
+  const bool is_source = trace.is_source(first);
+  size_t n = 1;
+  while (first + n < trace.tokens() && trace.joins_step(first + n) &&
+         trace.is_source(first + n) == is_source) {
+    ++n;
+  }
+  const Phase phase = trace.phase(first);
+  if (n > 1 || (phase == Phase::kPrefill && trace.info().has_prompt_steps)) return n;
+  const size_t of_phase = phase == Phase::kPrefill ? size.prefill_chunk : size.rows;
+  const size_t most = is_source ? trace.tokens() : of_phase;
+  const auto follows = [&](size_t t) {
+    return t < trace.tokens() && !trace.starts_sequence(t) && trace.phase(t) == phase &&
+           trace.is_source(t) == is_source;
+  };
+  while (n < most && follows(first + n)) ++n;
+  return n;
+}
+
+bool HasStepsOfRows(const Trace& trace) {
+  for (size_t t = 0; t < trace.tokens(); ++t) {
+    if (trace.joins_step(t) && trace.phase(t) == Phase::kDecode) return true;
+  }
+  return false;
+}
+
 namespace {
 
 // One table for each pool of the own copies and one for low ones, each with a policy of its own.
@@ -245,6 +270,54 @@ Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options) {
                     .choices = choices ? &*choices : nullptr,
                     .upgrades = options.lossy.upgrades && has_low ? &upgrades : nullptr});
   return player.Play(std::move(predictor));
+}
+
+namespace {
+
+// Replays every size of memory and every way to place experts, with `device_slots` and the other
+// options.
+Status ReplayModes(const Trace& trace, const Sweep& sweep, uint64_t device_slots,
+                   ReplayOptions options, std::vector<SweepLine>& lines) {
+  const double experts = trace.info().shape().experts();
+  const std::vector<PlaceMode> modes = options.lanes ? sweep.modes : std::vector{PlaceMode::kAuto};
+  for (const uint64_t slots : sweep.slots) {
+    options.slots = slots;
+    for (const PlaceMode mode : modes) {
+      if (options.lanes) options.lanes->mode = mode;
+      TRY(ReplayResult result, Replay(trace, options));
+      lines.push_back({.policy = options.policy.name,
+                       .slots = slots,
+                       .percent = 100.0 * static_cast<double>(slots) / experts,
+                       .result = std::move(result),
+                       .has_lanes = options.lanes.has_value(),
+                       .mode = mode,
+                       .rows = static_cast<uint32_t>(options.step.rows),
+                       .device_slots = device_slots});
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<SweepLine>> ReplayAll(const Trace& trace, const Sweep& sweep) {
+  std::vector<SweepLine> lines;
+  ReplayOptions options = sweep.options;
+  for (const PolicyChoice& policy : sweep.policies) {
+    options.policy = policy;
+    if (!options.lanes) {
+      TRY_STATUS(ReplayModes(trace, sweep, 0, options, lines));
+      continue;
+    }
+    for (const uint32_t rows : sweep.rows) {
+      options.step.rows = rows;
+      for (const uint64_t on_device : sweep.device_slots) {
+        options.lanes->device_slots.assign(options.lanes->model.devices.size(), on_device);
+        TRY_STATUS(ReplayModes(trace, sweep, on_device, options, lines));
+      }
+    }
+  }
+  return lines;
 }
 
 }  // namespace moestro

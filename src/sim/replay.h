@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Replays a routing trace through the same SlotTable and policies that the engine runs, against a
 // pretend disk and processor with a virtual clock. With the same trace, slots and policy, hits,
-// misses and evictions are the engine's, in the same order. With a machine of lanes (lanes.h) the
+// misses and evictions are the engine's, in the same order. With a machine of lanes (machine.h) the
 // engine's DeviceTier also runs. With the engine's costs (--latency-model) the plans are the
 // engine's.
 //
@@ -24,23 +24,35 @@
 
 #include "base/counters.h"
 #include "base/result.h"
-#include "base/share.h"
 #include "core/machine.h"
 #include "core/model_spec.h"
 #include "decide/ahead/prefetch_planner.h"
-#include "decide/layer/importance/importance.h"
+#include "decide/devices/lane_planner.h"
+#include "decide/layer/importance.h"
 #include "decide/layer/layer_protocol.h"
-#include "decide/layer/little_options.h"
-#include "decide/layer/loss_counts.h"
 #include "decide/layer/lossy_options.h"
-#include "decide/slots/expert_counts.h"
 #include "decide/slots/policy.h"
 #include "decide/slots/slot_table.h"
-#include "sim/lanes.h"
-#include "sim/trace_steps.h"
+#include "sim/machine.h"
 #include "trace/trace.h"
 
 namespace moestro {
+
+// Finds the tokens of a trace that go through the layers together. Pure functions of values.
+
+struct StepSize {
+  size_t prefill_chunk = 512;  // tokens of a prompt, if the trace does not say
+  // Consecutive decode tokens of a sequence in a step, if the trace was recorded one token at a
+  // time.
+  size_t rows = 1;
+};
+
+// The tokens computed together with `first`: the tokens recorded together, else the rest of the
+// prompt or of the sequence, at most `size`, or a whole source. REQUIRES: first < tokens().
+size_t TokensOfStep(const Trace& trace, size_t first, const StepSize& size);
+
+// Whether some decode tokens were recorded together.
+bool HasStepsOfRows(const Trace& trace);
 
 struct ReplayOptions {
   // slots of all pools: each pool gets slots for the same share of its experts, as in the engine
@@ -143,5 +155,34 @@ Result<std::vector<uint64_t>> SlotsOfPools(const TraceInfo& info, const ReplayOp
 // trace that was recorded with steps of several rows. REQUIRES: lossy and little options are within
 // their ranges (see their structs).
 Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options);
+
+// Replays one trace with every combination of some choices.
+//
+// Pure. Thread rule: none.
+
+struct Sweep {
+  ReplayOptions options = {};  // shared by all replays; the members below replace its fields
+  std::vector<PolicyChoice> policies = {};
+  std::vector<uint64_t> slots = {};  // experts that memory holds
+  // The members below replace fields of options.lanes; without lanes they are not used.
+  std::vector<uint32_t> rows = {1};
+  std::vector<uint64_t> device_slots = {0};  // experts that each device holds
+  std::vector<PlaceMode> modes = {PlaceMode::kAuto};
+};
+
+struct SweepLine {
+  std::string policy;
+  uint64_t slots = 0;
+  double percent = 0.0;  // of all experts
+  ReplayResult result;
+  bool has_lanes = false;  // the members below are for lanes
+  PlaceMode mode = PlaceMode::kAuto;
+  uint32_t rows = 1;
+  uint64_t device_slots = 0;
+};
+
+// Replays every combination. Policies change slowest, then rows, device slots, slots and modes.
+// Errors: Replay().
+Result<std::vector<SweepLine>> ReplayAll(const Trace& trace, const Sweep& sweep);
 
 }  // namespace moestro

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "decide/slots/policy.h"
-#include "sim/trace_steps.h"
 #include "trace/trace.h"
 
 namespace moestro {

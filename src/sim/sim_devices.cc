@@ -6,14 +6,14 @@
 #include <deque>
 #include <utility>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "decide/slots/resident_model.h"
 
 namespace moestro {
 namespace {
 
 // Experts that are read while others are copied, when devices are filled (kReadAhead of
-// native/join_devices.cc).
+// native/make_slots.cc).
 constexpr size_t kReadAhead = 4;
 
 std::vector<uint64_t> BytesOfPools(const SimPools& pools) {

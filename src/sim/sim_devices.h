@@ -27,10 +27,8 @@
 #include "core/layer_plan.h"
 #include "decide/devices/device_tier.h"
 #include "decide/slots/slot_table.h"
-#include "sim/lanes.h"
 #include "sim/machine.h"
 #include "sim/sim_memory.h"
-#include "sim/sim_pools.h"
 
 namespace moestro {
 

@@ -1,4 +1,23 @@
 // SPDX-License-Identifier: MIT
+// The search for a policy's parameters, for one size and for many.
+//
+// Thread rule: none; calls on different traces or from different threads do not meet.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "decide/slots/policy.h"
+#include "sim/replay.h"
+#include "trace/trace.h"
+
+namespace moestro {
+
 // Finds a policy's parameters on the first tokens of a trace and measures them on the rest, which
 // the search does not use. The search minimises the miss penalty (sim/replay.h). Without low copies
 // the penalty is the number of misses. The first half of the training tokens only warms up, because
@@ -10,21 +29,6 @@
 // search then goes on from the best values in smaller steps. The default values are always tried,
 // and stay if the gain of the search is within chance. Of equal results the one nearest to the
 // defaults wins.
-//
-// Thread rule: none; calls on different traces or from different threads do not meet.
-#pragma once
-
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <string>
-
-#include "base/result.h"
-#include "decide/slots/policy.h"
-#include "sim/replay.h"
-#include "trace/trace.h"
-
-namespace moestro {
 
 struct TuneOptions {
   std::string policy = "next-use";
@@ -52,5 +56,39 @@ size_t TrainingTokens(const Trace& trace, double percent);
 // kUsage: errors of Replay(), a percentage out of range. kInvalidRequest: a part of the trace has
 // no decode token to count.
 Result<TunedPolicy> Tune(const Trace& trace, const TuneOptions& options);
+
+// The search for several policies and numbers of slots, its results compared with plain policies,
+// and the tuning made from them.
+
+struct TuneRequest {
+  std::string policy;                // a name, or "all"
+  std::vector<uint64_t> slots = {};  // sizes to tune for
+  double train_percent = 50.0;
+  ReplayOptions lossy = {};  // see TuneOptions
+};
+
+struct TunedAtSize {
+  uint64_t slots = 0;
+  double percent = 0.0;                 // of all experts
+  std::vector<TunedPolicy> tuned = {};  // least penalty on the training tokens first
+  // Results of lru, lfu, lfru and, without low copies and lanes, belady on the held-out tokens.
+  struct Plain {
+    std::string name;
+    double hit_rate = 0.0;
+    double penalty = 0.0;
+  };
+  std::vector<Plain> plain = {};
+};
+
+// "all", or a known policy; else kUsage with the known ones.
+Result<std::string> ParseTunedPolicy(const std::string& text);
+
+// `progress`: the policy and size, and the candidates tried so far. Errors: those of Tune().
+Result<std::vector<TunedAtSize>> TuneSizes(
+    const Trace& trace, const TuneRequest& request,
+    const std::function<void(const std::string& what, size_t tried)>& progress);
+
+// The tuning with the best policy of each size. REQUIRES: each size has a tuned policy.
+PolicyTuning ToTuning(const TraceInfo& info, const std::vector<TunedAtSize>& sizes);
 
 }  // namespace moestro

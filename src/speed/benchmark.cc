@@ -9,14 +9,14 @@
 #include <string>
 #include <utility>
 
-#include "base/format.h"
+#include "base/distribution.h"
 #include "base/hash.h"
-#include "base/quantile.h"
+#include "base/text.h"
 #include "core/batch.h"
 #include "core/random_tokens.h"
 #include "engine/append.h"
 #include "native/native_engine.h"
-#include "text/drafter.h"
+#include "text/drafts.h"
 
 namespace moestro {
 
@@ -69,6 +69,12 @@ class ForcedDrafter final : public Drafter {
   std::mt19937 random_;
 };
 
+// A text that nobody reads.
+class NoReader final : public TextReader {
+ public:
+  bool Tell(TextEvent /*event*/) override { return true; }
+};
+
 }  // namespace
 
 SideBySide::SideBySide(Engine& engine, const SideBySideOptions& options)
@@ -84,21 +90,28 @@ SideBySide::SideBySide(Engine& engine, const SideBySideOptions& options)
     sequences_.push_back(engine.NewSequence());
   }
   for (Sequence& sequence : sequences_) pointers_.push_back(&sequence);
-  if (options.draft.is_on()) PrepareDrafts();
 }
 
-void SideBySide::PrepareDrafts() {
-  plain_.emplace(engine_, sequences_.front());
-  drafter_ = MakeDrafter(options_.draft.kind, engine_, sequences_.front());
+// The decode's first tokens as a text whose tokens are known: its picker returns them. The last
+// token is left out, since a text's last token is picked and not computed.
+void SideBySide::BeginDrafts() {
+  const std::vector<Token>& tokens = tokens_.front();
+  const size_t begin = size_t{options_.depth} + options_.prefill;
+  known_.prompt.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(begin) + 1);
+  known_.generate.max_tokens = int64_t{options_.decode} - 1;
+  nobody_ = std::make_unique<NoReader>();
+  auto text = std::make_unique<RunningText>(
+      *nobody_, known_, std::move(sequences_.front()),
+      [&tokens, next = begin + 1](std::span<const float>, std::span<const Token>) mutable
+          -> Result<Token> { return tokens[next++]; },
+      nullptr, clock_);
+  std::unique_ptr<Drafter> drafter = MakeDrafter(options_.draft.kind, engine_, text->sequence());
   if (options_.acceptance) {
-    drafter_ = std::make_unique<ForcedDrafter>(std::move(drafter_), tokens_.front(),
-                                               *options_.acceptance, options_.seed);
+    drafter = std::make_unique<ForcedDrafter>(std::move(drafter), tokens, *options_.acceptance,
+                                              options_.seed);
   }
-  control_.emplace(options_.draft.most);
-  drafting_.emplace(*plain_, *drafter_, *control_, SteadySeconds,
-                    [this](uint32_t proposed, uint32_t accepted) {
-                      engine_.stats().NoteDrafts(proposed, accepted);
-                    });
+  text->DraftWith(std::move(drafter), std::make_shared<DraftControl>(options_.draft.most), engine_);
+  drafted_.emplace(engine_, std::move(text));
 }
 
 Status SideBySide::MakeUpDepth() {
@@ -122,7 +135,7 @@ Status SideBySide::Prefill() {
 }
 
 Status SideBySide::Decode() {
-  if (drafting_) return DecodeDrafted();
+  if (options_.draft.is_on() && decoded() + 1 < options_.decode) return DecodeDrafted();
   Batch batch;
   for (size_t i = 0; i < sequences_.size(); ++i) {
     const uint32_t at = sequences_[i].position();
@@ -138,14 +151,19 @@ Status SideBySide::Decode() {
 }
 
 Status SideBySide::DecodeDrafted() {
-  const uint32_t at = drafting_->position();
-  const Token token = tokens_.front()[at];
-  TRY(const std::span<const float> logits, drafting_->Append({&token, 1}));
-  if (at + 1 == tokens_.front().size()) hash_ = HashLogits(logits);
+  if (!drafted_) BeginDrafts();
+  TRY_STATUS(drafted_->Step());
+  if (!drafted_->has_ended()) return {};
+  TRY_STATUS(drafted_->text().ending()->transform([](StopReason) {}));
+  sequences_.front() = drafted_->text().TakeSequence();
   return {};
 }
 
-Status SideBySide::Finish() { return drafting_ ? drafting_->Finish() : Status(); }
+uint32_t SideBySide::decoded() const {
+  const bool is_text = drafted_ && !drafted_->has_ended();
+  const Sequence& first = is_text ? drafted_->text().sequence() : sequences_.front();
+  return first.position() - options_.depth - options_.prefill;
+}
 
 uint64_t DecodeShape::Requests(const MoeShape& moe) const {
   const uint64_t layer = std::min<uint64_t>(copies * moe.n_expert, rows * moe.n_used);

@@ -11,16 +11,15 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "base/work_limit.h"
 #include "core/layer_plan.h"
 #include "core/run_identity.h"
 #include "engine/engine.h"
 #include "engine/run_report.h"
-#include "sim/request_log.h"
-#include "text/draft_control.h"
-#include "text/draft_options.h"
-#include "text/drafter.h"
-#include "text/drafting_stepper.h"
-#include "text/engine_stepper.h"
+#include "sim/limits.h"
+#include "text/drafts.h"
+#include "text/text_loop.h"
+#include "text/text_request.h"
 
 namespace moestro {
 
@@ -57,15 +56,17 @@ class SideBySide {
   // Errors of all calls below: those of Engine::Step() and Engine::MakeUp().
   Status MakeUpDepth();  // before anything else
   Status Prefill();
-  Status Decode();  // the next token of each sequence
-  Status Finish();  // after the last one
+  // Computes a step: the next token of each sequence, or the next of one with its draft. REQUIRES:
+  // decoded() < SideBySideOptions::decode.
+  Status Decode();
+  uint32_t decoded() const;  // tokens of each sequence, by Decode()
 
   std::span<Sequence* const> sequences() const { return pointers_; }
   const std::string& hash() const { return hash_; }  // of the last row's last logits
 
  private:
   Status DecodeDrafted();
-  void PrepareDrafts();
+  void BeginDrafts();
 
   SideBySideOptions options_;
   Engine& engine_;
@@ -73,11 +74,11 @@ class SideBySide {
   std::vector<Sequence> sequences_;
   std::vector<Sequence*> pointers_;
   std::string hash_;
-  // Members for runs with drafts.
-  std::optional<EngineStepper> plain_;
-  std::unique_ptr<Drafter> drafter_;
-  std::optional<DraftControl> control_;
-  std::optional<DraftingStepper> drafting_;
+  // Members for runs with drafts: the decode but for its last token, as a text of known tokens.
+  Clock clock_ = SteadySeconds;
+  TextOptions known_;
+  std::unique_ptr<TextReader> nobody_;
+  std::optional<LoneText> drafted_;
 };
 
 // Logs a decode's requests for experts, and computes from them the speed with perfect kernels and a

@@ -10,7 +10,7 @@
 #include "core/batch.h"
 #include "engine/append.h"
 #include "model/model_file.h"
-#include "native/dense_reads.h"
+#include "native/dense_part.h"
 #include "native/native_engine.h"
 
 namespace moestro {
@@ -23,9 +23,6 @@ TEST(HashLogits, DependsOnEveryBit) {
   EXPECT_NE(HashLogits(std::vector<float>{0.0F}), HashLogits(std::vector<float>{-0.0F}));
   EXPECT_EQ(HashLogits({}), "cbf29ce484222325");
 }
-
-}  // namespace
-namespace {
 
 Json OneRun(const std::string& name, double tps, int slots) {
   Json run = Json::Object();
@@ -52,9 +49,6 @@ TEST(Medians, OfTwoRunsAreTheMiddle) {
   EXPECT_EQ(MediansOf(runs).Find("tps")->Dump(), "1.5");
   EXPECT_EQ(MediansOf(runs).Find("slots")->Dump(), "2.5");
 }
-
-}  // namespace
-namespace {
 
 const std::string kDemo = MOESTRO_SOURCE_DIR "/models/stories-moe-q8_0.gguf";
 

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/printable.h"
+#include "base/number.h"
+#include "base/terminal.h"
 #include "engine/plan/memory_plan.h"
 #include "model/tensor_names.h"
 
@@ -27,8 +27,8 @@ uint64_t WeightsOf(const TensorInfo& tensor) {
   return static_cast<uint64_t>(tensor.ne[0] * tensor.ne[1] * tensor.ne[2] * tensor.ne[3]);
 }
 
-// Norms and biases are read too, but take no time beside matrices.
-// Of the layers from `first` on.
+// Adds the matrices of the layers from `first` on. Norms and biases are read too, but take no time
+// beside matrices.
 void AddDense(const ModelWeights& weights, size_t first, ModelNeeds& needs) {
   for (const TensorInfo* tensor : weights.dense_tensors()) {
     if (LayerOfTensorName(tensor->name).value_or(first) < first) continue;

@@ -12,10 +12,9 @@
 #include "base/result.h"
 #include "core/expert_catalog.h"
 #include "core/run_identity.h"
-#include "load/model_to_load.h"
+#include "load/open_engine.h"
 #include "model/model_file.h"
 #include "native/plan/fit.h"
-#include "native/plan/memory_needs.h"
 
 namespace moestro {
 

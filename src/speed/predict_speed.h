@@ -12,7 +12,7 @@
 #include "base/result.h"
 #include "core/machine.h"
 #include "core/run_identity.h"
-#include "learned/seen_caching.h"
+#include "learned/kept_facts.h"
 #include "native/plan/fit.h"
 #include "speed/planned_model.h"
 #include "speed/remote_price.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "sim/replay.h"
 
 namespace moestro {
@@ -144,9 +144,6 @@ TEST(RoutingHabit, AllExpertsOfALayerMayBeUsed) {
 TEST(RoutingHabit, AnImpossibleShapeIsAnError) {
   EXPECT_FALSE(TraceOf({.n_layer = 1, .n_expert = 4, .n_used = 5}, kEvenRouting, 5, 1));
 }
-
-}  // namespace
-namespace {
 
 // Qwen3-30B-A3B's sizes in Q4_0.
 ModelNeeds Needs(const std::string& family = "qwen3moe") {

@@ -9,8 +9,8 @@
 
 #include "base/result.h"
 #include "core/machine.h"
+#include "native/plan/engine_plan.h"
 #include "native/plan/fit.h"
-#include "native/plan/remote_gain.h"
 #include "speed/planned_model.h"
 #include "trace/trace.h"
 

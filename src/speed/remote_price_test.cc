@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "speed/predict_speed.h"
 
 namespace moestro {

@@ -14,8 +14,8 @@
 #include <thread>
 #include <utility>
 
-#include "base/check.h"
-#include "base/format.h"
+#include "base/result.h"
+#include "base/text.h"
 #include "store/open_files.h"
 #include "store/uring_reader.h"
 

@@ -13,8 +13,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/check.h"
-#include "base/format.h"
+#include "base/result.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

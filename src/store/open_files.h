@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/input_file.h"
 #include "base/result.h"
-#include "base/unique_fd.h"
 #include "core/extent.h"
 
 namespace moestro {

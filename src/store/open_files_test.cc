@@ -75,9 +75,6 @@ TEST(OpenFiles, ReadingLeavesNothingInThePageCache) {
   EXPECT_EQ(CachedPages(sync.get(), kBytes), 0U);
 }
 
-}  // namespace
-namespace {
-
 TEST(ExtentReader, GivesTheBytesOfAnyPlace) {
   const TempDir folder;
   const std::vector<std::byte> first = RandomBytes(20'000, 1);

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "store/open_files.h"
 
 namespace moestro {

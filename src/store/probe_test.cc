@@ -149,9 +149,6 @@ TEST(Probe, ErrorsAreReported) {
   EXPECT_EQ(nothing.error().code, Errc::kInvalidRequest);
 }
 
-}  // namespace
-namespace {
-
 class ReadsBesideTest : public ::testing::Test {
  protected:
   ReadsBeside::Open Reader(ReaderKind kind = ReaderKind::kAuto) const {

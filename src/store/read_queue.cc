@@ -5,9 +5,9 @@
 #include <array>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/check.h"
-#include "base/format.h"
+#include "base/number.h"
+#include "base/result.h"
+#include "base/text.h"
 #include "store/open_files.h"
 
 namespace moestro {

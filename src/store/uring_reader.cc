@@ -17,10 +17,10 @@
 #include <thread>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/check.h"
-#include "base/log.h"
-#include "base/unique_fd.h"
+#include "base/input_file.h"
+#include "base/number.h"
+#include "base/result.h"
+#include "base/terminal.h"
 #include "store/open_files.h"
 
 namespace moestro {

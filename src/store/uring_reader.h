@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "base/result.h"
 #include "store/block_reader.h"
 

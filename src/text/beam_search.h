@@ -19,6 +19,7 @@
 
 #include "base/result.h"
 #include "core/ids.h"
+#include "engine/engine.h"
 
 namespace moestro {
 
@@ -60,5 +61,22 @@ struct BeamParts {
 // that are not numbers (a damaged model). REQUIRES: a prompt, beams > 0, max_tokens > 0.
 Result<std::vector<Beam>> SearchBeams(BeamRows& rows, const BeamParts& parts,
                                       std::span<const Token> prompt, const BeamOptions& options);
+
+// Forks of one engine's sequences as BeamRows: keys and values are shared, and a step of all rows
+// reads each expert once.
+
+class EngineBeams final : public BeamRows {
+ public:
+  // `engine` must outlive this, and have room for the rows' sequences.
+  explicit EngineBeams(Engine& engine) : engine_(engine) {}
+
+  Status Begin(std::span<const Token> prompt, const Sink& sink) override;
+  Status Advance(std::span<const uint32_t> parents, std::span<const Token> tokens,
+                 const Sink& sink) override;
+
+ private:
+  Engine& engine_;
+  std::vector<Sequence> rows_;
+};
 
 }  // namespace moestro

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/check.h"
+#include "base/result.h"
 
 namespace moestro {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A text under way: its sequence, the tokens of prompt and answer, and the way from logits to the
+// A text under way: its sequence and tokens, and the way from logits to whole characters for its
 // reader.
 //
 // Thread rule: the engine thread.
@@ -11,21 +11,34 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/result.h"
+#include "base/work_limit.h"
 #include "engine/engine.h"
 #include "model/vocab.h"
 #include "text/draft_control.h"
-#include "text/drafter.h"
-#include "text/stop.h"
-#include "text/text_drafts.h"
+#include "text/drafts.h"
 #include "text/text_request.h"
-#include "text/utf8_stream.h"
 
 namespace moestro {
+
+// Joins token pieces into whole UTF-8 characters: a character may be spread over several tokens,
+// and a terminal must never get half of a character.
+
+class Utf8Stream {
+ public:
+  // The whole characters that `bytes` completes. Bytes that can never become one (stray
+  // continuation bytes, overlong forms, surrogates) come out as U+FFFD.
+  std::string Push(std::string_view bytes);
+  // U+FFFD for an incomplete character at the end; empty if the last character was complete.
+  std::string Flush();
+
+ private:
+  std::string pending_;  // the start of one character, at most 3 bytes
+};
 
 // Picks the token after a text by logits, [n_vocab]. `not_yet`: tokens that are picked only if no
 // other may be. Called once for each token of the text, in order; drafts are not seen.

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "engine/engine.h"
 
 namespace moestro {

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/log.h"
-#include "base/small_file.h"
+#include "base/input_file.h"
+#include "base/number.h"
+#include "base/terminal.h"
 #include "engine/append.h"
 #include "load/open_engine.h"
-#include "text/drafter.h"
+#include "text/drafts.h"
 #include "text/text_loop.h"
 
 namespace moestro {
@@ -73,7 +73,6 @@ Status Session::DraftWith(const DraftOptions& draft) {
   TRY_STATUS(CheckDraft(draft, options_, *model_));
   draft_ = draft;
   if (draft.is_on()) draft_control_ = std::make_shared<DraftControl>(draft.most);
-  options_.caller_bytes += DraftBytes(draft, model_->n_vocab());
   return {};
 }
 

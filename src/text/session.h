@@ -15,13 +15,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/output_path.h"
+#include "base/output_file.h"
 #include "base/result.h"
 #include "engine/engine.h"
-#include "load/model_to_load.h"
+#include "load/open_engine.h"
 #include "model/vocab.h"
 #include "text/draft_control.h"
-#include "text/draft_options.h"
+#include "text/drafts.h"
 #include "text/sampler.h"
 #include "text/text_request.h"
 #include "text/text_tokens.h"

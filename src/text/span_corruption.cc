@@ -7,7 +7,7 @@
 #include <random>
 #include <utility>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "text/text_tokens.h"
 
 namespace moestro {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/log.h"
+#include "base/terminal.h"
 
 namespace moestro {
 namespace {

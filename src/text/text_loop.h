@@ -20,12 +20,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
-#include "base/histogram.h"
+#include "base/distribution.h"
 #include "base/result.h"
+#include "base/work_limit.h"
 #include "core/batch.h"
 #include "engine/engine.h"
-#include "memory/kv_blocks.h"
+#include "memory/memory_use.h"
 #include "text/running_text.h"
 #include "text/step_planner.h"
 
@@ -149,6 +149,7 @@ class LoneText final : private TextLoopOwner {
   Status Step() { return loop_.Step(); }
   bool has_ended() const { return ended_ != nullptr; }
   RunningText& text() { return text_; }
+  const RunningText& text() const { return text_; }
   const TextLoopCounts& counts() const { return loop_.counts(); }
   // Writes the text to its end. After Engine::RequestStop() the text ends with kInterrupted if
   // `is_stopped` returns true. Otherwise the stop was for an earlier text, and this text goes on.

@@ -16,7 +16,7 @@
 
 #include "tests/support/demo_vocab_testing.h"
 #include "text/draft_control.h"
-#include "text/drafter.h"
+#include "text/drafts.h"
 #include "text/scripted_engine_testing.h"
 
 namespace moestro {

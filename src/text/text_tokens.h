@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Texts of any length as tokens, within the budget. Commands do this before the engine takes its
-// memory: the memory of tokenizing is free again by then, and the plan counts the tokens that are
-// kept.
+// Texts from files and standard input, of any length, as tokens.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +15,20 @@
 #include "model/vocab.h"
 
 namespace moestro {
+
+// Texts of any length as tokens, within the budget. Commands do this before the engine takes its
+// memory: the memory of tokenizing is free again by then, and the plan counts the tokens that are
+// kept.
+
+// Texts from files and from standard input.
+
+// The text of a file or of standard input, without one final line break, in parts on request. kIo:
+// the file cannot be opened or read; the message names it.
+Result<TextSource> OpenText(const std::string& path);
+TextSource StandardInput();
+// Reads a whole file of at most 1 MiB in UTF-8. kInvalidRequest, naming the file, for any other
+// file.
+Result<std::string> ReadSmallText(const std::string& path);
 
 // The most bytes of a text that may be tokenized at once in the memory that the budget leaves now.
 size_t LongestPiece(const EngineOptions& options);

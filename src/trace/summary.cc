@@ -7,10 +7,10 @@
 #include <numeric>
 #include <vector>
 
-#include "base/format.h"
-#include "base/printable.h"
-#include "base/quantile.h"
-#include "decide/layer/little_options.h"
+#include "base/distribution.h"
+#include "base/terminal.h"
+#include "base/text.h"
+#include "decide/layer/lossy_options.h"
 
 namespace moestro {
 namespace {

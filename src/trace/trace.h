@@ -192,4 +192,13 @@ class Trace {
   std::vector<float> confidences_;               // [token]
 };
 
+// Routing that other tools recorded: a JSON object per line,
+//   {"layers": [[id, id, ...], ...]}
+// with the chosen experts of every layer. Other keys are ignored.
+
+// One sequence of decode tokens without weights. `experts` per layer; nullopt: the highest id that
+// occurs plus one, which is too low when the last experts were never chosen. kIo: cannot be read;
+// kInvalidFile: names the line and what is wrong.
+Result<Trace> ImportJsonl(const std::string& path, std::optional<uint32_t> experts);
+
 }  // namespace moestro

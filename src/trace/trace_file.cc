@@ -5,8 +5,8 @@
 #include <cmath>
 #include <utility>
 
-#include "base/check.h"
-#include "base/format.h"
+#include "base/result.h"
+#include "base/text.h"
 #include "core/id_bytes.h"
 #include "trace/trace_machine.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/binary_file.h"
-#include "base/output_path.h"
+#include "base/output_file.h"
 #include "base/result.h"
 #include "trace/trace.h"
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "base/format.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "tests/support/temp_folder_testing.h"
-#include "trace/import_jsonl.h"
 #include "trace/summary.h"
 #include "trace/trace_file.h"
 

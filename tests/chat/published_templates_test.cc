@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "api/api_request.h"
-#include "base/format.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "chat/chat_format.h"
 #include "tests/chat/golden_files_testing.h"
 

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/format.h"
 #include "base/json.h"
+#include "base/number.h"
+#include "base/text.h"
 #include "tests/cli/program_testing.h"
 #include "tests/support/sanitized_testing.h"
 #include "tests/support/temp_folder_testing.h"

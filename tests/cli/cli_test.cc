@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/format.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "tests/cli/program_testing.h"
 
 namespace moestro {
@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::Finished;
 using testing::kDemo;
-using testing::Number;
+using testing::NumberAt;
 using testing::Program;
 
 class CliTest : public ::testing::Test {
@@ -199,8 +199,8 @@ TEST_F(CliTest, RunGivesOneJsonObject) {
   EXPECT_EQ(json.Find("prompt")->text(), "The dog");
   EXPECT_EQ(json.Find("stop")->text(), "limit");
   EXPECT_FALSE(json.Find("text")->text()->empty());
-  EXPECT_EQ(Number(json, "seed"), 3.0);
-  EXPECT_EQ(Number(json, "decode_tokens"), 3.0);  // the fourth token needs no step
+  EXPECT_EQ(NumberAt(json, "seed"), 3.0);
+  EXPECT_EQ(NumberAt(json, "decode_tokens"), 3.0);  // the fourth token needs no step
 }
 
 TEST_F(CliTest, BenchReportsEveryNumber) {
@@ -208,19 +208,19 @@ TEST_F(CliTest, BenchReportsEveryNumber) {
                                               "2",     "--json", "--cache", "30%", "-t", "1"};
   const Json json = ParseOne(Run(arguments));
   EXPECT_EQ(json.Find("model")->text(), kDemo);
-  EXPECT_EQ(Number(json, "prefill_tokens"), 16.0);
-  EXPECT_EQ(Number(json, "decode_tokens"), 6.0);
-  EXPECT_EQ(Number(json, "threads"), 1.0);
-  EXPECT_EQ(Number(json, "runs"), 2.0);
+  EXPECT_EQ(NumberAt(json, "prefill_tokens"), 16.0);
+  EXPECT_EQ(NumberAt(json, "decode_tokens"), 6.0);
+  EXPECT_EQ(NumberAt(json, "threads"), 1.0);
+  EXPECT_EQ(NumberAt(json, "runs"), 2.0);
   for (const char* key :
        {"ram_budget", "peak_rss", "prefill_tps", "decode_tps", "decode_ms_p50", "decode_ms_p95",
         "disk_bytes_decode", "io_depth", "disk_bandwidth_probe", "bound_tps", "percent_of_bound",
         "limit_tps", "percent_of_limit", "touched_bytes_decode", "fewest_bytes_decode",
         "memory_bandwidth_probe"}) {
-    EXPECT_GT(Number(json, key), 0.0) << key;
+    EXPECT_GT(NumberAt(json, key), 0.0) << key;
   }
-  EXPECT_GE(Number(json, "hit_rate"), 0.0);
-  EXPECT_LT(Number(json, "hit_rate"), 1.0);
+  EXPECT_GE(NumberAt(json, "hit_rate"), 0.0);
+  EXPECT_LT(NumberAt(json, "hit_rate"), 1.0);
   // Exact whatever the cache: the same tokens end in the same bits.
   std::vector<std::string> roomy = arguments;
   roomy[10] = "100%";
@@ -234,11 +234,11 @@ TEST_F(CliTest, BenchOfSeveralSequencesReportsByRow) {
   EXPECT_NE(text.out.find("rows     8 in a step, "), std::string::npos) << text.out;
   arguments.emplace_back("--json");
   const Json json = ParseOne(Run(arguments));
-  EXPECT_EQ(Number(json, "decode_tokens"), 48.0);
-  EXPECT_EQ(Number(json, "row_uses"), 48.0 * 6.0 * 4.0);
-  EXPECT_LE(Number(json, "expert_uses"), 6.0 * 6.0 * 16.0);  // steps, layers, experts
-  EXPECT_GT(Number(json, "row_hit_rate"), 0.0);
-  EXPECT_DOUBLE_EQ(Number(json, "bytes_per_row"), Number(json, "disk_bytes_decode") / 48.0);
+  EXPECT_EQ(NumberAt(json, "decode_tokens"), 48.0);
+  EXPECT_EQ(NumberAt(json, "row_uses"), 48.0 * 6.0 * 4.0);
+  EXPECT_LE(NumberAt(json, "expert_uses"), 6.0 * 6.0 * 16.0);  // steps, layers, experts
+  EXPECT_GT(NumberAt(json, "row_hit_rate"), 0.0);
+  EXPECT_DOUBLE_EQ(NumberAt(json, "bytes_per_row"), NumberAt(json, "disk_bytes_decode") / 48.0);
 }
 
 TEST_F(CliTest, LogitsAreAllOrTheLargest) {
@@ -251,29 +251,30 @@ TEST_F(CliTest, LogitsAreAllOrTheLargest) {
   const Json top = ParseOne(Run({"logits", kDemo, "--tokens", "5,6,7", "--top", "3", "-t", "1"}));
   ASSERT_EQ(top.Find("logits")->size(), 3U);
   const JsonView best = *top.Find("logits")->At(0);
-  EXPECT_EQ(Number(best, "logit"), std::ranges::max(values));
-  EXPECT_EQ(values[static_cast<size_t>(Number(best, "token"))], std::ranges::max(values));
-  EXPECT_GE(Number(best, "logit"), Number(*top.Find("logits")->At(1), "logit"));
+  EXPECT_EQ(NumberAt(best, "logit"), std::ranges::max(values));
+  EXPECT_EQ(values[static_cast<size_t>(NumberAt(best, "token"))], std::ranges::max(values));
+  EXPECT_GE(NumberAt(best, "logit"), NumberAt(*top.Find("logits")->At(1), "logit"));
 }
 
 TEST_F(CliTest, InspectDescribesTheModel) {
   const Json json = ParseOne(Run({"inspect", kDemo, "--json"}));
   EXPECT_EQ(json.Find("architecture")->text(), "olmoe");
-  EXPECT_EQ(Number(json, "layers"), 6.0);
-  EXPECT_EQ(Number(json, "experts_per_layer"), 16.0);
-  EXPECT_EQ(Number(json, "experts_used"), 4.0);
-  EXPECT_EQ(Number(json, "file_bytes"), static_cast<double>(fs::file_size(kDemo)));
-  EXPECT_EQ(Number(json, "slices"), 6.0 * 16.0 * 3.0);
+  EXPECT_EQ(NumberAt(json, "layers"), 6.0);
+  EXPECT_EQ(NumberAt(json, "experts_per_layer"), 16.0);
+  EXPECT_EQ(NumberAt(json, "experts_used"), 4.0);
+  EXPECT_EQ(NumberAt(json, "file_bytes"), static_cast<double>(fs::file_size(kDemo)));
+  EXPECT_EQ(NumberAt(json, "slices"), 6.0 * 16.0 * 3.0);
   ASSERT_EQ(json.Find("pools")->size(), 1U);
   const JsonView pool = *json.Find("pools")->At(0);
-  EXPECT_EQ(Number(pool, "experts"), 96.0);
-  EXPECT_EQ(Number(pool, "gate_bytes") + Number(pool, "up_bytes") + Number(pool, "down_bytes"),
-            Number(pool, "expert_bytes"));
-  EXPECT_EQ(96.0 * Number(pool, "expert_bytes"), Number(json, "expert_bytes"));
+  EXPECT_EQ(NumberAt(pool, "experts"), 96.0);
+  EXPECT_EQ(
+      NumberAt(pool, "gate_bytes") + NumberAt(pool, "up_bytes") + NumberAt(pool, "down_bytes"),
+      NumberAt(pool, "expert_bytes"));
+  EXPECT_EQ(96.0 * NumberAt(pool, "expert_bytes"), NumberAt(json, "expert_bytes"));
   const JsonView fits = *json.Find("fits");
   const JsonView all = *fits.At(fits.size() - 1);
-  EXPECT_EQ(Number(all, "slots"), 96.0);
-  EXPECT_EQ(Number(all, "experts"), 96.0);
+  EXPECT_EQ(NumberAt(all, "slots"), 96.0);
+  EXPECT_EQ(NumberAt(all, "experts"), 96.0);
   const Finished text = Run({"inspect", kDemo});
   for (const char* part : {"olmoe", "16 per layer, 4 used", "4096 tokens", "q8_0", "--ram"}) {
     EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out;
@@ -293,7 +294,7 @@ TEST_F(CliTest, ATunedPolicyIsUsedByEveryCommand) {
   // What was promised for the held-out tokens is what a replay of them gives.
   const Json replayed = ParseOne(Run(
       {"sim", kTrace, "--policy-file", settings, "--slots", "24", "--held-out", "50", "--json"}));
-  EXPECT_NEAR(Number(*replayed.At(0), "hit_rate"), Number(first, "hit_rate"), 1e-9);
+  EXPECT_NEAR(NumberAt(*replayed.At(0), "hit_rate"), NumberAt(first, "hit_rate"), 1e-9);
   const std::vector<std::string> bench = {"bench",   kDemo, "-p", "4", "-n",    "4",
                                           "--cache", "25%", "-t", "1", "--json"};
   const auto with = [&](std::vector<std::string> more) {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "tests/cli/program_testing.h"
 #include "tests/support/file_size_limit_testing.h"
 #include "tests/support/switch_folder_testing.h"

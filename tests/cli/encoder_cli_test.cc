@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/input_file.h"
 #include "base/json.h"
-#include "base/small_file.h"
 #include "tests/cli/program_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "trace/trace_file.h"
@@ -18,7 +18,7 @@ namespace moestro {
 namespace {
 
 using testing::Finished;
-using testing::Number;
+using testing::NumberAt;
 using testing::Program;
 using Arguments = std::vector<std::string>;
 
@@ -108,8 +108,8 @@ TEST_F(EncoderCliTest, ShardsGiveTheWholeRun) {
       const auto whole = Json::Parse(RunWell(OnText("eval", {"--json"})));
       const auto merged = Json::Parse(RunWell(merge));
       ASSERT_TRUE(whole && merged);
-      EXPECT_EQ(Number(*whole, "perplexity"), Number(*merged, "perplexity"));
-      EXPECT_GT(Number(*whole, "windows"), 2.0);
+      EXPECT_EQ(NumberAt(*whole, "perplexity"), NumberAt(*merged, "perplexity"));
+      EXPECT_GT(NumberAt(*whole, "windows"), 2.0);
       continue;
     }
     merge.append_range(Arguments{"-o", File("merged")});
@@ -131,8 +131,8 @@ TEST_F(EncoderCliTest, ExpertsAreFittedAndTheirInputsAddedUp) {
   const auto loss = Json::Parse(
       RunWell({"eval", File("fitted.gguf"), "--text", text_, "--against", model_, "--json"}));
   ASSERT_TRUE(loss);
-  EXPECT_LT(Number(*loss, "kl_mean"), 0.01);
-  EXPECT_GT(Number(*loss, "kl_mean"), 0.0);
+  EXPECT_LT(NumberAt(*loss, "kl_mean"), 0.01);
+  EXPECT_GT(NumberAt(*loss, "kl_mean"), 0.0);
 }
 
 TEST_F(EncoderCliTest, RecordedRoutingStandsInForTheRouters) {

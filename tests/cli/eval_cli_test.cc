@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/format.h"
+#include "base/distribution.h"
 #include "base/json.h"
-#include "base/quantile.h"
+#include "base/text.h"
 #include "tests/cli/program_testing.h"
 #include "tests/support/temp_folder_testing.h"
 
@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::Finished;
 using testing::kDemo;
-using testing::Number;
+using testing::NumberAt;
 using testing::Program;
 
 constexpr std::string_view kStory =
@@ -156,22 +156,22 @@ TEST_F(EvalTest, FiguresAreThoseOfTheLogitsOfTwoRuns) {
   const std::vector<std::string> same = {"-c",    "40",          "--against",
                                          "exact", "--reference", folder_.File("rows")};
   const Json written = Eval(kDemo, same);
-  EXPECT_EQ(Number(written, "kl_max"), 0.0);
+  EXPECT_EQ(NumberAt(written, "kl_max"), 0.0);
   std::vector<std::string> lossy = same;
   lossy.append_range(half);
   const Json json = Eval(kDemo, lossy);
-  EXPECT_EQ(Number(json, "tokens"), n);
-  EXPECT_GT(Number(json, "kl_mean"), 1e-4);
-  EXPECT_LT(Number(json, "top1_agreement"), 1.0);
+  EXPECT_EQ(NumberAt(json, "tokens"), n);
+  EXPECT_GT(NumberAt(json, "kl_mean"), 1e-4);
+  EXPECT_LT(NumberAt(json, "top1_agreement"), 1.0);
   // Log-probabilities are rounded to F32 once: 1e-6 of one that is near 10.
-  EXPECT_NEAR(Number(json, "perplexity"), std::exp(expected.nll / n), 1e-4);
-  EXPECT_NEAR(Number(json, "exact_perplexity"), std::exp(expected.exact_nll / n), 1e-4);
-  EXPECT_NEAR(Number(json, "kl_mean"), kl_sum / n, 1e-6);
-  EXPECT_NEAR(Number(json, "kl_max"), std::ranges::max(expected.kl), 1e-6);
-  EXPECT_NEAR(Number(json, "kl_p99"), Quantile(expected.kl, 0.99), 1e-6);
-  EXPECT_NEAR(Number(json, "kl_p999"), Quantile(expected.kl, 0.999), 1e-6);
-  EXPECT_NEAR(Number(json, "delta_p_rms"), std::sqrt(expected.squared_delta / n), 1e-6);
-  EXPECT_NEAR(Number(json, "top1_agreement"), expected.equal / n, 1e-12);
+  EXPECT_NEAR(NumberAt(json, "perplexity"), std::exp(expected.nll / n), 1e-4);
+  EXPECT_NEAR(NumberAt(json, "exact_perplexity"), std::exp(expected.exact_nll / n), 1e-4);
+  EXPECT_NEAR(NumberAt(json, "kl_mean"), kl_sum / n, 1e-6);
+  EXPECT_NEAR(NumberAt(json, "kl_max"), std::ranges::max(expected.kl), 1e-6);
+  EXPECT_NEAR(NumberAt(json, "kl_p99"), Quantile(expected.kl, 0.99), 1e-6);
+  EXPECT_NEAR(NumberAt(json, "kl_p999"), Quantile(expected.kl, 0.999), 1e-6);
+  EXPECT_NEAR(NumberAt(json, "delta_p_rms"), std::sqrt(expected.squared_delta / n), 1e-6);
+  EXPECT_NEAR(NumberAt(json, "top1_agreement"), expected.equal / n, 1e-12);
 }
 
 TEST_F(EvalTest, ExactAgainstExactIsZeroToTheBitAndLeavesNothing) {
@@ -182,20 +182,20 @@ TEST_F(EvalTest, ExactAgainstExactIsZeroToTheBitAndLeavesNothing) {
   const Json json = Eval(kDemo, arguments);
   for (const char* key : {"kl_mean", "kl_se", "kl_p99", "kl_p99_se", "kl_p999", "kl_p999_se",
                           "kl_max", "delta_p_rms", "delta_p_rms_se", "top1_agreement_se"}) {
-    EXPECT_EQ(Number(json, key), 0.0) << key;
+    EXPECT_EQ(NumberAt(json, key), 0.0) << key;
   }
-  EXPECT_EQ(Number(json, "top1_agreement"), 1.0);
-  EXPECT_EQ(Number(json, "perplexity"), Number(json, "exact_perplexity"));
-  EXPECT_GT(Number(json, "perplexity_se"), 0.0);
+  EXPECT_EQ(NumberAt(json, "top1_agreement"), 1.0);
+  EXPECT_EQ(NumberAt(json, "perplexity"), NumberAt(json, "exact_perplexity"));
+  EXPECT_GT(NumberAt(json, "perplexity_se"), 0.0);
   for (const char* key :
        {"decode_tps", "percent_of_bound", "bytes_per_token", "hit_rate", "disk_bytes_decode"}) {
-    EXPECT_GT(Number(json, key), 0.0) << key;
+    EXPECT_GT(NumberAt(json, key), 0.0) << key;
   }
   EXPECT_TRUE(scratch.is_empty());
   // Without prefetch what is asked for is what is needed, and the same each time.
-  EXPECT_EQ(Number(json, "bytes_per_token") * Number(json, "decode_tokens"),
-            Number(json, "needed_bytes_decode"));
-  EXPECT_EQ(Number(Eval(kDemo, arguments), "bytes_per_token"), Number(json, "bytes_per_token"));
+  EXPECT_EQ(NumberAt(json, "bytes_per_token") * NumberAt(json, "decode_tokens"),
+            NumberAt(json, "needed_bytes_decode"));
+  EXPECT_EQ(NumberAt(Eval(kDemo, arguments), "bytes_per_token"), NumberAt(json, "bytes_per_token"));
 }
 
 TEST_F(EvalTest, PerplexityIsThatOfTheLogits) {
@@ -209,9 +209,9 @@ TEST_F(EvalTest, PerplexityIsThatOfTheLogits) {
   for (size_t i = 0; i + 1 < tokens.size(); ++i) {
     nll -= LogProbs(logits[i])[static_cast<size_t>(tokens[i + 1])];
   }
-  EXPECT_EQ(Number(json, "tokens"), static_cast<double>(tokens.size() - 1));
-  EXPECT_EQ(Number(json, "windows"), 1.0);
-  EXPECT_NEAR(Number(json, "perplexity"), std::exp(nll / static_cast<double>(tokens.size() - 1)),
+  EXPECT_EQ(NumberAt(json, "tokens"), static_cast<double>(tokens.size() - 1));
+  EXPECT_EQ(NumberAt(json, "windows"), 1.0);
+  EXPECT_NEAR(NumberAt(json, "perplexity"), std::exp(nll / static_cast<double>(tokens.size() - 1)),
               1e-4);
   // Evaluated together they agree but for the order of additions.
   const Matrix together = Every(kDemo, {"-p", std::string(kStory)}, {});
@@ -224,8 +224,8 @@ TEST_F(EvalTest, PerplexityIsThatOfTheLogits) {
 TEST_F(EvalTest, TokensAndPositionsCanBeLimited) {
   const auto counts = [&](std::vector<std::string> more) {
     const Json json = Eval(kDemo, std::move(more));
-    return std::vector{Number(json, "tokens"), Number(json, "windows"),
-                       Number(json, "decode_tokens")};
+    return std::vector{NumberAt(json, "tokens"), NumberAt(json, "windows"),
+                       NumberAt(json, "decode_tokens")};
   };
   EXPECT_EQ(counts({"-c", "32", "--tokens", "40"}), (std::vector{40.0, 2.0, 40.0}));
   EXPECT_EQ(counts({"-c", "32", "--tokens", "31"}), (std::vector{31.0, 1.0, 31.0}));

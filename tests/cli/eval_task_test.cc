@@ -22,7 +22,7 @@ namespace {
 
 using testing::Finished;
 using testing::kDemo;
-using testing::Number;
+using testing::NumberAt;
 using testing::Program;
 
 const std::string kHead = "Type,Question,Best Answer,Incorrect Answers\n";
@@ -118,7 +118,7 @@ TEST_F(EvalTaskTest, AnswersAreJudgedByTheirLogProbability) {
   ExpectError({"eval", kDemo, "--task", "truthfulqa", csv}, 1, "q.csv:2: a quote inside");
   const Json json = RunJson(
       {"eval", kDemo, "--task", "truthfulqa", fixed, "--against", "exact", "--cache", "50%"});
-  ASSERT_EQ(Number(json, "items"), 5.0);
+  ASSERT_EQ(NumberAt(json, "items"), 5.0);
   const JsonView outcomes = *json.Find("outcomes");
   const std::string prompt = "Q: Where did she go?\nA:";
   const std::vector<std::string> answers = {" To the park, to play", " Xyzzy qwfp", " To the moon"};
@@ -141,15 +141,15 @@ TEST_F(EvalTaskTest, AnswersAreJudgedByTheirLogProbability) {
     EXPECT_EQ(outcomes.At(i)->Find("right")->Dump(), is_best ? "true" : "false");
     right += is_best ? 1.0 : 0.0;
   }
-  EXPECT_EQ(Number(json, "right"), right);
-  EXPECT_EQ(Number(json, "score"), right / 5.0);
-  EXPECT_LT(Number(json, "score_low"), right / 5.0);
-  EXPECT_GT(Number(json, "score_high"), right / 5.0);
+  EXPECT_EQ(NumberAt(json, "right"), right);
+  EXPECT_EQ(NumberAt(json, "score"), right / 5.0);
+  EXPECT_LT(NumberAt(json, "score_low"), right / 5.0);
+  EXPECT_GT(NumberAt(json, "score_high"), right / 5.0);
   // Against itself nothing flips.
-  EXPECT_EQ(Number(json, "exact_score"), right / 5.0);
-  EXPECT_EQ(Number(json, "changed_answers"), 0.0);
-  EXPECT_EQ(Number(json, "mcnemar_p"), 1.0);
-  EXPECT_GT(Number(json, "decode_tps"), 0.0);
+  EXPECT_EQ(NumberAt(json, "exact_score"), right / 5.0);
+  EXPECT_EQ(NumberAt(json, "changed_answers"), 0.0);
+  EXPECT_EQ(NumberAt(json, "mcnemar_p"), 1.0);
+  EXPECT_GT(NumberAt(json, "decode_tps"), 0.0);
 }
 
 TEST_F(EvalTaskTest, WhatDoesNotFitIsCountedAndShotsAreNotAsked) {
@@ -162,7 +162,7 @@ TEST_F(EvalTaskTest, WhatDoesNotFitIsCountedAndShotsAreNotAsked) {
   const auto counts = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"eval", kDemo, "--task", "truthfulqa", csv});
     const Json json = RunJson(std::move(more));
-    return std::pair(Number(json, "items"), Number(json, "too_long"));
+    return std::pair(NumberAt(json, "items"), NumberAt(json, "too_long"));
   };
   EXPECT_EQ(counts({}), std::pair(5.0, 1.0));
   EXPECT_EQ(counts({"--shots", "2"}), std::pair(3.0, 1.0));
@@ -207,8 +207,8 @@ TEST_F(EvalTaskTest, TheNumberThatIsWrittenCounts) {
   EXPECT_EQ(outcomes.At(0)->Find("answer")->text(), digits) << said.out;
   EXPECT_EQ(outcomes.At(0)->Find("right")->Dump(), "true");
   EXPECT_EQ(outcomes.At(1)->Find("right")->Dump(), "false");
-  EXPECT_EQ(Number(json, "score"), 0.5);
-  EXPECT_EQ(Number(json, "flips_to_right") + Number(json, "flips_to_wrong"), 0.0);
+  EXPECT_EQ(NumberAt(json, "score"), 0.5);
+  EXPECT_EQ(NumberAt(json, "flips_to_right") + NumberAt(json, "flips_to_wrong"), 0.0);
   // Room for the answer is part of what has to fit.
   ExpectError({"eval", *model, "--task", "gsm8k", items, "--answer-tokens", "256"}, 1,
               "none of 2 items fits");

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "tests/cli/program_testing.h"
 
 namespace moestro {

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/format.h"
 #include "base/json.h"
-#include "learned/rates_file.h"
+#include "base/number.h"
+#include "base/text.h"
+#include "learned/machine_files.h"
 #include "tests/cli/program_testing.h"
 #include "tests/support/llama_zoo_testing.h"
 #include "tests/support/product_testing.h"

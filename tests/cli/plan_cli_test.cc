@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/bytes.h"
 #include "base/json.h"
-#include "learned/rates_file.h"
+#include "base/number.h"
+#include "learned/machine_files.h"
 #include "tests/cli/program_testing.h"
 #include "tests/support/hub_server_testing.h"
 #include "tests/support/temp_folder_testing.h"

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::Finished;
 using testing::kDemo;
-using testing::Number;
+using testing::NumberAt;
 using testing::Program;
 
 const std::string kTraces = MOESTRO_SOURCE_DIR "/bench/traces/";
@@ -95,21 +95,21 @@ TEST_F(ProfileTest, LearnsATextAndWritesBesideTheModel) {
 TEST_F(ProfileTest, CountsTokensAndObeysTheLimit) {
   const std::string paths = folder_.File("a.paths");
   const Json json = RunJson({kDemo, "--text", Story(), "-n", "30", "-o", paths, "-t", "1"});
-  EXPECT_EQ(Number(json, "tokens"), 30.0);
-  EXPECT_EQ(Number(json, "held_out_tokens"), 6.0);
-  EXPECT_EQ(Number(json, "file_bytes"), static_cast<double>(fs::file_size(paths)));
-  EXPECT_GT(Number(json, "keys"), 16.0);
+  EXPECT_EQ(NumberAt(json, "tokens"), 30.0);
+  EXPECT_EQ(NumberAt(json, "held_out_tokens"), 6.0);
+  EXPECT_EQ(NumberAt(json, "file_bytes"), static_cast<double>(fs::file_size(paths)));
+  EXPECT_GT(NumberAt(json, "keys"), 16.0);
 }
 
 // The recorded traces are the same wherever this runs, and so is what they teach.
 TEST_F(ProfileTest, PathsBeatPopularityOnRecordedRouting) {
   const std::string paths = folder_.File("a.paths");
   const Json json = RunJson({"--trace", kTraces + "olmoe-299.trace", "-o", paths});
-  EXPECT_EQ(Number(json, "tokens"), 299.0);
-  EXPECT_GT(Number(json, "recall_paths"), Number(json, "recall_popular") + 0.15);
+  EXPECT_EQ(NumberAt(json, "tokens"), 299.0);
+  EXPECT_GT(NumberAt(json, "recall_paths"), NumberAt(json, "recall_popular") + 0.15);
   const Json demo = RunJson({"--trace", kTraces + "demo-stories.trace", "--trace",
                              kTraces + "demo-code.trace", "-o", paths});
-  EXPECT_EQ(Number(demo, "tokens"), 1000.0);
+  EXPECT_EQ(NumberAt(demo, "tokens"), 1000.0);
 }
 
 TEST_F(ProfileTest, MistakesAreNamed) {

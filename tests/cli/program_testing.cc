@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "base/check.h"
+#include "base/result.h"
 
 namespace moestro::testing {
 namespace {

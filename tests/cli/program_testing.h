@@ -54,13 +54,13 @@ class Program {
 };
 
 // The number under a key of what --json printed; -1 and a failure if there is none.
-inline double Number(JsonView object, std::string_view key) {
+inline double NumberAt(JsonView object, std::string_view key) {
   const auto value = object.Find(key);
   EXPECT_TRUE(value && value->number()) << key;
   return value ? value->number().value_or(-1.0) : -1.0;
 }
-inline double Number(const Json& object, std::string_view key) {
-  return Number(object.view(), key);
+inline double NumberAt(const Json& object, std::string_view key) {
+  return NumberAt(object.view(), key);
 }
 
 }  // namespace moestro::testing

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "tests/cli/program_testing.h"
 #include "tests/support/temp_folder_testing.h"
 

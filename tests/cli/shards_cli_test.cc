@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "base/format.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "tests/cli/program_testing.h"
 #include "tests/cli/shards_testing.h"
 #include "tests/support/temp_folder_testing.h"
@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::kDemo;
-using testing::Number;
+using testing::NumberAt;
 using testing::Program;
 using testing::Words;
 
@@ -48,8 +48,8 @@ TEST_F(ShardsTest, EvalGivesTheSameNumbersToTheBit) {
         EXPECT_EQ(merged->Find(key)->Dump(), whole->Find(key)->Dump()) << key << " of " << count;
       }
     }
-    EXPECT_LT(Number(*whole, "windows"), kMoreThanWindows);
-    EXPECT_GE(Number(*whole, "windows"), 3.0);
+    EXPECT_LT(NumberAt(*whole, "windows"), kMoreThanWindows);
+    EXPECT_GE(NumberAt(*whole, "windows"), 3.0);
   }
 }
 
@@ -82,7 +82,7 @@ TEST_F(ShardsTest, AProfileIsTheSameToTheByte) {
     EXPECT_TRUE(ReadAll(file("m.paths")) == ReadAll(file("w.paths"))) << count;
     EXPECT_TRUE(ReadAll(file("m.norms")) == ReadAll(file("w.norms"))) << count;
     for (const char* key : {"tokens", "keys", "recall_paths", "recall_popular", "recall_repeat"}) {
-      EXPECT_EQ(Number(*merged, key), Number(*whole, key)) << key;
+      EXPECT_EQ(NumberAt(*merged, key), NumberAt(*whole, key)) << key;
     }
   }
 }
@@ -163,10 +163,10 @@ TEST_F(ShardsTest, ATextShorterThanAWindowIsOneWindow) {
   };
   const auto whole = Json::Parse(RunWell(words("eval", {"--json"})));
   ASSERT_TRUE(whole);
-  EXPECT_EQ(Number(*whole, "windows"), 1.0);
+  EXPECT_EQ(NumberAt(*whole, "windows"), 1.0);
   const auto merged = Json::Parse(RunWell(MergeOf(RunShards(words("eval", {}), 5), {"--json"})));
   ASSERT_TRUE(merged);
-  EXPECT_EQ(Number(*merged, "perplexity"), Number(*whole, "perplexity"));
+  EXPECT_EQ(NumberAt(*merged, "perplexity"), NumberAt(*whole, "perplexity"));
   for (const char* name : {"imatrix", "profile", "trace"}) {
     const std::string one = folder_.File("one");
     const std::string all = folder_.File("all");

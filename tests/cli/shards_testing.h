@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "tests/cli/program_testing.h"
 #include "tests/support/temp_folder_testing.h"
 

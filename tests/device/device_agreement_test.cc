@@ -11,13 +11,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "core/batch.h"
 #include "decide/devices/lane_planner.h"
 #include "decide/devices/latency_model.h"
-#include "decide/slots/popularity.h"
+#include "decide/slots/first_experts.h"
 #include "engine/append.h"
-#include "learned/latency_file.h"
+#include "learned/machine_files.h"
 #include "native/native_engine.h"
 #include "sim/replay.h"
 #include "tests/support/device_testing.h"

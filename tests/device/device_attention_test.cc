@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "compute/devices.h"
 #include "core/kv_cells.h"
 #include "forward/dense/dense_probes.h"

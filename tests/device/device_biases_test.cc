@@ -9,8 +9,8 @@
 #include <string>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/format.h"
+#include "base/number.h"
+#include "base/text.h"
 #include "model/model_file.h"
 #include "native/native_engine.h"
 #include "tests/device/device_testing.h"

@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "base/bytes.h"
+#include "base/number.h"
+#include "native/machine_probe.h"
 #include "native/native_engine.h"
-#include "native/profile_device.h"
 #include "tests/device/device_testing.h"
 #include "tests/support/fault_reader_testing.h"
 #include "tests/support/tiny_model_testing.h"

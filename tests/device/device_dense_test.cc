@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "compute/backend_buffer.h"
 #include "compute/devices.h"
 #include "devices/device_link.h"

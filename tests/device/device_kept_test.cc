@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "engine/append.h"
 #include "tests/device/device_testing.h"
 

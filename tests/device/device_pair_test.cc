@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "decide/devices/device_tier.h"
 #include "decide/devices/lane_planner.h"
 #include "native/native_engine.h"

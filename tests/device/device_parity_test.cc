@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "tests/device/device_testing.h"
 #include "tests/support/float_copy_testing.h"
 #include "tests/support/llama_reference_testing.h"

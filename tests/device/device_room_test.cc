@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "decide/devices/lane_planner.h"
 #include "native/native_engine.h"
 #include "tests/device/device_testing.h"

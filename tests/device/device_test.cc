@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "model/families/families.h"
 #include "tests/device/device_testing.h"
 #include "tests/support/product_testing.h"

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "decide/devices/lane_planner.h"
 #include "engine/engine_options.h"
 #include "tests/support/decode_testing.h"

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "engine/append.h"
 #include "native/native_engine.h"
 #include "tests/device/device_testing.h"

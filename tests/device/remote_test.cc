@@ -15,10 +15,10 @@
 #include <thread>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "decide/devices/latency_model.h"
 #include "engine/append.h"
-#include "learned/latency_file.h"
+#include "learned/machine_files.h"
 #include "native/native_engine.h"
 #include "tests/support/damage_testing.h"
 #include "tests/support/decode_testing.h"

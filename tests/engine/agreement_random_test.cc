@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "core/random_tokens.h"
-#include "decide/ahead/predictor.h"
-#include "engine/route_recorder.h"
+#include "decide/ahead/predictors.h"
+#include "engine/recorded_routing.h"
 #include "tests/engine/agreement_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"

@@ -11,15 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "base/format.h"
-#include "base/quantile.h"
+#include "base/distribution.h"
+#include "base/text.h"
 #include "core/random_tokens.h"
-#include "decide/layer/little_judge.h"
+#include "decide/layer/lossy_options.h"
 #include "decide/slots/policy.h"
 #include "engine/append.h"
-#include "learned/learn_paths.h"
+#include "learned/learned_tables.h"
 #include "learned/path_counter.h"
-#include "learned/path_file.h"
 #include "native/native_engine.h"
 #include "sim/replay.h"
 #include "tests/engine/agreement_testing.h"

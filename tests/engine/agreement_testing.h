@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/format.h"
-#include "decide/layer/little_judge.h"
+#include "base/text.h"
+#include "decide/layer/lossy_options.h"
 #include "decide/slots/policy.h"
 #include "engine/append.h"
 #include "native/native_engine.h"

@@ -16,7 +16,6 @@
 #include "native/native_engine.h"
 #include "tests/support/prompts_testing.h"
 #include "text/beam_search.h"
-#include "text/engine_beams.h"
 
 namespace moestro {
 namespace {

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/input_file.h"
 #include "base/json.h"
-#include "base/small_file.h"
+#include "base/number.h"
 #include "core/random_tokens.h"
 #include "model/vocab.h"
 #include "native/native_engine.h"

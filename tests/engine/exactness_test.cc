@@ -12,15 +12,15 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/format.h"
+#include "base/number.h"
 #include "base/system_limits.h"
-#include "decide/ahead/predictor.h"
+#include "base/text.h"
+#include "decide/ahead/predictors.h"
 #include "decide/slots/policy.h"
-#include "engine/route_recorder.h"
+#include "engine/recorded_routing.h"
 #include "learned/beside_model.h"
+#include "learned/learned_tables.h"
 #include "learned/path_counter.h"
-#include "learned/path_file.h"
 #include "native/native_engine.h"
 #include "tests/support/one_sequence_testing.h"
 #include "tests/support/product_testing.h"

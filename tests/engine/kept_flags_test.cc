@@ -19,7 +19,7 @@
 #include "commands/commands.h"
 #include "engine/append.h"
 #include "engine/option_table.h"
-#include "learned/norms_file.h"
+#include "learned/learned_tables.h"
 #include "model/model_file.h"
 #include "native/native_engine.h"
 #include "offline/quantize.h"

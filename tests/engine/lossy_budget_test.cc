@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "native/native_engine.h"
 #include "tests/engine/lossy_testing.h"
 #include "tests/support/sanitized_testing.h"

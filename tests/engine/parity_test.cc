@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/format.h"
 #include "base/result.h"
+#include "base/text.h"
 #include "model/families/families.h"
 #include "tests/support/llama_reference_testing.h"
 #include "tests/support/one_sequence_testing.h"

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "core/random_tokens.h"
-#include "decide/layer/little_judge.h"
+#include "decide/layer/lossy_options.h"
 #include "engine/append.h"
-#include "engine/route_recorder.h"
+#include "engine/recorded_routing.h"
 #include "native/native_engine.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/temp_folder_testing.h"

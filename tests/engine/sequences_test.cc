@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/binary_file.h"
-#include "base/format.h"
 #include "base/hash.h"
+#include "base/text.h"
 #include "core/model_spec.h"
 #include "decide/slots/policy.h"
 #include "engine/append.h"

@@ -21,7 +21,6 @@
 #include "tests/support/prompts_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
-#include "text/engine_stepper.h"
 
 namespace moestro {
 namespace {
@@ -118,11 +117,14 @@ TEST_P(StateFamilies, ADraftsWrongTokensCostNoStep) {
   const auto engine = Open();
   Sequence sequence = engine->NewSequence();
   Logits(*engine, sequence, std::span(text_).first(60));
-  EngineStepper stepper(*engine, sequence);
-  ASSERT_TRUE(stepper.AppendRows(std::span(text_).subspan(60, 5), {}));
+  Batch draft = RowsOf(sequence, std::span(text_).subspan(60, 5), RowKind::kDecode, true);
+  for (BatchRow& row : std::span(draft.rows).first(4)) {
+    row.is_kept = !engine->facts().divides_at_kept;
+  }
+  ASSERT_TRUE(engine->Step(draft, {}));
   for (const uint32_t right : {4U, 2U}) {
     EXPECT_EQ(sequence.Reach(60 + right), 60 + right);
-    ASSERT_TRUE(stepper.Rewind(60 + right));
+    ASSERT_TRUE(CutBackTo(*engine, sequence, 60 + right));
     EXPECT_EQ(sequence.position(), 60 + right);
   }
   ExpectGoesOn(*engine, sequence);

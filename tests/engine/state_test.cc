@@ -28,9 +28,8 @@
 #include "tests/support/running_sum_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "text/draft_control.h"
-#include "text/drafter.h"
-#include "text/drafting_stepper.h"
-#include "text/engine_stepper.h"
+#include "text/drafts.h"
+#include "text/text_loop.h"
 
 namespace moestro {
 namespace {
@@ -261,25 +260,38 @@ class ScriptedDrafter final : public Drafter {
   std::vector<Token> tokens_;
 };
 
+class SilentReader final : public TextReader {
+ public:
+  bool Tell(TextEvent /*event*/) override { return true; }
+};
+
 TEST_F(StateTest, DraftsThatAreRejectedLeaveNothing) {
   const auto engine = Open();
-  Sequence sequence = engine->NewSequence();
-  EngineStepper plain(*engine, sequence);
   std::vector<Token> drafts = text_;  // right but for two
   drafts[9] = (drafts[9] + 1) % static_cast<Token>(kVocab);
   drafts[17] = (drafts[17] + 1) % static_cast<Token>(kVocab);
-  ScriptedDrafter drafter(drafts);
-  DraftControl control(4);
-  DraftingStepper stepper(plain, drafter, control, SteadySeconds, {});
-  ASSERT_TRUE(stepper.Append(std::span(text_).first(5)));
-  for (size_t i = 5; i < text_.size(); ++i) {
-    const auto logits = stepper.Append(std::span(text_).subspan(i, 1));
-    ASSERT_TRUE(logits) << logits.error().message;
-    EXPECT_EQ(std::vector<float>(logits->begin(), logits->end()),
-              Fresh(std::span(text_).first(i + 1)))
-        << i;
-  }
-  ASSERT_TRUE(stepper.Finish());
+  SilentReader reader;
+  const auto n_known = static_cast<int64_t>(text_.size()) - 5;
+  const TextOptions known{.prompt = {text_.begin(), text_.begin() + 5},
+                          .generate = {.max_tokens = n_known}};
+  const Clock clock = SteadySeconds;
+  size_t next = 5;
+  auto text = std::make_unique<RunningText>(
+      reader, known, engine->NewSequence(),
+      [&](std::span<const float> logits, std::span<const Token>) -> Result<Token> {
+        EXPECT_EQ(std::vector<float>(logits.begin(), logits.end()),
+                  Fresh(std::span(text_).first(next)))
+            << next;
+        return text_[next++];
+      },
+      nullptr, clock);
+  const auto control = std::make_shared<DraftControl>(4);
+  text->DraftWith(std::make_unique<ScriptedDrafter>(drafts), control, *engine);
+  LoneText lone(*engine, std::move(text));
+  lone.Write();
+  ASSERT_TRUE(lone.text().ending()->has_value());
+  EXPECT_GT(engine->stats().drafts.proposed, engine->stats().drafts.accepted);
+  Sequence sequence = lone.text().TakeSequence();
   ExpectGoesOn(*engine, sequence);
 }
 

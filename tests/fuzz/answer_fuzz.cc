@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
 #include "base/json.h"
-#include "base/utf8.h"
+#include "base/result.h"
+#include "base/text.h"
 #include "chat/answer_parser.h"
 
 namespace moestro {

@@ -9,9 +9,9 @@
 
 #include "api/api_request.h"
 #include "api/server_bodies.h"
-#include "base/check.h"
 #include "base/json.h"
-#include "base/utf8.h"
+#include "base/result.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

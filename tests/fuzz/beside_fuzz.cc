@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <string>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "decide/devices/latency_model.h"
-#include "learned/latency_file.h"
-#include "learned/norms_file.h"
+#include "learned/learned_tables.h"
+#include "learned/machine_files.h"
 #include "learned/quality_choice.h"
-#include "learned/sweep_file.h"
+#include "learned/tunings.h"
 #include "tests/fuzz/memory_file_testing.h"
 
 namespace moestro {

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "base/check.h"
 #include "base/json.h"
+#include "base/result.h"
 #include "offline/convert/safetensors.h"
 #include "offline/convert/switch_keys.h"
 #include "offline/convert/unigram.h"

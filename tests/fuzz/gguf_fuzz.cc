@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "model/gguf_file.h"
 #include "model/model_file.h"
 #include "model/read_spec.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "serve/http_message.h"
 
 namespace moestro {

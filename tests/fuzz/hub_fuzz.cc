@@ -6,7 +6,7 @@
 #include <string>
 #include <tuple>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "hub/choose_file.h"
 #include "hub/fetch_plan.h"
 #include "hub/hub_reply.h"

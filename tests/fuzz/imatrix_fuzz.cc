@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "offline/record/imatrix_file.h"
 #include "tests/fuzz/memory_file_testing.h"
 

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <string>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "model/gguf_testing.h"
 #include "model/low_copies.h"
 #include "model/model_file.h"

@@ -12,9 +12,9 @@
 #include <string_view>
 
 #include "base/binary_file.h"
-#include "base/check.h"
-#include "base/format.h"
 #include "base/hash.h"
+#include "base/result.h"
+#include "base/text.h"
 
 namespace moestro {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "base/check.h"
-#include "learned/path_file.h"
+#include "base/result.h"
+#include "learned/learned_tables.h"
 #include "tests/fuzz/memory_file_testing.h"
 
 namespace moestro {

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "decide/slots/policy.h"
-#include "learned/tuning_file.h"
+#include "learned/tunings.h"
 #include "tests/fuzz/memory_file_testing.h"
 
 namespace moestro {

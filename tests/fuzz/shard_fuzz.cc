@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "base/check.h"
-#include "base/format.h"
+#include "base/result.h"
+#include "base/text.h"
 #include "offline/eval/eval_stats.h"
 #include "offline/record/imatrix_sums.h"
 #include "offline/record/profile.h"

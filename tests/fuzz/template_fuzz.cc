@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "chat/template.h"
 #include "jinja/json_text.h"
 #include "jinja/template.h"

@@ -8,13 +8,13 @@
 #include <optional>
 #include <string>
 
-#include "base/check.h"
-#include "learned/learn_paths.h"
+#include "base/result.h"
+#include "learned/learned_tables.h"
 #include "learned/path_counter.h"
 #include "sim/replay.h"
 #include "tests/fuzz/memory_file_testing.h"
-#include "trace/import_jsonl.h"
 #include "trace/summary.h"
+#include "trace/trace.h"
 #include "trace/trace_file.h"
 
 namespace moestro {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/log.h"
+#include "base/terminal.h"
 #include "engine/append.h"
 #include "load/open_engine.h"
 #include "tests/hosted/plain_llama_testing.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "base/system_limits.h"
 #include "load/open_engine.h"
 #include "tests/support/temp_folder_testing.h"

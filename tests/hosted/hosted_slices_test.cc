@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "compute/host_memory.h"
 #include "engine/append.h"
 #include "load/open_engine.h"

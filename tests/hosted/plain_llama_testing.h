@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "compute/backends.h"
 #include "core/ids.h"
 

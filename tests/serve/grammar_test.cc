@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "schema/schema_grammar.h"
 #include "tests/serve/grammar_matcher_testing.h"
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "engine/append.h"
 #include "tests/device/device_testing.h"
 #include "tests/serve/scheduler_testing.h"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/work_limit.h"
 #include "engine/append.h"
 #include "load/open_engine.h"
 #include "serve/prefix_cache.h"

@@ -32,7 +32,7 @@ struct Answer {
   int64_t recomputed = 0;
 };
 
-int64_t Number(std::optional<JsonView> in, const char* key) {
+int64_t NumberAt(std::optional<JsonView> in, const char* key) {
   const auto found = in ? in->Find(key) : std::nullopt;
   return found ? found->integer().value_or(-1) : 0;
 }
@@ -75,9 +75,9 @@ class ServeStatesTest : public ServeTest {
     const auto usage = json->Find("usage");
     const auto details = usage->Find("prompt_tokens_details");
     return {.text = json->Find("choices")->At(0)->Find("message")->Dump(),
-            .prompt = Number(usage, "prompt_tokens"),
-            .cached = Number(details, "cached_tokens"),
-            .recomputed = Number(details, "recomputed_tokens")};
+            .prompt = NumberAt(usage, "prompt_tokens"),
+            .cached = NumberAt(details, "cached_tokens"),
+            .recomputed = NumberAt(details, "recomputed_tokens")};
   }
   // That of a prompt which is computed from its beginning is the same.
   Answer SayBothWays(const Messages& messages) const {

@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "base/check.h"
+#include "base/result.h"
 
 namespace moestro {
 namespace {

@@ -11,8 +11,8 @@
 #include <numeric>
 #include <utility>
 
-#include "base/check.h"
-#include "base/format.h"
+#include "base/result.h"
+#include "base/text.h"
 #include "core/tensor_roles.h"
 #include "tests/support/running_sum_testing.h"
 

@@ -15,9 +15,9 @@
 #include <string_view>
 #include <utility>
 
-#include "base/check.h"
-#include "base/format.h"
 #include "base/json.h"
+#include "base/result.h"
+#include "base/text.h"
 #include "hub/content_hash.h"
 #include "tests/support/content_name_testing.h"
 

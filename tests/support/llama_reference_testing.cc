@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "compute/backends.h"
 
 namespace moestro {

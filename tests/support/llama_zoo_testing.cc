@@ -12,8 +12,8 @@
 #include <random>
 #include <utility>
 
-#include "base/check.h"
-#include "base/format.h"
+#include "base/result.h"
+#include "base/text.h"
 #include "compute/backends.h"
 #include "tests/support/tiny_model_testing.h"
 

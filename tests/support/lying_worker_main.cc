@@ -22,9 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include "remote/shared_region.h"
 #include "remote/worker.h"
-#include "remote/worker_messages.h"
 
 namespace moestro {
 namespace {

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <ios>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "model/gguf_file.h"
 
 namespace moestro {

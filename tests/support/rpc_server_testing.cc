@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "base/small_file.h"
+#include "base/input_file.h"
 #include "tests/support/socket_client_testing.h"
 
 namespace moestro::testing {

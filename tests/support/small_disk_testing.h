@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <string>
 
-#include "base/format.h"
+#include "base/text.h"
 
 namespace moestro {
 

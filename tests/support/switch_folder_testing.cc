@@ -9,9 +9,9 @@
 #include <numeric>
 
 #include "base/binary_file.h"
-#include "base/check.h"
-#include "base/format.h"
 #include "base/json.h"
+#include "base/result.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 
 namespace moestro {
 

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "compute/backends.h"
 #include "offline/synth/synth_types.h"
 #include "tests/support/product_testing.h"

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <utility>
 
-#include "base/check.h"
-#include "base/format.h"
+#include "base/result.h"
+#include "base/text.h"
 #include "model/families/families.h"
 #include "offline/synth/synth.h"
 

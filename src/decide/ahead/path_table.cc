@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "base/check.h"
+#include "base/result.h"
 
 namespace moestro {
 namespace {

@@ -8,8 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "decide/ahead/predictor.h"
-#include "decide/ahead/prefetch_control.h"
+#include "decide/ahead/predictors.h"
 #include "decide/ahead/prefetch_planner.h"
 
 namespace moestro {

@@ -26,7 +26,6 @@
 #include "core/layer_plan.h"
 #include "decide/devices/lane_planner.h"
 #include "decide/devices/latency_model.h"
-#include "decide/slots/pool_room.h"
 #include "decide/slots/resident_model.h"
 #include "decide/slots/slot_table.h"
 

@@ -8,7 +8,7 @@
 #include <limits>
 #include <utility>
 
-#include "base/check.h"
+#include "base/result.h"
 
 namespace moestro {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

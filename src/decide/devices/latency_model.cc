@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
-#include "base/quantile.h"
+#include "base/distribution.h"
+#include "base/result.h"
 
 namespace moestro {
 namespace {

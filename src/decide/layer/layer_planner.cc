@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <iterator>
 
-#include "base/check.h"
+#include "base/result.h"
 
 namespace moestro {
 

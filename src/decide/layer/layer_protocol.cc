@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "base/check.h"
+#include "base/result.h"
 
 namespace moestro {
 

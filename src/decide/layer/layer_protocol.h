@@ -21,9 +21,8 @@
 #include "core/layer_plan.h"
 #include "decide/ahead/prefetch_planner.h"
 #include "decide/layer/layer_planner.h"
-#include "decide/layer/loss_counts.h"
 #include "decide/layer/lossy_chooser.h"
-#include "decide/layer/upgrades.h"
+#include "decide/layer/lossy_options.h"
 #include "decide/slots/resident_model.h"
 
 namespace moestro {
@@ -37,7 +36,7 @@ class ExpertHolder {
   // The decode's clock and predicted experts, for the replacement policies.
   virtual void BeginLayer(ExpertLayerId layer) = 0;
   virtual void Predict(ExpertLayerId layer, std::span<const ExpertId> experts) = 0;
-  // Passes a prompt's rows (LayerPlan::learned) to the policies; see prompt_rows.h.
+  // Passes a prompt's rows (LayerPlan::learned) to the policies; see LearnPrompt() in slot_table.h.
   virtual void LearnPrompt(const LayerPlan& plan) = 0;
   // Pins an expert for a later layer, and starts reading it if it is absent. False: no room.
   virtual bool Prefetch(ExpertKey key) = 0;

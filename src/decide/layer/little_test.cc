@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "decide/layer/little_judge.h"
-#include "decide/layer/little_options.h"
+#include "decide/layer/lossy_options.h"
 
 namespace moestro {
 namespace {

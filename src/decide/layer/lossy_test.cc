@@ -8,15 +8,14 @@
 #include <utility>
 #include <vector>
 
-#include "decide/ahead/predictor.h"
+#include "decide/ahead/predictors.h"
 #include "decide/ahead/prefetch_planner.h"
-#include "decide/layer/importance/importance.h"
+#include "decide/layer/importance.h"
 #include "decide/layer/layer_planner.h"
 #include "decide/layer/layer_protocol.h"
 #include "decide/layer/lossy_chooser.h"
 #include "decide/layer/lossy_options.h"
 #include "decide/layer/router.h"
-#include "decide/layer/upgrades.h"
 #include "decide/slots/resident_model.h"
 
 namespace moestro {

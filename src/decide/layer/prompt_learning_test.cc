@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "core/batch.h"
-#include "decide/ahead/predictor.h"
+#include "decide/ahead/predictors.h"
 #include "decide/ahead/prefetch_planner.h"
 #include "decide/layer/layer_protocol.h"
-#include "decide/slots/policies/lru.h"
+#include "decide/slots/policies/policies.h"
 #include "decide/slots/resident_model.h"
 #include "decide/slots/slot_table.h"
 

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "core/ids.h"
 
 namespace moestro {

@@ -6,8 +6,8 @@
 #include <span>
 #include <string>
 
-#include "base/bytes.h"
-#include "base/format.h"
+#include "base/number.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -106,4 +106,25 @@ std::vector<PolicyInfo> KnownPolicies();
 // known ones.
 Result<std::unique_ptr<Policy>> MakePolicy(const PolicyChoice& choice);
 
+// The best policy and parameters for a model, per number of slots: `moestro sim --tune` finds them
+// and the engine follows them. Values only; learned/tunings.h stores them.
+
+struct TunedSize {
+  uint64_t slots = 0;
+  PolicyChoice choice = {};
+  // Hit rates on the tokens that the search did not use, 0 to 1: of `choice`, and of the same
+  // policy with its default parameters.
+  double hit_rate = 0.0;
+  double standard_hit_rate = 0.0;
+};
+
+struct PolicyTuning {
+  ModelId model = {};
+  std::vector<TunedSize> sizes = {};
+};
+
+// The choice that was tuned for the number of slots nearest to `slots` by ratio. REQUIRES: the
+// tuning has a size, `slots` and all tuned slots are above 0.
+const PolicyChoice& ChoiceFor(const PolicyTuning& tuning, uint64_t slots);
+
 }  // namespace moestro

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "core/ids.h"
 #include "core/run_identity.h"
 #include "decide/devices/device_tier.h"

@@ -2,8 +2,6 @@
 // No layer runs out of slots, whatever devices, prefetches and upgrades keep: machines of random
 // sizes run random steps through everything here that decides, and what it decides is made true in
 // the order of forward/step.cc.
-#include "decide/slots/pool_room.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,16 +13,16 @@
 #include <utility>
 #include <vector>
 
-#include "decide/ahead/predictor.h"
+#include "decide/ahead/predictors.h"
 #include "decide/ahead/prefetch_planner.h"
 #include "decide/devices/device_tier.h"
 #include "decide/layer/layer_planner.h"
 #include "decide/layer/layer_protocol.h"
 #include "decide/layer/lossy_chooser.h"
 #include "decide/layer/router.h"
-#include "decide/layer/upgrades.h"
 #include "decide/slots/pool_room_memory_testing.h"
 #include "decide/slots/pool_room_sizes_testing.h"
+#include "decide/slots/slot_table.h"
 
 namespace moestro {
 namespace {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "base/check.h"
-#include "decide/slots/prompt_rows.h"
+#include "base/result.h"
+#include "decide/slots/slot_table.h"
 
 namespace moestro {
 

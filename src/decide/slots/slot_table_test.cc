@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "decide/slots/policies/lru.h"
+#include "decide/slots/policies/policies.h"
 #include "decide/slots/policy.h"
 
 namespace moestro {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "base/bytes.h"
-#include "base/log.h"
+#include "base/number.h"
 #include "base/system_limits.h"
+#include "base/terminal.h"
 #include "core/extent.h"
 #include "decide/slots/budget.h"
 #include "engine/plan/io_depth.h"

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/bytes.h"
-#include "base/check.h"
+#include "base/number.h"
+#include "base/result.h"
 
 namespace moestro {
 

@@ -8,8 +8,8 @@
 #include <numbers>
 #include <numeric>
 
-#include "base/bytes.h"
-#include "base/check.h"
+#include "base/number.h"
+#include "base/result.h"
 #include "compute/attention_kernel.h"
 #include "memory/recent_cells.h"
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/stop_signal.h"
+#include "base/work_limit.h"
 #include "compute/attention_kernel.h"
 #include "compute/cpu_device.h"
 #include "compute/host_memory.h"

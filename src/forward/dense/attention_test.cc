@@ -15,7 +15,7 @@
 
 #include "compute/backend_buffer.h"
 #include "compute/cpu_device.h"
-#include "memory/kv_cache.h"
+#include "memory/layer_values.h"
 
 namespace moestro {
 namespace {
@@ -53,9 +53,6 @@ TEST(RelativeScores, EachHeadHasItsOwn) {
     }
   }
 }
-
-}  // namespace
-namespace {
 
 // Four heads share two key-value heads; or all heads a key that holds the value, too, which threads
 // share in parts of ten heads, or of seven and six.

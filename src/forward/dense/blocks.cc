@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "compute/product_node.h"
 
 namespace moestro {

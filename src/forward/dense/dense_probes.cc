@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "compute/backend_buffer.h"
 #include "compute/backend_calls.h"
 #include "compute/row_check.h"
@@ -19,7 +19,7 @@
 #include "core/kv_cells.h"
 #include "forward/dense/attended_cells.h"
 #include "forward/dense/blocks.h"
-#include "memory/kv_cache.h"
+#include "memory/layer_values.h"
 
 namespace moestro {
 namespace {

@@ -15,7 +15,7 @@
 #include "compute/devices.h"
 #include "core/kv_cells.h"
 #include "forward/dense/attention.h"
-#include "memory/kv_cache.h"
+#include "memory/layer_values.h"
 
 namespace moestro {
 

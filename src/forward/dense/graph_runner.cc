@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <ranges>
 
-#include "base/check.h"
+#include "base/result.h"
 
 namespace moestro {
 namespace {

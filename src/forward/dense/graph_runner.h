@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/stop_signal.h"
 #include "base/wait_word.h"
+#include "base/work_limit.h"
 #include "compute/backend_buffer.h"
 #include "compute/team.h"
 #include "devices/device_link.h"

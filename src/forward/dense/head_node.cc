@@ -5,9 +5,9 @@
 #include <array>
 #include <cstddef>
 
-#include "base/check.h"
+#include "base/result.h"
 #include "forward/dense/blocks.h"
-#include "memory/kv_cache.h"
+#include "memory/layer_values.h"
 
 namespace moestro {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "core/model_spec.h"
 #include "forward/dense/blocks.h"
-#include "memory/kv_cache.h"
+#include "memory/layer_values.h"
 
 namespace moestro {
 namespace {

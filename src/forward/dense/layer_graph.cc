@@ -8,8 +8,8 @@
 #include <limits>
 #include <ranges>
 
-#include "base/bytes.h"
-#include "base/check.h"
+#include "base/number.h"
+#include "base/result.h"
 #include "compute/product_node.h"
 #include "forward/dense/attended_cells.h"
 #include "forward/dense/blocks.h"

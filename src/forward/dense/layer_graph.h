@@ -14,9 +14,8 @@
 #include <span>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/result.h"
-#include "base/stop_signal.h"
+#include "base/work_limit.h"
 #include "compute/devices.h"
 #include "compute/look_ahead.h"
 #include "compute/team.h"
@@ -31,7 +30,7 @@
 #include "forward/dense/layer_rows.h"
 #include "forward/dense/mixers/mixer.h"
 #include "forward/dense/step_rows.h"
-#include "memory/kv_cache.h"
+#include "memory/layer_values.h"
 
 namespace moestro {
 

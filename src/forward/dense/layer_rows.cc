@@ -12,8 +12,8 @@
 #include <span>
 #include <string>
 
-#include "base/bytes.h"
-#include "base/format.h"
+#include "base/number.h"
+#include "base/text.h"
 #include "compute/backend_calls.h"
 
 namespace moestro {

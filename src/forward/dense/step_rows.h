@@ -11,7 +11,7 @@
 #include "core/batch.h"
 #include "core/ids.h"
 #include "core/kv_cells.h"
-#include "memory/state_slots.h"
+#include "memory/memory_use.h"
 
 namespace moestro {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "forward/experts/layer_run.h"
 
 namespace moestro {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/stop_signal.h"
+#include "base/work_limit.h"
 #include "compute/expert_kernel.h"
 #include "compute/host_memory.h"
 #include "compute/team.h"
@@ -23,7 +23,7 @@
 #include "core/ids.h"
 #include "core/layer_plan.h"
 #include "core/model_spec.h"
-#include "residency/lease_stream.h"
+#include "residency/leases.h"
 #include "residency/residency.h"
 
 namespace moestro {

@@ -25,7 +25,7 @@
 #include "forward/dense/layer_graph.h"
 #include "forward/dense/step_rows.h"
 #include "forward/experts/expert_exec.h"
-#include "residency/lease_stream.h"
+#include "residency/leases.h"
 #include "residency/residency.h"
 
 namespace moestro {

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/check.h"
-#include "base/spin.h"
+#include "base/number.h"
+#include "base/result.h"
+#include "base/wait_word.h"
 #include "compute/expert_kernel.h"
 #include "devices/device_list.h"
 

@@ -22,7 +22,7 @@
 #include "core/layer_plan.h"
 #include "core/machine.h"
 #include "forward/experts/expert_exec.h"
-#include "residency/lease_stream.h"
+#include "residency/leases.h"
 #include "residency/residency.h"
 
 namespace moestro {

@@ -6,6 +6,32 @@
 namespace moestro {
 namespace {
 
+TEST(PromptChunk, GivesEachExpertRowsEnough) {
+  EXPECT_EQ(PromptChunk({.n_expert = 8, .n_used = 2}), 512U);    // Mixtral: 256 would do
+  EXPECT_EQ(PromptChunk({.n_expert = 64, .n_used = 8}), 512U);   // OLMoE
+  EXPECT_EQ(PromptChunk({.n_expert = 60, .n_used = 4}), 1024U);  // Qwen1.5-MoE: 960
+  EXPECT_EQ(PromptChunk({.n_expert = 128, .n_used = 8}), 1024U);
+  EXPECT_EQ(PromptChunk({.n_expert = 256, .n_used = 8}), 2048U);
+  EXPECT_EQ(PromptChunk({.n_expert = 1000, .n_used = 1}), 2048U);
+}
+
+TEST(PromptChunk, WhatIsAskedForCounts) {
+  EXPECT_EQ(ChunkFor(7, {.n_expert = 128, .n_used = 8}), 7U);
+  EXPECT_EQ(ChunkFor(0, {.n_expert = 128, .n_used = 8}), 1024U);
+}
+
+TEST(PromptChunk, FollowsASmallBudget) {
+  EXPECT_EQ(ChunkWithin(1024, 100, 200), 1024U);
+  EXPECT_EQ(ChunkWithin(1024, 100, 199), 512U);
+  EXPECT_EQ(ChunkWithin(2048, 100, 50), 512U);
+  EXPECT_EQ(ChunkWithin(1024, 100, 0), 256U);
+  EXPECT_EQ(ChunkWithin(600, 100, 0), 300U);
+  EXPECT_EQ(ChunkWithin(300, 100, 0), 300U);
+  EXPECT_EQ(ChunkWithin(100, 100, 0), 100U);
+}
+
+TEST(PromptChunk, AModelWithoutExpertsHasOneToo) { EXPECT_EQ(PromptChunk({}), 512U); }
+
 // Two layers with experts; 32 positions are a block of the KV cache.
 ModelSpec SmallModel() {
   const FeedForwardSpec experts{.n_ff_expert = 8};
@@ -104,6 +130,54 @@ TEST(EnginePlan, RefusesWhatHoldsNoPrompt) {
 TEST(EnginePlan, RefusesMoreCellsThanCanBeCounted) {
   EXPECT_EQ(ErrorOf({.ctx = 1000, .sequences = 4'000'000}),
             "4000000 sequences of 1000 tokens are more than a KV cache can hold");
+}
+
+// Experts of 2 MB: 0.2 ms on the CPU, 2 ms from the disk. A host takes as long as the CPU, and a
+// round trip beside it.
+LatencyModel RemoteMachine(double round_trip, double disk_per_byte = 1e-9) {
+  return {.host = {.per_byte = 0.1e-9},
+          .disk = {.per_byte = disk_per_byte},
+          .devices = {
+              {.compute = {.per_byte = 0.1e-9}, .copy = {.per_byte = 8e-9}, .launch = round_trip}}};
+}
+
+constexpr RemoteCase kCase{.n_used = 8, .expert_bytes = 2'000'000, .in_memory = 0.5};
+
+RemoteCase With(double there) {
+  RemoteCase with = kCase;
+  with.there = {there};
+  return with;
+}
+
+TEST(RemoteGain, AHostThatSavesReadsPays) {
+  const RemoteGain gain = GainOfRemotes(With(1.0), RemoteMachine(0.5e-3), PlaceMode::kAuto);
+  EXPECT_NEAR(gain.without, 8e-3, 1.5e-3) << "four reads";
+  EXPECT_GT(gain.factor(), 3.0);
+  EXPECT_TRUE(gain.pays());
+  EXPECT_LT(GainOfRemotes(With(0.2), RemoteMachine(0.5e-3), PlaceMode::kAuto).factor(),
+            gain.factor());
+}
+
+TEST(RemoteGain, MemoryHasWhatTheHostLacks) {
+  const RemoteGain gain = GainOfRemotes(With(0.5), RemoteMachine(0.5e-3), PlaceMode::kAuto);
+  EXPECT_LT(gain.with, 2e-3) << "half here and half there: nothing is read";
+}
+
+TEST(RemoteGain, AHostBehindASlowNetworkDoesNot) {
+  EXPECT_FALSE(GainOfRemotes(With(1.0), RemoteMachine(20e-3), PlaceMode::kAuto).pays());
+  const RemoteGain forced = GainOfRemotes(With(1.0), RemoteMachine(20e-3), PlaceMode::kCooperative);
+  EXPECT_LT(forced.factor(), 0.6) << "what is there runs there";
+}
+
+TEST(RemoteGain, NothingThereChangesNothing) {
+  EXPECT_EQ(GainOfRemotes(With(0.0), RemoteMachine(0.5e-3), PlaceMode::kAuto).factor(), 1.0);
+}
+
+TEST(RemoteGain, WhereAllIsInMemoryThereIsLittleToGain) {
+  RemoteCase all = With(1.0);
+  all.in_memory = 1.0;
+  EXPECT_LT(GainOfRemotes(all, RemoteMachine(0.5e-3), PlaceMode::kAuto).factor(), 2.01);
+  EXPECT_FALSE(GainOfRemotes(all, RemoteMachine(2e-3), PlaceMode::kAuto).pays());
 }
 
 }  // namespace

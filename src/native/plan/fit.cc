@@ -3,15 +3,17 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "decide/slots/budget.h"
 #include "devices/local_transport.h"
 #include "devices/step_buffers.h"
 #include "engine/plan/memory_plan.h"
-#include "memory/kv_blocks.h"
-#include "memory/kv_cache.h"
+#include "memory/layer_values.h"
+#include "memory/memory_use.h"
 #include "memory/recent_cells.h"
+#include "native/catalog.h"
 #include "native/plan/engine_plan.h"
 
 namespace moestro {
@@ -134,6 +136,19 @@ std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const Mode
          .has_dense = has_dense});
   }
   return fits;
+}
+
+Result<MemoryNeeds> MemoryNeeds::Of(const ModelFile& model, const ContextWish& wish) {
+  const ModelSpec& spec = model.spec;
+  TRY(MemoryShape remembers, MemoryShape::Of(spec, wish.kv_type));
+  MemoryNeeds needs{
+      .ctx = std::min(wish.ctx, spec.n_ctx_train),
+      .dense_bytes = model.weights.dense_bytes() + JoinedKeys::BytesFor(spec, model.weights),
+      .remembers = std::move(remembers),
+      .catalog = MakeCatalog(model.weights)};
+  needs.chunk = std::min(ChunkFor(wish.chunk, spec.router), needs.ctx);
+  needs.fixed = EstimateFixed(spec, needs.dense_bytes, needs.ctx, needs.remembers, needs.chunk);
+  return needs;
 }
 
 }  // namespace moestro

@@ -6,9 +6,12 @@
 #include <optional>
 #include <vector>
 
+#include "base/result.h"
 #include "core/expert_catalog.h"
+#include "core/kv_cells.h"
 #include "core/model_spec.h"
 #include "memory/layer_memory.h"
+#include "model/model_file.h"
 
 namespace moestro {
 
@@ -58,5 +61,25 @@ std::optional<Fit> FitIn(uint64_t ram, const ExpertCatalog& catalog, uint32_t n_
 // memory, up to a size that holds everything.
 std::vector<Fit> WhatFits(const ExpertCatalog& catalog, uint32_t n_used, const FixedMemory& fixed,
                           uint64_t block);
+
+// Memory that a model needs in a context, by the model's directory alone.
+
+struct ContextWish {
+  uint32_t ctx = 4096;  // tokens; capped at the model's
+  uint32_t chunk = 0;   // 0: native/plan/engine_plan.h
+  KvType kv_type = KvType::kF16;
+};
+
+struct MemoryNeeds {
+  uint32_t ctx = 0;          // tokens
+  uint32_t chunk = 0;        // tokens of a prompt that are evaluated at once
+  uint64_t dense_bytes = 0;  // includes keys that are joined for latent attention
+  MemoryShape remembers;
+  FixedMemory fixed = {};
+  ExpertCatalog catalog = {};
+
+  // kInvalidRequest: the type of keys and values does not fit the model.
+  static Result<MemoryNeeds> Of(const ModelFile& model, const ContextWish& wish);
+};
 
 }  // namespace moestro

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 
 namespace moestro {
 namespace {

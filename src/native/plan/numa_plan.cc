@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/check.h"
-#include "base/format.h"
+#include "base/number.h"
+#include "base/result.h"
+#include "base/text.h"
 #include "core/machine.h"
 
 namespace moestro {

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "core/machine.h"
 
 namespace moestro {

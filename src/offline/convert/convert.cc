@@ -12,10 +12,10 @@
 #include <system_error>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/format.h"
+#include "base/number.h"
 #include "base/output_file.h"
-#include "base/printable.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "model/tensor_names.h"
 #include "offline/convert/safetensors.h"
 #include "offline/convert/switch_keys.h"

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/output_path.h"
+#include "base/output_file.h"
 #include "base/result.h"
 #include "offline/convert/safetensors.h"
 #include "offline/convert/switch_keys.h"

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/format.h"
+#include "base/number.h"
+#include "base/text.h"
 #include "model/gguf_file.h"
 #include "model/tensor_names.h"
 #include "tests/support/file_size_limit_testing.h"

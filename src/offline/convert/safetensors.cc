@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "base/binary_file.h"
-#include "base/bytes.h"
-#include "base/format.h"
+#include "base/input_file.h"
 #include "base/json.h"
-#include "base/printable.h"
-#include "base/small_file.h"
+#include "base/number.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "store/open_files.h"
 
 namespace moestro {

@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/bytes.h"
 #include "base/json.h"
+#include "base/number.h"
 #include "base/result.h"
 #include "core/extent.h"
 

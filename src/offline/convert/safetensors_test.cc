@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "tests/support/switch_folder_testing.h"
 
 namespace moestro {

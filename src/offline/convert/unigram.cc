@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/binary_file.h"
-#include "base/printable.h"
-#include "base/utf8.h"
+#include "base/terminal.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

@@ -14,15 +14,14 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
-#include "base/format.h"
-#include "base/small_file.h"
+#include "base/input_file.h"
+#include "base/result.h"
+#include "base/text.h"
 #include "core/layer_plan.h"
 #include "decide/slots/resident_model.h"
 #include "engine/append.h"
 #include "engine/engine_options.h"
 #include "engine/knobs.h"
-#include "load/model_to_load.h"
 #include "load/open_engine.h"
 #include "native/find_weights.h"
 #include "native/native_engine.h"

@@ -13,14 +13,14 @@
 #include <utility>
 #include <vector>
 
-#include "base/output_path.h"
+#include "base/output_file.h"
 #include "base/result.h"
 #include "core/run_identity.h"
 #include "engine/engine.h"
 #include "engine/engine_options.h"
 #include "engine/run_report.h"
 #include "learned/quality_choice.h"
-#include "load/model_to_load.h"
+#include "load/open_engine.h"
 #include "offline/eval/eval_stats.h"
 #include "offline/eval/eval_text.h"
 #include "offline/shard_file.h"

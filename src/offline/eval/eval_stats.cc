@@ -6,8 +6,8 @@
 #include <optional>
 #include <random>
 
-#include "base/check.h"
-#include "base/format.h"
+#include "base/result.h"
+#include "base/text.h"
 #include "text/divergence.h"
 
 namespace moestro {
@@ -108,7 +108,8 @@ Estimate EvalStats::Mean(double EvalBlock::* sum) const {
   return MeanOver(blocks);
 }
 
-// Interpolated as Quantile() of base/quantile.h does. REQUIRES: divergent_ is sorted, not empty.
+// Interpolated as Quantile() of base/distribution.h does. REQUIRES: divergent_ is sorted, not
+// empty.
 double EvalStats::KlQuantile(double share) const {
   const double place = share * static_cast<double>(divergent_.size() - 1);
   const auto below = static_cast<size_t>(place);

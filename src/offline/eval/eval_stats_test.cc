@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "base/format.h"
-#include "base/quantile.h"
+#include "base/distribution.h"
+#include "base/text.h"
 #include "tests/support/temp_folder_testing.h"
 #include "text/divergence.h"
 
@@ -126,9 +126,6 @@ TEST(EvalStats, QuantilesAreThoseOfAllTokens) {
   EXPECT_LT(against.kl_p99.error, 0.0015);
 }
 
-}  // namespace
-namespace {
-
 TEST(TaskStats, WilsonIntervalsFromTables) {
   const Interval half = ShareInterval(50, 100);
   EXPECT_NEAR(half.low, 0.4038, 1e-4);
@@ -150,9 +147,6 @@ TEST(TaskStats, McNemarByHand) {
   EXPECT_NEAR(McNemar(3, 3), 1.0, 1e-12);  // more than 1 is 1
   EXPECT_NEAR(McNemar(400, 500), 0.00096, 0.0001);
 }
-
-}  // namespace
-namespace {
 
 class EvalShardTest : public ::testing::Test {
  protected:

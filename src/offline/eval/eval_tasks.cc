@@ -8,10 +8,9 @@
 #include <string_view>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/format.h"
+#include "base/number.h"
+#include "base/text.h"
 #include "engine/append.h"
-#include "load/model_to_load.h"
 #include "load/open_engine.h"
 #include "model/token_stream.h"
 #include "model/vocab.h"
@@ -19,7 +18,6 @@
 #include "offline/eval/eval_stats.h"
 #include "offline/eval/task_items.h"
 #include "text/divergence.h"
-#include "text/text_file.h"
 #include "text/text_loop.h"
 #include "text/text_tokens.h"
 

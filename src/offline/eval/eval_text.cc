@@ -12,13 +12,12 @@
 #include <system_error>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/format.h"
 #include "base/hash.h"
+#include "base/number.h"
 #include "base/output_file.h"
+#include "base/text.h"
 #include "model/vocab.h"
 #include "text/span_corruption.h"
-#include "text/text_file.h"
 #include "text/text_tokens.h"
 
 namespace moestro {

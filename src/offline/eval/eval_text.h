@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "base/binary_file.h"
-#include "base/output_path.h"
+#include "base/output_file.h"
 #include "base/result.h"
 #include "core/ids.h"
 #include "core/model_spec.h"
 #include "engine/engine_options.h"
-#include "load/model_to_load.h"
+#include "load/open_engine.h"
 #include "model/model_file.h"
 
 namespace moestro {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "base/clock.h"
+#include "base/work_limit.h"
 #include "engine/append.h"
 #include "native/native_engine.h"
 #include "offline/eval/eval.h"

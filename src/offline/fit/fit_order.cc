@@ -8,9 +8,9 @@
 #include <random>
 #include <tuple>
 
-#include "base/check.h"
-#include "base/format.h"
 #include "base/number.h"
+#include "base/result.h"
+#include "base/text.h"
 
 namespace moestro {
 

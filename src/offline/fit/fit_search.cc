@@ -7,8 +7,8 @@
 #include <span>
 #include <utility>
 
-#include "base/format.h"
-#include "base/small_file.h"
+#include "base/input_file.h"
+#include "base/text.h"
 #include "model/expert_tensors.h"
 #include "native/find_weights.h"
 #include "offline/fit/fit_bench.h"

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
-#include "base/output_path.h"
+#include "base/output_file.h"
 #include "base/result.h"
+#include "base/work_limit.h"
 #include "engine/engine.h"
 #include "offline/eval/eval_stats.h"
 #include "offline/eval/eval_text.h"

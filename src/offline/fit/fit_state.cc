@@ -5,9 +5,9 @@
 #include <span>
 #include <system_error>
 
+#include "base/input_file.h"
 #include "base/json.h"
 #include "base/output_file.h"
-#include "base/small_file.h"
 #include "model/expert_tensors.h"
 #include "model/low_copies.h"
 #include "model/model_file.h"

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/check.h"
-#include "base/format.h"
+#include "base/number.h"
 #include "base/output_file.h"
+#include "base/result.h"
+#include "base/text.h"
 #include "model/expert_tensors.h"
 #include "model/low_copies.h"
 #include "model/model_file.h"

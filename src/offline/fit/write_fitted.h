@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "base/output_path.h"
+#include "base/output_file.h"
 #include "base/result.h"
 #include "model/model_file.h"
 #include "offline/weight_types.h"

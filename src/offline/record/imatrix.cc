@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "base/printable.h"
+#include "base/terminal.h"
 #include "engine/append.h"
 #include "model/model_file.h"
 #include "native/find_weights.h"

@@ -8,11 +8,11 @@
 #include <numeric>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/format.h"
 #include "base/hash.h"
+#include "base/number.h"
 #include "base/output_file.h"
-#include "base/printable.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "offline/gguf_output.h"
 
 namespace moestro {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/output_path.h"
+#include "base/output_file.h"
 #include "base/result.h"
 #include "model/gguf_file.h"
 #include "store/open_files.h"

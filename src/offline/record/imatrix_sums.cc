@@ -8,9 +8,9 @@
 #include <string_view>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/format.h"
-#include "base/printable.h"
+#include "base/number.h"
+#include "base/terminal.h"
+#include "base/text.h"
 #include "model/expert_tensors.h"
 
 namespace moestro {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/output_path.h"
+#include "base/output_file.h"
 #include "base/result.h"
 #include "core/model_spec.h"
 #include "engine/watchers.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "core/layer_plan.h"
 #include "tests/support/temp_folder_testing.h"
 

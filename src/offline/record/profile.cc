@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
-#include "base/format.h"
+#include "base/result.h"
+#include "base/text.h"
 #include "core/id_bytes.h"
 #include "core/layer_plan.h"
-#include "learned/norms_file.h"
+#include "learned/learned_tables.h"
 
 namespace moestro {
 

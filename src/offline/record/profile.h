@@ -11,14 +11,13 @@
 #include <string>
 #include <vector>
 
-#include "base/output_path.h"
+#include "base/output_file.h"
 #include "base/result.h"
 #include "core/run_identity.h"
-#include "decide/layer/importance/importance.h"
+#include "decide/layer/importance.h"
 #include "engine/watchers.h"
-#include "learned/learn_paths.h"
+#include "learned/learned_tables.h"
 #include "learned/path_counter.h"
-#include "learned/path_file.h"
 #include "offline/shard_file.h"
 
 namespace moestro {

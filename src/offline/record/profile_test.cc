@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/format.h"
+#include "base/text.h"
 #include "core/layer_plan.h"
 #include "tests/support/temp_folder_testing.h"
 
@@ -30,9 +30,6 @@ TEST(OutputNorms, AreMeansOverRowsAndTheLayersMeanWhereNoRowCame) {
   EXPECT_FLOAT_EQ(mean.of(ExpertLayerId{0}, {1}), 6.5F);
   EXPECT_FLOAT_EQ(mean.of(ExpertLayerId{1}, {1}), 1.0F);
 }
-
-}  // namespace
-namespace {
 
 class ProfileShardTest : public ::testing::Test {
  protected:

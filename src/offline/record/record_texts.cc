@@ -7,17 +7,15 @@
 #include <memory>
 #include <utility>
 
-#include "base/format.h"
 #include "base/hash.h"
+#include "base/text.h"
 #include "core/random_tokens.h"
-#include "engine/route_recorder.h"
-#include "load/model_to_load.h"
+#include "engine/recorded_routing.h"
 #include "load/open_engine.h"
 #include "model/vocab.h"
 #include "native/find_weights.h"
 #include "native/native_engine.h"
 #include "text/span_corruption.h"
-#include "text/text_file.h"
 #include "text/text_tokens.h"
 
 namespace moestro {

@@ -6,9 +6,9 @@
 #include <span>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/format.h"
+#include "base/number.h"
 #include "base/output_file.h"
+#include "base/text.h"
 #include "offline/gguf_output.h"
 #include "offline/synth/synth_metadata.h"
 #include "offline/synth/synth_plan.h"

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
-#include "base/format.h"
+#include "base/result.h"
+#include "base/text.h"
 #include "model/expert_tensors.h"
 #include "model/gguf_header.h"
 #include "offline/gguf_output.h"

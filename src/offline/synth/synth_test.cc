@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/number.h"
 #include "model/expert_tensors.h"
 #include "model/gguf_file.h"
 #include "tests/support/temp_folder_testing.h"

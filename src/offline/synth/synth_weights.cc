@@ -6,8 +6,8 @@
 #include <numeric>
 #include <utility>
 
-#include "base/format.h"
 #include "base/hash.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {

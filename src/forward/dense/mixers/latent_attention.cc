@@ -10,8 +10,8 @@
 #include <optional>
 #include <span>
 
-#include "base/bytes.h"
-#include "base/check.h"
+#include "base/number.h"
+#include "base/result.h"
 #include "compute/attention_kernel.h"
 #include "compute/head_products.h"
 #include "forward/dense/attended_cells.h"

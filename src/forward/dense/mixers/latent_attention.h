@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/stop_signal.h"
+#include "base/work_limit.h"
 #include "compute/attention_kernel.h"
 #include "compute/expert_kernel.h"
 #include "compute/host_memory.h"

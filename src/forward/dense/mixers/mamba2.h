@@ -14,13 +14,13 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/stop_signal.h"
+#include "base/work_limit.h"
 #include "compute/host_memory.h"
 #include "compute/state_kernel.h"
 #include "core/model_spec.h"
 #include "forward/dense/mixers/mixer.h"
 #include "forward/dense/step_rows.h"
-#include "memory/state_store.h"
+#include "memory/layer_values.h"
 
 namespace moestro {
 

@@ -15,7 +15,7 @@
 #include <span>
 
 #include "base/result.h"
-#include "base/stop_signal.h"
+#include "base/work_limit.h"
 #include "compute/cpu_device.h"
 #include "compute/devices.h"
 #include "compute/row_kernel.h"
@@ -26,8 +26,7 @@
 #include "forward/dense/attention.h"
 #include "forward/dense/blocks.h"
 #include "forward/dense/step_rows.h"
-#include "memory/kv_cache.h"
-#include "memory/state_store.h"
+#include "memory/layer_values.h"
 
 namespace moestro {
 
