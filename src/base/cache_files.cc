@@ -55,17 +55,17 @@ void WarnIfOpenToOthers(const std::string& folder) {
       folder);
 }
 
-std::string ReadOwnFile(const std::string& path, size_t bytes) {
+std::string ReadOwnFile(const std::string& path, size_t most) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
   if (fd < 0) return {};
   struct stat info{};
   const bool is_ours = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
                        info.st_uid == ::geteuid() && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0 &&
-                       static_cast<uint64_t>(info.st_size) == bytes;
-  std::string text(is_ours ? bytes : 0, '\0');
+                       static_cast<uint64_t>(info.st_size) <= most;
+  std::string text(is_ours ? static_cast<size_t>(info.st_size) : 0, '\0');
   const ssize_t got = is_ours ? ::pread(fd, text.data(), text.size(), 0) : 0;
   ::close(fd);
-  return got == static_cast<ssize_t>(bytes) ? text : std::string();
+  return got == static_cast<ssize_t>(text.size()) ? text : std::string();
 }
 
 bool WriteOwnFile(const std::string& path, std::string_view content) {

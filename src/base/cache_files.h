@@ -27,9 +27,9 @@ void WarnIfOpenToOthers(const std::string& folder);
 //
 // Thread rule: none, calls share nothing but the file system.
 
-// The content of a file of `bytes` bytes that belongs to this user and that no other user may
-// write; else nothing. Follows no link, waits for no pipe.
-std::string ReadOwnFile(const std::string& path, size_t bytes);
+// The content of a file of at most `most` bytes that belongs to this user and that no other user
+// may write; else nothing. Follows no link, waits for no pipe.
+std::string ReadOwnFile(const std::string& path, size_t most);
 // Writes a file that only this user can read. A reader gets all of it or the file before. False on
 // failure with errno set; the file before is then unchanged.
 bool WriteOwnFile(const std::string& path, std::string_view content);

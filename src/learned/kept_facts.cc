@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
@@ -22,11 +23,10 @@
 
 #include "base/cache_files.h"
 #include "base/hash.h"
-#include "base/json.h"
 #include "base/result.h"
 #include "base/terminal.h"
 #include "base/text.h"
-#include "learned/beside_model.h"
+#include "learned/fact_store.h"
 #include "learned/machine_files.h"
 
 namespace moestro {
@@ -109,22 +109,21 @@ namespace {
 
 constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr int64_t kUnsettledNs = 2 * kSecondNs;
-constexpr size_t kNumberDigits = 16;
 
-// Text of all of the key, with its purpose at the end.
-std::string KeyText(const WeightsKey& key) {
-  std::string text = Format("moestro weights 1\n{} {:016x}\n", key.what, key.header);
-  for (const FileVersion& file : key.files) {
-    text += Format("{} {} {} {} {}\n", file.stamp.device, file.stamp.inode, file.stamp.size,
-                   file.stamp.modified_ns, file.changed_ns);
+FactKey FactOf(const WeightsKey& key) {
+  Fnv1a hash;
+  hash.Add(key.what);
+  if (!key.files.empty()) {
+    hash.AddNumber(key.files.front().stamp.device);
+    hash.AddNumber(key.files.front().stamp.inode);
   }
-  return text;
-}
-
-std::string WithCheck(const std::string& text) {
-  Fnv1a check;
-  check.Add(text);
-  return text + Format("{:016x}\n", check.value());
+  FactKey fact{.file = Format("weights-{:016x}", hash.value()),
+               .text = Format("{} {:016x}", key.what, key.header)};
+  for (const FileVersion& file : key.files) {
+    fact.text += Format("\n{} {} {} {} {}", file.stamp.device, file.stamp.inode, file.stamp.size,
+                        file.stamp.modified_ns, file.changed_ns);
+  }
+  return fact;
 }
 
 bool IsSettled(const WeightsKey& key) {
@@ -151,51 +150,25 @@ Result<FileVersion> FileVersion::Of(const std::string& path) {
       .changed_ns = info.st_ctim.tv_sec * kSecondNs + info.st_ctim.tv_nsec};
 }
 
-std::string KeptWeightsFile(const std::string& folder, const WeightsKey& key) {
-  Fnv1a hash;
-  hash.Add(key.what);
-  if (!key.files.empty()) {
-    hash.AddNumber(key.files.front().stamp.device);
-    hash.AddNumber(key.files.front().stamp.inode);
-  }
-  return Format("{}/weights-{:016x}", folder, hash.value());
-}
-
 std::optional<uint64_t> KeptWeights(const std::string& folder, const WeightsKey& key) {
-  if (folder.empty()) return std::nullopt;
-  const std::string begin = KeyText(key);
-  const size_t bytes = begin.size() + 2 * (kNumberDigits + 1);
-  const std::string text = ReadOwnFile(KeptWeightsFile(folder, key), bytes);
-  if (!text.starts_with(begin)) return std::nullopt;
-  const std::string_view number = std::string_view(text).substr(begin.size(), kNumberDigits);
-  if (text != WithCheck(Format("{}{}\n", begin, number))) return std::nullopt;
+  const std::optional<std::string> number = KeptFact(folder, FactOf(key));
+  if (!number) return std::nullopt;
   uint64_t id = 0;
-  const auto [end, error] = std::from_chars(number.begin(), number.end(), id, 16);
-  if (error != std::errc() || end != number.end() || id == 0) return std::nullopt;
+  const char* const end = number->data() + number->size();
+  const auto [last, error] = std::from_chars(number->data(), end, id, 16);
+  if (error != std::errc() || last != end || id == 0) return std::nullopt;
   return id;
 }
 
 void KeepWeights(const std::string& folder, const WeightsKey& key, uint64_t id) {
-  if (folder.empty() || !IsSettled(key)) return;
-  [[maybe_unused]] const std::error_code made = MakePrivateFolder(folder);  // writing will say so
-  const std::string path = KeptWeightsFile(folder, key);
-  if (WriteOwnFile(path, WithCheck(Format("{}{:016x}\n", KeyText(key), id)))) return;
-  LogInfo("the weights' number is not kept: cannot write {}: {}", path, std::strerror(errno));
+  if (IsSettled(key)) KeepFact(folder, FactOf(key), Format("{:016x}", id));
 }
 
 namespace {
 
-constexpr size_t kCheckDigits = 16;
-
-std::string BeginningOf(const ModelId& model) {
-  return Format("moestro uses 1\n{:016x} {} {}\n", model.fingerprint, model.shape.n_layer,
-                model.shape.n_expert);
-}
-
-std::string CheckOf(std::string_view content) {
-  Fnv1a check;
-  check.Add(content);
-  return Format("{:016x}", check.value());
+FactKey UsesOf(const ModelId& model) {
+  return {.file = Format("uses-{:016x}", model.fingerprint),
+          .text = Format("{} {}", model.shape.n_layer, model.shape.n_expert)};
 }
 
 size_t CountExperts(const ModelId& model) {
@@ -204,36 +177,15 @@ size_t CountExperts(const ModelId& model) {
 
 }  // namespace
 
-std::string KeptUsesFile(const std::string& folder, const ModelId& model) {
-  return Format("{}/uses-{:016x}", folder, model.fingerprint);
-}
-
 std::vector<uint8_t> KeptUses(const std::string& folder, const ModelId& model) {
-  if (folder.empty()) return {};
-  const std::string path = KeptUsesFile(folder, model);
-  std::error_code error;
-  if (!std::filesystem::exists(std::filesystem::symlink_status(path, error))) return {};
-  const std::string begin = BeginningOf(model);
-  const size_t n = CountExperts(model);
-  const std::string text = ReadOwnFile(path, begin.size() + n + kCheckDigits);
-  const std::string_view checked = std::string_view(text).substr(0, text.size() - kCheckDigits);
-  if (!text.starts_with(begin) || text.substr(checked.size()) != CheckOf(checked)) {
-    LogWarning("{} is damaged, of another model or not this user's: the start is cold", path);
-    return {};
-  }
-  const std::string_view uses = checked.substr(begin.size());
-  return {uses.begin(), uses.end()};
+  const std::optional<std::string> uses = KeptFact(folder, UsesOf(model));
+  if (!uses || uses->size() != CountExperts(model)) return {};
+  return {uses->begin(), uses->end()};
 }
 
 void KeepUses(const std::string& folder, const ModelId& model, std::span<const uint8_t> uses) {
-  if (folder.empty() || uses.size() != CountExperts(model)) return;
-  [[maybe_unused]] const std::error_code made = MakePrivateFolder(folder);  // writing will say so
-  std::string content = BeginningOf(model);
-  for (const uint8_t n : uses) content += static_cast<char>(n);
-  content += CheckOf(content);
-  const std::string path = KeptUsesFile(folder, model);
-  if (WriteOwnFile(path, content)) return;
-  LogInfo("which experts decode used is not kept: cannot write {}: {}", path, std::strerror(errno));
+  if (uses.size() != CountExperts(model)) return;
+  KeepFact(folder, UsesOf(model), std::string(uses.begin(), uses.end()));
 }
 
 namespace {
@@ -285,29 +237,25 @@ std::vector<SlotTable::Used> RecallOrder(const ExpertCatalog& catalog, uint32_t 
 
 namespace {
 
-constexpr JsonFileKind kPlanKind{
-    .format = "moestro plan", .version = 1, .what = "a model's predicted speed"};
-constexpr double kMostSpeed = 1e9;
-constexpr size_t kMostPoints = 256;
-
-std::string PlanPath(const std::string& folder, uint64_t fingerprint, uint32_t threads) {
-  return Format("{}/plan-{:016x}-{}.json", folder, fingerprint, threads);
+FactKey PlanOf(uint64_t fingerprint, uint32_t threads) {
+  return {.file = Format("plan-{:016x}-{}", fingerprint, threads),
+          .text = "share, low, high of each point"};
 }
 
-Status Parse(JsonView file, std::vector<PlannedSpeed>& points) {
-  const std::optional<JsonView> all = file.Find("points");
-  if (!all || all->kind() != JsonKind::kArray || all->size() > kMostPoints) {
-    return Fail(Errc::kInvalidFile, "'points' is not a list of at most {}", kMostPoints);
-  }
-  for (size_t i = 0; i < all->size(); ++i) {
-    const Fields fields(*all->At(i), Format("point {}", i + 1));
-    PlannedSpeed point;
-    TRY(point.share, fields.Number("share", points.empty() ? 0.0 : points.back().share, 1.0));
-    TRY(point.low, fields.Number("low", 0.0, kMostSpeed));
-    TRY(point.high, fields.Number("high", point.low, kMostSpeed));
-    points.push_back(point);
-  }
-  return {};
+FactKey CachingOf(uint64_t fingerprint) {
+  return {.file = Format("caching-{:016x}", fingerprint), .text = "share, missing"};
+}
+
+std::string BytesOf(std::span<const double> numbers) {
+  std::string bytes(numbers.size_bytes(), '\0');
+  if (!bytes.empty()) std::memcpy(bytes.data(), numbers.data(), bytes.size());
+  return bytes;
+}
+
+std::vector<double> NumbersOf(std::string_view bytes) {
+  std::vector<double> numbers(bytes.size() / sizeof(double));
+  if (!numbers.empty()) std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(double));
+  return numbers;
 }
 
 // Between two speeds, by the share of the way.
@@ -330,69 +278,31 @@ std::optional<PlannedSpeed> SpeedAt(std::span<const PlannedSpeed> points, double
 
 void KeepPlan(const std::string& folder, uint64_t fingerprint, uint32_t threads,
               std::span<const PlannedSpeed> points) {
-  if (folder.empty()) return;
-  [[maybe_unused]] const std::error_code made = MakePrivateFolder(folder);  // writing will say so
-  Json list = Json::Array();
-  for (const PlannedSpeed& point : points) {
-    Json json = Json::Object();
-    json.Set("share", point.share).Set("low", point.low).Set("high", point.high);
-    list.Push(std::move(json));
-  }
-  Json file = BeginJsonFile(kPlanKind);
-  file.Set("points", std::move(list));
-  const Status written = WriteJsonFile(PlanPath(folder, fingerprint, threads), file);
-  if (!written) LogInfo("the predicted speed is not kept: {}", written.error().message);
+  std::vector<double> numbers;
+  for (const PlannedSpeed& p : points) numbers.append_range(std::array{p.share, p.low, p.high});
+  KeepFact(folder, PlanOf(fingerprint, threads), BytesOf(numbers));
 }
 
 std::vector<PlannedSpeed> KeptPlan(const std::string& folder, uint64_t fingerprint,
                                    uint32_t threads) {
-  if (folder.empty()) return {};
-  const std::string path = PlanPath(folder, fingerprint, threads);
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return {};
+  const std::vector<double> numbers =
+      NumbersOf(KeptFact(folder, PlanOf(fingerprint, threads)).value_or(""));
   std::vector<PlannedSpeed> points;
-  const Status read = ReadJsonFile(
-      path, kPlanKind, [&points](JsonView file) -> Status { return Parse(file, points); });
-  if (read) return points;
-  LogInfo("the predicted speed is not shown: {}", read.error().message);
-  return {};
+  for (size_t i = 0; i + 3 <= numbers.size(); i += 3) {
+    points.push_back({.share = numbers[i], .low = numbers[i + 1], .high = numbers[i + 2]});
+  }
+  return points;
 }
-
-namespace {
-
-constexpr JsonFileKind kCachingKind{
-    .format = "moestro caching", .version = 1, .what = "how a model cached"};
-
-std::string CachingPath(const std::string& folder, uint64_t fingerprint) {
-  return Format("{}/caching-{:016x}.json", folder, fingerprint);
-}
-
-}  // namespace
 
 void KeepCaching(const std::string& folder, uint64_t fingerprint, const SeenCaching& seen) {
-  if (folder.empty()) return;
-  [[maybe_unused]] const std::error_code made = MakePrivateFolder(folder);  // writing will say so
-  Json file = BeginJsonFile(kCachingKind);
-  file.Set("share", seen.share).Set("missing", seen.missing);
-  const Status written = WriteJsonFile(CachingPath(folder, fingerprint), file);
-  if (!written) LogInfo("how a model cached is not kept: {}", written.error().message);
+  KeepFact(folder, CachingOf(fingerprint), BytesOf(std::array{seen.share, seen.missing}));
 }
 
 std::optional<SeenCaching> KeptCaching(const std::string& folder, uint64_t fingerprint) {
-  if (folder.empty()) return std::nullopt;
-  const std::string path = CachingPath(folder, fingerprint);
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return std::nullopt;
-  SeenCaching seen;
-  const Status read = ReadJsonFile(path, kCachingKind, [&seen](JsonView view) -> Status {
-    const Fields fields(view, "the file");
-    TRY(seen.share, fields.Number("share", 0.0, 1.0));
-    TRY(seen.missing, fields.Number("missing", 0.0, 1.0));
-    return {};
-  });
-  if (read) return seen;
-  LogInfo("how a model cached is not used: {}", read.error().message);
-  return std::nullopt;
+  const std::vector<double> numbers =
+      NumbersOf(KeptFact(folder, CachingOf(fingerprint)).value_or(""));
+  if (numbers.size() != 2) return std::nullopt;
+  return SeenCaching{.share = numbers[0], .missing = numbers[1]};
 }
 
 }  // namespace moestro

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Facts about models and devices kept from one start to the next, in the user's cache. A fault of
-// the folder or of a file costs the fact and is no error.
+// Facts about models and devices kept from one start to the next in a folder of the user's cache
+// (learned/fact_store.h; costs have files of their own). With an empty name of the folder nothing
+// is kept. A fault of the folder or of a file costs the fact and is no error.
 //
 // Thread rule: none, calls share nothing but the file system.
 #pragma once
@@ -22,8 +23,7 @@
 namespace moestro {
 
 // Measured costs of experts on this machine, kept from one start to the next: a latency file
-// (machine_files.h) for each device and form of expert, in a folder of the user's cache. A fault of
-// the folder or of a file costs a new measurement and is no error.
+// (machine_files.h) for each device and form of expert.
 
 // Conditions of a measurement. If one of them changes, costs may change, too.
 struct CostKey {
@@ -48,11 +48,8 @@ void ForgetCosts(const std::string& folder, const DeviceInfo& device);
 // The file of that key, for tests.
 std::string CostFile(const std::string& folder, const CostKey& key);
 
-// The weights' number of model files (model/weights_id.h), kept from one start to the next in a
-// small file of the user's cache, as long as the files are the same by device, inode, size and time
-// of change. A fault of the folder or of a file costs a reading of the weights and is no error.
-//
-// Thread rule: none, calls share nothing but the file system.
+// The weights' number of model files (model/weights_id.h), kept as long as the files are the same
+// by device, inode, size and time of change.
 
 // A file's stamp, and the time of its last change of any kind: a content that was replaced in place
 // and given its old time of modification has another change time.
@@ -71,29 +68,19 @@ struct WeightsKey {
   bool operator==(const WeightsKey&) const = default;
 };
 
-// The number kept for exactly this key; nullopt: none is kept, or `folder` is empty. A file that
-// another user could have written is ignored.
+// The number kept for exactly this key; nullopt: none is kept.
 std::optional<uint64_t> KeptWeights(const std::string& folder, const WeightsKey& key);
 // Keeps `id`, in place of the number of an older content of the same file. A file that was modified
 // within the last two seconds is left out: it may change again within the same tick of its file
 // system's clock.
 void KeepWeights(const std::string& folder, const WeightsKey& key, uint64_t id);
 
-// The file of that key, for tests.
-std::string KeptWeightsFile(const std::string& folder, const WeightsKey& key);
+// Uses of experts by decode, by the model's header. Uses are a hint for the order of the first
+// reads and change no result.
 
-// Uses of experts by decode, kept from one start to the next in a small file of the user's cache,
-// by the model's header. Uses are a hint for the order of the first reads and change no result. A
-// fault of the folder or of a file costs the hint and is no error.
-//
-// Thread rule: none, calls share nothing but the file system.
-
-// uses: [layer][expert], 0: not used. Empty: none are kept. A malformed file is named in the log.
+// uses: [layer][expert], 0: not used. Empty: none are kept.
 std::vector<uint8_t> KeptUses(const std::string& folder, const ModelId& model);
 void KeepUses(const std::string& folder, const ModelId& model, std::span<const uint8_t> uses);
-
-// The file of that model.
-std::string KeptUsesFile(const std::string& folder, const ModelId& model);
 
 // Order of the experts that a start reads before a step needs them: those that decode used in an
 // earlier run. Pure.
@@ -110,11 +97,8 @@ std::vector<SlotTable::Used> RecallOrder(const ExpertCatalog& catalog, uint32_t 
                                          std::span<const uint64_t> slots,
                                          std::span<const uint8_t> packed);
 
-// Speeds that `moestro plan` predicted for a model, kept in a folder of the user's cache. Later
-// runs print them beside the speed that they reached. A fault of the folder or of a file is no
-// error.
-//
-// Thread rule: none, calls share nothing but the file system.
+// Speeds that `moestro plan` predicted for a model. Later runs print them beside the speed that
+// they reached.
 
 // Decoded tokens per second with a share of the experts in memory.
 struct PlannedSpeed {
@@ -131,17 +115,14 @@ struct PlannedSpeed {
 std::optional<PlannedSpeed> SpeedAt(std::span<const PlannedSpeed> points, double share);
 
 // Keeps `points` for the model of that fingerprint and a number of compute threads, in place of
-// older points. `folder` may be empty: nothing is kept.
+// older points.
 void KeepPlan(const std::string& folder, uint64_t fingerprint, uint32_t threads,
               std::span<const PlannedSpeed> points);
 // Empty: none are kept.
 std::vector<PlannedSpeed> KeptPlan(const std::string& folder, uint64_t fingerprint,
                                    uint32_t threads);
 
-// Misses of a model's last decode, kept in a folder of the user's cache for later plans of that
-// model. A fault of the folder or of a file is no error.
-//
-// Thread rule: none, calls share nothing but the file system.
+// Misses of a model's last decode, for later plans of that model.
 
 struct SeenCaching {
   double share = 0.0;    // share of the experts that memory held
@@ -150,7 +131,7 @@ struct SeenCaching {
   bool operator==(const SeenCaching&) const = default;
 };
 
-// Replaces an earlier run's values. `folder` may be empty: nothing is kept.
+// Replaces an earlier run's values.
 void KeepCaching(const std::string& folder, uint64_t fingerprint, const SeenCaching& seen);
 // nullopt: none is kept.
 std::optional<SeenCaching> KeptCaching(const std::string& folder, uint64_t fingerprint);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
-#include <fcntl.h>
+#include "learned/kept_facts.h"
+
 #include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
-#include "learned/kept_facts.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
@@ -33,7 +33,6 @@ class KeptWeightsTest : public ::testing::Test {
   WeightsKey Key() const {
     return {.what = "model", .header = 7, .files = {FileVersion::Of(model()).value()}};
   }
-  std::string file() const { return KeptWeightsFile(cache(), Key()); }
 
   TempFolder folder_;
 };
@@ -44,9 +43,6 @@ TEST_F(KeptWeightsTest, WhatIsKeptIsFound) {
   EXPECT_EQ(KeptWeights(cache(), Key()), 0x123456789abcdef0U);
   KeepWeights(cache(), Key(), 5);
   EXPECT_EQ(KeptWeights(cache(), Key()), 5U);
-  struct stat info{};
-  ASSERT_EQ(::stat(file().c_str(), &info), 0);
-  EXPECT_EQ(info.st_mode & 0777, 0600U);
   EXPECT_EQ(std::distance(fs::directory_iterator(cache()), fs::directory_iterator()), 1);
 }
 
@@ -95,47 +91,63 @@ TEST_F(KeptWeightsTest, AFileThatHasJustChangedIsNotKept) {
   EXPECT_FALSE(fs::exists(cache()));
 }
 
-TEST_F(KeptWeightsTest, NothingInTheFolderIsTrusted) {
-  KeepWeights(cache(), Key(), 5);
-  const std::string good = ReadAll(file());
-  const auto is_found = [&](const std::string& bytes) {
-    WriteAll(file(), bytes);
-    return KeptWeights(cache(), Key()).has_value();
-  };
-  ASSERT_TRUE(is_found(good));
-  for (size_t n = 0; n < good.size(); ++n) EXPECT_FALSE(is_found(good.substr(0, n))) << n;
-  EXPECT_FALSE(is_found(good + "\n"));
-  EXPECT_FALSE(is_found(good + good));
-  for (size_t i = 0; i < good.size(); ++i) {
-    std::string bad = good;
-    bad[i] = static_cast<char>(bad[i] ^ 1);
-    EXPECT_FALSE(is_found(bad)) << i;
-  }
-  ASSERT_TRUE(is_found(good));
-  fs::permissions(file(), fs::perms::group_write, fs::perm_options::add);
-  EXPECT_EQ(KeptWeights(cache(), Key()), std::nullopt);
-  fs::remove(file());
-  std::ofstream(folder_.File("elsewhere")) << good;
-  fs::create_symlink(folder_.File("elsewhere"), file());
-  EXPECT_EQ(KeptWeights(cache(), Key()), std::nullopt);
-  fs::remove(file());
-  ASSERT_EQ(::mkfifo(file().c_str(), 0600), 0);
-  EXPECT_EQ(KeptWeights(cache(), Key()), std::nullopt);
-  fs::remove(file());
-  fs::create_directory(file());
-  EXPECT_EQ(KeptWeights(cache(), Key()), std::nullopt);
-  KeepWeights(cache(), Key(), 5);  // cannot, and that is no error
-  EXPECT_EQ(KeptWeights(cache(), Key()), std::nullopt);
+TEST(KeptUsesTest, KeptForAModelOfThatShape) {
+  const TempFolder folder;
+  const std::string cache = folder.File("cache");
+  const ModelId model{.fingerprint = 7, .shape = {.n_layer = 2, .n_expert = 3, .n_used = 1}};
+  const std::vector<uint8_t> uses = {0, 1, 255, 10, 0, 128};
+  EXPECT_TRUE(KeptUses(cache, model).empty());
+  KeepUses(cache, model, std::vector<uint8_t>(5));  // of no shape
+  EXPECT_FALSE(fs::exists(cache));
+  KeepUses(cache, model, uses);
+  EXPECT_EQ(KeptUses(cache, model), uses);
+  ModelId other = model;
+  other.fingerprint = 8;
+  EXPECT_TRUE(KeptUses(cache, other).empty());
+  other = model;
+  other.shape.n_expert = 2;
+  EXPECT_TRUE(KeptUses(cache, other).empty());
+  KeepUses("", model, uses);
+  EXPECT_TRUE(KeptUses("", model).empty());
 }
 
-TEST_F(KeptWeightsTest, AFolderThatCannotBeIsNoError) {
-  EXPECT_EQ(KeptWeights("", Key()), std::nullopt);
-  KeepWeights("", Key(), 5);
-  const std::string under_a_file = model() + "/cache";
-  KeepWeights(under_a_file, Key(), 5);
-  EXPECT_EQ(KeptWeights(under_a_file, Key()), std::nullopt);
-  KeepWeights("/proc/nowhere", Key(), 5);
-  EXPECT_EQ(KeptWeights("/proc/nowhere", Key()), std::nullopt);
+const std::vector<PlannedSpeed> kPoints{{.share = 0.25, .low = 4.0, .high = 6.0},
+                                        {.share = 0.75, .low = 16.0, .high = 24.0},
+                                        {.share = 1.0, .low = 20.0, .high = 26.0}};
+
+TEST(KeptPlan, SpeedsBetweenPoints) {
+  EXPECT_FALSE(SpeedAt({}, 0.5));
+  EXPECT_FALSE(SpeedAt(kPoints, 0.1));
+  EXPECT_EQ(SpeedAt(kPoints, 0.75), kPoints[1]);
+  EXPECT_EQ(SpeedAt(kPoints, 1.0), kPoints[2]);
+  const auto between = SpeedAt(kPoints, 0.5);
+  ASSERT_TRUE(between);
+  EXPECT_NEAR(between->low, 8.0, 1e-9);
+  EXPECT_NEAR(between->high, 12.0, 1e-9);
+}
+
+TEST(KeptPlan, KeptForAModelAndItsThreads) {
+  const TempFolder folder;
+  const std::string kept = folder.File("cache");
+  EXPECT_TRUE(KeptPlan(kept, 7, 2).empty());
+  KeepPlan(kept, 7, 2, kPoints);
+  EXPECT_EQ(KeptPlan(kept, 7, 2), kPoints);
+  EXPECT_TRUE(KeptPlan(kept, 8, 2).empty());
+  EXPECT_TRUE(KeptPlan(kept, 7, 4).empty());
+  KeepPlan(kept, 7, 2, {});
+  EXPECT_TRUE(KeptPlan(kept, 7, 2).empty());
+  EXPECT_TRUE(KeptPlan("", 7, 2).empty());
+}
+
+TEST(KeptCachingTest, KeptForAModel) {
+  constexpr SeenCaching kSeen{.share = 0.25, .missing = 0.125};
+  const TempFolder folder;
+  const std::string kept = folder.File("cache");
+  EXPECT_FALSE(KeptCaching(kept, 7));
+  KeepCaching(kept, 7, kSeen);
+  EXPECT_EQ(KeptCaching(kept, 7), kSeen);
+  EXPECT_FALSE(KeptCaching(kept, 8));
+  EXPECT_FALSE(KeptCaching("", 7));
 }
 
 }  // namespace
