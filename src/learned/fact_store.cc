@@ -40,8 +40,7 @@ std::optional<std::string> KeptFact(const std::string& folder, const FactKey& ke
   const std::string_view checked =
       std::string_view(text).substr(0, is_whole ? text.size() - kCheckDigits : 0);
   if (!is_whole || !checked.starts_with(begin) || text.substr(checked.size()) != CheckOf(checked)) {
-    LogInfo("{} is damaged, of another key or not this user's; it is not used",
-            path);
+    LogInfo("{} is damaged, of another key or not this user's; it is not used", path);
     return std::nullopt;
   }
   return std::string(checked.substr(begin.size()));
@@ -49,7 +48,8 @@ std::optional<std::string> KeptFact(const std::string& folder, const FactKey& ke
 
 void KeepFact(const std::string& folder, const FactKey& key, std::string_view value) {
   if (folder.empty() || value.size() > kMostFactBytes) return;
-  [[maybe_unused]] const std::error_code made = MakePrivateFolder(folder);  // the write below fails, too
+  [[maybe_unused]] const std::error_code made =
+      MakePrivateFolder(folder);  // the write below fails, too
   std::string content = BeginningOf(key);
   content += value;
   content += CheckOf(content);

@@ -28,7 +28,7 @@
 #include "base/result.h"
 #include "base/work_limit.h"
 #include "serve/connection_ledger.h"
-#include "serve/request_record.h"
+#include "serve/request_log.h"
 
 namespace moestro {
 

@@ -16,7 +16,7 @@
 #include "chat/answer_style.h"
 #include "serve/body_room.h"
 #include "serve/job.h"
-#include "serve/request_record.h"
+#include "serve/request_log.h"
 #include "serve/scheduler.h"
 
 namespace moestro {

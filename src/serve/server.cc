@@ -40,7 +40,7 @@
 #include "serve/http_server.h"
 #include "serve/readiness.h"
 #include "serve/ready_model.h"
-#include "serve/request_lines.h"
+#include "serve/request_log.h"
 #include "serve/routes.h"
 #include "serve/scheduler.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "serve/request_lines.h"
+#include "serve/request_log.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

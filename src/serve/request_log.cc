@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "serve/request_lines.h"
+#include "serve/request_log.h"
 
 #include <poll.h>
 #include <unistd.h>
