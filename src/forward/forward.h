@@ -27,25 +27,7 @@ namespace moestro {
 
 class Forward {
  public:
-  // Everything is borrowed and must outlive this; layers: layers with experts.
-  struct Parts {
-    const ModelSpec& spec;
-    LayerGraph& graph;
-    StepBuffers& buffers;
-    Residency& residency;
-    LayerProtocol& protocol;
-    PrefetchPlanner& planner;
-    ExpertExec& experts;
-    Team& team;
-    std::span<const LayerForm> layers;
-    const Clock& clock;
-    StopSignal& stop;  // the step ends soon after a request
-    // Read in every step. REQUIRES: watchers.look_ahead is within the limit of the buffers.
-    const Watchers& watchers;
-    DeviceList* devices = nullptr;  // null: the CPU computes everything
-    uint32_t capacity = 0;          // as in RowRouter::Parts
-  };
-  explicit Forward(const Parts& parts);
+  explicit Forward(const ForwardParts& parts) : parts_(parts), router_(parts), experts_(parts) {}
 
   // Called before every layer; an error ends the step.
   using LayerBegins = std::function<Status(uint32_t layers_done)>;
@@ -100,7 +82,7 @@ class Forward {
   Status RunExperts(LayerId layer, Pass& pass);
   Status End(const Pass& pass);
 
-  Parts parts_;
+  ForwardParts parts_;
   RowRouter router_;
   ExpertStage experts_;
   // State of the layer that runs; members, so that the next layer reuses their memory.

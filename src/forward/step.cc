@@ -36,23 +36,6 @@ class LayerLeases {
 
 }  // namespace
 
-Forward::Forward(const Parts& p)
-    : parts_(p),
-      router_({.spec = p.spec,
-               .buffers = p.buffers,
-               .protocol = p.protocol,
-               .layers = p.layers,
-               .watchers = p.watchers,
-               .capacity = p.capacity}),
-      experts_({.spec = p.spec,
-                .graph = p.graph,
-                .buffers = p.buffers,
-                .residency = p.residency,
-                .experts = p.experts,
-                .layers = p.layers,
-                .watchers = p.watchers,
-                .devices = p.devices}) {}
-
 Result<Forward::Pass> Forward::Begin(std::span<const StepRow> rows, std::span<const RowKind> kinds,
                                      const LittleStep& little, LayerBegins layer_begins) {
   Pass pass{.rows = rows,

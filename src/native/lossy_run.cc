@@ -171,18 +171,18 @@ Result<std::unique_ptr<ExactCheck>> ExactCheck::Create(const OpenedModel& opened
                                            .layers = dense.layers(),
                                            .stop = &stop},
                                           ExpertExec::LimitsFor(opened.kernels, spec.router, 1)));
-  check->forward_.emplace(Forward::Parts{.spec = spec,
-                                         .graph = dense.graph(),
-                                         .buffers = dense.buffers(),
-                                         .residency = *check->residency_,
-                                         .protocol = check->protocol_,
-                                         .planner = check->planner_,
-                                         .experts = *check->experts_,
-                                         .team = team,
-                                         .layers = dense.layers(),
-                                         .clock = opened.options.clock,
-                                         .stop = stop,
-                                         .watchers = check->nothing_watches_});
+  check->forward_.emplace(ForwardParts{.spec = spec,
+                                       .graph = dense.graph(),
+                                       .buffers = dense.buffers(),
+                                       .residency = *check->residency_,
+                                       .protocol = check->protocol_,
+                                       .planner = check->planner_,
+                                       .experts = *check->experts_,
+                                       .team = team,
+                                       .layers = dense.layers(),
+                                       .clock = opened.options.clock,
+                                       .stop = stop,
+                                       .watchers = check->nothing_watches_});
   return check;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/work_limit.h"
 #include "core/batch.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"
@@ -30,6 +31,26 @@
 
 namespace moestro {
 
+// All that the forward pass works with, in the pass itself and in its two stages below. Everything
+// is borrowed and must outlive them.
+struct ForwardParts {
+  const ModelSpec& spec;
+  LayerGraph& graph;  // the source and the target of the rows
+  StepBuffers& buffers;
+  Residency& residency;
+  LayerProtocol& protocol;
+  PrefetchPlanner& planner;
+  ExpertExec& experts;
+  Team& team;
+  std::span<const LayerForm> layers;  // layers with experts
+  const Clock& clock;
+  StopSignal& stop;  // the step ends soon after a request
+  // Read in every step. REQUIRES: watchers.look_ahead is within the limit of the buffers.
+  const Watchers& watchers;
+  DeviceList* devices = nullptr;  // null: the CPU computes everything
+  uint32_t capacity = 0;          // rows of a source that an expert computes; 0: any number
+};
+
 // Chooses the experts of a step's rows from the router logits that a layer's graph left in the
 // StepBuffers.
 //
@@ -37,16 +58,7 @@ namespace moestro {
 
 class RowRouter {
  public:
-  // Everything is borrowed and must outlive this; layers: layers with experts.
-  struct Parts {
-    const ModelSpec& spec;
-    const StepBuffers& buffers;
-    const LayerProtocol& protocol;
-    std::span<const LayerForm> layers;
-    const Watchers& watchers;
-    uint32_t capacity = 0;  // rows of a source that an expert computes; 0: any number
-  };
-  explicit RowRouter(const Parts& parts) : parts_(parts) {}
+  explicit RowRouter(const ForwardParts& parts) : parts_(parts) {}
 
   // Chooses K experts of each row; K' in a little step. Output parameters, here and below, keep
   // their memory for the next call.
@@ -66,7 +78,7 @@ class RowRouter {
   std::span<const std::vector<ExpertId>> widened() const { return widened_; }
 
  private:
-  Parts parts_;
+  ForwardParts parts_;
   std::vector<std::vector<ExpertId>> widened_;
   Router router_;
   // Scratch memory.
@@ -77,18 +89,7 @@ class RowRouter {
 
 class ExpertStage {
  public:
-  // Everything is borrowed and must outlive this.
-  struct Parts {
-    const ModelSpec& spec;
-    LayerGraph& graph;  // the source and the target of the rows
-    StepBuffers& buffers;
-    Residency& residency;
-    ExpertExec& experts;
-    std::span<const LayerForm> layers;  // layers with experts
-    const Watchers& watchers;
-    DeviceList* devices = nullptr;  // null: the CPU computes everything
-  };
-  explicit ExpertStage(const Parts& parts) : parts_(parts) {}
+  explicit ExpertStage(const ForwardParts& parts) : parts_(parts) {}
 
   void BeginStep();
   // Chooses the experts that devices compute.
@@ -108,7 +109,7 @@ class ExpertStage {
   ExpertRows RowsOf(LayerId layer) const;
   bool StaysThere(const LayerPlan& plan) const;
 
-  Parts parts_;
+  ForwardParts parts_;
   uint64_t layers_there_ = 0;
 };
 
