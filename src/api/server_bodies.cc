@@ -184,10 +184,10 @@ bool IsPlainName(std::string_view name) {
 
 }  // namespace
 
-ApiResult<PlaceAction> ParsePlaceAction(std::string_view action) {
-  if (action == "save") return PlaceAction::kSave;
-  if (action == "restore") return PlaceAction::kRestore;
-  if (action == "erase") return PlaceAction::kErase;
+ApiResult<SaveAction> ParsePlaceAction(std::string_view action) {
+  if (action == "save") return SaveAction::kSave;
+  if (action == "restore") return SaveAction::kRestore;
+  if (action == "erase") return SaveAction::kErase;
   return BadRequest("action", Format("\"action\" must be save, restore or erase, not \"{}\"",
                                      Printable(action, 40)));
 }
@@ -205,12 +205,12 @@ ApiResult<std::string> ParseTextFile(std::string_view body) {
   return name;
 }
 
-std::string PlaceBody(PlaceAction action, uint32_t place, std::string_view file,
-                      const PlaceFigures& figures) {
+std::string PlaceBody(SaveAction action, uint32_t place, std::string_view file,
+                      const SaveFigures& figures) {
   Json body = Json::Object();
   body.Set("id_slot", place);
-  if (action == PlaceAction::kErase) return body.Set("n_erased", figures.tokens).Dump();
-  const bool saves = action == PlaceAction::kSave;
+  if (action == SaveAction::kErase) return body.Set("n_erased", figures.tokens).Dump();
+  const bool saves = action == SaveAction::kSave;
   Json timings = Json::Object();
   timings.Set(saves ? "save_ms" : "restore_ms", figures.seconds * 1e3);
   body.Set("filename", file)

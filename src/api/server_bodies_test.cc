@@ -135,9 +135,9 @@ TEST(PlaceBodies, NamesThatCouldLeaveTheFolderAreRefused) {
 }
 
 TEST(PlaceBodies, ActionsHaveThreeNames) {
-  EXPECT_EQ(ParsePlaceAction("save"), PlaceAction::kSave);
-  EXPECT_EQ(ParsePlaceAction("restore"), PlaceAction::kRestore);
-  EXPECT_EQ(ParsePlaceAction("erase"), PlaceAction::kErase);
+  EXPECT_EQ(ParsePlaceAction("save"), SaveAction::kSave);
+  EXPECT_EQ(ParsePlaceAction("restore"), SaveAction::kRestore);
+  EXPECT_EQ(ParsePlaceAction("erase"), SaveAction::kErase);
   for (const std::string action : {"", "Save", "load"}) {
     const auto parsed = ParsePlaceAction(action);
     ASSERT_FALSE(parsed);
@@ -146,14 +146,14 @@ TEST(PlaceBodies, ActionsHaveThreeNames) {
 }
 
 TEST(PlaceBodies, AnswersHaveTheShapesOfLlamaServer) {
-  const PlaceFigures figures{.tokens = 84, .bytes = 14309796, .seconds = 0.0625};
-  EXPECT_EQ(PlaceBody(PlaceAction::kSave, 1, "f", figures),
+  const SaveFigures figures{.tokens = 84, .bytes = 14309796, .seconds = 0.0625};
+  EXPECT_EQ(PlaceBody(SaveAction::kSave, 1, "f", figures),
             R"({"id_slot":1,"filename":"f","n_saved":84,"n_written":14309796,)"
             R"("timings":{"save_ms":62.5}})");
-  EXPECT_EQ(PlaceBody(PlaceAction::kRestore, 0, "f", figures),
+  EXPECT_EQ(PlaceBody(SaveAction::kRestore, 0, "f", figures),
             R"({"id_slot":0,"filename":"f","n_restored":84,"n_read":14309796,)"
             R"("timings":{"restore_ms":62.5}})");
-  EXPECT_EQ(PlaceBody(PlaceAction::kErase, 2, "", figures), R"({"id_slot":2,"n_erased":84})");
+  EXPECT_EQ(PlaceBody(SaveAction::kErase, 2, "", figures), R"({"id_slot":2,"n_erased":84})");
 }
 
 }  // namespace

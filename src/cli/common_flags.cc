@@ -24,16 +24,16 @@
 namespace moestro {
 namespace {
 
-const char* HeadingOf(OptionPart part) {
+const char* HeadingOf(OptionGroup part) {
   switch (part) {
-    case OptionPart::kMachine:
+    case OptionGroup::kMachine:
       return "Memory, disk and threads";
-    case OptionPart::kDevice:
+    case OptionGroup::kDevice:
       return "Device";
-    case OptionPart::kCopies:
-    case OptionPart::kLossy:
+    case OptionGroup::kCopies:
+    case OptionGroup::kLossy:
       return kLossyHeading;
-    case OptionPart::kLittle:
+    case OptionGroup::kLittle:
       return "Fewer experts where the model is sure (output is no longer exact)";
   }
   return "";
@@ -58,7 +58,7 @@ void AddOptionFlags(Flags flags, EngineOptions& options, std::span<const OptionR
   }
 }
 
-void AddOptionFlags(Flags flags, EngineOptions& options, OptionPart part) {
+void AddOptionFlags(Flags flags, EngineOptions& options, OptionGroup part) {
   const auto rows = std::ranges::equal_range(OptionTable(), part, {}, &OptionRow::part);
   AddOptionFlags(flags, options, rows);
 }

@@ -28,7 +28,7 @@ inline constexpr const char* kLossyHeading =
 void AddOptionFlags(Flags flags, EngineOptions& options,
                     std::span<const OptionRow> table = OptionTable());
 // Adds the flags of one part alone.
-void AddOptionFlags(Flags flags, EngineOptions& options, OptionPart part);
+void AddOptionFlags(Flags flags, EngineOptions& options, OptionGroup part);
 
 // Excludes --quality together with a flag that --quality chooses. REQUIRES: AddOptionFlags(flags,
 // ...) of the table.

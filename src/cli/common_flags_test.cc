@@ -46,8 +46,8 @@ TEST(OptionFlags, RowsOfThePartsThatTheSimulatorHasToo) {
   EngineOptions options;
   CommandLine line("program", "", "");
   const Flags flags = line.AddCommand({"command", ""}, [] { return 0; });
-  AddOptionFlags(flags, options, OptionPart::kLossy);
-  AddOptionFlags(flags, options, OptionPart::kLittle);
+  AddOptionFlags(flags, options, OptionGroup::kLossy);
+  AddOptionFlags(flags, options, OptionGroup::kLittle);
   const auto parsed = line.Parse({"command", "--t1", "0.5", "--no-rescale", "--little", "half"});
   EXPECT_TRUE(parsed) << parsed.error().message;
   EXPECT_EQ(options.lossy.t1, 0.5);

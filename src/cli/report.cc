@@ -118,7 +118,7 @@ std::string RowsText(const RunReport& report) {
       FormatBytes(static_cast<uint64_t>(decode.bytes_per_row())));
 }
 
-Json DeviceAsJson(const DevicePlan& plan, const DeviceWork& did, const DeviceTraffic& traffic,
+Json DeviceAsJson(const DeviceBudget& plan, const DeviceWork& did, const DeviceTraffic& traffic,
                   const LaneRatios::Device& ratios) {
   Json json = Json::Object();
   json.Set("name", plan.info.name)
@@ -174,7 +174,7 @@ constexpr std::array<LargerMachine, 2> kMachines = {
     {{.cores = 16, .bandwidth = 200e9}, {.cores = 64, .bandwidth = 400e9}}};
 
 std::string SerialText(const RunReport& report) {
-  const std::optional<SerialPart> serial = SerialPartOf(report);
+  const std::optional<SerialShare> serial = SerialShareOf(report);
   if (!serial) return "";
   std::string text =
       Format("serial   {:.1f} us of a layer's decode by one thread", 1e6 * serial->layer_seconds());
@@ -187,7 +187,7 @@ std::string SerialText(const RunReport& report) {
 }
 
 void AddSerial(Json& object, const RunReport& report) {
-  const std::optional<SerialPart> serial = SerialPartOf(report);
+  const std::optional<SerialShare> serial = SerialShareOf(report);
   if (!serial) return;
   object.Set("serial_seconds_per_layer", serial->layer_seconds());
   for (const LargerMachine& m : kMachines) {
@@ -211,7 +211,7 @@ void AddLimit(Json& object, const RunReport& report) {
 }
 
 // The source of the costs, and the lanes' present times relative to them.
-std::string CostsText(const DevicePlan& plan, const LaneRatios& by_now,
+std::string CostsText(const DeviceBudget& plan, const LaneRatios& by_now,
                       const LaneRatios::Device& its) {
   if (plan.costs == CostSource::kFile) return "costs from a file";
   return Format(
@@ -222,7 +222,7 @@ std::string CostsText(const DevicePlan& plan, const LaneRatios& by_now,
 
 // Work of a device.
 std::string DeviceText(const RunReport& report, size_t device) {
-  const DevicePlan& plan = report.memory.devices[device];
+  const DeviceBudget& plan = report.memory.devices[device];
   const DeviceWork& did = report.device.each[device];
   const uint64_t experts = report.device.experts;
   const auto percent = [&](uint64_t part) {
@@ -250,7 +250,7 @@ std::string DeviceText(const RunReport& report, size_t device) {
 
 // Work of all devices; empty without devices.
 std::string DevicesText(const RunReport& report) {
-  const std::vector<DevicePlan>& devices = report.memory.devices;
+  const std::vector<DeviceBudget>& devices = report.memory.devices;
   std::string text;
   for (size_t d = 0; d < devices.size(); ++d) text += DeviceText(report, d);
   if (devices.empty() || devices.front().dense > 0) return text;

@@ -109,9 +109,9 @@ TEST(Report, TheSerialPartIsOfALayerAndOfAToken) {
                                      "a token with 64 cores at 400 GB/s\n"),
             std::string::npos);
   report.stats.decode.tokens = 0;
-  EXPECT_FALSE(SerialPartOf(report));
+  EXPECT_FALSE(SerialShareOf(report));
   report = Example();  // an engine that does not know it
-  EXPECT_FALSE(SerialPartOf(report));
+  EXPECT_FALSE(SerialShareOf(report));
   EXPECT_EQ(SummaryText(report).find("serial"), std::string::npos);
 }
 

@@ -164,7 +164,7 @@ Status RunBeams(const BeamRequest& request, TerminalSession& session, Output& ou
   if (streams && request.shows_prompt) TRY_STATUS(output.WriteGenerated(request.prompt.text));
   Status written;
   Utf8Stream utf8;
-  BeamParts parts{.is_end = [&](Token token) { return work.vocab().is_end(token); }};
+  BeamCallbacks parts{.is_end = [&](Token token) { return work.vocab().is_end(token); }};
   if (streams) {
     parts.agreed = [&](std::span<const Token> tokens) {
       std::string text;

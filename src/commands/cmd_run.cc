@@ -185,7 +185,7 @@ Status CheckBeams(const RunOptions& options, bool converses) {
 
 void ShowPlans(const PlanLog& plans, const Engine& engine) {
   std::vector<std::string> names;
-  for (const DevicePlan& device : engine.memory().devices) names.push_back(device.info.name);
+  for (const DeviceBudget& device : engine.memory().devices) names.push_back(device.info.name);
   PrintOnStderr(plans.Text(names));
 }
 

@@ -164,7 +164,7 @@ OpenBytes OpenIn(HubClient& client, const std::string& repo, const HubListing& l
 
 OpenBytes OpenAt(HubClient& client) {
   return [&client](const std::string& address) -> Result<std::unique_ptr<ByteSource>> {
-    TRY(const FilePlace place, client.Find(address));
+    TRY(const FileAddress place, client.Find(address));
     return Ranged(client, address, address, place.size);
   };
 }

@@ -53,7 +53,7 @@ void FreeAllocator::operator()(ggml_gallocr_t allocator) const noexcept {
   Swallowed([&] { ggml_gallocr_free(allocator); });
 }
 
-void FreePlan::operator()(ggml_backend_graph_plan_t plan) const noexcept {
+void FreeGraphPlan::operator()(ggml_backend_graph_plan_t plan) const noexcept {
   Swallowed([&] { ggml_backend_graph_plan_free(backend, plan); });
 }
 
@@ -180,15 +180,15 @@ Status ComputeOn(ggml_backend_t backend, ggml_cgraph* graph) {
   });
 }
 
-Result<PlanPtr> PlanGraph(ggml_backend_t backend, ggml_cgraph* graph) {
-  return Guarded("planning a graph", [&]() -> Result<PlanPtr> {
-    PlanPtr plan(ggml_backend_graph_plan_create(backend, graph), FreePlan{backend});
+Result<GraphPlanPtr> PlanGraph(ggml_backend_t backend, ggml_cgraph* graph) {
+  return Guarded("planning a graph", [&]() -> Result<GraphPlanPtr> {
+    GraphPlanPtr plan(ggml_backend_graph_plan_create(backend, graph), FreeGraphPlan{backend});
     if (plan) return plan;
     return Fail(Errc::kNoMemory, "cannot plan a graph");
   });
 }
 
-Status ComputePlan(const PlanPtr& plan) {
+Status ComputePlan(const GraphPlanPtr& plan) {
   return Guarded("computing a graph", [&] {
     return GaveUp(ggml_backend_graph_plan_compute(plan.get_deleter().backend, plan.get()),
                   Errc::kNoMemory);

@@ -35,12 +35,12 @@ struct FreeAllocator {
 using BackendPtr = std::unique_ptr<ggml_backend, FreeBackend>;
 using BufferPtr = std::unique_ptr<ggml_backend_buffer, FreeBuffer>;
 using AllocatorPtr = std::unique_ptr<ggml_gallocr, FreeAllocator>;
-struct FreePlan {
+struct FreeGraphPlan {
   ggml_backend_t backend = nullptr;
   void operator()(ggml_backend_graph_plan_t plan) const noexcept;
 };
 // A backend's plan of a placed graph, for any number of runs.
-using PlanPtr = std::unique_ptr<void, FreePlan>;
+using GraphPlanPtr = std::unique_ptr<void, FreeGraphPlan>;
 
 // Loads a plug-in's file. A plug-in that cannot be used counts as absent; an exception prints a
 // sentence on stderr.
@@ -91,9 +91,9 @@ Status PlaceGraph(ggml_gallocr_t allocator, ggml_cgraph* graph);
 Status ComputeOn(ggml_backend_t backend, ggml_cgraph* graph);
 // kNoMemory, kDevice. The graph, its places and the backend's present settings are used until the
 // plan is freed. REQUIRES: a CPU backend.
-Result<PlanPtr> PlanGraph(ggml_backend_t backend, ggml_cgraph* graph);
+Result<GraphPlanPtr> PlanGraph(ggml_backend_t backend, ggml_cgraph* graph);
 // As ComputeOn().
-Status ComputePlan(const PlanPtr& plan);
+Status ComputePlan(const GraphPlanPtr& plan);
 // Returns while the device computes.
 Status LaunchOn(ggml_backend_t backend, ggml_cgraph* graph);
 // Waits until all launches are done.

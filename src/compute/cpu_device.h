@@ -102,7 +102,7 @@ class CpuDevice {
   Status Compute(ggml_cgraph* graph, StopSignal& stop);
   // Plans a graph for ComputePlan(), any number of times, to the same effect as Compute().
   // kNoMemory.
-  Result<PlanPtr> Plan(ggml_cgraph* graph) { return PlanGraph(backend(), graph); }
+  Result<GraphPlanPtr> Plan(ggml_cgraph* graph) { return PlanGraph(backend(), graph); }
 
   // Buffer types that store matrices in another layout and multiply them faster; may be empty.
   std::vector<ggml_backend_buffer_type_t> repacking_buffer_types() const;

@@ -128,7 +128,7 @@ class Team {
   CpuDevice* device_ = nullptr;
   ggml_context_ptr context_;
   BufferPtr buffer_;
-  PlanPtr plan_;
+  GraphPlanPtr plan_;
   std::unique_ptr<Call> call_;  // the node's userdata points here, so it must not move
 };
 

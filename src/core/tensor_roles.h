@@ -56,7 +56,7 @@ enum class Dim : uint8_t {
 enum class TensorKind : uint8_t { kMatrix, kVector };
 
 // Layers that have a role.
-enum class LayerPart : uint8_t {
+enum class LayerModule : uint8_t {
   kEvery,
   kAttention,
   kAttended,         // attention of any kind, a delta net of Kimi's, a mixer of a test
@@ -93,7 +93,7 @@ struct TensorRole {
   Dim ne0;
   Dim ne1 = Dim::kOne;
   TensorUse use = TensorUse::kAny;
-  LayerPart part = LayerPart::kEvery;
+  LayerModule part = LayerModule::kEvery;
   std::string_view other_name = {};  // other name in some files; empty: none
   Dim ne2 = Dim::kOne;
 };
@@ -209,10 +209,10 @@ constexpr void ForEachLatentRole(Visit&& visit, Parts&... parts) {
   constexpr auto kVec = TensorKind::kVector;
   constexpr auto kMul = TensorUse::kOnlyMultiplied;
   constexpr auto kAny = TensorUse::kAny;
-  constexpr auto kLatentPart = LayerPart::kLatentAttention;
-  constexpr auto kQueries = LayerPart::kQueryLatent;
-  constexpr auto kSplit = LayerPart::kSplitHeads;
-  constexpr auto kJoined = LayerPart::kJoinedHeads;
+  constexpr auto kLatentPart = LayerModule::kLatentAttention;
+  constexpr auto kQueries = LayerModule::kQueryLatent;
+  constexpr auto kSplit = LayerModule::kSplitHeads;
+  constexpr auto kJoined = LayerModule::kJoinedHeads;
   using Role = TensorRole;
   visit(Role{"attn_q_a.weight", kMat, kEmbd, kQueryLatent, kMul, kQueries}, parts.latent_q_a...);
   visit(Role{"attn_q_a_norm.weight", kVec, kQueryLatent, kOne, kAny, kQueries},
@@ -226,7 +226,7 @@ constexpr void ForEachLatentRole(Visit&& visit, Parts&... parts) {
         parts.latent_k_b...);
   visit(Role{"attn_v_b.weight", kMat, kKeyLatent, kHeadValues, kAny, kSplit, {}, kHeads},
         parts.latent_v_b...);
-  constexpr auto kIndex = LayerPart::kIndexer;
+  constexpr auto kIndex = LayerModule::kIndexer;
   visit(Role{"indexer.attn_q_b.weight", kMat, kQueryLatent, kIndexerQueries, kMul, kIndex},
         parts.indexer_q...);
   visit(Role{"indexer.attn_k.weight", kMat, kEmbd, kIndexerKey, kMul, kIndex}, parts.indexer_k...);
@@ -248,12 +248,12 @@ constexpr void ForEachStateRole(Visit&& visit, Parts&... parts) {
   constexpr auto kVec = TensorKind::kVector;
   constexpr auto kMul = TensorUse::kOnlyMultiplied;
   constexpr auto kAny = TensorUse::kAny;
-  constexpr auto kDelta = LayerPart::kDeltaNet;
-  constexpr auto kMamba = LayerPart::kMamba2;
-  constexpr auto kSsm = LayerPart::kStateHeads;
-  constexpr auto kKimi = LayerPart::kKimiDelta;
-  constexpr auto kColumn = LayerPart::kColumnDecay;
-  constexpr auto kShort = LayerPart::kShortConv;
+  constexpr auto kDelta = LayerModule::kDeltaNet;
+  constexpr auto kMamba = LayerModule::kMamba2;
+  constexpr auto kSsm = LayerModule::kStateHeads;
+  constexpr auto kKimi = LayerModule::kKimiDelta;
+  constexpr auto kColumn = LayerModule::kColumnDecay;
+  constexpr auto kShort = LayerModule::kShortConv;
   using Role = TensorRole;
   visit(Role{"attn_qkv.weight", kMat, kEmbd, kConvolved, kMul, kDelta}, parts.delta_qkv...);
   visit(Role{"attn_gate.weight", kMat, kEmbd, kMixerOut, kMul, kDelta}, parts.delta_gate...);
@@ -296,11 +296,11 @@ constexpr void ForEachFeedForwardRole(Visit&& visit, Parts&... parts) {
   constexpr auto kMul = TensorUse::kOnlyMultiplied;
   constexpr auto kAny = TensorUse::kAny;
   constexpr auto kHost = TensorUse::kByHost;
-  constexpr auto kEvery = LayerPart::kEvery;
-  constexpr auto kMoe = LayerPart::kExperts;
-  constexpr auto kLatentPart = LayerPart::kLatent;
-  constexpr auto kShared = LayerPart::kShared;
-  constexpr auto kDense = LayerPart::kDense;
+  constexpr auto kEvery = LayerModule::kEvery;
+  constexpr auto kMoe = LayerModule::kExperts;
+  constexpr auto kLatentPart = LayerModule::kLatent;
+  constexpr auto kShared = LayerModule::kShared;
+  constexpr auto kDense = LayerModule::kDense;
   using Role = TensorRole;
   visit(Role{"ffn_norm.weight", kVec, kEmbd, kOne, kAny, kEvery, "post_attention_norm.weight"},
         parts.ffn_norm...);
@@ -341,14 +341,14 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   constexpr auto kVec = TensorKind::kVector;
   constexpr auto kMul = TensorUse::kOnlyMultiplied;
   constexpr auto kAny = TensorUse::kAny;
-  constexpr auto kAtt = LayerPart::kAttention;
-  constexpr auto kAttended = LayerPart::kAttended;
+  constexpr auto kAtt = LayerModule::kAttention;
+  constexpr auto kAttended = LayerModule::kAttended;
   using Role = TensorRole;
   visit(Role{"attn_norm.weight", kVec, kEmbd}, parts.attn_norm...);
   visit(Role{"attn_norm.bias", kVec, kEmbd}, parts.attn_norm_b...);
-  visit(Role{"attn_q.weight", kMat, kEmbd, kQuery, kMul, LayerPart::kQueried}, parts.attn_q...);
-  visit(Role{"attn_k.weight", kMat, kEmbd, kKeys, kMul, LayerPart::kKeyed}, parts.attn_k...);
-  visit(Role{"attn_v.weight", kMat, kEmbd, kValues, kMul, LayerPart::kKeyed}, parts.attn_v...);
+  visit(Role{"attn_q.weight", kMat, kEmbd, kQuery, kMul, LayerModule::kQueried}, parts.attn_q...);
+  visit(Role{"attn_k.weight", kMat, kEmbd, kKeys, kMul, LayerModule::kKeyed}, parts.attn_k...);
+  visit(Role{"attn_v.weight", kMat, kEmbd, kValues, kMul, LayerModule::kKeyed}, parts.attn_v...);
   visit(Role{"attn_qkv.weight", kMat, kEmbd, kQkv, kMul, kAtt}, parts.attn_qkv...);
   visit(Role{"attn_q.bias", kVec, kQuery, kOne, kAny, kAtt}, parts.attn_q_b...);
   visit(Role{"attn_k.bias", kVec, kKeys, kOne, kAny, kAtt}, parts.attn_k_b...);
@@ -380,7 +380,7 @@ constexpr void ForEachModelRole(Visit&& visit, Parts&... parts) {
   visit(Role{"token_embd.weight", kMat, kEmbd, kVocab, kHost}, parts.token_embd...);
   visit(Role{"output.weight", kMat, kEmbd, kVocab, kMul}, parts.output...);
   visit(Role{"output.bias", kVec, kVocab}, parts.output_b...);
-  visit(Role{"output_norm.weight", kVec, kEmbd, kOne, TensorUse::kAny, LayerPart::kEvery,
+  visit(Role{"output_norm.weight", kVec, kEmbd, kOne, TensorUse::kAny, LayerModule::kEvery,
              "token_embd_norm.weight"},
         parts.output_norm...);
   visit(Role{"output_norm.bias", kVec, kEmbd}, parts.output_norm_b...);

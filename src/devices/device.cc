@@ -54,10 +54,10 @@ void Device::GiveUpSlots() {
 }
 
 // Makes the groups of copied experts. Groups follow from the plan alone.
-void Device::BeginPlan(const Part& part) {
-  const LayerPlan& plan = part.plan;
+void Device::BeginPlan(const Assignment& assignment) {
+  const LayerPlan& plan = assignment.plan;
   layer_ = &plan;
-  index_ = part.device;
+  index_ = assignment.device;
   groups_.clear();
   next_group_ = 0;
   uint32_t pairs = kGroupPairs;
@@ -82,15 +82,15 @@ Status Device::LaunchHeld() {
                       .last = layer_->experts.size()});
 }
 
-Status Device::Begin(const Part& part, const float* ffn_in, float* results) {
-  BeginPlan(part);
-  transport_->Begin(part.plan, ffn_in, results);
+Status Device::Begin(const Assignment& assignment, const float* ffn_in, float* results) {
+  BeginPlan(assignment);
+  transport_->Begin(assignment.plan, ffn_in, results);
   return LaunchHeld();
 }
 
-Status Device::BeginThere(const Part& part, const StepBuffers& rows) {
-  BeginPlan(part);
-  transport_->BeginThere(part.plan, rows);
+Status Device::BeginThere(const Assignment& assignment, const StepBuffers& rows) {
+  BeginPlan(assignment);
+  transport_->BeginThere(assignment.plan, rows);
   return LaunchHeld();
 }
 

@@ -56,8 +56,8 @@ class Device {
   DeviceLink* link() const { return link_.get(); }
   const DeviceInfo& info() const { return plan_.info; }
   // The device's bytes, slots and costs, as the planner and reports read them.
-  DevicePlan& plan() { return plan_; }
-  const DevicePlan& plan() const { return plan_; }
+  DeviceBudget& plan() { return plan_; }
+  const DeviceBudget& plan() const { return plan_; }
   uint64_t vram() const { return vram_; }
   bool computes(uint32_t form) const { return computes_[form]; }
 
@@ -74,17 +74,17 @@ class Device {
   const Transport& transport() const { return *transport_; }
 
   // `device`: this device's number in the plan; experts of other devices are ignored.
-  struct Part {
+  struct Assignment {
     const LayerPlan& plan;
     uint32_t device = 0;
   };
   // ffn_in: [rows][n_embd]; results: [pair][n_embd], written for this device's pairs. Both and the
   // plan must live until Finish() or Abandon(). After kDevice, call Abandon().
-  Status Begin(const Part& part, const float* ffn_in, float* results);
+  Status Begin(const Assignment& assignment, const float* ffn_in, float* results);
   // Computes `hidden` of `rows` on the device from ffn_in, shared and residual. REQUIRES: all
   // experts and all K of each row are for this device; no launch is under way. After kDevice, call
   // Abandon().
-  Status BeginThere(const Part& part, const StepBuffers& rows);
+  Status BeginThere(const Assignment& assignment, const StepBuffers& rows);
   // Copies an expert of the plan to this device. True once its bytes are on the device and the
   // lease may be released.
   bool Bring(size_t index, const Lease& lease);
@@ -124,7 +124,7 @@ class Device {
     size_t first = 0;
     size_t last = 0;
   };
-  void BeginPlan(const Part& part);
+  void BeginPlan(const Assignment& assignment);
   bool is_mine(const PlannedExpert& expert) const {
     return expert.place != Place::kHost && expert.device == index_;
   }
@@ -134,7 +134,7 @@ class Device {
   std::optional<ComputeDevice> here_;
   std::unique_ptr<DeviceLink> link_;
   const ExpertCatalog& catalog_;
-  DevicePlan plan_;
+  DeviceBudget plan_;
   uint64_t vram_ = 0;
   std::vector<bool> computes_;   // [form]
   std::vector<uint64_t> slots_;  // [form]

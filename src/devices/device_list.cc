@@ -179,9 +179,10 @@ Status DeviceList::Begin(const LayerPlan& plan, const Rows& rows, float* results
   }
   for (uint32_t d = 0; d < size(); ++d) {
     if (!works_[d]) continue;
-    const Device::Part part{.plan = plan, .device = d};
-    TRY_STATUS(Note(d, rows.there != nullptr ? devices_[d]->BeginThere(part, *rows.there)
-                                             : devices_[d]->Begin(part, rows.ffn_in, results)));
+    const Device::Assignment assignment{.plan = plan, .device = d};
+    TRY_STATUS(Note(d, rows.there != nullptr
+                           ? devices_[d]->BeginThere(assignment, *rows.there)
+                           : devices_[d]->Begin(assignment, rows.ffn_in, results)));
   }
   return {};
 }

@@ -137,7 +137,7 @@ size_t DevicePools::most_pieces() const {
   return most;
 }
 
-DevicePools::Place DevicePools::Find(uint32_t form, SlotId slot) const {
+DevicePools::SlotAddress DevicePools::Find(uint32_t form, SlotId slot) const {
   const uint64_t of_piece = forms_[form].of_piece;
   return {.piece = slot.value / of_piece, .slot = static_cast<uint32_t>(slot.value % of_piece)};
 }

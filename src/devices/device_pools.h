@@ -58,11 +58,11 @@ class DevicePools {
   // The most pieces of a form.
   size_t most_pieces() const;
   // The place of a slot.
-  struct Place {
+  struct SlotAddress {
     size_t piece;
     uint32_t slot;  // within the piece
   };
-  Place Find(uint32_t form, SlotId slot) const;
+  SlotAddress Find(uint32_t form, SlotId slot) const;
   // null for a form without slots.
   ggml_tensor* tensor(uint32_t form, size_t piece, Matrix matrix) const {
     const std::vector<Piece>& pieces = forms_[form].pieces;

@@ -131,13 +131,13 @@ uint64_t LocalTransport::BytesOf(uint32_t form, Matrix matrix) const {
 }
 
 Status LocalTransport::Write(const Target& to, std::span<const std::byte> bytes) {
-  const DevicePools::Place place = weights_.pools.Find(to.form, to.slot);
+  const DevicePools::SlotAddress place = weights_.pools.Find(to.form, to.slot);
   ggml_tensor* tensor = weights_.pools.tensor(to.form, place.piece, to.matrix);
   return CopyTo(tensor, place.slot * DevicePools::SliceBytes(tensor) + to.offset, bytes);
 }
 
 Status LocalTransport::Read(const Target& from, std::span<std::byte> bytes) const {
-  const DevicePools::Place place = weights_.pools.Find(from.form, from.slot);
+  const DevicePools::SlotAddress place = weights_.pools.Find(from.form, from.slot);
   const ggml_tensor* tensor = weights_.pools.tensor(from.form, place.piece, from.matrix);
   return CopyFrom(tensor, place.slot * DevicePools::SliceBytes(tensor) + from.offset, bytes);
 }

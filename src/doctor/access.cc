@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 
+#include "base/number.h"
 #include "base/text.h"
 
 namespace moestro {
@@ -42,13 +42,6 @@ std::string Unescaped(std::string_view word) {
   return text;
 }
 
-std::optional<uint32_t> DecimalNumber(std::string_view text) {
-  uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool is_whole = error == std::errc{} && end == text.data() + text.size();
-  return is_whole ? std::optional(value) : std::nullopt;
-}
-
 // "36 35 98:0 /root /mnt rw,noatime master:1 - ext4 /dev/sda1 rw,errors=continue"
 std::optional<Mount> ParseMount(std::string_view line) {
   const std::vector<std::string_view> words = Words(line);
@@ -57,8 +50,8 @@ std::optional<Mount> ParseMount(std::string_view line) {
   if (at < 6 || words.size() < at + 4) return std::nullopt;
   const size_t colon = words[2].find(':');
   if (colon == std::string_view::npos || !words[4].starts_with('/')) return std::nullopt;
-  const auto major = DecimalNumber(words[2].substr(0, colon));
-  const auto minor = DecimalNumber(words[2].substr(colon + 1));
+  const auto major = ParseNumber<uint32_t>(words[2].substr(0, colon));
+  const auto minor = ParseNumber<uint32_t>(words[2].substr(colon + 1));
   if (!major || !minor) return std::nullopt;
   return Mount{.point = Unescaped(words[4]),
                .file_system = std::string(words[at + 1]),

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -91,13 +90,6 @@ void AddNodes(const SystemFacts& facts, Findings& findings) {
   }
 }
 
-std::optional<uint64_t> NumberOf(std::string_view text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool is_whole = error == std::errc{} && end == text.data() + text.size();
-  return is_whole ? std::optional(value) : std::nullopt;
-}
-
 std::string ValueOf(const Environment& environment, const std::string& name) {
   const auto found = environment.find(name);
   return found == environment.end() ? "" : found->second;
@@ -109,7 +101,7 @@ bool HasOddSpinCount(const Environment& environment) {
   constexpr uint64_t kMost = 100'000;  // a millisecond or so
   const std::string count = ValueOf(environment, "GOMP_SPINCOUNT");
   if (count.empty() || environment.contains("MOESTRO_STARTED_AGAIN")) return false;
-  const std::optional<uint64_t> number = NumberOf(count);
+  const std::optional<uint64_t> number = ParseNumber<uint64_t>(count);
   return !number || *number == 0 || *number > kMost;
 }
 
@@ -133,7 +125,8 @@ void AddVariables(const SystemFacts& facts, Findings& findings) {
   if (!bind.empty() && bind != "false" && bind != "FALSE") {
     warn("OMP_PROC_BIND", "the first thread is bound to one CPU, and the program sees one core");
   }
-  const std::optional<uint64_t> limit = NumberOf(ValueOf(environment, "OMP_THREAD_LIMIT"));
+  const std::optional<uint64_t> limit =
+      ParseNumber<uint64_t>(ValueOf(environment, "OMP_THREAD_LIMIT"));
   if (limit && *limit < facts.processor.allowed) {
     warn("OMP_THREAD_LIMIT", "fewer threads than CPUs");
   }

@@ -9,15 +9,6 @@
 namespace moestro {
 namespace {
 
-std::string Joined(const std::vector<std::string>& words, std::string_view between) {
-  std::string out;
-  for (const std::string& word : words) {
-    if (!out.empty()) out += between;
-    out += word;
-  }
-  return out;
-}
-
 std::vector<std::string> AllNames(const FlagText& flag) {
   std::vector<std::string> names = flag.names;
   names.insert(names.end(), flag.off_names.begin(), flag.off_names.end());

@@ -87,7 +87,7 @@ struct SlotContents {
 };
 
 // Pool and bytes of a copy of an expert.
-struct ExpertPlace {
+struct ExpertLocation {
   uint32_t pool = 0;   // the pool whose slots it takes
   uint64_t bytes = 0;  // of its matrices
 };
@@ -196,7 +196,7 @@ class Engine {
   virtual EngineLearned learned() const = 0;
   // The contents of memory's slots, by pool.
   virtual std::vector<SlotContents> slot_contents() const = 0;
-  virtual ExpertPlace place_of(ExpertKey key) const = 0;  // REQUIRES: the model has the copy
+  virtual ExpertLocation place_of(ExpertKey key) const = 0;  // REQUIRES: the model has the copy
   // A model of which experts would be in memory if no expert were prefetched, with the engine's
   // slots and policy. The model is empty at first. It must not outlive the engine.
   virtual ResidentModel MakeResidentModel() const = 0;

@@ -104,7 +104,7 @@ enum class CostSource : uint8_t { kMeasured, kKept, kFile };
 std::string_view NameOf(CostSource source);
 
 // The plan of a device beside the CPU: its bytes, slots and costs.
-struct DevicePlan {
+struct DeviceBudget {
   DeviceInfo info;
   uint64_t bytes = 0;  // on the device, of everything
   uint64_t dense = 0;  // of `bytes`: dense weights; 0: the CPU computes the dense part
@@ -150,12 +150,12 @@ struct MemoryPlan {
   // The value of --cache that gives the same slots and so the same text; 0: the text does not
   // depend on slots.
   uint64_t repeating_cache = 0;
-  uint64_t all_experts = 0;              // bytes of all experts
-  uint64_t n_slots = 0;                  // for the model's own copies
-  uint64_t n_low_slots = 0;              // for low copies
-  uint64_t n_experts = 0;                // of all layers
-  uint64_t smallest = 0;                 // the smallest budget that works
-  std::vector<DevicePlan> devices = {};  // devices beside the CPU, in order
+  uint64_t all_experts = 0;                // bytes of all experts
+  uint64_t n_slots = 0;                    // for the model's own copies
+  uint64_t n_low_slots = 0;                // for low copies
+  uint64_t n_experts = 0;                  // of all layers
+  uint64_t smallest = 0;                   // the smallest budget that works
+  std::vector<DeviceBudget> devices = {};  // devices beside the CPU, in order
 };
 
 // Keeps the experts that decode used for the next start, which reads them before the first request.

@@ -279,7 +279,7 @@ std::vector<OptionRow> MachineRows() {
 }
 
 std::vector<OptionRow> DeviceRows() {
-  constexpr OptionPart kPart = OptionPart::kDevice;
+  constexpr OptionGroup kPart = OptionGroup::kDevice;
   return {
       TextOption({.flag = "--device",
                   .value = "NAME,...",
@@ -343,7 +343,7 @@ std::vector<OptionRow> DeviceRows() {
 }
 
 std::vector<OptionRow> RemoteRows() {
-  constexpr OptionPart kPart = OptionPart::kDevice;
+  constexpr OptionGroup kPart = OptionGroup::kDevice;
   return {
       NamedOption(
           {.flag = "--remote",
@@ -380,7 +380,7 @@ std::vector<OptionRow> RemoteRows() {
 }
 
 std::vector<OptionRow> CopyRows() {
-  constexpr OptionPart kPart = OptionPart::kCopies;
+  constexpr OptionGroup kPart = OptionGroup::kCopies;
   return {
       TextOption({.flag = "--low",
                   .value = "FILE",
@@ -416,7 +416,7 @@ std::vector<OptionRow> CopyRows() {
 
 // Marks a row as one of the lossy options.
 OptionRow Lossy(OptionRow row) {
-  row.part = OptionPart::kLossy;
+  row.part = OptionGroup::kLossy;
   row.is_knob = true;
   row.is_by_quality = true;
   row.counts = Counts::kLossy;
@@ -481,7 +481,7 @@ std::vector<OptionRow> LossyRows() {
 }
 
 std::vector<OptionRow> LittleRows() {
-  constexpr OptionPart kPart = OptionPart::kLittle;
+  constexpr OptionGroup kPart = OptionGroup::kLittle;
   return {
       WithAccess({.flag = "--little",
                   .value = "N|half",

@@ -24,13 +24,13 @@ namespace moestro {
 //
 // A row is described by its plain members and given its access by one of the functions below:
 //
-//   NumberOption({.flag = "--t1", .value = "S", .help = "...", .part = OptionPart::kLossy},
+//   NumberOption({.flag = "--t1", .value = "S", .help = "...", .part = OptionGroup::kLossy},
 //                [](auto& o) -> auto& { return o.lossy.t1; }, 0.0, 1.0)
 //
 // `member` gives the option's place in an EngineOptions, const or not.
 
 // The heading under which help lists an option.
-enum class OptionPart : uint8_t {
+enum class OptionGroup : uint8_t {
   kMachine,  // memory, disk and threads
   kDevice,
   kCopies,  // files and memory for cheaper misses
@@ -49,7 +49,7 @@ struct OptionRow {
   std::string help = {};        // without range, default and known values
   std::string usual = {};       // the default, if the value in EngineOptions does not show it
   std::string known = {};       // "\nNAME: what it is" for each known value
-  OptionPart part = OptionPart::kMachine;
+  OptionGroup part = OptionGroup::kMachine;
   std::string_view needs = {};     // a flag that this option needs; empty: none
   std::string_view excludes = {};  // a flag that excludes this option
   bool is_knob = false;            // an option of sweeps

@@ -60,15 +60,15 @@ Result<RunReport> MakeReport(Engine& engine, std::span<Sequence* const> sequence
   return report;
 }
 
-std::optional<SerialPart> SerialPartOf(const RunReport& report) {
+std::optional<SerialShare> SerialShareOf(const RunReport& report) {
   const PhaseStats& decode = report.stats.decode;
   if (decode.serial_steps == 0 || report.n_layer == 0 || !report.memory.devices.empty()) return {};
   const uint64_t rows = std::max<uint64_t>(report.probes.rows_per_step, 1);
   const double steps = static_cast<double>(decode.tokens) / static_cast<double>(rows);
   if (steps <= 0.0) return {};
-  return SerialPart{.seconds = decode.serial_seconds / static_cast<double>(decode.serial_steps),
-                    .bytes = static_cast<double>(decode.touched_bytes) / steps,
-                    .n_layer = report.n_layer};
+  return SerialShare{.seconds = decode.serial_seconds / static_cast<double>(decode.serial_steps),
+                     .bytes = static_cast<double>(decode.touched_bytes) / steps,
+                     .n_layer = report.n_layer};
 }
 
 SpeedBound DecodeBound(const RunStats& stats, const Probes& probes) {

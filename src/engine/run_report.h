@@ -77,7 +77,7 @@ struct Limit {
 
 // The time of a decode's steps that more threads make no faster: routing, plans, barriers and
 // computations between products. The rest of a step is bound by memory.
-struct SerialPart {
+struct SerialShare {
   double seconds = 0.0;  // of a step
   double bytes = 0.0;    // bytes that a step reads from memory
   uint32_t n_layer = 0;
@@ -120,7 +120,7 @@ struct RunReport {
 };
 
 // Serial part of the decode; nullopt: the engine did not measure it, or a device computed, too.
-std::optional<SerialPart> SerialPartOf(const RunReport& report);
+std::optional<SerialShare> SerialShareOf(const RunReport& report);
 
 // Reports what the engine has done since its statistics were reset, and the speeds of the machine.
 // `sequences`: a step had one row of each. `probe_disk`: the disk is measured even if nothing was

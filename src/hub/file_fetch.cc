@@ -208,7 +208,7 @@ Status FileFetch::Turn() {
 
 Status FileFetch::Resolve() {
   const std::string address = client_.AddressOf(wanted_.repo, wanted_.commit, wanted_.file);
-  TRY(const FilePlace place, client_.Find(address));
+  TRY(const FileAddress place, client_.Find(address));
   if (place.size != wanted_.size) return OtherSize(FormatBytes(place.size));
   if (!place.etag.empty() && place.etag.size() == wanted_.etag.size() &&
       place.etag != wanted_.etag) {

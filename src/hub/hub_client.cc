@@ -304,7 +304,7 @@ std::string HubClient::AddressOf(const std::string& repo, const std::string& rev
          PercentEncoded(revision, false) + "/" + PercentEncoded(path, true);
 }
 
-Result<FilePlace> HubClient::Find(const std::string& address) {
+Result<FileAddress> HubClient::Find(const std::string& address) {
   const std::string what = address.substr(address.rfind('/') + 1);
   // Addresses of content servers are often signed for GET alone: the hub's words are enough.
   TRY(Answer answer,
@@ -325,7 +325,7 @@ Result<FilePlace> HubClient::Find(const std::string& address) {
     return Fail(Errc::kIo, "{} does not say how large {} is", HostText(answer.address),
                 Printable(what));
   }
-  FilePlace place{.address = answer.address, .size = *size};
+  FileAddress place{.address = answer.address, .size = *size};
   if (const std::string* const commit = answer.head.Find("x-repo-commit")) place.commit = *commit;
   const std::string* etag = answer.head.Find("x-linked-etag");
   if (etag == nullptr && !IsRedirect(answer.head.status)) etag = answer.head.Find("etag");

@@ -32,7 +32,7 @@ struct HubListing {
 };
 
 // Present place of a file's bytes. Addresses expire.
-struct FilePlace {
+struct FileAddress {
   std::string address;      // the last one, behind the hub's own redirects
   std::string commit = {};  // commit that the hub named; empty: none
   std::string etag = {};    // ETag of the content by the hub, without quotes; empty: none
@@ -60,7 +60,7 @@ class HubClient {
   std::string AddressOf(const std::string& repo, const std::string& revision,
                         const std::string& path) const;
   // Follows the address anew. Errors as Files(); also if the server does not say the size.
-  Result<FilePlace> Find(const std::string& address);
+  Result<FileAddress> Find(const std::string& address);
   // Bytes [offset, offset + length) of the file at the address, fewer where the file ends. Keeps
   // the resolved address, and resolves it again when it expires. REQUIRES: length <= 64 MiB. kIo:
   // also a server that cannot give a part of a file.

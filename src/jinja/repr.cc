@@ -192,13 +192,13 @@ std::string ReprWith(const Value& value, bool sorts_keys) {
 class PrettyPrinter {
  public:
   // The text stands `indent` characters from the left; `allowance` must have room behind it.
-  struct Place {
+  struct Cursor {
     size_t indent = 0;
     size_t allowance = 0;
     int level = 0;
   };
 
-  void Append(const Value& value, Place place) {
+  void Append(const Value& value, Cursor place) {
     CheckValueLevel(place.level);
     const std::string plain = ReprWith(value, /*sorts_keys=*/true);
     const bool fits = CountCharacters(plain) + place.indent + place.allowance <= kWidth;
@@ -225,7 +225,7 @@ class PrettyPrinter {
     text_.append(indent, ' ');
   }
 
-  void AppendDict(const Dict& dict, Place place) {
+  void AppendDict(const Dict& dict, Cursor place) {
     text_ += '{';
     ++place.indent;
     size_t left = dict.size();
@@ -243,7 +243,7 @@ class PrettyPrinter {
   }
 
   void AppendItems(const std::vector<Value>& items, std::string_view begin, std::string_view end,
-                   Place place) {
+                   Cursor place) {
     text_ += begin;
     ++place.indent;
     for (size_t i = 0; i < items.size(); ++i) {
@@ -306,7 +306,7 @@ class PrettyPrinter {
     return literals;
   }
 
-  void AppendText(std::string_view text, Place place) {
+  void AppendText(std::string_view text, Cursor place) {
     const bool is_outermost = place.level == 1;
     if (is_outermost) {
       ++place.indent;

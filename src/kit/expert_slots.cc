@@ -86,7 +86,7 @@ std::vector<SlotContents> ExpertSlots::contents() const {
   return pools;
 }
 
-ExpertPlace ExpertSlots::place_of(ExpertKey key) const {
+ExpertLocation ExpertSlots::place_of(ExpertKey key) const {
   const uint32_t pool = model_.catalog.copy(key).pool;
   return {.pool = pool, .bytes = model_.catalog.pools[pool].expert_bytes()};
 }

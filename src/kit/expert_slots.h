@@ -74,7 +74,7 @@ class ExpertSlots {
   // As in Engine.
   ResidentModel MakeResidentModel() const;
   std::vector<SlotContents> contents() const;
-  ExpertPlace place_of(ExpertKey key) const;
+  ExpertLocation place_of(ExpertKey key) const;
   Status Preload(const Progress& report);
   bool WorkWhileIdle();
 

@@ -214,9 +214,9 @@ std::vector<SlotContents> SlotEngine::slot_contents() const {
   return parts != nullptr ? parts->slots.contents() : std::vector<SlotContents>();
 }
 
-ExpertPlace SlotEngine::place_of(ExpertKey key) const {
+ExpertLocation SlotEngine::place_of(ExpertKey key) const {
   const EngineKit* const parts = kit();
-  return parts != nullptr ? parts->slots.place_of(key) : ExpertPlace();
+  return parts != nullptr ? parts->slots.place_of(key) : ExpertLocation();
 }
 
 ResidentModel SlotEngine::MakeResidentModel() const {

@@ -81,7 +81,7 @@ class SlotEngine : public Engine {
   RunStats& stats() final { return state_.stats; }
   EngineLearned learned() const override;
   std::vector<SlotContents> slot_contents() const final;
-  ExpertPlace place_of(ExpertKey key) const final;
+  ExpertLocation place_of(ExpertKey key) const final;
   ResidentModel MakeResidentModel() const final;
   std::span<const std::vector<ExpertId>> widened() const override { return {}; }
   Result<double> ProbeDiskBandwidth() final;

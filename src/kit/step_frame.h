@@ -65,7 +65,7 @@ class LayerDecisions {
  public:
   struct Rules {
     uint32_t look_ahead = 0;     // layers that experts are predicted for; 0: nothing is predicted
-    LossyParts lossy = {};       // without a chooser every plan is exact
+    LossyRules lossy = {};       // without a chooser every plan is exact
     DeviceTier* tier = nullptr;  // null: no devices
     bool is_fixed = false;       // prefetch must not depend on timing
   };

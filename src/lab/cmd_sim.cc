@@ -309,8 +309,8 @@ void AddLowFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {
   bytes.Needs(slots);
   sim.Add("--norms", options->norms, "what 'moestro profile' measured, for --importance score-norm")
       .Type("FILE");
-  AddOptionFlags(sim, options->engine, OptionPart::kLossy);
-  AddOptionFlags(sim, options->engine, OptionPart::kLittle);
+  AddOptionFlags(sim, options->engine, OptionGroup::kLossy);
+  AddOptionFlags(sim, options->engine, OptionGroup::kLittle);
 }
 
 void AddTuneFlags(Flags sim, const std::shared_ptr<SimOptions>& options) {

@@ -63,20 +63,21 @@ Result<KvCache> KvCache::Allocate(const MemoryShape& shape, const CellCounts& ce
 
 KvCache::Layer KvCache::layer(uint32_t layer) const {
   std::byte* base = buffer_.data();
-  return {.k = base + OffsetOf(layer, Part::kKeys), .v = base + OffsetOf(layer, Part::kValues)};
+  return {.k = base + OffsetOf(layer, KvTensor::kKeys),
+          .v = base + OffsetOf(layer, KvTensor::kValues)};
 }
 
 ggml_tensor* KvCache::K(ggml_context* ctx, uint32_t layer) const {
   ggml_tensor* k =
       ggml_new_tensor_2d(ctx, TensorType(type()), shape_.layers[layer].keys, cells_of(layer));
-  buffer_.Place(k, OffsetOf(layer, Part::kKeys));
+  buffer_.Place(k, OffsetOf(layer, KvTensor::kKeys));
   return k;
 }
 
 ggml_tensor* KvCache::V(ggml_context* ctx, uint32_t layer) const {
   ggml_tensor* v =
       ggml_new_tensor_2d(ctx, TensorType(type()), shape_.layers[layer].values, cells_of(layer));
-  buffer_.Place(v, OffsetOf(layer, Part::kValues));
+  buffer_.Place(v, OffsetOf(layer, KvTensor::kValues));
   return v;
 }
 
@@ -99,12 +100,12 @@ void FromCells(KvType type, std::span<const std::byte> cells, std::span<float> v
       ->to_float(cells.data(), values.data(), static_cast<int64_t>(values.size()));
 }
 
-Status KvCache::Read(uint32_t layer, Part part, uint32_t first_cell,
+Status KvCache::Read(uint32_t layer, KvTensor part, uint32_t first_cell,
                      std::span<std::byte> to) const {
   return buffer_.Read(OffsetOf(layer, part) + first_cell * cell_bytes(layer, part), to);
 }
 
-Status KvCache::Write(uint32_t layer, Part part, uint32_t first_cell,
+Status KvCache::Write(uint32_t layer, KvTensor part, uint32_t first_cell,
                       std::span<const std::byte> from) const {
   return buffer_.Write(OffsetOf(layer, part) + first_cell * cell_bytes(layer, part), from);
 }

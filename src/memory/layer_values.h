@@ -44,12 +44,12 @@ class KvCache {
 
   // Keys or values of neighbouring cells, in memory or on a device: as many cells as the bytes
   // hold. kDevice.
-  enum class Part : uint8_t { kKeys, kValues };
-  size_t cell_bytes(uint32_t layer, Part part) const {
-    return part == Part::kKeys ? shape_.key_bytes(layer) : shape_.value_bytes(layer);
+  enum class KvTensor : uint8_t { kKeys, kValues };
+  size_t cell_bytes(uint32_t layer, KvTensor part) const {
+    return part == KvTensor::kKeys ? shape_.key_bytes(layer) : shape_.value_bytes(layer);
   }
-  Status Read(uint32_t layer, Part part, uint32_t first_cell, std::span<std::byte> to) const;
-  Status Write(uint32_t layer, Part part, uint32_t first_cell,
+  Status Read(uint32_t layer, KvTensor part, uint32_t first_cell, std::span<std::byte> to) const;
+  Status Write(uint32_t layer, KvTensor part, uint32_t first_cell,
                std::span<const std::byte> from) const;
   KvType type() const { return shape_.type; }
   const MemoryShape& shape() const { return shape_; }
@@ -64,8 +64,8 @@ class KvCache {
   ggml_tensor* V(ggml_context* ctx, uint32_t layer) const;
 
  private:
-  uint64_t OffsetOf(uint32_t layer, Part part) const {
-    return begins_[2 * layer + (part == Part::kKeys ? 0 : 1)];
+  uint64_t OffsetOf(uint32_t layer, KvTensor part) const {
+    return begins_[2 * layer + (part == KvTensor::kKeys ? 0 : 1)];
   }
 
   BackendBuffer buffer_;

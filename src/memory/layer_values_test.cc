@@ -57,17 +57,17 @@ TEST(KvCache, CellsComeBackAsTheyWereWritten) {
     auto kv = KvCache::Allocate(Shape(64, 32, type.type), {.all = 16});
     ASSERT_TRUE(kv) << kv.error().message;
     std::byte next{1};
-    const auto bytes_of = [&](KvCache::Part part) {
+    const auto bytes_of = [&](KvCache::KvTensor part) {
       std::vector<std::byte> bytes(2 * kv->cell_bytes(1, part));
       for (std::byte& b : bytes) b = next = static_cast<std::byte>(std::to_integer<int>(next) + 7);
       return bytes;
     };
-    const std::vector<std::byte> keys = bytes_of(KvCache::Part::kKeys);
-    const std::vector<std::byte> values = bytes_of(KvCache::Part::kValues);
-    ASSERT_TRUE(kv->Write(1, KvCache::Part::kKeys, 14, keys));
-    ASSERT_TRUE(kv->Write(1, KvCache::Part::kValues, 0, values));
+    const std::vector<std::byte> keys = bytes_of(KvCache::KvTensor::kKeys);
+    const std::vector<std::byte> values = bytes_of(KvCache::KvTensor::kValues);
+    ASSERT_TRUE(kv->Write(1, KvCache::KvTensor::kKeys, 14, keys));
+    ASSERT_TRUE(kv->Write(1, KvCache::KvTensor::kValues, 0, values));
     std::vector<std::byte> read(keys.size());
-    ASSERT_TRUE(kv->Read(1, KvCache::Part::kKeys, 14, read));
+    ASSERT_TRUE(kv->Read(1, KvCache::KvTensor::kKeys, 14, read));
     EXPECT_EQ(read, keys) << type.name;  // the values behind the last cell did not touch it
     EXPECT_EQ(kv->layer(1).v[0], values[0]);
   }

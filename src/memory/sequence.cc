@@ -237,9 +237,9 @@ void SequenceTable::KeepInStep(SequenceId id) {
   if (kept.empty() || kept.back() < length) timeline.kept_in_step.push_back(length);
 }
 
-SequenceTable::StatePlaces SequenceTable::PlacesOf(SequenceId id, uint32_t position) const {
+SequenceTable::StateIndices SequenceTable::PlacesOf(SequenceId id, uint32_t position) const {
   const Timeline& timeline = timelines_.at(id);
-  StatePlaces places;
+  StateIndices places;
   if (timeline.state) places.from = timeline.state->state;
   uint32_t begin = timeline.committed();  // first row that writes to the place
   for (const Checkpoint& passed : timeline.passed) {

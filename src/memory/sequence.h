@@ -144,11 +144,11 @@ class SequenceTable final : public StepSequences {
   void Rest(SequenceId id) override { timelines_.at(id).is_resting = true; }
   // The places of the state before and after the token at `position`, which the step under way
   // computes. REQUIRES: id exists.
-  struct StatePlaces {
+  struct StateIndices {
     std::optional<StateSlot> from;  // nullopt: zeros
     std::optional<StateSlot> to;    // nullopt: no layer has a state
   };
-  StatePlaces PlacesOf(SequenceId id, uint32_t position) const;
+  StateIndices PlacesOf(SequenceId id, uint32_t position) const;
   // Forgets every state and checkpoint, and with them all computed values: the tokens stay and are
   // not committed.
   void LoseStates();

@@ -34,7 +34,7 @@ constexpr uint32_t kMaxCheckpoints = 1024;  // most that a reader accepts
 constexpr size_t kSavedCheckpoints = 4;     // each may be 60 MiB
 constexpr uint32_t kMaxBlock = 65536;       // positions; the most that a reader accepts
 
-constexpr std::array kParts = {KvCache::Part::kKeys, KvCache::Part::kValues};
+constexpr std::array kParts = {KvCache::KvTensor::kKeys, KvCache::KvTensor::kValues};
 
 // True if all layers have cells of these widths and no state.
 bool IsAlike(const MemoryShape& shape, uint32_t keys, uint32_t values) {
@@ -62,7 +62,7 @@ Status AddCells(BinaryWriter& out, const Timeline& timeline, uint32_t first, uin
     if (kv.shape().layers[l].shares_cells) continue;
     if (kv.is_recent(l) && first < recent_first) continue;
     const KvTimeline& cells = CellsOf(timeline, kv, l);
-    for (const KvCache::Part part : kParts) {
+    for (const KvCache::KvTensor part : kParts) {
       for (uint32_t p = first; p < end;) {
         const uint32_t run = NeighboursFrom(cells, p, end);
         std::string bytes(run * kv.cell_bytes(l, part), '\0');
@@ -275,7 +275,7 @@ Result<uint64_t> SequenceFile::ReadCells(uint64_t offset, const Timeline& timeli
     if (has_recent && first < header_.recent_first) continue;
     const KvTimeline& cells = CellsOf(timeline, kv, l);
     const uint32_t unheld = std::min(n, cells.begin() - std::min(first, cells.begin()));
-    for (const KvCache::Part part : kParts) {
+    for (const KvCache::KvTensor part : kParts) {
       const size_t row = kv.cell_bytes(l, part);
       TRY(const std::string bytes, file_.Read(offset, row * n));
       for (uint32_t i = unheld; i < n;) {

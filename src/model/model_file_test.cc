@@ -99,7 +99,7 @@ TEST_P(EveryArchTest, NamesEachRequiredTensor) {
   const auto whole = Open(SmallMoe(GetParam()));
   ASSERT_TRUE(whole) << whole.error().message;
   const auto take_out = [&](const TensorRole& role, Presence presence) {
-    if (presence != Presence::kRequired || role.part == LayerPart::kDense) return;
+    if (presence != Presence::kRequired || role.part == LayerModule::kDense) return;
     if (role.name == "ffn_gate_inp.weight" && family->has_dense_layers) return;  // a dense layer
     // Queries may be projected at once.
     const bool may_lack = family->layer_tensors.attn_q == Presence::kRequired;

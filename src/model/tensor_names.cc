@@ -141,51 +141,51 @@ int64_t Mamba2Size(Dim dim, const Mamba2Spec& m) {
 
 }  // namespace
 
-bool HasPart(const LayerSpec& layer, LayerPart part) {
+bool HasPart(const LayerSpec& layer, LayerModule part) {
   const LatentAttentionSpec* const latent = layer.latent_attention();
   const bool is_kimi = layer.delta_net() != nullptr && layer.delta_net()->decays_values;
   switch (part) {
-    case LayerPart::kEvery:
+    case LayerModule::kEvery:
       return true;
-    case LayerPart::kAttention:
+    case LayerModule::kAttention:
       return layer.attention() != nullptr;
-    case LayerPart::kAttended:
+    case LayerModule::kAttended:
       return layer.attention() != nullptr || latent != nullptr || is_kimi ||
              layer.state() != nullptr;
-    case LayerPart::kQueried:
+    case LayerModule::kQueried:
       return layer.attention() != nullptr || is_kimi ||
              (latent != nullptr && latent->n_query_latent == 0);
-    case LayerPart::kKeyed:
+    case LayerModule::kKeyed:
       return layer.attention() != nullptr || is_kimi;
-    case LayerPart::kKimiDelta:
+    case LayerModule::kKimiDelta:
       return is_kimi;
-    case LayerPart::kColumnDecay:
+    case LayerModule::kColumnDecay:
       return is_kimi || layer.mamba2() != nullptr;
-    case LayerPart::kLatentAttention:
+    case LayerModule::kLatentAttention:
       return latent != nullptr;
-    case LayerPart::kQueryLatent:
+    case LayerModule::kQueryLatent:
       return latent != nullptr && latent->n_query_latent > 0;
-    case LayerPart::kSplitHeads:
+    case LayerModule::kSplitHeads:
       return latent != nullptr && !latent->is_joined;
-    case LayerPart::kIndexer:
+    case LayerModule::kIndexer:
       return latent != nullptr && latent->has_own_indexer();
-    case LayerPart::kJoinedHeads:
+    case LayerModule::kJoinedHeads:
       return latent != nullptr && latent->is_joined;
-    case LayerPart::kDeltaNet:
+    case LayerModule::kDeltaNet:
       return layer.delta_net() != nullptr;
-    case LayerPart::kMamba2:
+    case LayerModule::kMamba2:
       return layer.mamba2() != nullptr;
-    case LayerPart::kStateHeads:
+    case LayerModule::kStateHeads:
       return layer.delta_net() != nullptr || layer.mamba2() != nullptr;
-    case LayerPart::kShortConv:
+    case LayerModule::kShortConv:
       return layer.short_conv() != nullptr;
-    case LayerPart::kExperts:
+    case LayerModule::kExperts:
       return layer.feed_forward.has_experts();
-    case LayerPart::kLatent:
+    case LayerModule::kLatent:
       return layer.feed_forward.n_latent > 0;
-    case LayerPart::kShared:
+    case LayerModule::kShared:
       return layer.feed_forward.n_ff_shared > 0;
-    case LayerPart::kDense:
+    case LayerModule::kDense:
       return layer.feed_forward.n_ff_dense > 0;
   }
   return false;

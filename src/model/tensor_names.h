@@ -14,7 +14,7 @@
 namespace moestro {
 
 // Whether a layer has the roles of a part.
-bool HasPart(const LayerSpec& layer, LayerPart part);
+bool HasPart(const LayerSpec& layer, LayerModule part);
 
 int64_t DimSize(Dim dim, const ModelSpec& spec, const LayerSpec* layer = nullptr);
 

@@ -45,8 +45,6 @@ class TokenStream {
   // source.
   Result<std::vector<Token>> Next();
 
-  uint64_t bytes_done() const { return done_; }  // of the text
-
  private:
   Status Fill(size_t bytes);
   Result<size_t> FindPieceEnd();

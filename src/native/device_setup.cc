@@ -239,13 +239,13 @@ Status DeviceSetup::AddRemotes() {
   return {};
 }
 
-Status DeviceSetup::AllocateSlots(DensePart& dense) {
+Status DeviceSetup::AllocateSlots(DenseModel& dense) {
   return ForEach(dense, [&](size_t i) -> Status {
     Device& device = *devices_[i];
     if (device.here() != nullptr) {
       return AllocateSlotsOn(device, i == 0 && dense.is_on_device());
     }
-    DevicePlan& plan = device.plan();
+    DeviceBudget& plan = device.plan();
     plan.bytes = LocalTransport::WorkBytes(device.transport().shape());
     for (size_t f = 0; f < device.slots().size(); ++f) {
       plan.bytes += DevicePools::BytesFor(opened_.catalog.forms[f], device.slots()[f]);
@@ -254,7 +254,7 @@ Status DeviceSetup::AllocateSlots(DensePart& dense) {
   });
 }
 
-Status DeviceSetup::Try(DensePart& dense, Team& team) {
+Status DeviceSetup::Try(DenseModel& dense, Team& team) {
   return ForEach(dense, [&](size_t i) -> Status {
     Device& device = *devices_[i];
     const bool has_room = DeviceTrial::Scratch(opened_.options) >= kPinnedTrialBytes;
@@ -274,7 +274,7 @@ Status DeviceSetup::Try(DensePart& dense, Team& team) {
 
 Status DeviceSetup::AllocateSlotsOn(Device& device, bool has_dense) {
   const ComputeDevice& here = *device.here();
-  DevicePlan& plan = device.plan();
+  DeviceBudget& plan = device.plan();
   const std::vector<CopyForm>& forms = opened_.catalog.forms;
   const LaunchShape shape = LaunchShapeOf(opened_, here);
   const uint64_t work = LocalTransport::WorkBytes(shape);
@@ -324,7 +324,7 @@ Status DeviceSetup::AllocateSlotsOn(Device& device, bool has_dense) {
 }
 
 // Prepares one device after the other. With "auto" a device that is of no use is left out.
-Status DeviceSetup::ForEach(DensePart& dense, const std::function<Status(size_t index)>& prepare) {
+Status DeviceSetup::ForEach(DenseModel& dense, const std::function<Status(size_t index)>& prepare) {
   for (size_t index = 0; index < devices_.size();) {
     const Status prepared = prepare(index);
     if (prepared) {
@@ -341,7 +341,7 @@ Status DeviceSetup::ForEach(DensePart& dense, const std::function<Status(size_t 
 
 // Removes device `index`. Work of device 0 (dense part, slot memory) returns to the CPU; later
 // devices move down by one.
-Status DeviceSetup::Drop(size_t index, DensePart& dense) {
+Status DeviceSetup::Drop(size_t index, DenseModel& dense) {
   devices_[index]->GiveUpSlots();
   if (index == 0) slot_memory_.reset();
   if (index == 0 && dense.is_on_device()) TRY_STATUS(dense.MoveToCpu());

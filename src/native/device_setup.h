@@ -24,7 +24,7 @@
 #include "devices/transport.h"
 #include "engine/engine_options.h"
 #include "engine/plan/memory_plan.h"
-#include "native/dense_part.h"
+#include "native/dense_model.h"
 #include "native/opened_model.h"
 #include "store/block_reader.h"
 
@@ -77,8 +77,8 @@ class DeviceSetup {
   // differ too much. Try() also measures costs that are not known. Call both before memory is
   // planned, because a driver keeps compiled kernels in memory. If the first device is dropped, the
   // CPU gets the dense part.
-  Status AllocateSlots(DensePart& dense);
-  Status Try(DensePart& dense, Team& team);
+  Status AllocateSlots(DenseModel& dense);
+  Status Try(DenseModel& dense, Team& team);
 
   // Adds the bytes that the devices take in memory. An integrated GPU uses the machine's own
   // memory.
@@ -97,8 +97,8 @@ class DeviceSetup {
   bool has_one_here() const { return !devices_.empty() && devices_.front()->here() != nullptr; }
   Status OpenOne(const DeviceInfo& info, uint64_t vram);
   Status AllocateSlotsOn(Device& device, bool has_dense);
-  Status ForEach(DensePart& dense, const std::function<Status(size_t index)>& prepare);
-  Status Drop(size_t index, DensePart& dense);
+  Status ForEach(DenseModel& dense, const std::function<Status(size_t index)>& prepare);
+  Status Drop(size_t index, DenseModel& dense);
   Status ChooseFirst();
 
   const OpenedModel& opened_;

@@ -86,7 +86,7 @@ constexpr uint64_t kRemoteScratch = 8 * kMiB;
 // Finds the device's costs, with the expert of the probe: those kept from an earlier start, else by
 // measuring.
 Status FindCosts(const DeviceTrial::Setting& s, uint32_t form, DeviceProbe& probe, Device& device) {
-  DevicePlan& plan = device.plan();
+  DeviceBudget& plan = device.plan();
   if (device.here() == nullptr) {  // a network changes from day to day
     TRY(plan.latency, probe.Measure(kRemoteScratch));
     return {};
@@ -123,7 +123,7 @@ double DeviceTrial::MostDifference(const Device& device) const {
 
 Status DeviceTrial::Run(Device& device) const {
   const DeviceOptions& options = s_.opened.options.device;
-  DevicePlan& plan = device.plan();
+  DeviceBudget& plan = device.plan();
   plan.from_pinned = s_.slot_memory.has_value();
   bool has_costs = false;
   if (!options.latency_model.empty()) {

@@ -31,10 +31,10 @@ Status NativeEngine::Running::AllocateFixed(const EngineOptions& options, Lastin
     TRY(opened, OpenedModel::Open(lasting.model, chosen));
     TRY(team, Team::Create(*opened->cpu));
     // Numa begins before memory is touched.
-    TRY(numa, NumaPart::Begin(options.numa, options.numa_machine, *team));
+    TRY(numa, NumaPlacement::Begin(options.numa, options.numa_machine, *team));
     // Devices are opened before memory is planned: a driver takes memory, too.
     TRY(devices, DeviceSetup::Open(*opened));
-    TRY(dense, DensePart::Create(*opened, *team, lasting.state.stop, devices->first_here()));
+    TRY(dense, DenseModel::Create(*opened, *team, lasting.state.stop, devices->first_here()));
     // A chunk that follows the budget would change the text where the text depends on slots or on
     // the rows of a step.
     const bool may_follow = options.chunk == 0 && !options.cache && devices->empty() &&

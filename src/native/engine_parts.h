@@ -16,13 +16,13 @@
 #include "kit/slot_engine.h"
 #include "kit/step_frame.h"
 #include "memory/sequence.h"
-#include "native/dense_part.h"
+#include "native/dense_model.h"
 #include "native/device_setup.h"
 #include "native/kept_sequences.h"
 #include "native/lossy_run.h"
 #include "native/make_slots.h"
 #include "native/native_engine.h"
-#include "native/numa_part.h"
+#include "native/numa_placement.h"
 #include "native/opened_model.h"
 #include "native/step_runner.h"
 
@@ -45,9 +45,9 @@ struct NativeEngine::Lasting {
 struct NativeEngine::Running {
   std::unique_ptr<OpenedModel> opened;
   std::optional<Team> team;
-  std::unique_ptr<NumaPart> numa;  // null: threads and pages are where the kernel puts them
+  std::unique_ptr<NumaPlacement> numa;  // null: threads and pages are where the kernel puts them
   std::unique_ptr<DeviceSetup> devices;
-  std::unique_ptr<DensePart> dense;
+  std::unique_ptr<DenseModel> dense;
   std::unique_ptr<ExpertSlots> slots;
   std::unique_ptr<DeviceList> joined;  // null: the CPU computes everything
   std::unique_ptr<LossyChoices> lossy;

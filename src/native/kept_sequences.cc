@@ -68,7 +68,7 @@ void AddRows(const Written& to, bool is_said_always,
 // Whether a lossy row is in the part of the table for little options (`is_little`), or in another
 // part.
 bool IsLossy(const OptionRow& row, bool is_little) {
-  return row.counts == Counts::kLossy && is_little == (row.part == OptionPart::kLittle);
+  return row.counts == Counts::kLossy && is_little == (row.part == OptionGroup::kLittle);
 }
 
 // The options as the run takes them: defaults that depend on the model or on other options are
@@ -119,7 +119,7 @@ Status AddDeviceChoices(const DecidingParts& parts, KvChoices& all) {
 
 // Whether ggml or a device multiplies some matrix of a layer by a type that may round otherwise for
 // many rows than for one (docs/decisions/0007).
-bool DependsOnRows(bool fast_batches, const DensePart& dense) {
+bool DependsOnRows(bool fast_batches, const DenseModel& dense) {
   if (!fast_batches && !dense.is_on_device()) return false;
   bool depends = false;
   for (const LayerRoles<ggml_tensor*>& layer : dense.tensors().layers) {

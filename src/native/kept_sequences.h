@@ -15,7 +15,7 @@
 #include "kit/expert_slots.h"
 #include "memory/sequence.h"
 #include "memory/sequence_file.h"
-#include "native/dense_part.h"
+#include "native/dense_model.h"
 #include "native/device_setup.h"
 #include "native/find_weights.h"
 #include "native/opened_model.h"
@@ -25,7 +25,7 @@ namespace moestro {
 // The parts of a run that decide the bits of its keys and values. Everything is borrowed.
 struct DecidingParts {
   const OpenedModel& opened;
-  const DensePart& dense;
+  const DenseModel& dense;
   const DeviceSetup& devices;
   const ExpertSlots& slots;
   bool is_repeatable = false;  // decisions do not depend on timing

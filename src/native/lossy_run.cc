@@ -139,7 +139,7 @@ uint64_t ExactCheck::BytesFor(const ModelSpec& spec, const ExpertCatalog& catalo
   return bytes;
 }
 
-ExactCheck::ExactCheck(const OpenedModel& opened, DensePart& dense,
+ExactCheck::ExactCheck(const OpenedModel& opened, DenseModel& dense,
                        std::unique_ptr<Residency> residency, std::unique_ptr<Predictor> nothing,
                        std::vector<uint64_t> slots)
     : dense_(dense),
@@ -153,7 +153,7 @@ ExactCheck::ExactCheck(const OpenedModel& opened, DensePart& dense,
       protocol_(planner_, prefetched_, opened.model.spec.n_expert_layers()),
       logits_(opened.model.spec.n_vocab) {}
 
-Result<std::unique_ptr<ExactCheck>> ExactCheck::Create(const OpenedModel& opened, DensePart& dense,
+Result<std::unique_ptr<ExactCheck>> ExactCheck::Create(const OpenedModel& opened, DenseModel& dense,
                                                        Team& team, ReadQueue& queue,
                                                        StopSignal& stop) {
   const ModelSpec& spec = opened.model.spec;

@@ -27,7 +27,7 @@
 #include "forward/experts/expert_exec.h"
 #include "forward/forward.h"
 #include "kit/step_frame.h"
-#include "native/dense_part.h"
+#include "native/dense_model.h"
 #include "native/make_slots.h"
 #include "native/opened_model.h"
 #include "native/step_runner.h"
@@ -49,7 +49,7 @@ class LossyChoices {
   LossyChoices& operator=(const LossyChoices&) = delete;
 
   // For a LayerProtocol, which this must outlive.
-  LossyParts parts() {
+  LossyRules parts() {
     return {.chooser = &chooser_,
             .choices = present_ ? &*present_ : nullptr,
             .upgrades = upgrades_ ? &*upgrades_ : nullptr};
@@ -111,7 +111,7 @@ class ExactCheck {
   static uint64_t BytesFor(const ModelSpec& spec, const ExpertCatalog& catalog,
                            std::span<const FormKernels> kernels, uint64_t block);
   // Everything must outlive this. kNoMemory.
-  static Result<std::unique_ptr<ExactCheck>> Create(const OpenedModel& opened, DensePart& dense,
+  static Result<std::unique_ptr<ExactCheck>> Create(const OpenedModel& opened, DenseModel& dense,
                                                     Team& team, ReadQueue& queue, StopSignal& stop);
 
   // The row's logits, [n_vocab], until the next call. The row's cell then holds exact keys and
@@ -120,10 +120,10 @@ class ExactCheck {
   Result<std::span<const float>> Evaluate(const StepRow& row);
 
  private:
-  ExactCheck(const OpenedModel& opened, DensePart& dense, std::unique_ptr<Residency> residency,
+  ExactCheck(const OpenedModel& opened, DenseModel& dense, std::unique_ptr<Residency> residency,
              std::unique_ptr<Predictor> nothing, std::vector<uint64_t> slots);
 
-  DensePart& dense_;
+  DenseModel& dense_;
   std::unique_ptr<Residency> residency_;
   PrefetchedExperts prefetched_;
   PrefetchPlanner planner_;  // has no predictions

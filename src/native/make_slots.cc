@@ -266,7 +266,7 @@ Result<std::unique_ptr<DeviceList>> JoinDevices(const OpenedModel& opened, Devic
   const ExpertCatalog& catalog = opened.catalog;
   Residency& residency = slots.residency();
   auto tier = std::make_unique<DeviceTier>(
-      DeviceTierParts{.tables = std::move(tables),
+      DeviceTierSetup{.tables = std::move(tables),
                       .form_of = [&catalog](ExpertKey key) { return catalog.copy(key).form; },
                       .bytes_of = [&catalog](ExpertKey key) { return BytesOf(catalog, key); },
                       .in_memory = [&residency](ExpertKey key) { return residency.contains(key); },

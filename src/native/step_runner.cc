@@ -20,7 +20,7 @@ Batch PromptOf(SequenceId sequence, std::span<const Token> tokens) {
   return batch;
 }
 
-StepRunner::StepRunner(const OpenedModel& opened, SequenceTable& sequences, DensePart& dense,
+StepRunner::StepRunner(const OpenedModel& opened, SequenceTable& sequences, DenseModel& dense,
                        Forward& forward, StepFrame& frame)
     : opened_(opened),
       plan_(opened.plan),

@@ -21,7 +21,7 @@
 #include "kit/slot_engine.h"
 #include "kit/step_frame.h"
 #include "memory/sequence.h"
-#include "native/dense_part.h"
+#include "native/dense_model.h"
 #include "native/opened_model.h"
 
 namespace moestro {
@@ -32,7 +32,7 @@ Batch PromptOf(SequenceId sequence, std::span<const Token> tokens);
 class StepRunner {
  public:
   // Everything must outlive this.
-  StepRunner(const OpenedModel& opened, SequenceTable& sequences, DensePart& dense,
+  StepRunner(const OpenedModel& opened, SequenceTable& sequences, DenseModel& dense,
              Forward& forward, StepFrame& frame);
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;
@@ -96,7 +96,7 @@ class StepRunner {
   const EnginePlan& plan_;
   const ModelSpec& spec_;
   SequenceTable& sequences_;
-  DensePart& dense_;
+  DenseModel& dense_;
   Forward& forward_;
   StepFrame& frame_;
   double look_ahead_share_;  // share of the dense part's time

@@ -134,7 +134,7 @@ TEST_F(WeightLoadTest, EveryWayGivesTheSameBits) {
 }
 
 TEST_F(WeightLoadTest, AReadThatFailsOnceIsTriedAgain) {
-  const Loaded loaded = Load({.script = {.faults = FaultPlan().ErrorAt(20, EIO)}});
+  const Loaded loaded = Load({.script = {.faults = FaultScript().ErrorAt(20, EIO)}});
   ASSERT_TRUE(loaded.status.has_value()) << loaded.status.error().message;
   EXPECT_EQ(loaded.weights, Expected(true));
 }
@@ -147,7 +147,7 @@ TEST_F(WeightLoadTest, AReadThatFailsForGoodEndsTheLoad) {
                                   .alone = alone,
                                   .script = {.polls = 2,
                                              .order = MemoryScript::Order::kReversed,
-                                             .faults = FaultPlan().ErrorFrom(nth, EIO)}});
+                                             .faults = FaultScript().ErrorFrom(nth, EIO)}});
       ASSERT_FALSE(loaded.status.has_value()) << nth;
       EXPECT_EQ(loaded.status.error().code, Errc::kIo);
       EXPECT_NE(loaded.status.error().message.find(".gguf at offset"), std::string::npos)

@@ -84,25 +84,25 @@ void DropImpossibleKinds(Constraint& c) {
 
 }  // namespace
 
-PlaceSet Both(const PlaceSet& a, const PlaceSet& b) {
-  PlaceSet both;
+NodeSet Both(const NodeSet& a, const NodeSet& b) {
+  NodeSet both;
   std::ranges::set_union(a, b, std::back_inserter(both));
   return both;
 }
 
-const PlaceSet& Constraint::Item(size_t index) const {
+const NodeSet& Constraint::Item(size_t index) const {
   return index < first_items.size() ? first_items[index] : other_items;
 }
 
-const PlaceSet& Constraint::Property(std::string_view name) const {
+const NodeSet& Constraint::Property(std::string_view name) const {
   for (const auto& [property, places] : properties) {
     if (property == name) return places;
   }
   return other_properties;
 }
 
-std::map<std::string_view, const PlaceSet*> Constraint::PropertyIndex() const {
-  std::map<std::string_view, const PlaceSet*> index;
+std::map<std::string_view, const NodeSet*> Constraint::PropertyIndex() const {
+  std::map<std::string_view, const NodeSet*> index;
   for (const auto& [name, places] : properties) index.emplace(name, &places);
   return index;
 }

@@ -24,10 +24,10 @@
 namespace moestro {
 
 // A place in the schema's text, by number (schema_reader.h).
-using PlaceId = uint32_t;
+using NodeId = uint32_t;
 // Sub-schemas that must all hold, in increasing order; none: any value.
-using PlaceSet = std::vector<PlaceId>;
-PlaceSet Both(const PlaceSet& a, const PlaceSet& b);
+using NodeSet = std::vector<NodeId>;
+NodeSet Both(const NodeSet& a, const NodeSet& b);
 
 inline constexpr std::array kEveryJsonKind = {JsonKind::kObject,  JsonKind::kArray,
                                               JsonKind::kText,    JsonKind::kNumber,
@@ -50,13 +50,13 @@ struct Constraint {
   std::map<std::string, std::string> patterns;
 
   Times items;
-  std::vector<PlaceSet> first_items;
-  PlaceSet other_items;
+  std::vector<NodeSet> first_items;
+  NodeSet other_items;
 
   Times members;
-  std::vector<std::pair<std::string, PlaceSet>> properties;  // in the order of the schema
+  std::vector<std::pair<std::string, NodeSet>> properties;  // in the order of the schema
   std::set<std::string, std::less<>> required;
-  PlaceSet other_properties;
+  NodeSet other_properties;
 
   // For each kind a keyword that no grammar can express, with its place; empty: all can be
   // expressed.
@@ -66,10 +66,10 @@ struct Constraint {
   std::array<std::set<std::string>, kJsonKinds> left_out;
 
   bool Has(JsonKind kind) const { return (kinds & KindBit(kind)) != 0; }
-  const PlaceSet& Item(size_t index) const;
-  const PlaceSet& Property(std::string_view name) const;  // time: number of properties
+  const NodeSet& Item(size_t index) const;
+  const NodeSet& Property(std::string_view name) const;  // time: number of properties
   // For many look-ups; valid as long as the constraint.
-  std::map<std::string_view, const PlaceSet*> PropertyIndex() const;
+  std::map<std::string_view, const NodeSet*> PropertyIndex() const;
   void Refuse(KindSet kinds_refused, const std::string& why);
   void LeaveOut(KindSet kinds_meant, const std::string& what);
   size_t weight() const;  // the cost of copying a constraint

@@ -114,7 +114,7 @@ Result<std::string> GrammarRules::AddProperty(const SchemaProperty& property,
   return AddPlace(reader, reader.PlaceOf(property), kAllKinds, name);
 }
 
-Result<std::string> GrammarRules::AddPlace(SchemaReader& reader, PlaceId place, KindSet kinds,
+Result<std::string> GrammarRules::AddPlace(SchemaReader& reader, NodeId place, KindSet kinds,
                                            std::string_view name) {
   RuleSet rules;
   size_t order_steps = order_steps_;
@@ -192,7 +192,7 @@ void AddTextLimits(const Constraint& constraint, const std::string& place, Value
 
 Result<ValueShape> ShapeOf(const SchemaProperty& property, const WorkLimit& limit) {
   SchemaReader reader(property.root, limit, /*leaves_out=*/true);
-  const PlaceId place = reader.PlaceOf(property);
+  const NodeId place = reader.PlaceOf(property);
   TRY(const SchemaReader::Cases cases, reader.Read({place}));
   ValueShape shape{.kinds = 0};
   std::vector<JsonView> values;

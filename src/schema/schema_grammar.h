@@ -106,7 +106,7 @@ class GrammarRules {
   void Add(std::string name, std::string body);
   void AddJsonRules();
   // Adds rules for a place of the reader's schema.
-  Result<std::string> AddPlace(SchemaReader& reader, PlaceId place, KindSet kinds,
+  Result<std::string> AddPlace(SchemaReader& reader, NodeId place, KindSet kinds,
                                std::string_view name);
   Result<std::string> AddKinds(std::string_view schema, KindSet kinds, std::string_view name);
   void AddNamed(std::vector<std::pair<std::string, std::string>> named);

@@ -59,7 +59,7 @@ bool SaysNothing(std::string_view keyword, JsonView value) {
 
 }  // namespace
 
-Result<Constraint> SchemaReader::ReadKeywords(PlaceId place) {
+Result<Constraint> SchemaReader::ReadKeywords(NodeId place) {
   Constraint constraint;
   const JsonView schema = places_[place].view;
   for (const auto& [name, value] : schema.members()) {
@@ -243,7 +243,7 @@ Status SchemaReader::ReadMembers(const Keyword& keyword, Constraint& constraint)
   } else if (keyword.name == "properties") {
     if (keyword.value.kind() != JsonKind::kObject) return Wrong(keyword, "an object");
     for (const auto& [name, value] : keyword.value.members()) {
-      constraint.properties.emplace_back(name, PlaceSet{Below(keyword, name, value)});
+      constraint.properties.emplace_back(name, NodeSet{Below(keyword, name, value)});
     }
   } else if (keyword.name == "additionalProperties") {
     constraint.other_properties = {Below(keyword)};

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <utility>
 
+#include "base/number.h"
+
 namespace moestro {
 namespace {
 
@@ -51,10 +53,8 @@ std::string Escaped(std::string_view key) {
 
 std::optional<JsonView> Step(JsonView view, const std::string& token) {
   if (view.kind() != JsonKind::kArray) return view.Find(token);
-  size_t index = 0;
-  const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), index);
-  if (error != std::errc() || end != token.data() + token.size()) return std::nullopt;
-  return view.At(index);
+  const std::optional<size_t> index = ParseNumber<size_t>(token);
+  return index ? view.At(*index) : std::nullopt;
 }
 
 bool HasOwnBase(JsonView schema) {
@@ -79,28 +79,28 @@ void SchemaReader::NoteLeftOut(const Constraint& constraint, JsonKind kind) {
   for (const std::string& what : constraint.left_out[static_cast<size_t>(kind)]) NoteLeftOut(what);
 }
 
-PlaceId SchemaReader::AddPlace(PlaceId parent, std::string_view token, JsonView view) {
+NodeId SchemaReader::AddPlace(NodeId parent, std::string_view token, JsonView view) {
   const auto [found, is_new] = by_token_.try_emplace(std::pair(parent, std::string(token)),
-                                                     static_cast<PlaceId>(places_.size()));
+                                                     static_cast<NodeId>(places_.size()));
   if (is_new) places_.push_back({parent, std::string(token), view});
   return found->second;
 }
 
-PlaceId SchemaReader::PlaceOf(const SchemaProperty& property) {
+NodeId SchemaReader::PlaceOf(const SchemaProperty& property) {
   const auto properties = property.root.Find("properties");
-  const PlaceId list = AddPlace(root(), "properties", properties.value_or(property.root));
+  const NodeId list = AddPlace(root(), "properties", properties.value_or(property.root));
   return AddPlace(list, property.key, property.view);
 }
 
-PlaceId SchemaReader::Below(const Keyword& keyword) {
+NodeId SchemaReader::Below(const Keyword& keyword) {
   return AddPlace(keyword.place, keyword.name, keyword.value);
 }
 
-PlaceId SchemaReader::Below(const Keyword& keyword, std::string_view key, JsonView view) {
+NodeId SchemaReader::Below(const Keyword& keyword, std::string_view key, JsonView view) {
   return AddPlace(Below(keyword), key, view);
 }
 
-std::string SchemaReader::Where(PlaceId place) const {
+std::string SchemaReader::Where(NodeId place) const {
   constexpr size_t kLongest = 200;  // for each part of an error message
   std::string where;
   for (; place != root() && where.size() < kLongest; place = places_[place].parent) {
@@ -109,7 +109,7 @@ std::string SchemaReader::Where(PlaceId place) const {
   return (place == root() ? "#" : "...") + where;
 }
 
-std::string SchemaReader::Where(const PlaceSet& places) const {
+std::string SchemaReader::Where(const NodeSet& places) const {
   return places.empty() ? "#" : Where(places.back());
 }
 
@@ -125,16 +125,16 @@ Status SchemaReader::Spend(size_t work) {
   return Fail(Errc::kUnsupported, "the schema combines too much; make it simpler");
 }
 
-Result<SchemaReader::Cases> SchemaReader::Read(const PlaceSet& places) {
+Result<SchemaReader::Cases> SchemaReader::Read(const NodeSet& places) {
   Cases all = {Constraint()};
-  for (const PlaceId place : places) {
+  for (const NodeId place : places) {
     TRY(const Cases cases, ReadPlace(place));
     TRY(all, And(all, cases));
   }
   return all;
 }
 
-Result<SchemaReader::Cases> SchemaReader::ReadPlace(PlaceId place) {
+Result<SchemaReader::Cases> SchemaReader::ReadPlace(NodeId place) {
   if (places_[place].cases) {
     TRY_STATUS(Spend(places_[place].cases->size()));
     return *places_[place].cases;
@@ -160,7 +160,7 @@ Result<SchemaReader::Cases> SchemaReader::ReadPlace(PlaceId place) {
   return cases;
 }
 
-Result<SchemaReader::Cases> SchemaReader::ReadObject(PlaceId place) {
+Result<SchemaReader::Cases> SchemaReader::ReadObject(NodeId place) {
   const JsonView schema = places_[place].view;
   if (const auto boolean = schema.boolean()) {
     return *boolean ? Cases{Constraint()} : Cases{};
@@ -174,7 +174,7 @@ Result<SchemaReader::Cases> SchemaReader::ReadObject(PlaceId place) {
   TRY(Constraint own, ReadKeywords(place));
   TRY(Cases cases, And({Constraint()}, {std::move(own)}));
   if (const auto reference = schema.Find("$ref")) {
-    TRY(const PlaceId target, Resolve({place, "$ref", *reference}));
+    TRY(const NodeId target, Resolve({place, "$ref", *reference}));
     TRY(const Cases other, ReadPlace(target));
     TRY(cases, And(cases, other));
   }
@@ -197,7 +197,7 @@ Result<SchemaReader::Cases> SchemaReader::ReadObject(PlaceId place) {
   return cases;
 }
 
-Result<PlaceId> SchemaReader::Resolve(const Keyword& reference) {
+Result<NodeId> SchemaReader::Resolve(const Keyword& reference) {
   const auto text = reference.value.text();
   if (!text) return Wrong(reference, "a text");
   if (*text != "#" && !text->starts_with("#/")) {
@@ -205,7 +205,7 @@ Result<PlaceId> SchemaReader::Resolve(const Keyword& reference) {
                 "{}: \"$ref\": \"{}\" is not of this schema; write \"#/$defs/NAME\"",
                 Where(reference.place), text->substr(0, 100));
   }
-  PlaceId place = root();
+  NodeId place = root();
   JsonView view = places_[root()].view;
   std::string_view rest = std::string_view(*text).substr(1);
   while (!rest.empty()) {
@@ -297,7 +297,7 @@ Result<SchemaReader::Cases> SchemaReader::ExactlyOne(const Cases& base, const Ke
 
 // Checks values against a schema, and whether a schema accepts any value.
 
-bool SchemaReader::IsSurelyEmpty(const PlaceSet& places, int depth) {
+bool SchemaReader::IsSurelyEmpty(const NodeSet& places, int depth) {
   if (places.empty() || depth == 0) return false;
   // A place that is being read now, or that cannot be read, may accept a value.
   const auto cases = Read(places);
@@ -328,7 +328,7 @@ bool SchemaReader::IsSurelyEmpty(const Constraint& constraint, int depth) {
   return kinds == 0;
 }
 
-Result<bool> SchemaReader::Accepts(const PlaceSet& places, JsonView value) {
+Result<bool> SchemaReader::Accepts(const NodeSet& places, JsonView value) {
   if (places.empty()) return true;
   TRY(const Cases cases, Read(places));
   for (const Constraint& constraint : cases) {

@@ -36,14 +36,14 @@ class SchemaReader {
   // grammar can express go to Constraint::left_out, and a oneOf is read as an anyOf.
   explicit SchemaReader(JsonView schema, WorkLimit limit = {}, bool leaves_out = false);
 
-  PlaceId root() const { return 0; }
-  PlaceId PlaceOf(const SchemaProperty& property);  // in the same schema
+  NodeId root() const { return 0; }
+  NodeId PlaceOf(const SchemaProperty& property);  // in the same schema
   // kInvalidRequest for a keyword with a wrong value or a reference that leads nowhere or only to
   // itself; kUnsupported for a reference elsewhere, and for schemas that need too much work.
   // Keywords that merely cannot be expressed are in Constraint::unsupported.
-  Result<Cases> Read(const PlaceSet& places);
+  Result<Cases> Read(const NodeSet& places);
   // Whether all places accept the value. kUnsupported if that cannot be decided.
-  Result<bool> Accepts(const PlaceSet& places, JsonView value);
+  Result<bool> Accepts(const NodeSet& places, JsonView value);
   Result<bool> Accepts(const Constraint& constraint, JsonView value);
   // Like Accepts(), for a value of constraint.values.
   Result<bool> AcceptsOwn(const Constraint& constraint, JsonView value);
@@ -55,31 +55,31 @@ class SchemaReader {
   // Counts a part of the work that a schema may make.
   Status Spend(size_t work);
   // A JSON pointer for messages: "#/$defs/name".
-  std::string Where(PlaceId place) const;
-  std::string Where(const PlaceSet& places) const;
+  std::string Where(NodeId place) const;
+  std::string Where(const NodeSet& places) const;
 
  private:
-  struct Place {
-    PlaceId parent;
+  struct SchemaNode {
+    NodeId parent;
     std::string token;  // its key in the parent
     JsonView view;
     bool is_being_read = false;
     std::optional<Cases> cases = std::nullopt;
   };
   struct Keyword {
-    PlaceId place;
+    NodeId place;
     std::string name;
     JsonView value;
   };
 
-  PlaceId AddPlace(PlaceId parent, std::string_view token, JsonView view);
-  PlaceId Below(const Keyword& keyword);
-  PlaceId Below(const Keyword& keyword, std::string_view key, JsonView view);
+  NodeId AddPlace(NodeId parent, std::string_view token, JsonView view);
+  NodeId Below(const Keyword& keyword);
+  NodeId Below(const Keyword& keyword, std::string_view key, JsonView view);
   std::unexpected<Error> Wrong(const Keyword& keyword, std::string_view wanted) const;
 
-  Result<Cases> ReadPlace(PlaceId place);
-  Result<Cases> ReadObject(PlaceId place);
-  Result<Constraint> ReadKeywords(PlaceId place);
+  Result<Cases> ReadPlace(NodeId place);
+  Result<Cases> ReadObject(NodeId place);
+  Result<Constraint> ReadKeywords(NodeId place);
   void CannotSay(const Keyword& keyword, KindSet kinds, Constraint& constraint) const;
   Status ReadGeneral(const Keyword& keyword, Constraint& constraint);
   Status ReadNumber(const Keyword& keyword, Constraint& constraint);
@@ -92,20 +92,20 @@ class SchemaReader {
   Status ReadItems(const Keyword& keyword, Constraint& constraint);
   Status ReadRequired(const Keyword& keyword, Constraint& constraint);
 
-  Result<PlaceId> Resolve(const Keyword& reference);
+  Result<NodeId> Resolve(const Keyword& reference);
   Status CheckBranches(const Keyword& keyword) const;
   Result<Cases> ReadBranches(const Keyword& keyword);
   Result<Cases> And(const Cases& a, const Cases& b);
   Result<Cases> ExactlyOne(const Cases& base, const Keyword& keyword);
   bool IsSurelyEmpty(const Constraint& constraint, int depth);
-  bool IsSurelyEmpty(const PlaceSet& places, int depth);
+  bool IsSurelyEmpty(const NodeSet& places, int depth);
 
   WorkLimit limit_;
   bool leaves_out_;
   bool is_probing_ = false;  // places read now may not become part of the grammar
   std::set<std::string> left_out_;
-  std::vector<Place> places_;
-  std::map<std::pair<PlaceId, std::string>, PlaceId> by_token_;
+  std::vector<SchemaNode> places_;
+  std::map<std::pair<NodeId, std::string>, NodeId> by_token_;
   int depth_ = 0;
   size_t work_ = 0;
 };

@@ -22,7 +22,7 @@ bool RestrictsNothing(const Constraint& c) {
 
 }  // namespace
 
-Result<RuleId> SchemaWriter::Write(PlaceId place, KindSet kinds) {
+Result<RuleId> SchemaWriter::Write(NodeId place, KindSet kinds) {
   const RuleId first = RuleFor({place});
   while (!to_write_.empty()) {
     current_ = std::move(to_write_.back());
@@ -44,7 +44,7 @@ Status SchemaWriter::CheckSize() const {
               kMostRules);
 }
 
-RuleId SchemaWriter::RuleFor(const PlaceSet& places) {
+RuleId SchemaWriter::RuleFor(const NodeSet& places) {
   if (places.empty()) return rules_.Shared("json-value");
   if (const auto found = known_.find(places); found != known_.end()) return found->second;
   const RuleId rule = rules_.Add();
@@ -188,7 +188,7 @@ Status SchemaWriter::WriteString(const Constraint& constraint, RuleId rule) {
   return {};
 }
 
-Result<bool> SchemaWriter::IsImpossible(const PlaceSet& places) {
+Result<bool> SchemaWriter::IsImpossible(const NodeSet& places) {
   if (places.empty()) return false;
   TRY(const SchemaReader::Cases cases, reader_.Read(places));
   return cases.empty();

@@ -26,10 +26,10 @@ class SchemaWriter {
 
   // Adds all rules for the schema at a place, for values of these kinds; returns the first one's
   // id.
-  Result<RuleId> Write(PlaceId place, KindSet kinds);
+  Result<RuleId> Write(NodeId place, KindSet kinds);
 
  private:
-  RuleId RuleFor(const PlaceSet& places);
+  RuleId RuleFor(const NodeSet& places);
   Status WriteCase(const Constraint& constraint, RuleId rule);
   Status WriteKind(JsonKind kind, const Constraint& constraint, RuleId rule);
   Status WriteNumber(const Constraint& constraint, RuleId rule);
@@ -42,7 +42,7 @@ class SchemaWriter {
   RuleId Members(const Constraint& constraint, bool with_optional, bool with_others);
   RuleId OtherMember(const Constraint& constraint);
   RuleId OtherName(const Constraint& constraint);
-  Result<bool> IsImpossible(const PlaceSet& places);
+  Result<bool> IsImpossible(const NodeSet& places);
   Status CheckSize() const;
   Status CheckNames(const Constraint& constraint);
   RuleBody ValueBody(JsonView value) const;
@@ -57,9 +57,9 @@ class SchemaWriter {
   SchemaReader& reader_;
   RuleSet& rules_;
   size_t& order_steps_;
-  std::map<PlaceSet, RuleId> known_;
-  std::vector<PlaceSet> to_write_;
-  PlaceSet current_;  // for messages
+  std::map<NodeSet, RuleId> known_;
+  std::vector<NodeSet> to_write_;
+  NodeSet current_;  // for messages
 };
 
 }  // namespace moestro

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 
+#include "base/number.h"
 #include "base/terminal.h"
 #include "base/text.h"
 
@@ -62,11 +62,10 @@ std::optional<HostPort> ParseHostPort(std::string_view text) {
   if (colon != std::string_view::npos) {
     const std::string_view digits = text.substr(colon + 1);
     text = text.substr(0, colon);
-    uint16_t port = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-    const bool is_number = error == std::errc() && end == digits.data() + digits.size();
-    if (!digits.empty() && !is_number) return std::nullopt;
-    if (!digits.empty()) place.port = port;
+    if (!digits.empty()) {
+      place.port = ParseNumber<uint16_t>(digits);
+      if (!place.port) return std::nullopt;
+    }
   }
   place.host = Lower(text);
   if (place.host.ends_with('.')) place.host.pop_back();  // the root's

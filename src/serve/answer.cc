@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <ctime>
 #include <memory>
@@ -14,9 +13,10 @@
 #include <vector>
 
 #include "api/server_bodies.h"
+#include "base/number.h"
 #include "base/terminal.h"
-#include "serve/place_task.h"
 #include "serve/relay.h"
+#include "serve/save_task.h"
 #include "serve/work.h"
 
 namespace moestro {
@@ -115,16 +115,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kPatience{100};  // longest time until a client is missed
 
-std::optional<uint32_t> NumberOf(std::string_view text) {
-  uint32_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
-ApiResult<std::shared_ptr<PlaceTask>> TaskOf(const ReadyModel& model, const HttpRequest& request,
-                                             std::string_view place) {
-  const std::optional<uint32_t> number = NumberOf(place);
+ApiResult<std::shared_ptr<SaveTask>> TaskOf(const ReadyModel& model, const HttpRequest& request,
+                                            std::string_view place) {
+  const std::optional<uint32_t> number = ParseNumber<uint32_t>(place);
   if (!number) {
     return std::unexpected(ApiError{
         .status = 404,
@@ -136,12 +129,12 @@ ApiResult<std::shared_ptr<PlaceTask>> TaskOf(const ReadyModel& model, const Http
     error.message += "; start it with --slot-save-path DIR";
     return std::unexpected(std::move(error));
   }
-  TRY(const PlaceAction action, ParsePlaceAction(request.query("action").value_or("")));
+  TRY(const SaveAction action, ParsePlaceAction(request.query("action").value_or("")));
   std::string file;
-  if (action != PlaceAction::kErase) {
+  if (action != SaveAction::kErase) {
     TRY(file, ParseTextFile(request.body));
   }
-  return std::make_shared<PlaceTask>(action, *number, std::move(file));
+  return std::make_shared<SaveTask>(action, *number, std::move(file));
 }
 
 }  // namespace
@@ -149,7 +142,7 @@ ApiResult<std::shared_ptr<PlaceTask>> TaskOf(const ReadyModel& model, const Http
 HttpReply ChangePlace(const ReadyModel& model, const HttpRequest& request, std::string_view place) {
   const auto made = TaskOf(model, request, place);
   if (!made) return ErrorReply(ApiKind::kChat, made.error(), *request.record);
-  PlaceTask& task = **made;
+  SaveTask& task = **made;
   const ApiStatus submitted = model.scheduler.Submit(*made);
   if (!submitted) return ErrorReply(ApiKind::kChat, submitted.error(), *request.record);
   while (true) {

@@ -33,14 +33,15 @@ double Pace::bytes_per_second(double now) const {
   return bytes_ / std::max(age(now), std::numeric_limits<double>::min());
 }
 
-void ConnectionLedger::Enter(Id id, Part part, double now) {
+void ConnectionLedger::Enter(Id id, Stage stage, double now) {
   Entry& entry = entries_.at(id);
-  entry.part = part;
+  entry.stage = stage;
   entry.since = now;
 }
 
 bool ConnectionLedger::LacksHead(const Entry& entry) {
-  return entry.part == Part::kIdle || entry.part == Part::kHead || entry.part == Part::kLinger;
+  return entry.stage == Stage::kIdle || entry.stage == Stage::kHead ||
+         entry.stage == Stage::kLinger;
 }
 
 std::optional<ConnectionLedger::Arrival> ConnectionLedger::Arrive(double now) {
@@ -62,11 +63,11 @@ std::optional<ConnectionLedger::Arrival> ConnectionLedger::Arrive(double now) {
 }
 
 void ConnectionLedger::HeadBegins(Id id, double now) {
-  if (entries_.at(id).part == Part::kIdle) Enter(id, Part::kHead, now);
+  if (entries_.at(id).stage == Stage::kIdle) Enter(id, Stage::kHead, now);
 }
 
 ConnectionLedger::Verdict ConnectionLedger::HeadEnds(Id id, bool is_kept, double now) {
-  Enter(id, Part::kBody, now);
+  Enter(id, Stage::kBody, now);
   entries_.at(id).body.emplace(limits_, limits_.start_seconds, now);
   if (is_kept) return {};
   const auto counts = [](const auto& e) { return e.second.counts && !e.second.must_go; };
@@ -84,9 +85,9 @@ std::optional<ConnectionLedger::Id> ConnectionLedger::SlowestRequest(double now)
   std::optional<Id> slowest;
   double least = std::numeric_limits<double>::infinity();
   for (const auto& [id, entry] : entries_) {
-    const bool is_waited_for = entry.part == Part::kBody || entry.part == Part::kBlockedReply;
+    const bool is_waited_for = entry.stage == Stage::kBody || entry.stage == Stage::kBlockedReply;
     if (entry.must_go || !entry.counts || !is_waited_for) continue;
-    const Pace& pace = entry.part == Part::kBody ? *entry.body : *entry.reply;
+    const Pace& pace = entry.stage == Stage::kBody ? *entry.body : *entry.reply;
     if (pace.age(now) < kKnownAfter || pace.bytes_per_second(now) >= least) continue;
     least = pace.bytes_per_second(now);
     slowest = id;
@@ -98,10 +99,10 @@ void ConnectionLedger::BodyGrew(Id id, size_t bytes, double now) {
   if (auto& body = entries_.at(id).body) body->Moved(bytes, now);
 }
 
-void ConnectionLedger::BodyEnds(Id id, double now) { Enter(id, Part::kAnswer, now); }
+void ConnectionLedger::BodyEnds(Id id, double now) { Enter(id, Stage::kAnswer, now); }
 
 void ConnectionLedger::ReplyWaits(Id id, double now) {
-  Enter(id, Part::kBlockedReply, now);
+  Enter(id, Stage::kBlockedReply, now);
   auto& reply = entries_.at(id).reply;
   if (reply) {
     reply->GoOn(now);
@@ -111,7 +112,7 @@ void ConnectionLedger::ReplyWaits(Id id, double now) {
 }
 
 void ConnectionLedger::ReplyGoesOn(Id id, size_t bytes, double now) {
-  Enter(id, Part::kAnswer, now);
+  Enter(id, Stage::kAnswer, now);
   auto& reply = entries_.at(id).reply;
   reply->Moved(bytes, now);
   reply->Pause(now);
@@ -119,27 +120,27 @@ void ConnectionLedger::ReplyGoesOn(Id id, size_t bytes, double now) {
 
 void ConnectionLedger::Rests(Id id, double now) {
   Entry& entry = entries_.at(id);
-  entry = {.part = Part::kIdle, .since = now, .must_go = entry.must_go};
+  entry = {.stage = Stage::kIdle, .since = now, .must_go = entry.must_go};
 }
 
 void ConnectionLedger::Lingers(Id id, double now) {
   Rests(id, now);
-  Enter(id, Part::kLinger, now);
+  Enter(id, Stage::kLinger, now);
 }
 
 double ConnectionLedger::DeadlineOf(const Entry& entry) const {
-  switch (entry.part) {
-    case Part::kIdle:
+  switch (entry.stage) {
+    case Stage::kIdle:
       return entry.since + limits_.idle_seconds;
-    case Part::kHead:
+    case Stage::kHead:
       return entry.since + limits_.head_seconds;
-    case Part::kBody:
+    case Stage::kBody:
       return entry.body->deadline();
-    case Part::kBlockedReply:
+    case Stage::kBlockedReply:
       return entry.reply->deadline();
-    case Part::kLinger:
+    case Stage::kLinger:
       return entry.since + limits_.linger_seconds;
-    case Part::kAnswer:
+    case Stage::kAnswer:
       break;
   }
   return std::numeric_limits<double>::infinity();
@@ -158,14 +159,14 @@ std::vector<ConnectionLedger::Id> ConnectionLedger::TakeLate(double now) {
 bool ConnectionLedger::must_go(Id id) const { return entries_.at(id).must_go; }
 
 bool ConnectionLedger::is_sending(Id id) const {
-  const Part part = entries_.at(id).part;
-  return part == Part::kHead || part == Part::kBody;
+  const Stage stage = entries_.at(id).stage;
+  return stage == Stage::kHead || stage == Stage::kBody;
 }
 
 std::vector<ConnectionLedger::Id> ConnectionLedger::waited_for() const {
   std::vector<Id> ids;
   for (const auto& [id, entry] : entries_) {
-    if (entry.part != Part::kAnswer) ids.push_back(id);
+    if (entry.stage != Stage::kAnswer) ids.push_back(id);
   }
   return ids;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The server's rules against clients that are slow, on purpose or not: the list of connections,
-// each connection's part and since when, and the choice of connections that have to go. Behind a
+// each connection's stage and since when, and the choice of connections that have to go. Behind a
 // balancer all clients have one address, so the rules use time and bytes alone. Pure: the caller
 // passes the time and ends the connections that are named.
 //
 // A connection goes in a circle: it is idle, sends a head, sends a body, is answered, is idle. Each
-// part in which the server waits for the client has a deadline.
+// stage in which the server waits for the client has a deadline.
 //
 // REQUIRES: an id is one of a connection that has come and is not gone. Not shared between threads.
 #pragma once
@@ -99,16 +99,16 @@ class ConnectionLedger {
   size_t size() const { return entries_.size(); }
 
  private:
-  enum class Part : uint8_t { kIdle, kHead, kBody, kAnswer, kBlockedReply, kLinger };
+  enum class Stage : uint8_t { kIdle, kHead, kBody, kAnswer, kBlockedReply, kLinger };
   struct Entry {
-    Part part = Part::kHead;
-    double since = 0.0;  // this part's beginning
+    Stage stage = Stage::kHead;
+    double since = 0.0;  // this stage's beginning
     std::optional<Pace> body = {};
     std::optional<Pace> reply = {};
     bool counts = false;  // among `most`
     bool must_go = false;
   };
-  void Enter(Id id, Part part, double now);
+  void Enter(Id id, Stage stage, double now);
   static bool LacksHead(const Entry& entry);
   double DeadlineOf(const Entry& entry) const;
   std::optional<Id> SlowestRequest(double now) const;

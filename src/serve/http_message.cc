@@ -196,29 +196,31 @@ std::optional<std::string> RequestHead::query(std::string_view name) const {
 size_t ChunkReader::Push(std::string_view bytes, std::string& body) {
   std::string_view rest = bytes;
   while (!is_over() && !rest.empty()) {
-    if (part_ == Part::kData) {
+    if (expects_ == Expecting::kData) {
       const size_t n = std::min<uint64_t>(left_, rest.size());
       body += rest.substr(0, n);
       rest.remove_prefix(n);
       left_ -= n;
-      if (left_ == 0) part_ = Part::kDataEnd;
-    } else if (TakeLine(rest, line_, part_ == Part::kDataEnd ? kLineEnd.size() : kMostLine)) {
+      if (left_ == 0) expects_ = Expecting::kDataEnd;
+    } else if (TakeLine(rest, line_,
+                        expects_ == Expecting::kDataEnd ? kLineEnd.size() : kMostLine)) {
       std::string_view line = line_;
       const bool is_line = line.ends_with(kLineEnd);
       if (is_line) line.remove_suffix(kLineEnd.size());
-      part_ = is_line ? AfterLine(line) : Part::kWrong;
+      expects_ = is_line ? AfterLine(line) : Expecting::kWrong;
       line_.clear();
     }
   }
   return bytes.size() - rest.size();
 }
 
-ChunkReader::Part ChunkReader::AfterLine(std::string_view line) {
-  if (part_ == Part::kDataEnd) return Part::kSize;  // TakeLine() has let no byte before the end
-  if (part_ == Part::kTrailer) {
-    if (line.empty()) return Part::kOver;
+ChunkReader::Expecting ChunkReader::AfterLine(std::string_view line) {
+  if (expects_ == Expecting::kDataEnd)
+    return Expecting::kSize;  // TakeLine() has let no byte before the end
+  if (expects_ == Expecting::kTrailer) {
+    if (line.empty()) return Expecting::kOver;
     trailers_ += line.size() + kLineEnd.size();
-    return IsHeader(line) && trailers_ <= kMostTrailers ? Part::kTrailer : Part::kWrong;
+    return IsHeader(line) && trailers_ <= kMostTrailers ? Expecting::kTrailer : Expecting::kWrong;
   }
   const auto [after, error] = std::from_chars(line.begin(), line.end(), left_, 16);
   const auto digits = static_cast<size_t>(after - line.begin());
@@ -226,8 +228,8 @@ ChunkReader::Part ChunkReader::AfterLine(std::string_view line) {
   const bool has_extension = WithoutBlanks(extension).starts_with(';');
   if (error != std::errc() || digits > kMostHexDigits || (!extension.empty() && !has_extension) ||
       std::ranges::any_of(extension, IsControl))
-    return Part::kWrong;
-  return left_ > 0 ? Part::kData : Part::kTrailer;
+    return Expecting::kWrong;
+  return left_ > 0 ? Expecting::kData : Expecting::kTrailer;
 }
 
 std::string HttpReplyHead(int status, const HttpHeaders& headers) {

@@ -88,14 +88,14 @@ class ChunkReader {
   // Appends the body's next bytes to `body`, and returns how many bytes were taken. Bytes behind
   // the body, or behind a fault, are not taken.
   size_t Push(std::string_view bytes, std::string& body);
-  bool is_over() const { return part_ == Part::kOver || part_ == Part::kWrong; }
-  bool is_wrong() const { return part_ == Part::kWrong; }
+  bool is_over() const { return expects_ == Expecting::kOver || expects_ == Expecting::kWrong; }
+  bool is_wrong() const { return expects_ == Expecting::kWrong; }
 
  private:
-  enum class Part : uint8_t { kSize, kData, kDataEnd, kTrailer, kOver, kWrong };
-  Part AfterLine(std::string_view line);
+  enum class Expecting : uint8_t { kSize, kData, kDataEnd, kTrailer, kOver, kWrong };
+  Expecting AfterLine(std::string_view line);
 
-  Part part_ = Part::kSize;
+  Expecting expects_ = Expecting::kSize;
   uint64_t left_ = 0;    // bytes of the chunk still to come
   size_t trailers_ = 0;  // bytes so far
   std::string line_;     // the line that has begun

@@ -94,7 +94,7 @@ class ReplyStream final : public HttpStream {
   bool is_open_ = true;
 };
 
-struct ServerParts {
+struct ServerState {
   const HttpOptions options;
   const HttpHandlers handlers;
   Connections connections{options.limits, options.clock};
@@ -105,7 +105,7 @@ struct ServerParts {
 class Exchange {
  public:
   // Both must outlive this.
-  Exchange(ServerParts& server, ClientSocket& client) : server_(server), client_(client) {
+  Exchange(ServerState& server, ClientSocket& client) : server_(server), client_(client) {
     request_.record = &record_;
     request_.header = [this](std::string_view name) { return head_.header(name); };
     request_.query = [this](std::string_view name) { return head_.query(name); };
@@ -129,7 +129,7 @@ class Exchange {
   HttpHeaders HeadersOf(const HttpReply& reply);
   bool Send(const HttpReply& reply);
 
-  ServerParts& server_;
+  ServerState& server_;
   ClientSocket& client_;
   RequestHead head_;
   HttpRequest request_;
@@ -298,7 +298,7 @@ bool Exchange::Send(const HttpReply& reply) {
 }  // namespace
 
 struct HttpServer::Impl {
-  ServerParts parts;
+  ServerState parts;
   const UniqueFd listening;
   std::atomic<bool> is_ending = false;
   std::thread listener = {};

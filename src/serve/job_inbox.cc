@@ -39,7 +39,7 @@ ApiStatus JobInbox::Put(std::span<const std::shared_ptr<Job>> jobs) {
   return {};
 }
 
-ApiStatus JobInbox::Put(std::shared_ptr<PlaceTask> task) {
+ApiStatus JobInbox::Put(std::shared_ptr<SaveTask> task) {
   {
     const std::lock_guard lock(mutex_);
     TRY_STATUS(CheckRoom());
@@ -126,10 +126,10 @@ void JobInbox::Took(const Job& job, const std::optional<TextStatus>& text) {
   if (text) status_.texts.push_back(*text);
 }
 
-std::shared_ptr<PlaceTask> JobInbox::TakeTask() {
+std::shared_ptr<SaveTask> JobInbox::TakeTask() {
   const std::lock_guard lock(mutex_);
   if (tasks_.empty()) return nullptr;
-  std::shared_ptr<PlaceTask> task = std::move(tasks_.front());
+  std::shared_ptr<SaveTask> task = std::move(tasks_.front());
   tasks_.pop_front();
   return task;
 }

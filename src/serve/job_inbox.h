@@ -19,7 +19,7 @@
 
 #include "api/api_error.h"
 #include "serve/job.h"
-#include "serve/place_task.h"
+#include "serve/save_task.h"
 #include "serve/scheduler_status.h"
 
 namespace moestro {
@@ -32,7 +32,7 @@ class JobInbox {
   // Any thread. The jobs of a request: the first job takes a place in the queue, the others begin
   // when no first job waits. 429: the queue is full; 503: the server is going down.
   ApiStatus Put(std::span<const std::shared_ptr<Job>> jobs);
-  ApiStatus Put(std::shared_ptr<PlaceTask> task);
+  ApiStatus Put(std::shared_ptr<SaveTask> task);
   // Any thread. True: the job's prompt is in the step under way.
   bool Cancel(Job& job);
   // Any thread. New jobs are refused from now on. After Stop() waiting jobs are not begun either.
@@ -58,7 +58,7 @@ class JobInbox {
   // The job has left the queue. `text`: the state of the job's running text; nullopt: the text does
   // not run.
   void Took(const Job& job, const std::optional<TextStatus>& text);
-  std::shared_ptr<PlaceTask> TakeTask();  // nullptr: no task waits
+  std::shared_ptr<SaveTask> TakeTask();  // nullptr: no task waits
   // Whether any waiting later job of a request is not cancelled and satisfies `is_such`.
   bool HasFurther(const std::function<bool(const Job&)>& is_such) const;
   // Each gives the number of jobs that left the queue.
@@ -81,7 +81,7 @@ class JobInbox {
   std::condition_variable work_;
   std::deque<std::shared_ptr<Job>> waiting_;  // the first job of each request
   std::deque<std::shared_ptr<Job>> further_;  // later jobs of requests
-  std::deque<std::shared_ptr<PlaceTask>> tasks_;
+  std::deque<std::shared_ptr<SaveTask>> tasks_;
   std::vector<std::weak_ptr<const Job>> begun_;  // some have ended since
   std::vector<const Job*> prompts_in_step_;
   bool is_draining_ = false;

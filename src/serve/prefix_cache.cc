@@ -95,7 +95,7 @@ bool PrefixCache::DropOneFor(uint32_t positions) {
 }
 
 bool PrefixCache::DropOne() {
-  if (KeptPrefixes::Kept* oldest = kept_.FindOldest(); oldest != nullptr) {
+  if (PrefixPool::CachedPrefix* oldest = kept_.FindOldest(); oldest != nullptr) {
     // In a small cache a text is dropped before it has rested long enough to be written, so a small
     // text is written now.
     const EngineFacts& facts = engine_.facts();
@@ -112,13 +112,13 @@ bool PrefixCache::DropOne() {
 
 bool PrefixCache::SaveOne(double before) {
   if (!files_.is_on()) return false;
-  KeptPrefixes::Kept* unsaved = kept_.FindUnsaved(before);
+  PrefixPool::CachedPrefix* unsaved = kept_.FindUnsaved(before);
   if (unsaved == nullptr) return false;
   Save(*unsaved);
   return true;
 }
 
-void PrefixCache::Save(KeptPrefixes::Kept& kept) {
+void PrefixCache::Save(PrefixPool::CachedPrefix& kept) {
   kept.is_saved = true;  // also if saving fails: a full disk is not tried again and again
   if (kept.sequence.position() < kWorthReading) return;
   const Status saved = files_.Save(kept.sequence);
@@ -131,7 +131,7 @@ void PrefixCache::Save(KeptPrefixes::Kept& kept) {
 
 uint64_t PrefixCache::tokens() const {
   uint64_t tokens = 0;
-  for (const KeptPrefixes::Kept& kept : kept_.all()) tokens += kept.sequence.position();
+  for (const PrefixPool::CachedPrefix& kept : kept_.all()) tokens += kept.sequence.position();
   return tokens;
 }
 

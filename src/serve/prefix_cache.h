@@ -17,8 +17,8 @@
 #include "core/ids.h"
 #include "engine/engine.h"
 #include "engine/sequence.h"
-#include "serve/kept_prefixes.h"
 #include "serve/prefix_files.h"
+#include "serve/prefix_pool.h"
 
 namespace moestro {
 
@@ -43,7 +43,7 @@ class PrefixCache {
   }
   // Keeps a text that has ended, and drops others if no place is left for a new text.
   void Keep(Sequence sequence);
-  // See KeptPrefixes.
+  // See PrefixPool.
   std::optional<Sequence> ForkWhole(std::span<const Token> tokens) const {
     return kept_.ForkWhole(tokens);
   }
@@ -77,11 +77,11 @@ class PrefixCache {
 
  private:
   bool MayHelp(uint32_t positions) const;
-  void Save(KeptPrefixes::Kept& kept);
+  void Save(PrefixPool::CachedPrefix& kept);
 
   Engine& engine_;
   const Clock& clock_;
-  KeptPrefixes kept_;
+  PrefixPool kept_;
   std::vector<Sequence> held_;
   PrefixFiles files_;
   bool has_failed_to_save_ = false;  // the last time

@@ -29,7 +29,7 @@ class PrefixFiles {
   // this model's header with other weights, choices or versions; the log names them.
   PrefixFiles(Engine& engine, std::string folder, std::string key, uint64_t most_bytes);
 
-  // Like KeptPrefixes::Find(), for saved files.
+  // Like PrefixPool::Find(), for saved files.
   std::optional<PrefixMatch> Find(std::span<const Token> tokens, uint32_t most);
   // The sequence of the match's file. Errors as Engine::RestoreSequence(). A file that cannot be
   // read is forgotten, a damaged file is removed. kInvalidRequest: the KV cache has no room.

@@ -275,16 +275,16 @@ void Scheduler::Publish(bool now) {
 }
 
 void Scheduler::DoPlaceTask() {
-  const std::shared_ptr<PlaceTask> task = inbox_.TakeTask();
+  const std::shared_ptr<SaveTask> task = inbox_.TakeTask();
   if (!task || task->is_cancelled()) return;
   const double began = clock_();
-  ApiResult<PlaceFigures> done = Do(*task);
+  ApiResult<SaveFigures> done = Do(*task);
   if (done) done->seconds = clock_() - began;
   Publish(true);  // before Tell(), so that the client finds the change in reports
   task->Tell(std::move(done));
 }
 
-ApiResult<PlaceFigures> Scheduler::Do(const PlaceTask& task) {
+ApiResult<SaveFigures> Scheduler::Do(const SaveTask& task) {
   if (task.place() >= options_.parallel) {
     return BadRequest("id_slot", Format("there is no place {}; this server has {}, from 0 on",
                                         task.place(), options_.parallel));
@@ -298,18 +298,18 @@ ApiResult<PlaceFigures> Scheduler::Do(const PlaceTask& task) {
         .code = "slot_busy"});
   }
   switch (task.action()) {
-    case PlaceAction::kSave:
+    case SaveAction::kSave:
       return SaveText(task);
-    case PlaceAction::kRestore:
+    case SaveAction::kRestore:
       return RestoreText(task);
-    case PlaceAction::kErase:
+    case SaveAction::kErase:
       break;
   }
   const std::vector<Token> tokens = std::exchange(place_texts_[task.place()], {});
-  return PlaceFigures{.tokens = prefixes_.Drop(tokens) ? tokens.size() : 0};
+  return SaveFigures{.tokens = prefixes_.Drop(tokens) ? tokens.size() : 0};
 }
 
-ApiResult<PlaceFigures> Scheduler::SaveText(const PlaceTask& task) {
+ApiResult<SaveFigures> Scheduler::SaveText(const SaveTask& task) {
   const std::optional<Sequence> text = prefixes_.ForkWhole(place_texts_[task.place()]);
   if (!text) {
     return std::unexpected(ApiError{
@@ -321,10 +321,10 @@ ApiResult<PlaceFigures> Scheduler::SaveText(const PlaceTask& task) {
         .code = "slot_empty"});
   }
   TRY(const uint64_t bytes, saved_texts_.Save(*text, task.file()));
-  return PlaceFigures{.tokens = text->position(), .bytes = bytes};
+  return SaveFigures{.tokens = text->position(), .bytes = bytes};
 }
 
-ApiResult<PlaceFigures> Scheduler::RestoreText(const PlaceTask& task) {
+ApiResult<SaveFigures> Scheduler::RestoreText(const SaveTask& task) {
   TRY(const uint32_t length, saved_texts_.Length(task.file()));
   // Checked before kept prefixes are dropped, which would be for nothing.
   if (!loop_.Fits(length)) {
@@ -340,7 +340,7 @@ ApiResult<PlaceFigures> Scheduler::RestoreText(const PlaceTask& task) {
   const std::span<const Token> tokens = restored.tokens();
   place_texts_[task.place()].assign(tokens.begin(), tokens.end());
   prefixes_.Keep(std::move(restored));
-  return PlaceFigures{.tokens = length, .bytes = saved_texts_.BytesOf(task.file())};
+  return SaveFigures{.tokens = length, .bytes = saved_texts_.BytesOf(task.file())};
 }
 
 // True unless the job's prompt is being computed for another text.

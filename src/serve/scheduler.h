@@ -24,8 +24,8 @@
 #include "model/vocab.h"
 #include "serve/job.h"
 #include "serve/job_inbox.h"
-#include "serve/place_task.h"
 #include "serve/prefix_cache.h"
+#include "serve/save_task.h"
 #include "serve/saved_texts.h"
 #include "serve/scheduler_status.h"
 #include "text/drafts.h"
@@ -69,7 +69,7 @@ class Scheduler final : private TextLoopOwner {
   // Errors that the task gets later: 400, the number is no place, or the file cannot be used; 404,
   // no such file, or the place has no text; 409, a text is being computed at the place; 503, the KV
   // cache has no room for the text now.
-  ApiStatus Submit(std::shared_ptr<PlaceTask> task) { return inbox_.Put(std::move(task)); }
+  ApiStatus Submit(std::shared_ptr<SaveTask> task) { return inbox_.Put(std::move(task)); }
   bool has_saved_texts() const { return !options_.saved_texts_folder.empty(); }
   // Any thread. The client of the job has gone. If the job's prompt is being computed, the step is
   // stopped within a layer's time.
@@ -110,9 +110,9 @@ class Scheduler final : private TextLoopOwner {
   void RemoveCancelled();
   void Keep(RunningText& text);
   void DoPlaceTask();
-  ApiResult<PlaceFigures> Do(const PlaceTask& task);
-  ApiResult<PlaceFigures> SaveText(const PlaceTask& task);
-  ApiResult<PlaceFigures> RestoreText(const PlaceTask& task);
+  ApiResult<SaveFigures> Do(const SaveTask& task);
+  ApiResult<SaveFigures> SaveText(const SaveTask& task);
+  ApiResult<SaveFigures> RestoreText(const SaveTask& task);
   void FailAll(const ApiError& error);
   void Publish(bool now);
   ServeTotals Totals() const;

@@ -112,7 +112,7 @@ bool ReadsMarks(const AnswerStyle& style) {
 }
 
 // The values of a job that follow from a prompt and from the chat format.
-struct JobPlan {
+struct JobInputs {
   std::vector<Token> prompt;
   std::vector<uint32_t> checkpoints = {};
   SamplingOptions sampling;
@@ -178,10 +178,10 @@ class Preparation {
     const double spent = before - limit_.seconds_left();
     work_.style = std::move(chat.style);
     WarnOfLeftOut(chat.left_out, work_.request);
-    JobPlan plan{.prompt = std::move(tokens),
-                 .sampling = work_.request.sampling,
-                 .stops = work_.request.stops,
-                 .quiet = QuietOf(chat.grammar_sleeps_in)};
+    JobInputs plan{.prompt = std::move(tokens),
+                   .sampling = work_.request.sampling,
+                   .stops = work_.request.stops,
+                   .quiet = QuietOf(chat.grammar_sleeps_in)};
     // Checkpoints need two more renderings; a prompt whose own took most of the time goes without.
     const bool has_time = !(limit_.seconds_left() < 4 * spent);
     if (model_.keeps_states && work_.request.cache_prompt && has_time) {
@@ -202,7 +202,7 @@ class Preparation {
     sampling.grammar = std::move(grammar->text);
     WarnOfLeftOut(grammar->left_out, work_.request);
     for (ApiPrompt& prompt : work_.request.prompts) {
-      JobPlan plan{.prompt = {}, .sampling = sampling, .stops = work_.request.stops};
+      JobInputs plan{.prompt = {}, .sampling = sampling, .stops = work_.request.stops};
       TRY_STATUS(SetPrompt(std::exchange(prompt, std::string()), plan));
       TRY_STATUS(AddJobs(plan));
     }
@@ -210,7 +210,7 @@ class Preparation {
   }
 
  private:
-  ApiStatus SetPrompt(ApiPrompt prompt, JobPlan& plan) {
+  ApiStatus SetPrompt(ApiPrompt prompt, JobInputs& plan) {
     const bool echoes = work_.request.echo;
     uint32_t added = 0;
     if (auto* text = std::get_if<std::string>(&prompt)) {
@@ -232,7 +232,7 @@ class Preparation {
   }
 
   // Counts the bytes that a job holds while it waits.
-  ApiStatus Keep(const JobPlan& plan) {
+  ApiStatus Keep(const JobInputs& plan) {
     const SamplingOptions& sampling = plan.sampling;
     const bool looks_back = sampling.repeat_penalty != 1.0F || sampling.presence_penalty != 0.0F ||
                             sampling.frequency_penalty != 0.0F || sampling.dry_multiplier != 0.0F;
@@ -267,7 +267,7 @@ class Preparation {
   }
 
   // One for each answer to the prompt.
-  ApiStatus AddJobs(const JobPlan& plan) {
+  ApiStatus AddJobs(const JobInputs& plan) {
     TRY_STATUS(CheckRoom(model_, work_.request, plan.prompt.size()));
     for (uint32_t answer = 0; answer < work_.request.n; ++answer) {
       TRY_STATUS(Keep(plan));
@@ -276,7 +276,7 @@ class Preparation {
     return {};
   }
 
-  ApiStatus AddJob(JobPlan plan, uint32_t answer) {
+  ApiStatus AddJob(JobInputs plan, uint32_t answer) {
     const ApiRequest& request = work_.request;
     const SamplingOptions& sampling = plan.sampling;
     if (!work_.grammar && !sampling.grammar.empty()) {

@@ -41,7 +41,7 @@ class Player {
   // Adds the devices of options.lanes. Call before Play().
   void AddDevices(SimTables tables);
   // Sets the parts of lossy choices, which must outlive this. Call before Play().
-  void MakeLossy(const LossyParts& lossy) { lossy_ = lossy; }
+  void MakeLossy(const LossyRules& lossy) { lossy_ = lossy; }
 
   ReplayResult Play(std::unique_ptr<Predictor> predictor);
 
@@ -115,7 +115,7 @@ class Player {
   double seconds_per_byte_;            // to compute experts, without lanes
   std::optional<PrefetchPlanner> planner_;
   std::optional<LayerProtocol> protocol_;
-  LossyParts lossy_;
+  LossyRules lossy_;
   std::deque<Asked> read_ahead_;  // a prompt's next layer
   LittleStep little_;             // the first pass; off: one pass
   LittleJudge judge_;

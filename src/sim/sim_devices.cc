@@ -26,7 +26,7 @@ std::vector<uint64_t> BytesOfPools(const SimPools& pools) {
 
 // Parts of the tier. Plans use the experts that memory would hold if every read were done at once,
 // as in an engine whose costs are given.
-DeviceTierParts PartsOf(SimTables& tables, const LaneMachine& lanes, const MoeShape& shape,
+DeviceTierSetup PartsOf(SimTables& tables, const LaneMachine& lanes, const MoeShape& shape,
                         SimMemory& memory, const SimPools& pools) {
   const auto pool_of = [&pools](ExpertKey key) { return pools.of(key); };
   return {.tables = std::move(tables.devices),

@@ -32,7 +32,7 @@
 
 namespace moestro {
 
-// The slot tables of a machine with lanes, as in DeviceTierParts.
+// The slot tables of a machine with lanes, as in DeviceTierSetup.
 struct SimTables {
   std::vector<std::vector<std::optional<SlotTable>>> devices;  // [device][copy]
   // [pool] the model of memory, as plans see it

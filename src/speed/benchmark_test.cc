@@ -10,7 +10,7 @@
 #include "core/batch.h"
 #include "engine/append.h"
 #include "model/model_file.h"
-#include "native/dense_part.h"
+#include "native/dense_model.h"
 #include "native/native_engine.h"
 
 namespace moestro {

@@ -138,7 +138,7 @@ TEST(Probe, SeedDecidesTheOrder) {
 }
 
 TEST(Probe, ErrorsAreReported) {
-  Recorder disk = Disk(100 * kProbeBlock, {.faults = FaultPlan().ErrorAt(2, EIO)});
+  Recorder disk = Disk(100 * kProbeBlock, {.faults = FaultScript().ErrorAt(2, EIO)});
   const std::vector<Extent> regions{{0, 0, 100 * kProbeBlock}};
   const auto failed = ProbeBandwidth(disk, regions, {.reads = {.max_request = kProbeBlock}});
   ASSERT_FALSE(failed.has_value());
@@ -179,7 +179,7 @@ TEST_F(ReadsBesideTest, EndsWhenItGoes) { const ReadsBeside reads(Reader(), Regi
 TEST_F(ReadsBesideTest, SaysWhatFailed) {
   const auto faulty = [this]() -> Result<std::unique_ptr<BlockReader>> {
     TRY(std::unique_ptr<BlockReader> inner, Reader()());
-    return std::make_unique<FaultReader>(std::move(inner), FaultPlan().ErrorFrom(0, EIO));
+    return std::make_unique<FaultReader>(std::move(inner), FaultScript().ErrorFrom(0, EIO));
   };
   ReadsBeside reads(faulty, Regions(), {});
   const auto rate = reads.Stop();

@@ -76,7 +76,7 @@ void ReadQueue::Enqueue(const ExtentRead& read) {
   ++unfinished_;
 }
 
-void ReadQueue::Append(Lane& lane, Index index) {
+void ReadQueue::Append(UrgencyQueue& lane, Index index) {
   Read& read = reads_[index];
   read.before = lane.last;
   read.after = kNone;
@@ -85,7 +85,7 @@ void ReadQueue::Append(Lane& lane, Index index) {
   lane.last = index;
 }
 
-void ReadQueue::Unlink(Lane& lane, Index index) {
+void ReadQueue::Unlink(UrgencyQueue& lane, Index index) {
   Read& read = reads_[index];
   if (!read.is_waiting) return;
   (read.before == kNone ? lane.first : reads_[read.before].after) = read.after;
@@ -100,8 +100,8 @@ void ReadQueue::Promote(uint64_t tag) {
   Read& read = reads_[index];
   if (read.asked.urgency == Urgency::kDemand) return;
   read.asked.urgency = Urgency::kDemand;
-  Lane& from = lane(Urgency::kSpeculative);
-  Lane& to = lane(Urgency::kDemand);
+  UrgencyQueue& from = lane(Urgency::kSpeculative);
+  UrgencyQueue& to = lane(Urgency::kDemand);
   if (read.is_waiting) {
     Unlink(from, index);
     Append(to, index);
@@ -206,7 +206,7 @@ void ReadQueue::SubmitWaiting() {
 
 // False: nothing waits in this lane, or the reader is full.
 bool ReadQueue::SubmitNext(Urgency urgency) {
-  Lane& waiting = lane(urgency);
+  UrgencyQueue& waiting = lane(urgency);
   if (!waiting.again.empty()) {
     if (!SubmitPart(waiting.again.front())) return false;
     waiting.again.erase(waiting.again.begin());
@@ -294,7 +294,7 @@ bool ReadQueue::NeedsMore(Part& part, const BlockDone& result) {
 // Withdraws the parts of a read that are not at the device. Returns how many of those waited to be
 // tried again.
 uint32_t ReadQueue::GiveUp(Index index) {
-  Lane& waiting = lane(reads_[index].asked.urgency);
+  UrgencyQueue& waiting = lane(reads_[index].asked.urgency);
   Unlink(waiting, index);
   const size_t parts = std::erase_if(waiting.again, [&](Index p) {
     if (parts_[p].read != index) return false;

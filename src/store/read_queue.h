@@ -143,16 +143,16 @@ class ReadQueue {
     bool is_counted = false;      // the part is at the device, and a caller may wait for it
   };
   // Waiting reads and parts of one urgency.
-  struct Lane {
+  struct UrgencyQueue {
     std::vector<Index> again;  // parts to be tried again or continued; they go first
     Index first = kNone;       // reads not yet handed out completely
     Index last = kNone;
     bool is_empty() const { return again.empty() && first == kNone; }
   };
 
-  void Append(Lane& lane, Index index);
-  void Unlink(Lane& lane, Index index);
-  Lane& lane(Urgency urgency) { return lanes_[static_cast<size_t>(urgency)]; }
+  void Append(UrgencyQueue& lane, Index index);
+  void Unlink(UrgencyQueue& lane, Index index);
+  UrgencyQueue& lane(Urgency urgency) { return lanes_[static_cast<size_t>(urgency)]; }
   bool MaySubmit(Urgency urgency) const;
   void SubmitWaiting();
   bool SubmitNext(Urgency urgency);
@@ -174,7 +174,7 @@ class ReadQueue {
   std::vector<Index> free_reads_;
   std::vector<Part> parts_;
   std::vector<Index> free_parts_;
-  Lane lanes_[2];
+  UrgencyQueue lanes_[2];
   std::unordered_map<uint64_t, Index> by_tag_;  // unfinished reads
   unsigned at_device_ = 0;                      // parts
   unsigned in_flight_ = 0;                      // parts at the device that are counted

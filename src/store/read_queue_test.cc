@@ -121,7 +121,7 @@ TEST(ReadQueue, PromoteMovesAWaitingReadAheadOfSpeculation) {
 }
 
 TEST(ReadQueue, PromotedInFlightIsRetriedAheadOfSpeculation) {
-  QueueFixture f(40 * kBlock, {.order = Order::kByHand, .faults = FaultPlan().ErrorAt(0, EIO)},
+  QueueFixture f(40 * kBlock, {.order = Order::kByHand, .faults = FaultScript().ErrorAt(0, EIO)},
                  {.max_request = kBlock, .max_in_flight = 1, .max_speculative = 1});
   f.Ask(1, 1 * kBlock, kBlock, Urgency::kSpeculative);
   f.Pump();
@@ -185,7 +185,7 @@ TEST(ReadQueue, ThousandsArePromotedAndCancelledInAnyOrder) {
 }
 
 TEST(ReadQueue, RetriesOnce) {
-  QueueFixture f(40 * kBlock, {.faults = FaultPlan().ErrorAt(1, EIO)}, {.max_request = kBlock});
+  QueueFixture f(40 * kBlock, {.faults = FaultScript().ErrorAt(1, EIO)}, {.max_request = kBlock});
   f.Ask(1, 0, 3 * kBlock);
   const auto done = f.Drain();
   ASSERT_EQ(done.size(), 1U);
@@ -196,7 +196,7 @@ TEST(ReadQueue, RetriesOnce) {
 }
 
 TEST(ReadQueue, SecondFailureNamesFileOffsetAndCause) {
-  const FaultPlan faults = FaultPlan().ErrorAt(1, EIO).ErrorAt(3, EIO);
+  const FaultScript faults = FaultScript().ErrorAt(1, EIO).ErrorAt(3, EIO);
   QueueFixture f(40 * kBlock, {.faults = faults},
                  {.max_request = kBlock, .max_in_flight = 3, .max_speculative = 1});
   f.Ask(1, 2 * kBlock, 3 * kBlock);
@@ -217,7 +217,7 @@ TEST(ReadQueue, SecondFailureNamesFileOffsetAndCause) {
 }
 
 TEST(ReadQueue, FailureIsReportedOnlyWhenNoPartIsInFlight) {
-  QueueFixture f(40 * kBlock, {.order = Order::kByHand, .faults = FaultPlan().ErrorFrom(1, EIO)},
+  QueueFixture f(40 * kBlock, {.order = Order::kByHand, .faults = FaultScript().ErrorFrom(1, EIO)},
                  {.max_request = kBlock, .max_in_flight = 2, .max_speculative = 1});
   f.Ask(1, 0, 10 * kBlock);
   f.Pump();
@@ -235,7 +235,7 @@ TEST(ReadQueue, FailureIsReportedOnlyWhenNoPartIsInFlight) {
 }
 
 TEST(ReadQueue, FailureWithdrawsPartsThatWaitForTheirRetry) {
-  QueueFixture f(40 * kBlock, {.order = Order::kByHand, .faults = FaultPlan().ErrorFrom(0, EIO)},
+  QueueFixture f(40 * kBlock, {.order = Order::kByHand, .faults = FaultScript().ErrorFrom(0, EIO)},
                  {.max_request = kBlock, .max_in_flight = 4, .max_speculative = 1});
   f.Ask(1, 0, 4 * kBlock);
   const auto done = f.Drain();
@@ -246,7 +246,7 @@ TEST(ReadQueue, FailureWithdrawsPartsThatWaitForTheirRetry) {
 
 TEST(ReadQueue, ContinuesAShortReadWhereItStopped) {
   // Stops inside the third block: goes on at its start. Not a retry.
-  QueueFixture f(40 * kBlock, {.faults = FaultPlan().ShortAt(0, 2 * kBlock + 100)},
+  QueueFixture f(40 * kBlock, {.faults = FaultScript().ShortAt(0, 2 * kBlock + 100)},
                  {.max_request = 8 * kBlock});
   f.Ask(1, 10, 5 * kBlock);
   const auto done = f.Drain();
@@ -286,7 +286,7 @@ TEST(ReadQueue, MissingBytesAreAnErrorNotAHang) {
 }
 
 TEST(ReadQueue, AlwaysShortByOneBlockStillFinishes) {
-  QueueFixture f(40 * kBlock, {.faults = FaultPlan().ShortFrom(0, kBlock)},
+  QueueFixture f(40 * kBlock, {.faults = FaultScript().ShortFrom(0, kBlock)},
                  {.max_request = 8 * kBlock});
   f.Ask(1, 0, 20 * kBlock);
   EXPECT_FALSE(f.Drain()[0].error.has_value());

@@ -31,7 +31,7 @@ double ScoreOf(double log_prob, size_t length, double penalty) {
 
 class BeamSearch {
  public:
-  BeamSearch(BeamRows& rows, const BeamParts& parts, const BeamOptions& options)
+  BeamSearch(BeamRows& rows, const BeamCallbacks& parts, const BeamOptions& options)
       : rows_(rows), parts_(parts), options_(options) {}
 
   Result<std::vector<Beam>> Run(std::span<const Token> prompt) {
@@ -170,7 +170,7 @@ class BeamSearch {
   }
 
   BeamRows& rows_;
-  const BeamParts& parts_;
+  const BeamCallbacks& parts_;
   const BeamOptions& options_;
   std::vector<Beam> running_;   // best first, all of one length
   std::vector<Beam> finished_;  // best first, at most B
@@ -184,7 +184,7 @@ class BeamSearch {
 
 }  // namespace
 
-Result<std::vector<Beam>> SearchBeams(BeamRows& rows, const BeamParts& parts,
+Result<std::vector<Beam>> SearchBeams(BeamRows& rows, const BeamCallbacks& parts,
                                       std::span<const Token> prompt, const BeamOptions& options) {
   CHECK(!prompt.empty() && options.beams > 0 && options.max_tokens > 0);
   return BeamSearch(rows, parts, options).Run(prompt);

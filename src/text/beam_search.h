@@ -51,7 +51,7 @@ struct Beam {
   bool is_ended = false;  // an end token, the last of `tokens`, has ended the text
 };
 
-struct BeamParts {
+struct BeamCallbacks {
   std::function<bool(Token)> is_end;
   // Called with tokens as soon as all beams that may still be the best share them. May be empty.
   std::function<void(std::span<const Token>)> agreed = {};
@@ -59,7 +59,7 @@ struct BeamParts {
 
 // At most `beams`, best first (ties: finished earlier). Errors of the rows; kInvalidFile for logits
 // that are not numbers (a damaged model). REQUIRES: a prompt, beams > 0, max_tokens > 0.
-Result<std::vector<Beam>> SearchBeams(BeamRows& rows, const BeamParts& parts,
+Result<std::vector<Beam>> SearchBeams(BeamRows& rows, const BeamCallbacks& parts,
                                       std::span<const Token> prompt, const BeamOptions& options);
 
 // Forks of one engine's sequences as BeamRows: keys and values are shared, and a step of all rows

@@ -71,7 +71,7 @@ class Scripted final : public BeamRows {
   std::vector<Tokens> rows_;
 };
 
-BeamParts EndsAtZero() {
+BeamCallbacks EndsAtZero() {
   return {.is_end = [](Token t) { return t == 0; }};
 }
 
@@ -194,7 +194,7 @@ TEST(BeamSearch, WhatIsAgreedBeginsTheBest) {
   for (uint32_t seed = 0; seed < 40; ++seed) {
     Scripted model(12, seed, 0.0F);
     Tokens agreed;
-    BeamParts parts = EndsAtZero();
+    BeamCallbacks parts = EndsAtZero();
     parts.agreed = [&](std::span<const Token> more) { agreed.append_range(more); };
     const auto found = SearchBeams(model, parts, Tokens{1}, {.beams = 3, .max_tokens = 15});
     ASSERT_TRUE(found);

@@ -276,18 +276,18 @@ QuietWatch::QuietWatch(QuietText marks) : marks_(std::move(marks)) { Restart(); 
 
 void QuietWatch::Restart() {
   tail_.clear();
-  place_ = marks_.is_open ? Place::kQuiet : Place::kStart;
-  if (marks_.end.empty()) place_ = Place::kLoud;
+  place_ = marks_.is_open ? Loudness::kQuiet : Loudness::kStart;
+  if (marks_.end.empty()) place_ = Loudness::kLoud;
 }
 
 bool QuietWatch::Push(std::string_view text) {
-  bool is_loud = place_ != Place::kQuiet;
-  if (place_ == Place::kLoud) return true;
+  bool is_loud = place_ != Loudness::kQuiet;
+  if (place_ == Loudness::kLoud) return true;
   tail_ += text;
-  if (place_ == Place::kStart) FindBegin();
-  while (place_ == Place::kQuiet && FindEnd()) {
+  if (place_ == Loudness::kStart) FindBegin();
+  while (place_ == Loudness::kQuiet && FindEnd()) {
     is_loud = true;
-    if (place_ == Place::kStart) FindBegin();
+    if (place_ == Loudness::kStart) FindBegin();
   }
   return is_loud;
 }
@@ -300,7 +300,7 @@ bool QuietWatch::FindEnd() {
     return false;
   }
   tail_.erase(0, found + marks_.end.size());
-  place_ = marks_.is_anywhere ? Place::kStart : Place::kLoud;
+  place_ = marks_.is_anywhere ? Loudness::kStart : Loudness::kLoud;
   return true;
 }
 
@@ -309,14 +309,14 @@ void QuietWatch::FindBegin() {
   if (!marks_.is_anywhere) {
     tail_.erase(0, std::min(tail_.find_first_not_of(kBlankCharacters), tail_.size()));
     if (!tail_.starts_with(marks_.begin)) {
-      if (!std::string_view(marks_.begin).starts_with(tail_)) place_ = Place::kLoud;
+      if (!std::string_view(marks_.begin).starts_with(tail_)) place_ = Loudness::kLoud;
       return;
     }
     at = 0;
   }
   if (at == std::string::npos) return KeepTail(tail_, marks_.begin);
   tail_.erase(0, at + marks_.begin.size());
-  place_ = Place::kQuiet;
+  place_ = Loudness::kQuiet;
 }
 
 QuietFilter::QuietFilter(std::unique_ptr<TokenFilter> filter, QuietText marks, const Vocab& vocab)

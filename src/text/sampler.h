@@ -114,12 +114,12 @@ class QuietWatch {
   void Restart();
 
  private:
-  enum class Place : uint8_t { kStart, kLoud, kQuiet };
+  enum class Loudness : uint8_t { kStart, kLoud, kQuiet };
   bool FindEnd();
   void FindBegin();
 
   QuietText marks_;
-  Place place_ = Place::kStart;
+  Loudness place_ = Loudness::kStart;
   std::string tail_;  // the last bytes, in which a mark may have begun
 };
 

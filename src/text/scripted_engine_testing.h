@@ -71,7 +71,7 @@ class ScriptedEngine final : public Engine, public SequenceOwner {
   RunStats& stats() override { return stats_; }
   EngineLearned learned() const override { return {}; }
   std::vector<SlotContents> slot_contents() const override { return {}; }
-  ExpertPlace place_of(ExpertKey) const override { return {}; }
+  ExpertLocation place_of(ExpertKey) const override { return {}; }
   ResidentModel MakeResidentModel() const override { return {{}, {}}; }
   std::span<const std::vector<ExpertId>> widened() const override { return {}; }
   Result<double> ProbeDiskBandwidth() override { return None(); }

@@ -114,7 +114,6 @@ class TextLoop {
   bool MakeRoomFor(std::span<const uint32_t> rows);
   Status StepWithPrompts(std::span<const uint32_t> rows);
   Status StepOfTexts(std::span<const uint32_t> rows);
-  void NotePrompts(std::span<const uint32_t> rows, uint32_t prompt_rows, double seconds);
   void Take(RunningText& text, const BatchRow& row, std::span<const float> logits);
   Status Compute(std::span<const uint32_t> rows);
   Status ComputePrompts(std::span<const uint32_t> rows, double& aside);

@@ -105,7 +105,7 @@ std::string EncodeCosts(const MachineCosts& costs) {
   return bytes;
 }
 
-Result<RecordedMachine> ReadMachine(const InputFile& source, uint64_t at, MachineParts parts,
+Result<RecordedMachine> ReadMachine(const InputFile& source, uint64_t at, MachineFields parts,
                                     const MoeShape& shape) {
   RecordedMachine machine{.end = at};
   const auto take = [&](uint64_t n) -> Result<std::string> {

@@ -23,7 +23,7 @@ Status CheckPools(const ExpertPools& pools, const MoeShape& shape);
 std::string EncodePools(const ExpertPools& pools);
 std::string EncodeCosts(const MachineCosts& costs);
 
-struct MachineParts {
+struct MachineFields {
   bool pools = false;
   bool costs = false;
 };
@@ -35,7 +35,7 @@ struct RecordedMachine {
 // Reads the parts that `parts` names, from byte `at` on. kInvalidFile: the file ends before their
 // end, a size is 0 or past the size of a file, an expert names a pool that does not exist, costs
 // cannot have been measured. REQUIRES: a shape within Trace's limits.
-Result<RecordedMachine> ReadMachine(const InputFile& source, uint64_t at, MachineParts parts,
+Result<RecordedMachine> ReadMachine(const InputFile& source, uint64_t at, MachineFields parts,
                                     const MoeShape& shape);
 
 }  // namespace moestro

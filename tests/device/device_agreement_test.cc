@@ -163,7 +163,7 @@ class DeviceAgreement : public DeviceFixture {
  protected:
   static std::vector<uint64_t> SlotsOf(const NativeEngine& engine) {
     std::vector<uint64_t> slots;
-    for (const DevicePlan& device : engine.memory().devices) slots.push_back(device.slots);
+    for (const DeviceBudget& device : engine.memory().devices) slots.push_back(device.slots);
     return slots;
   }
   // What the engine ran with, and who was on its devices first.

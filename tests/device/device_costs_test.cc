@@ -43,11 +43,11 @@ TEST_F(DeviceCostsTest, TheSecondStartDoesNotMeasure) {
   const auto costs = [&] {
     const auto plan = NativeEngine::Plan(model, options);
     EXPECT_TRUE(plan) << plan.error().message;
-    return plan && !plan->devices.empty() ? plan->devices.front() : DevicePlan{};
+    return plan && !plan->devices.empty() ? plan->devices.front() : DeviceBudget{};
   };
-  const DevicePlan first = costs();
+  const DeviceBudget first = costs();
   EXPECT_EQ(first.costs, CostSource::kMeasured);
-  const DevicePlan second = costs();
+  const DeviceBudget second = costs();
   EXPECT_EQ(second.costs, CostSource::kKept);
   EXPECT_NEAR(second.latency.host.Seconds(kMiB) / first.latency.host.Seconds(kMiB), 1.0, 1e-4);
   EXPECT_GT(second.latency.disk.per_byte, 0.0);  // every start's own
@@ -116,7 +116,7 @@ TEST_F(DeviceCostsTest, CopiesAreFromPinnedMemoryUnlessTheDiskRefusesIt) {
     ASSERT_TRUE(pinned.status) << pinned.status.error().message;
     EXPECT_TRUE(pinned.memory.devices.at(0).from_pinned || info_.backend != "Vulkan");
     options.wrap_reader = [](std::unique_ptr<BlockReader> inner) {
-      return std::make_unique<FaultReader>(std::move(inner), FaultPlan().ErrorAt(0, EFAULT));
+      return std::make_unique<FaultReader>(std::move(inner), FaultScript().ErrorAt(0, EFAULT));
     };
     const Run plain = Decode(model, options, 4);
     ASSERT_TRUE(plain.status) << plain.status.error().message;

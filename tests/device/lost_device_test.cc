@@ -185,7 +185,7 @@ TEST_F(LostDeviceTest, TextsThatCannotBeComputedAgainEndTheEngine) {
     options.sequences = 2;
     options.io_depth = 4;
     std::vector<FaultReader*> disks;
-    FaultPlan next;
+    FaultScript next;
     options.wrap_reader = [&](std::unique_ptr<BlockReader> inner) {
       auto disk = std::make_unique<FaultReader>(std::move(inner), next);
       disks.push_back(disk.get());

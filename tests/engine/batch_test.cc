@@ -193,7 +193,7 @@ TEST_F(BatchTest, AFailedReadEndsTheStepAndChangesNoSequence) {
     for (uint64_t nth = 0; nth < 150; nth += 29) {
       SideBySide rows(path, WithFaults(chunk), n);
       const std::vector<uint32_t> before = rows.positions();
-      disk_->SetPlan(FaultPlan().ErrorFrom(disk_->submitted() + nth, EIO));
+      disk_->SetPlan(FaultScript().ErrorFrom(disk_->submitted() + nth, EIO));
       const auto step = rows.Step(7);
       disk_->SetPlan({});
       if (step) break;  // it reads no more than that
@@ -213,7 +213,7 @@ TEST_F(BatchTest, OneErrorIsRetriedAndChangesNothing) {
   const std::vector<float> expected = SideBySide(path, Options(100.0), 8).Steps(0, 2);
   for (const uint64_t nth : {0U, 1U, 5U, 20U}) {
     SideBySide rows(path, WithFaults(512), 8);
-    disk_->SetPlan(FaultPlan().ErrorAt(disk_->submitted() + nth, EIO));
+    disk_->SetPlan(FaultScript().ErrorAt(disk_->submitted() + nth, EIO));
     EXPECT_EQ(rows.Steps(0, 2), expected) << nth;
   }
 }

@@ -38,7 +38,7 @@ std::unique_ptr<NativeEngine> Open(uint32_t sequences, double percent, uint32_t 
   return engine ? *std::move(engine) : nullptr;
 }
 
-BeamParts Parts() {
+BeamCallbacks Parts() {
   return {.is_end = [](Token t) { return t == kEnd; }};
 }
 

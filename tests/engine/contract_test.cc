@@ -160,7 +160,7 @@ TEST_P(EngineContract, AFailedReadLeavesNothingOfItsStep) {
     const auto engine = Open(options);
     Sequence sequence = engine->NewSequence();
     Write(*engine, sequence, std::span(text).first(6));
-    disk->SetPlan(FaultPlan().ErrorFrom(disk->submitted() + static_cast<uint64_t>(failing), EIO));
+    disk->SetPlan(FaultScript().ErrorFrom(disk->submitted() + static_cast<uint64_t>(failing), EIO));
     bool failed = false;
     for (uint32_t seed = 20; seed < 40 && !failed; ++seed) {
       Sequence stranger = engine->NewSequence();
@@ -211,7 +211,7 @@ TEST_P(EngineContract, AFailedReadOfAPromptsChunkLeavesNothingOfThePrompt) {
     const auto engine = open();
     Sequence sequence = engine->NewSequence();
     Write(*engine, sequence, before);
-    disk->SetPlan(FaultPlan().ErrorFrom(disk->submitted() + failing, EIO));
+    disk->SetPlan(FaultScript().ErrorFrom(disk->submitted() + failing, EIO));
     const auto failed = Append(*engine, sequence, prompt);
     ASSERT_FALSE(failed) << failing;
     EXPECT_EQ(failed.error().code, Errc::kIo);

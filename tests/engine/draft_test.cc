@@ -197,7 +197,7 @@ TEST_F(DraftTest, AFailedReadOfACheckingStepLeavesTheTextAsItWas) {
   sequence.CutBack(5);
   ASSERT_TRUE(check({401, 77, 90, 12}));  // others in the slots
   sequence.CutBack(5);
-  faults->SetPlan(FaultPlan().ErrorFrom(faults->submitted() + 3, EIO));
+  faults->SetPlan(FaultScript().ErrorFrom(faults->submitted() + 3, EIO));
   const Status broken = check(rows);
   ASSERT_FALSE(broken);
   EXPECT_EQ(broken.error().code, Errc::kIo);

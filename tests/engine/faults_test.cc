@@ -64,7 +64,7 @@ TEST_F(Faults, OneErrorIsRetriedAndChangesNothing) {
     engine_->Rewind(8);
     Step(9);  // other experts take the slots
     engine_->Rewind(8);
-    disk_->SetPlan(FaultPlan().ErrorAt(disk_->submitted() + nth, EIO));
+    disk_->SetPlan(FaultScript().ErrorAt(disk_->submitted() + nth, EIO));
     const std::vector<float> again = Step(5);
     ASSERT_EQ(again.size(), expected.size());
     EXPECT_EQ(0, std::memcmp(again.data(), expected.data(), again.size() * sizeof(float)));
@@ -76,7 +76,7 @@ TEST_F(Faults, AShortReadIsFinishedAndChangesNothing) {
   engine_->Rewind(8);
   Step(9);
   engine_->Rewind(8);
-  disk_->SetPlan(FaultPlan().ShortAt(disk_->submitted() + 1, 4096));
+  disk_->SetPlan(FaultScript().ShortAt(disk_->submitted() + 1, 4096));
   const std::vector<float> again = Step(5);
   ASSERT_EQ(again.size(), expected.size());
   EXPECT_EQ(0, std::memcmp(again.data(), expected.data(), again.size() * sizeof(float)));
@@ -87,7 +87,7 @@ TEST_F(Faults, ALastingErrorEndsTheStepAndOnlyThat) {
   engine_->Rewind(8);
   Step(9);
   engine_->Rewind(8);
-  disk_->SetPlan(FaultPlan().ErrorFrom(disk_->submitted() + 2, EIO));
+  disk_->SetPlan(FaultScript().ErrorFrom(disk_->submitted() + 2, EIO));
   const Token token = 5;
   const auto failed = engine_->Append({&token, 1});
   ASSERT_FALSE(failed.has_value());
@@ -104,7 +104,7 @@ TEST_F(Faults, ALastingErrorEndsTheStepAndOnlyThat) {
 }
 
 TEST_F(Faults, ALastingErrorInAPrefillLeavesTheSequenceAsItWas) {
-  disk_->SetPlan(FaultPlan().ErrorFrom(disk_->submitted() + 3, EIO));
+  disk_->SetPlan(FaultScript().ErrorFrom(disk_->submitted() + 3, EIO));
   const auto failed = engine_->Append(SeededTokens(40, 512, 2));
   ASSERT_FALSE(failed.has_value());
   EXPECT_EQ(failed.error().code, Errc::kIo);
@@ -129,7 +129,7 @@ TEST_F(FaultsWithPrefetch, EveryFailingReadEndsTheStepOrNothing) {
     Step(9);
     engine_->Rewind(8);
     // From the nth read on all fail: it may have been a prefetch's.
-    disk_->SetPlan(FaultPlan().ErrorFrom(disk_->submitted() + nth, EIO));
+    disk_->SetPlan(FaultScript().ErrorFrom(disk_->submitted() + nth, EIO));
     failed += Step(5).empty();
     disk_->SetPlan({});
     engine_->Rewind(8);
@@ -238,7 +238,7 @@ TEST(LoadFaults, AReadThatFailsEndsTheStart) {
     EngineOptions options;
     options.threads = 2;
     options.wrap_reader = [nth](std::unique_ptr<BlockReader> inner) {
-      return std::make_unique<FaultReader>(std::move(inner), FaultPlan().ErrorFrom(nth, EIO));
+      return std::make_unique<FaultReader>(std::move(inner), FaultScript().ErrorFrom(nth, EIO));
     };
     const auto engine = OneSequence::Open(path, options);
     ASSERT_FALSE(engine.has_value()) << nth;

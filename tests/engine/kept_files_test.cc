@@ -124,13 +124,13 @@ TEST_P(OtherWeights, DoNotTakeAClientsSavedText) {
     Scheduler scheduler(*engine, DemoVocab(), options);
     ServeWhile(scheduler, [&] {
       Answer(scheduler, kWishes[2]);
-      EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, "text"));
+      EXPECT_TRUE(Do(scheduler, SaveAction::kSave, 0, "text"));
     });
   }
   const auto engine = Open({.model = other_});
   Scheduler scheduler(*engine, DemoVocab(), options);
   ServeWhile(scheduler, [&] {
-    const Outcome restored = Do(scheduler, PlaceAction::kRestore, 0, "text");
+    const Outcome restored = Do(scheduler, SaveAction::kRestore, 0, "text");
     ASSERT_FALSE(restored);
     EXPECT_EQ(restored.error().status, 400);
     EXPECT_TRUE(restored.error().message.contains("other weights")) << restored.error().message;
@@ -231,13 +231,13 @@ TEST_P(OtherChoices, TakeNeitherPrefixesNorSavedTexts) {
     Scheduler scheduler(*engine, DemoVocab(), options);
     ServeWhile(scheduler, [&] {
       first = Answer(scheduler, wish);
-      EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, "text"));
+      EXPECT_TRUE(Do(scheduler, SaveAction::kSave, 0, "text"));
     });
   }
   const auto engine = Open({.change = GetParam().second});
   Scheduler scheduler(*engine, DemoVocab(), options);
   ServeWhile(scheduler, [&] {
-    const Outcome restored = Do(scheduler, PlaceAction::kRestore, 0, "text");
+    const Outcome restored = Do(scheduler, SaveAction::kRestore, 0, "text");
     ASSERT_FALSE(restored);
     EXPECT_EQ(restored.error().status, 400);
     EXPECT_TRUE(restored.error().message.contains("was saved with")) << restored.error().message;

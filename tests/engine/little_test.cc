@@ -196,7 +196,7 @@ TEST_F(LittleTest, AFailedReadInEitherPassLeavesTheSequenceAsItWas) {
   for (const Token t : SeededTokens(40, (*engine)->spec().n_vocab, 4)) {
     const uint32_t before = (*engine)->position();
     for (const uint64_t nth : {1U, 9U, 15U, 21U}) {
-      faults->SetPlan(FaultPlan().ErrorFrom(faults->submitted() + nth, EIO));
+      faults->SetPlan(FaultScript().ErrorFrom(faults->submitted() + nth, EIO));
       const auto broken = (*engine)->Append({&t, 1});
       faults->SetPlan({});
       (*engine)->engine().FinishReads();

@@ -89,7 +89,7 @@ TEST(IoDepth, AFailedMeasurementLeavesTheUsualDepth) {
   options.threads = 1;
   options.cache = CacheSize{.percent = 40.0};
   options.wrap_reader = [](std::unique_ptr<BlockReader> inner) {
-    return std::make_unique<FaultReader>(std::move(inner), FaultPlan().ErrorAt(0, EIO));
+    return std::make_unique<FaultReader>(std::move(inner), FaultScript().ErrorAt(0, EIO));
   };
   auto engine = OneSequence::Open(path, options);
   ASSERT_TRUE(engine.has_value()) << engine.error().message;

@@ -141,7 +141,7 @@ TEST_F(RecallTest, AReadThatFailsIsNoError) {
   const auto engine = Open(options);
   EXPECT_GT(engine->facts().recalled, 0U);
   const size_t before = Experts(*engine).size();
-  disk->SetPlan(FaultPlan().ErrorFrom(0, EIO));
+  disk->SetPlan(FaultScript().ErrorFrom(0, EIO));
   EXPECT_TRUE(engine->WorkWhileIdle());
   WorkUntilDone(*engine);
   EXPECT_LE(Experts(*engine).size(), before);

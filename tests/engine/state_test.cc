@@ -18,9 +18,9 @@
 #include "engine/append.h"
 #include "model/model_file.h"
 #include "native/native_engine.h"
-#include "serve/kept_prefixes.h"
 #include "serve/prefix_cache.h"
 #include "serve/prefix_files.h"
+#include "serve/prefix_pool.h"
 #include "store/block_reader.h"
 #include "tests/support/fault_reader_testing.h"
 #include "tests/support/float_model_testing.h"
@@ -356,7 +356,7 @@ TEST_F(StateTest, AFailedReadLeavesTheStateAsItWas) {
   Logits(*engine, sequence, std::span(text_).first(8));
   for (uint64_t nth = 0; nth < 12; ++nth) {
     const auto n = static_cast<size_t>(nth % 2 == 0 ? 1 : 5);
-    disk->SetPlan(FaultPlan().ErrorFrom(disk->submitted() + nth, EIO));
+    disk->SetPlan(FaultScript().ErrorFrom(disk->submitted() + nth, EIO));
     const auto tokens = std::span(text_).subspan(8 + nth, n);
     const auto failed = Append(*engine, sequence, tokens);
     disk->SetPlan({});
@@ -508,7 +508,7 @@ TEST_F(StateTest, AServersPrefixBeginsATextWhereItCan) {
 // The short one can be gone on from where the long one cannot be cut back to.
 TEST_F(StateTest, AKeptTextStaysBesideALongerOneThatDoesNotCoverIt) {
   const auto engine = Open({.sequences = 2});
-  KeptPrefixes kept;
+  PrefixPool kept;
   Sequence first = engine->NewSequence();
   Logits(*engine, first, std::span(text_).first(10));
   Sequence second = engine->NewSequence();

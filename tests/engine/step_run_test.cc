@@ -266,7 +266,7 @@ TEST_F(StepRunTest, AFailedReadOfATextLeavesThePrompt) {
     ASSERT_TRUE(beside.StepTexts());
     ASSERT_EQ((*run)->Advance(), false);
     const std::vector<uint32_t> before = beside.positions();
-    disk->SetPlan(FaultPlan().ErrorFrom(0, EIO));
+    disk->SetPlan(FaultScript().ErrorFrom(0, EIO));
     const Status failed = beside.StepTexts();
     disk->SetPlan({});
     ASSERT_FALSE(failed);

@@ -244,7 +244,7 @@ TEST_P(WindowTest, AFailedReadLeavesTheWindowAsItWas) {
   Logits(*engine, sequence, std::span(text_).first(300));
   size_t failures = 0;
   for (uint64_t nth = 0; nth < 40; nth += 4) {
-    disk->SetPlan(FaultPlan().ErrorFrom(disk->submitted() + nth, EIO));
+    disk->SetPlan(FaultScript().ErrorFrom(disk->submitted() + nth, EIO));
     const auto failed = Append(*engine, sequence, std::span(text_).subspan(300, 150));
     disk->SetPlan({});
     if (failed) {

@@ -160,20 +160,20 @@ TEST_F(LostWhileServing, WhatWasKeptIsStillGood) {
     std::string said;
     Answer(scheduler, kQuestions[0], &said);
     EXPECT_EQ(said, expected[0]);
-    EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, "before"));
+    EXPECT_TRUE(Do(scheduler, SaveAction::kSave, 0, "before"));
     lost.emplace(LostDevice::When{.first = 0});
     // Cells cannot be fetched from there any more; that is an answer, and not the end.
-    [[maybe_unused]] const Outcome outcome = Do(scheduler, PlaceAction::kSave, 0, "while");
+    [[maybe_unused]] const Outcome outcome = Do(scheduler, SaveAction::kSave, 0, "while");
     for (const size_t question : {size_t{0}, size_t{1}, size_t{0}}) {
       said.clear();
       Answer(scheduler, kQuestions[question], &said);
       EXPECT_EQ(said, expected[question]);
     }
-    EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, "after"));
+    EXPECT_TRUE(Do(scheduler, SaveAction::kSave, 0, "after"));
     // Its keys and values are the device's: others than the CPU's that goes on.
-    const Outcome before = Do(scheduler, PlaceAction::kRestore, 0, "before");
+    const Outcome before = Do(scheduler, SaveAction::kRestore, 0, "before");
     EXPECT_FALSE(before);
-    EXPECT_TRUE(Do(scheduler, PlaceAction::kRestore, 0, "after"));
+    EXPECT_TRUE(Do(scheduler, SaveAction::kRestore, 0, "after"));
     said.clear();
     Answer(scheduler, kQuestions[0], &said);
     EXPECT_EQ(said, expected[0]);

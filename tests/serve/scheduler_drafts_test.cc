@@ -139,7 +139,7 @@ TEST_P(SchedulerDraftsTest, SurviveFailedReads) {
   const std::vector<Said> plain = ServeWith(*engine, {.parallel = 2});
   for (const uint64_t at : {40ULL, 200ULL}) {
     const auto faulty = Open({.percent = 12.5, .wrap = [&](std::unique_ptr<BlockReader> disk) {
-                                auto plan = FaultPlan().ErrorAt(at, EIO).ErrorAt(at + 1, EIO);
+                                auto plan = FaultScript().ErrorAt(at, EIO).ErrorAt(at + 1, EIO);
                                 return std::make_unique<FaultReader>(std::move(disk), plan);
                               }});
     const std::vector<Said> said = ServeWith(*faulty, {.parallel = 2, .draft = GetParam()});

@@ -37,7 +37,7 @@ class SchedulerPlaceTest : public ::testing::Test {
     TextEnd end;
     ServeWhile(scheduler, [&] {
       end = Answer(scheduler, kWishes[2], said);
-      EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, file));
+      EXPECT_TRUE(Do(scheduler, SaveAction::kSave, 0, file));
     });
     return end;
   }
@@ -52,7 +52,7 @@ TEST_F(SchedulerPlaceTest, ATextThatWasSavedIsGoneOnWithByAnotherServer) {
   const auto engine = Open();
   Scheduler scheduler(*engine, DemoVocab(), Options());
   ServeWhile(scheduler, [&] {
-    const Outcome done = Do(scheduler, PlaceAction::kRestore, 3, "a");
+    const Outcome done = Do(scheduler, SaveAction::kRestore, 3, "a");
     ASSERT_TRUE(done) << done.error().message;
     EXPECT_EQ(done->tokens, TokensOf(saved));
     EXPECT_EQ(done->bytes, std::filesystem::file_size(folder_.File("a")));
@@ -60,7 +60,7 @@ TEST_F(SchedulerPlaceTest, ATextThatWasSavedIsGoneOnWithByAnotherServer) {
     const TextEnd again = Answer(scheduler, kWishes[2], &second);
     EXPECT_EQ(again.usage.cached_tokens, again.usage.prompt_tokens - 1);
     // The place has what was restored, though the text ran at another.
-    const Outcome copied = Do(scheduler, PlaceAction::kSave, 3, "b");
+    const Outcome copied = Do(scheduler, SaveAction::kSave, 3, "b");
     ASSERT_TRUE(copied) << copied.error().message;
     EXPECT_EQ(copied->tokens, done->tokens);
   });
@@ -77,15 +77,15 @@ TEST_F(SchedulerPlaceTest, EachPlaceHasItsOwnTextThoughOthersEnd) {
   ASSERT_TRUE(scheduler.Submit(long_one));
   ServeWhile(scheduler, [&] {
     while (scheduler.status().totals.finished < 2) std::this_thread::sleep_for(1ms);
-    const Outcome first = Do(scheduler, PlaceAction::kSave, 0, "a");
-    const Outcome second = Do(scheduler, PlaceAction::kSave, 1, "b");
+    const Outcome first = Do(scheduler, SaveAction::kSave, 0, "a");
+    const Outcome second = Do(scheduler, SaveAction::kSave, 1, "b");
     ASSERT_TRUE(first && second);
     EXPECT_EQ(first->tokens, TokensOf(*Listen(*short_one).end));
     EXPECT_EQ(second->tokens, TokensOf(*Listen(*long_one).end));
-    EXPECT_EQ(Do(scheduler, PlaceAction::kSave, 2, "c").error().status, 404);
+    EXPECT_EQ(Do(scheduler, SaveAction::kSave, 2, "c").error().status, 404);
     // The lowest place that is free.
     const TextEnd third = Answer(scheduler, {.prompt = "One day", .tokens = 5});
-    EXPECT_EQ(Do(scheduler, PlaceAction::kSave, 0, "a")->tokens, TokensOf(third));
+    EXPECT_EQ(Do(scheduler, SaveAction::kSave, 0, "a")->tokens, TokensOf(third));
   });
 }
 
@@ -94,10 +94,10 @@ TEST_F(SchedulerPlaceTest, WhatWasErasedIsComputedAgain) {
   Scheduler scheduler(*engine, DemoVocab(), Options());
   ServeWhile(scheduler, [&] {
     const TextEnd end = Answer(scheduler, kWishes[2]);
-    EXPECT_EQ(Do(scheduler, PlaceAction::kErase, 0)->tokens, TokensOf(end));
+    EXPECT_EQ(Do(scheduler, SaveAction::kErase, 0)->tokens, TokensOf(end));
     EXPECT_EQ(scheduler.status().kept_prefixes, 0U);
-    EXPECT_EQ(Do(scheduler, PlaceAction::kErase, 0)->tokens, 0U);
-    EXPECT_EQ(Do(scheduler, PlaceAction::kSave, 0, "a").error().status, 404);
+    EXPECT_EQ(Do(scheduler, SaveAction::kErase, 0)->tokens, 0U);
+    EXPECT_EQ(Do(scheduler, SaveAction::kSave, 0, "a").error().status, 404);
     EXPECT_EQ(Answer(scheduler, kWishes[2]).usage.cached_tokens, 0U);
   });
   EXPECT_TRUE(folder_.is_empty());
@@ -109,10 +109,10 @@ TEST_F(SchedulerPlaceTest, APlaceWhereATextRunsIsBusy) {
   const auto job = Make(kWishes[0]);
   ASSERT_TRUE(scheduler.Submit(job));
   // One task between two steps, the first one before the text begins.
-  const auto before = Order(scheduler, PlaceAction::kErase, 0);
-  const auto during = Order(scheduler, PlaceAction::kSave, 0, "a");
-  const auto beside = Order(scheduler, PlaceAction::kErase, 1);
-  const auto beyond = Order(scheduler, PlaceAction::kErase, 4);
+  const auto before = Order(scheduler, SaveAction::kErase, 0);
+  const auto during = Order(scheduler, SaveAction::kSave, 0, "a");
+  const auto beside = Order(scheduler, SaveAction::kErase, 1);
+  const auto beyond = Order(scheduler, SaveAction::kErase, 4);
   scheduler.Drain();
   EXPECT_TRUE(scheduler.Run());
   EXPECT_TRUE(ResultOf(*before));
@@ -131,14 +131,14 @@ TEST_F(SchedulerPlaceTest, MoreFilesThanMayBeAreRefused) {
   Scheduler scheduler(*engine, DemoVocab(), options);
   ServeWhile(scheduler, [&] {
     Answer(scheduler, kWishes[2]);
-    EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, "a"));
-    EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, "b"));
-    const Outcome third = Do(scheduler, PlaceAction::kSave, 0, "c");
+    EXPECT_TRUE(Do(scheduler, SaveAction::kSave, 0, "a"));
+    EXPECT_TRUE(Do(scheduler, SaveAction::kSave, 0, "b"));
+    const Outcome third = Do(scheduler, SaveAction::kSave, 0, "c");
     ASSERT_FALSE(third);
     EXPECT_EQ(third.error().status, 400);
     EXPECT_EQ(third.error().code, "too_many_files");
     EXPECT_TRUE(third.error().message.contains("2 texts")) << third.error().message;
-    EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, "b")) << "it takes another's place";
+    EXPECT_TRUE(Do(scheduler, SaveAction::kSave, 0, "b")) << "it takes another's place";
   });
   EXPECT_FALSE(std::filesystem::exists(folder_.File("c")));
 }
@@ -151,14 +151,14 @@ TEST_F(SchedulerPlaceTest, WhatIsNoSavedTextIsNotReplaced) {
   Scheduler scheduler(*engine, DemoVocab(), Options());
   ServeWhile(scheduler, [&] {
     Answer(scheduler, kWishes[2]);
-    EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, "good"));
+    EXPECT_TRUE(Do(scheduler, SaveAction::kSave, 0, "good"));
     for (const char* name : {"model.gguf", "link"}) {
-      const Outcome saved = Do(scheduler, PlaceAction::kSave, 0, name);
+      const Outcome saved = Do(scheduler, SaveAction::kSave, 0, name);
       ASSERT_FALSE(saved) << name;
       EXPECT_EQ(saved.error().status, 400);
       EXPECT_TRUE(saved.error().message.contains("no saved text")) << saved.error().message;
     }
-    EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, "good"));
+    EXPECT_TRUE(Do(scheduler, SaveAction::kSave, 0, "good"));
   });
   EXPECT_EQ(ReadAll(folder_.File("model.gguf")), "GGUF and more");
   EXPECT_TRUE(std::filesystem::is_symlink(folder_.File("link")));
@@ -179,13 +179,13 @@ TEST_F(SchedulerPlaceTest, FilesThatCannotBeUsedAreRefusedAndTheServerGoesOn) {
   std::string second;
   ServeWhile(scheduler, [&] {
     for (const char* file : {"short", "damaged", "foreign", "empty"}) {
-      const Outcome done = Do(scheduler, PlaceAction::kRestore, 0, file);
+      const Outcome done = Do(scheduler, SaveAction::kRestore, 0, file);
       ASSERT_FALSE(done) << file;
       EXPECT_EQ(done.error().status, 400) << file << ": " << done.error().message;
       EXPECT_EQ(done.error().param, "filename");
     }
     for (const char* file : {"absent", "folder"}) {
-      EXPECT_EQ(Do(scheduler, PlaceAction::kRestore, 0, file).error().status, 404) << file;
+      EXPECT_EQ(Do(scheduler, SaveAction::kRestore, 0, file).error().status, 404) << file;
     }
     EXPECT_EQ(scheduler.status().kept_prefixes, 0U);
     EXPECT_EQ(Answer(scheduler, kWishes[2], &second).usage.cached_tokens, 0U);
@@ -199,7 +199,7 @@ TEST_F(SchedulerPlaceTest, AFileOfAnotherTemplateIsRefused) {
   const auto engine = Open();
   Scheduler scheduler(*engine, DemoVocab(), Options("another"));
   ServeWhile(scheduler, [&] {
-    const Outcome done = Do(scheduler, PlaceAction::kRestore, 0, "a");
+    const Outcome done = Do(scheduler, SaveAction::kRestore, 0, "a");
     ASSERT_FALSE(done);
     EXPECT_EQ(done.error().status, 400);
     EXPECT_TRUE(done.error().message.contains("template")) << done.error().message;
@@ -213,7 +213,7 @@ TEST_F(SchedulerPlaceTest, AFileThatCannotBeWrittenIsTheServersFault) {
   Scheduler scheduler(*engine, DemoVocab(), options);
   ServeWhile(scheduler, [&] {
     Answer(scheduler, kWishes[2]);
-    EXPECT_EQ(Do(scheduler, PlaceAction::kSave, 0, "a").error().status, 500);
+    EXPECT_EQ(Do(scheduler, SaveAction::kSave, 0, "a").error().status, 500);
     EXPECT_GT(Answer(scheduler, kWishes[2]).usage.cached_tokens, 0U);
   });
 }
@@ -224,7 +224,7 @@ TEST_F(SchedulerPlaceTest, ATextThatDoesNotFitBesideOthersMustWait) {
     Scheduler scheduler(*roomy, DemoVocab(), Options());
     ServeWhile(scheduler, [&] {
       Answer(scheduler, {.prompt = kWishes[2].prompt, .temp = 1.0F, .tokens = 100});
-      const Outcome done = Do(scheduler, PlaceAction::kSave, 0, "long");
+      const Outcome done = Do(scheduler, SaveAction::kSave, 0, "long");
       ASSERT_TRUE(done);
       if (done->tokens < 97) GTEST_SKIP() << "the story ended by itself";
     });
@@ -233,14 +233,14 @@ TEST_F(SchedulerPlaceTest, ATextThatDoesNotFitBesideOthersMustWait) {
   Scheduler scheduler(*tight, DemoVocab(), Options());
   const auto job = Make(kWishes[0]);
   ASSERT_TRUE(scheduler.Submit(job));
-  const auto before = Order(scheduler, PlaceAction::kErase, 1);
-  const auto during = Order(scheduler, PlaceAction::kRestore, 1, "long");
+  const auto before = Order(scheduler, SaveAction::kErase, 1);
+  const auto during = Order(scheduler, SaveAction::kRestore, 1, "long");
   Outcome after;
   ServeWhile(scheduler, [&] {
     EXPECT_TRUE(ResultOf(*before));
     EXPECT_EQ(ResultOf(*during).error().status, 503);
     while (scheduler.status().totals.finished == 0) std::this_thread::sleep_for(1ms);
-    after = Do(scheduler, PlaceAction::kRestore, 1, "long");
+    after = Do(scheduler, SaveAction::kRestore, 1, "long");
   });
   EXPECT_TRUE(after) << after.error().message;
   EXPECT_TRUE(Listen(*job).end);
@@ -252,9 +252,9 @@ TEST_F(SchedulerPlaceTest, TasksKeepTheQueuesBoundAndEndWithTheServer) {
   options.parallel = 1;
   options.queue = 1;
   Scheduler scheduler(*engine, DemoVocab(), options);
-  const auto first = Order(scheduler, PlaceAction::kErase, 0);
+  const auto first = Order(scheduler, SaveAction::kErase, 0);
   ASSERT_TRUE(scheduler.Submit(Make(kWishes[0])));
-  const auto third = std::make_shared<PlaceTask>(PlaceAction::kErase, 0, "");
+  const auto third = std::make_shared<SaveTask>(SaveAction::kErase, 0, "");
   EXPECT_EQ(scheduler.Submit(third).error().status, 429);
   EXPECT_EQ(scheduler.Submit(Make(kWishes[0])).error().status, 429);
   scheduler.Stop();
@@ -268,10 +268,10 @@ TEST_F(SchedulerPlaceTest, ATaskThatNobodyWantsIsNotDone) {
   Scheduler scheduler(*engine, DemoVocab(), Options());
   ServeWhile(scheduler, [&] {
     Answer(scheduler, kWishes[2]);
-    const auto task = std::make_shared<PlaceTask>(PlaceAction::kErase, 0, "");
+    const auto task = std::make_shared<SaveTask>(SaveAction::kErase, 0, "");
     task->Cancel();
     ASSERT_TRUE(scheduler.Submit(task));
-    EXPECT_TRUE(Do(scheduler, PlaceAction::kSave, 0, "a"));
+    EXPECT_TRUE(Do(scheduler, SaveAction::kSave, 0, "a"));
   });
 }
 

@@ -160,7 +160,7 @@ TEST(SchedulerPrefixTest, AFullDiskIsSaidOnceAndHurtsNothing) {
   Scheduler scheduler(*engine, DemoVocab(), options);
   // Between two steps a prefix may be written, so after two of these the last text's has been.
   const auto let_it_save = [&] {
-    for (int i = 0; i < 2; ++i) EXPECT_TRUE(Do(scheduler, PlaceAction::kErase, 3));
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(Do(scheduler, SaveAction::kErase, 3));
   };
   const std::string longer = "Max was a very big and very happy dog who liked to play with all of ";
   ::testing::internal::CaptureStderr();

@@ -371,7 +371,7 @@ TEST(SchedulerTest, AFailedReadEndsThatRequestAndTheServerGoesOn) {
                               disk = reader.get();
                               return reader;
                             }});
-  disk->SetPlan(FaultPlan().ErrorFrom(disk->submitted(), EIO));
+  disk->SetPlan(FaultScript().ErrorFrom(disk->submitted(), EIO));
   {
     Scheduler scheduler(*engine, DemoVocab(), {});
     EXPECT_TRUE(ServeAll(scheduler, {kWishes[0]}).front().error);

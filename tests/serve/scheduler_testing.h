@@ -118,7 +118,7 @@ inline Said ServeOne(NativeEngine& engine, const Wish& wish, SchedulerOptions op
   return ServeAll(scheduler, {wish}).front();
 }
 
-using Outcome = ApiResult<PlaceFigures>;
+using Outcome = ApiResult<SaveFigures>;
 
 // Lets `client` talk to the scheduler from a thread of its own.
 inline void ServeWhile(Scheduler& scheduler, const std::function<void()>& client) {
@@ -130,20 +130,20 @@ inline void ServeWhile(Scheduler& scheduler, const std::function<void()>& client
   thread.join();
 }
 
-inline std::shared_ptr<PlaceTask> Order(Scheduler& scheduler, PlaceAction action, uint32_t place,
-                                        std::string file = {}) {
-  auto task = std::make_shared<PlaceTask>(action, place, std::move(file));
+inline std::shared_ptr<SaveTask> Order(Scheduler& scheduler, SaveAction action, uint32_t place,
+                                       std::string file = {}) {
+  auto task = std::make_shared<SaveTask>(action, place, std::move(file));
   EXPECT_TRUE(scheduler.Submit(task));
   return task;
 }
 
-inline Outcome ResultOf(PlaceTask& task) {
+inline Outcome ResultOf(SaveTask& task) {
   if (auto done = task.Wait(std::chrono::minutes(5))) return *std::move(done);
   ADD_FAILURE() << "no answer";
   return std::unexpected(ApiError{});
 }
 
-inline Outcome Do(Scheduler& scheduler, PlaceAction action, uint32_t place, std::string file = {}) {
+inline Outcome Do(Scheduler& scheduler, SaveAction action, uint32_t place, std::string file = {}) {
   return ResultOf(*Order(scheduler, action, place, std::move(file)));
 }
 

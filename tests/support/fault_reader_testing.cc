@@ -8,18 +8,18 @@
 
 namespace moestro {
 
-FaultPlan& FaultPlan::Add(const Rule& rule) {
+FaultScript& FaultScript::Add(const Rule& rule) {
   rules_.push_back(rule);
   return *this;
 }
 
-FaultPlan::Fault FaultPlan::At(uint64_t nth) const {
+FaultScript::Fault FaultScript::At(uint64_t nth) const {
   const auto fits = [nth](const Rule& r) { return r.is_lasting ? nth >= r.nth : nth == r.nth; };
   const auto rule = std::ranges::find_if(rules_, fits);
   return rule == rules_.end() ? Fault{} : rule->fault;
 }
 
-void FaultPlan::Apply(const Fault& fault, BlockDone& done) {
+void FaultScript::Apply(const Fault& fault, BlockDone& done) {
   if (fault.error != 0) {
     done.error = fault.error;
     done.bytes = 0;
@@ -28,7 +28,7 @@ void FaultPlan::Apply(const Fault& fault, BlockDone& done) {
   }
 }
 
-FaultReader::FaultReader(std::unique_ptr<BlockReader> inner, FaultPlan plan)
+FaultReader::FaultReader(std::unique_ptr<BlockReader> inner, FaultScript plan)
     : inner_(std::move(inner)), plan_(std::move(plan)) {}
 
 bool FaultReader::Submit(const BlockRead& read) {
@@ -57,7 +57,7 @@ size_t FaultReader::Translate(std::span<BlockDone> done) {
     const auto found = pending_.find(d.tag);
     CHECK(found != pending_.end());
     d.tag = found->second.tag;
-    FaultPlan::Apply(found->second.fault, d);
+    FaultScript::Apply(found->second.fault, d);
     pending_.erase(found);
   }
   return done.size();

@@ -84,7 +84,7 @@ TEST(FaultReader, ChangesTheResultsOfThePlanAndKeepsTags) {
   auto inner =
       std::make_unique<MemoryReader>(files, MemoryScript{.order = Order::kReversed, .faults = {}});
   FaultReader reader(std::move(inner),
-                     FaultPlan().ErrorAt(0, EIO).ShortAt(2, 100).ErrorFrom(4, ENODEV));
+                     FaultScript().ErrorAt(0, EIO).ShortAt(2, 100).ErrorFrom(4, ENODEV));
   const AlignedMemory memory(6 * kBlock);
   SubmitBlocks(reader, memory, 6);
   EXPECT_EQ(reader.submitted(), 6U);

@@ -79,7 +79,7 @@ BlockDone MemoryReader::Finish(const Pending& pending) const {
   const uint64_t begin = std::min<uint64_t>(read.offset, file.size());
   const uint64_t arrived = std::min<uint64_t>(read.to.size(), file.size() - begin);
   BlockDone done{.tag = read.tag, .error = 0, .bytes = arrived};
-  FaultPlan::Apply(pending.fault, done);
+  FaultScript::Apply(pending.fault, done);
   std::copy_n(file.begin() + static_cast<std::ptrdiff_t>(begin), done.bytes, read.to.begin());
   return done;
 }

@@ -19,7 +19,7 @@ struct MemoryScript {
   unsigned polls = 0;               // calls of Poll() that come back empty before a read finishes
   Order order = Order::kSubmitted;  // of reads that may finish in one call
   unsigned queue_depth = 32;
-  FaultPlan faults = {};
+  FaultScript faults = {};
 };
 
 class MemoryReader final : public BlockReader {
@@ -44,7 +44,7 @@ class MemoryReader final : public BlockReader {
   struct Pending {
     BlockRead read;
     uint64_t ready_at;  // value of polls_ from which on it may finish
-    FaultPlan::Fault fault;
+    FaultScript::Fault fault;
   };
   BlockDone Finish(const Pending& pending) const;
   size_t Take(std::span<BlockDone> out, uint64_t now);

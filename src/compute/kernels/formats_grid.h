@@ -61,7 +61,7 @@ struct SixteenSigned {
 // 32 weights of a block: their begin, a byte of signs for each eight weights, a scale for each
 // half.
 template <class V>
-struct SignedPart {
+struct SignedBlock {
   int64_t at;
   typename V::Int signs;
   typename V::Int scales[2];
@@ -141,7 +141,7 @@ struct FormatIQ3_XXS {
   static void Part(const uint32_t* grid, const typename V::Int (&q)[24], int part,
                    typename V::Int scale, const Activation256* const (&tokens)[kTokens],
                    typename V::Int (&totals)[kTokens]) {
-    const SignedPart<V> its{32 * part, SignBytes<V>(q[16 + part]), {scale, scale}};
+    const SignedBlock<V> its{32 * part, SignBytes<V>(q[16 + part]), {scale, scale}};
     Sixteen<V>(grid, q[2 * part], its.template Half<0>(), tokens, totals);
     Sixteen<V>(grid, q[2 * part + 1], its.template Half<1>(), tokens, totals);
   }
@@ -194,7 +194,7 @@ struct FormatIQ2_XXS {
                    typename V::Int scale, const Activation256* const (&tokens)[kTokens],
                    typename V::Int (&totals)[kTokens]) {
     const typename V::Int& indices = q[2 * part];
-    const SignedPart<V> its{32 * part, SignBytes<V>(q[2 * part + 1]), {scale, scale}};
+    const SignedBlock<V> its{32 * part, SignBytes<V>(q[2 * part + 1]), {scale, scale}};
     AddTwoEights<V, uint8_t, 0, 1>(grid, indices, indices, its.template Half<0>(), tokens, totals);
     AddTwoEights<V, uint8_t, 2, 3>(grid, indices, indices, its.template Half<1>(), tokens, totals);
   }

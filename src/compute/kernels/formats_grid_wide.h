@@ -113,7 +113,7 @@ struct FormatIQ3_S {
 
  private:
   template <class V, int kTokens>
-  static void Part(const uint32_t* grid, const typename V::Int* indices, const SignedPart<V>& its,
+  static void Part(const uint32_t* grid, const typename V::Int* indices, const SignedBlock<V>& its,
                    const Activation256* const (&tokens)[kTokens],
                    typename V::Int (&totals)[kTokens]) {
     Sixteen<V>(grid, indices, its.template Half<0>(), tokens, totals);
@@ -155,8 +155,8 @@ inline void MultiplyEights(const Source& rows, const Eights<V>& block,
   for (int c = 0; c < 4; ++c) {
     const Int a = scales[2 * c];
     const Int b = scales[2 * c + 1];
-    const SignedPart<V> low{64 * c, block.signs[2 * c], {V::LowScale(a), V::LowScale(b)}};
-    const SignedPart<V> high{
+    const SignedBlock<V> low{64 * c, block.signs[2 * c], {V::LowScale(a), V::LowScale(b)}};
+    const SignedBlock<V> high{
         64 * c + 32, block.signs[2 * c + 1], {V::HighScale(a), V::HighScale(b)}};
     Format::template Part<V>(rows.grid, block.indices + 4 * c, low, tokens, totals);
     Format::template Part<V>(rows.grid, block.indices + 4 * c + 2, high, tokens, totals);
@@ -200,7 +200,7 @@ struct FormatIQ2_S {
   }
 
   template <class V, int kTokens>
-  static void Part(const uint32_t* grid, const typename V::Int* q, const SignedPart<V>& its,
+  static void Part(const uint32_t* grid, const typename V::Int* q, const SignedBlock<V>& its,
                    const Activation256* const (&tokens)[kTokens],
                    typename V::Int (&totals)[kTokens]) {
     AddTwoEights<V, uint16_t, 0, 0>(grid, q[0], q[1], its.template Half<0>(), tokens, totals);
@@ -245,7 +245,7 @@ struct FormatIQ2_XS {
   }
 
   template <class V, int kTokens>
-  static void Part(const uint32_t* grid, const typename V::Int* q, const SignedPart<V>& its,
+  static void Part(const uint32_t* grid, const typename V::Int* q, const SignedBlock<V>& its,
                    const Activation256* const (&tokens)[kTokens],
                    typename V::Int (&totals)[kTokens]) {
     AddTwoEights<V, uint16_t, 0, 1>(grid, q[0], q[0], its.template Half<0, 0, 2>(), tokens, totals);

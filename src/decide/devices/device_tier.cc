@@ -52,7 +52,7 @@ std::string_view NameOf(Tiers tiers) {
   return std::ranges::find(kTiers, tiers, &NamedTiers::tiers)->name;
 }
 
-DeviceTier::DeviceTier(DeviceTierParts parts, const LatencyModel& model, PlaceMode mode)
+DeviceTier::DeviceTier(DeviceTierSetup parts, const LatencyModel& model, PlaceMode mode)
     : parts_(std::move(parts)),
       model_(model),
       mode_(mode),

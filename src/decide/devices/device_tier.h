@@ -44,7 +44,7 @@ enum class Tiers : uint8_t {
 Result<Tiers> ParseTiers(std::string_view name);
 std::string_view NameOf(Tiers tiers);
 
-struct DeviceTierParts {
+struct DeviceTierSetup {
   // [device][form (core/expert_catalog.h)], since a slot is a place in a tensor of one type;
   // nullopt: that device does not compute that form.
   std::vector<std::vector<std::optional<SlotTable>>> tables;
@@ -133,7 +133,7 @@ struct DeviceStats : DeviceWork {
 class DeviceTier {
  public:
   // REQUIRES: the model has the devices of `parts`.
-  DeviceTier(DeviceTierParts parts, const LatencyModel& model, PlaceMode mode);
+  DeviceTier(DeviceTierSetup parts, const LatencyModel& model, PlaceMode mode);
 
   void BeginSequence();
   void BeginLayer(ExpertLayerId layer);
@@ -185,7 +185,7 @@ class DeviceTier {
 
   // Gives slots of a device whose experts stay the same to `experts` in their order, while slots
   // are free; loading and pinned until Settled(). No slot of memory waits for them. REQUIRES:
-  // DeviceTierParts::is_settled; no expert is on another device.
+  // DeviceTierSetup::is_settled; no expert is on another device.
   std::vector<Promotion> Settle(uint32_t device, std::span<const ExpertKey> experts);
   // has_landed false: the expert's copy failed, and is not tried again.
   void Settled(const Promotion& settled, bool has_landed);
@@ -234,7 +234,7 @@ class DeviceTier {
   bool MayKeepSlot(ExpertKey key, const LayerPlan& plan) const;
   bool MovesBack(ExpertKey key, uint32_t device, std::span<const ExpertKey> keeps);
 
-  DeviceTierParts parts_;
+  DeviceTierSetup parts_;
   LatencyModel model_;
   PlaceMode mode_;
   std::vector<bool> is_on_;       // [device]

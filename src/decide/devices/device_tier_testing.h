@@ -75,13 +75,13 @@ class Tier {
     auto policy = MakePolicy({.name = "lru"});
     return {PolicyShape{.slots = slots, .layers = 1, .experts = 64}, *std::move(policy)};
   }
-  DeviceTierParts PartsOf(uint64_t slots, size_t devices, uint64_t memory, Tiers tiers) {
+  DeviceTierSetup PartsOf(uint64_t slots, size_t devices, uint64_t memory, Tiers tiers) {
     std::vector<std::vector<std::optional<SlotTable>>> tables(devices);
     for (std::vector<std::optional<SlotTable>>& its : tables) {
       its.resize(2);
       its[0].emplace(Table(slots));
     }
-    DeviceTierParts parts{.tables = std::move(tables),
+    DeviceTierSetup parts{.tables = std::move(tables),
                           .form_of = [](ExpertKey key) { return key.expert.value >= 50 ? 1U : 0U; },
                           .bytes_of = [](ExpertKey) { return kBytes; },
                           .in_memory = [](ExpertKey) { return true; },

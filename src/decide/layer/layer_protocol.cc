@@ -10,7 +10,7 @@
 namespace moestro {
 
 LayerProtocol::LayerProtocol(PrefetchPlanner& planner, ExpertHolder& holder, uint32_t layers,
-                             LossyParts lossy)
+                             LossyRules lossy)
     : planner_(planner), holder_(holder), lossy_(lossy), held_(layers) {}
 
 void LayerProtocol::BeginSequence() {

@@ -51,7 +51,7 @@ class ExpertHolder {
 // Parts that make plans lossy; without a chooser every plan is exact. `choices`: the model of
 // memory that choices are made by, instead of the holder's contents of the moment, which depend on
 // timing.
-struct LossyParts {
+struct LossyRules {
   LossyChooser* chooser = nullptr;
   ResidentModel* choices = nullptr;  // only with a chooser
   Upgrades* upgrades = nullptr;      // null: no upgrades
@@ -71,7 +71,7 @@ class LayerProtocol {
 
   // All arguments must outlive this.
   LayerProtocol(PrefetchPlanner& planner, ExpertHolder& holder, uint32_t layers,
-                LossyParts lossy = {});
+                LossyRules lossy = {});
 
   void BeginSequence();
   // Call before a step's first layer. REQUIRES: a chooser, if a little step does not read every
@@ -113,7 +113,7 @@ class LayerProtocol {
 
   PrefetchPlanner& planner_;
   ExpertHolder& holder_;
-  LossyParts lossy_;
+  LossyRules lossy_;
   LayerPlanner layer_planner_;
   std::vector<std::vector<ExpertKey>> held_;  // [layer]: prefetched and pinned
   std::optional<ExpertKey> upgrade_;          // the layer's upgrade, to be requested

@@ -22,7 +22,7 @@ std::vector<ExpertKey> MostFirst(const MoeShape& shape, std::span<const uint64_t
 // layer, whose experts count as K of E.
 std::vector<ExpertKey> ByPopularity(const PathTable& paths);
 
-// Divides experts among devices whose experts stay the same (DeviceTierParts::is_settled): every
+// Divides experts among devices whose experts stay the same (DeviceTierSetup::is_settled): every
 // layer gives each device the same share. The engine uploads by it, and the simulator starts with
 // it. Pure.
 

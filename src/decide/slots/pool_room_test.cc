@@ -69,8 +69,8 @@ class Machine final : private ExpertHolder {
   }
 
  private:
-  DeviceTierParts Parts() {
-    DeviceTierParts parts{
+  DeviceTierSetup Parts() {
+    DeviceTierSetup parts{
         .tables = {},
         .form_of = [this](ExpertKey key) { return sizes_.pool_of(key); },
         .bytes_of = [](ExpertKey key) { return key.copy == kLowCopy ? 500'000U : 1'000'000U; },

@@ -29,13 +29,13 @@ void ChosenPositions::Begin(uint32_t first, std::span<const RowCells> visible) {
   }
 }
 
-ChosenPositions::Kept ChosenPositions::Take(size_t count) const {
+ChosenPositions::SavedChoice ChosenPositions::Take(size_t count) const {
   const CellRun* first = runs(0).data();
   return {.runs = {first, first + count * top_k_},
           .rows = {rows_.begin(), rows_.begin() + static_cast<ptrdiff_t>(count)}};
 }
 
-void ChosenPositions::Give(const Kept& kept) {
+void ChosenPositions::Give(const SavedChoice& kept) {
   std::ranges::copy(kept.runs, runs(0).data());
   std::ranges::copy(kept.rows, rows_.begin());
 }

@@ -53,12 +53,12 @@ class ChosenPositions {
   bool TakeDamage() { return is_damaged_.exchange(false, std::memory_order_relaxed); }
 
   // The choice of the first rows, kept while other rows use their places.
-  struct Kept {
+  struct SavedChoice {
     std::vector<CellRun> runs;
     std::vector<RowCells> rows;
   };
-  Kept Take(size_t count) const;
-  void Give(const Kept& kept);
+  SavedChoice Take(size_t count) const;
+  void Give(const SavedChoice& kept);
 
  private:
   ChosenPositions(uint32_t rows, uint32_t top_k) : top_k_(top_k), rows_(rows) {}

@@ -267,7 +267,7 @@ Status MakeUpCells(const KvCache& kv, std::span<const CellRun> cells,
   for (uint32_t layer = 0; layer < kv.layers(); ++layer) {
     const LayerMemory& its = kv.shape().layers[layer];
     if (!its.has_cells() || its.shares_cells) continue;
-    for (const KvCache::Part part : {KvCache::Part::kKeys, KvCache::Part::kValues}) {
+    for (const KvCache::KvTensor part : {KvCache::KvTensor::kKeys, KvCache::KvTensor::kValues}) {
       for (const CellRun& run : kv.is_recent(layer) ? recent : cells) {
         for (uint32_t done = 0; done < run.count;) {
           const uint32_t n = std::min(kCellsTogether, run.count - done);

@@ -35,7 +35,7 @@ KvCache Filled(KvType type, std::span<const CellRun> cells, uint64_t seed) {
 
 std::vector<float> Keys(const KvCache& kv, uint32_t layer) {
   std::vector<std::byte> stored(KvBytes(kv.type(), kMadeUpCells * kMadeUpWidth));
-  EXPECT_TRUE(kv.Read(layer, KvCache::Part::kKeys, 0, stored));
+  EXPECT_TRUE(kv.Read(layer, KvCache::KvTensor::kKeys, 0, stored));
   std::vector<float> keys(kMadeUpCells * kMadeUpWidth);
   FromCells(kv.type(), stored, keys);
   return keys;

@@ -17,30 +17,30 @@ bool IsView(const ggml_tensor* node) {
 
 }  // namespace
 
-KeptGraphs::KeptGraphs(const Runner& runner, size_t places, size_t max_nodes)
+GraphCache::GraphCache(const Runner& runner, size_t places, size_t max_nodes)
     : runner_(runner), max_nodes_(max_nodes), places_(places) {}
 
-const KeptGraphs::Kept* KeptGraphs::Find(size_t place, const Key& key) const {
-  const auto* found = std::ranges::find(places_[place], key, &Kept::key);
+const GraphCache::CachedGraph* GraphCache::Find(size_t place, const Key& key) const {
+  const auto* found = std::ranges::find(places_[place], key, &CachedGraph::key);
   return found != places_[place].end() ? found : nullptr;
 }
 
-bool KeptGraphs::AreForTeam(size_t first, size_t end, const Key& key) const {
+bool GraphCache::AreForTeam(size_t first, size_t end, const Key& key) const {
   return std::ranges::all_of(std::views::iota(first, end), [&](size_t place) {
-    const Kept* kept = Find(place, key);
+    const CachedGraph* kept = Find(place, key);
     return kept != nullptr && !kept->nodes.empty();
   });
 }
 
-GraphRoom& KeptGraphs::Begin(size_t place) {
-  begun_ = std::ranges::min_element(places_[place], {},
-                                    [](const Kept& kept) { return kept.key ? kept.last_run : 0; });
+GraphRoom& GraphCache::Begin(size_t place) {
+  begun_ = std::ranges::min_element(
+      places_[place], {}, [](const CachedGraph& kept) { return kept.key ? kept.last_run : 0; });
   begun_->key.reset();
   if (!begun_->room) begun_->room.emplace(max_nodes_);
   return *begun_->room;
 }
 
-std::vector<KeptGraphs::Node> KeptGraphs::NodesOf(ggml_cgraph* graph) const {
+std::vector<GraphCache::Node> GraphCache::NodesOf(ggml_cgraph* graph) const {
   std::vector<Node> nodes;
   for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
     ggml_tensor* node = ggml_graph_node(graph, i);
@@ -52,7 +52,7 @@ std::vector<KeptGraphs::Node> KeptGraphs::NodesOf(ggml_cgraph* graph) const {
   return nodes;
 }
 
-void KeptGraphs::Add(size_t place, const Key& key) {
+void GraphCache::Add(size_t place, const Key& key) {
   CHECK(begun_ >= places_[place].begin() && begun_ < places_[place].end());
   begun_->nodes.clear();
   if (runner_.link == nullptr) begun_->nodes = NodesOf(begun_->room->graph());
@@ -60,8 +60,8 @@ void KeptGraphs::Add(size_t place, const Key& key) {
   begun_->last_run = ++runs_;
 }
 
-Status KeptGraphs::Run(size_t place, const Key& key) {
-  Kept& kept = *std::ranges::find(places_[place], key, &Kept::key);
+Status GraphCache::Run(size_t place, const Key& key) {
+  CachedGraph& kept = *std::ranges::find(places_[place], key, &CachedGraph::key);
   kept.last_run = ++runs_;
   ggml_cgraph* const graph = kept.room->graph();
   if (runner_.link != nullptr) return runner_.link->Launch(graph);
@@ -70,7 +70,7 @@ Status KeptGraphs::Run(size_t place, const Key& key) {
   return runner_.stop != nullptr ? cpu.Compute(graph, *runner_.stop) : cpu.Compute(graph);
 }
 
-Status KeptGraphs::RunOnTeam(const std::vector<Node>& nodes) {
+Status GraphCache::RunOnTeam(const std::vector<Node>& nodes) {
   arrived_.Store(0);
   const auto work = [&](int thread, int n_threads) {
     uint32_t expected = 0;  // threads at the barriers so far
@@ -99,9 +99,9 @@ Status KeptGraphs::RunOnTeam(const std::vector<Node>& nodes) {
   });
 }
 
-void KeptGraphs::Drop() {
-  for (Place& place : places_) {
-    for (Kept& kept : place) kept.key.reset();
+void GraphCache::Drop() {
+  for (GraphSet& place : places_) {
+    for (CachedGraph& kept : place) kept.key.reset();
   }
 }
 

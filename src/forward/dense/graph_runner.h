@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Runs the graphs of a model's dense part, one after the other, on the CPU or on a device. Graphs
-// of few rows stay built (KeptGraphs).
+// of few rows stay built (GraphCache).
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -28,7 +28,7 @@ namespace moestro {
 //
 // Thread rule: the engine thread.
 
-class KeptGraphs {
+class GraphCache {
  public:
   // Rows of a kept graph, at most. Prompts have more rows, and take so long that building a graph
   // does not count.
@@ -53,7 +53,7 @@ class KeptGraphs {
     DeviceLink* link = nullptr;  // to the device that runs the graphs; null: the CPU
   };
   // max_nodes: nodes of the largest graph.
-  KeptGraphs(const Runner& runner, size_t places, size_t max_nodes);
+  GraphCache(const Runner& runner, size_t places, size_t max_nodes);
 
   bool Has(size_t place, const Key& key) const { return Find(place, key) != nullptr; }
   // Whether the team runs the graphs of places [first, end), all with `key`.
@@ -73,14 +73,14 @@ class KeptGraphs {
     CustomCall call;
     ggml_tensor* result = nullptr;
   };
-  struct Kept {
+  struct CachedGraph {
     std::optional<Key> key;
     std::optional<GraphRoom> room;
     std::vector<Node> nodes;  // run by the team; empty: ggml runs the graph
     uint64_t last_run = 0;
   };
-  using Place = std::array<Kept, kGraphs>;
-  const Kept* Find(size_t place, const Key& key) const;
+  using GraphSet = std::array<CachedGraph, kGraphs>;
+  const CachedGraph* Find(size_t place, const Key& key) const;
   std::vector<Node> NodesOf(ggml_cgraph* graph) const;
   Status RunOnTeam(const std::vector<Node>& nodes);
 
@@ -88,8 +88,8 @@ class KeptGraphs {
   CustomCalls calls_;
   WaitWord arrived_;  // threads at the barriers of a run
   size_t max_nodes_;
-  std::vector<Place> places_;
-  Kept* begun_ = nullptr;  // owns the room that Begin() has given
+  std::vector<GraphSet> places_;
+  CachedGraph* begun_ = nullptr;  // owns the room that Begin() has given
   uint64_t runs_ = 0;
 };
 
@@ -114,14 +114,14 @@ class GraphRunner {
   // Bytes of the values of all graphs, where the graphs run; and of the nodes of kept graphs, in
   // memory.
   uint64_t value_bytes() const { return arena_.buffer_bytes(); }
-  uint64_t node_bytes() const { return KeptGraphs::kGraphs * parts_.places * node_bytes_; }
+  uint64_t node_bytes() const { return GraphCache::kGraphs * parts_.places * node_bytes_; }
 
   // Runs the graph of a place. `build` adds the nodes, unless the graph is kept from an earlier
   // step. Without rows in the key the graph is not kept. On a device this returns while the device
   // computes. kInterrupted, kNoMemory, kDevice: the results are undefined.
   template <class Build>
-  Status Run(size_t place, const KeptGraphs::Key& key, Build&& build) {
-    if (key.rows == 0 || key.rows > KeptGraphs::kMostRows) {
+  Status Run(size_t place, const GraphCache::Key& key, Build&& build) {
+    if (key.rows == 0 || key.rows > GraphCache::kMostRows) {
       arena_.Begin();
       build();
       return Compute();
@@ -136,7 +136,7 @@ class GraphRunner {
     return Interrupted();
   }
   // Whether the team runs the graphs of places [first, end), all with `key` (Team::Hold()).
-  bool AreForTeam(size_t first, size_t end, const KeptGraphs::Key& key) const {
+  bool AreForTeam(size_t first, size_t end, const GraphCache::Key& key) const {
     return kept_.AreForTeam(first, end, key);
   }
 
@@ -147,7 +147,7 @@ class GraphRunner {
 
   Parts parts_;
   GraphArena arena_;
-  KeptGraphs kept_;
+  GraphCache kept_;
   uint64_t placed_bytes_ = 0;  // bytes of the arena when the kept graphs were placed
   uint64_t node_bytes_ = 0;    // bytes of the largest graph's nodes
 };

@@ -42,14 +42,14 @@ class KeptGraphsTest : public testing::TestWithParam<uint32_t> {
     buffer_.Place(x, 0);
     return x;
   }
-  void Add(size_t place, const KeptGraphs::Key& key, ggml_tensor* result) {
+  void Add(size_t place, const GraphCache::Key& key, ggml_tensor* result) {
     buffer_.Place(result, kGraphWidth * sizeof(float));
     ggml_build_forward_expand(arena_.graph(), result);
     ASSERT_TRUE(arena_.Place());
     kept_.Add(place, key);
   }
   // `nodes` of ours, one after the other.
-  void BuildTurns(size_t place, const KeptGraphs::Key& key, int nodes) {
+  void BuildTurns(size_t place, const GraphCache::Key& key, int nodes) {
     ggml_context* ctx = arena_.Begin(&kept_.Begin(place));
     ggml_tensor* x = Input(ctx);
     for (int i = 0; i < nodes; ++i) {
@@ -63,12 +63,12 @@ class KeptGraphsTest : public testing::TestWithParam<uint32_t> {
   Team team_;
   GraphArena arena_;
   BackendBuffer buffer_;
-  KeptGraphs kept_;
+  GraphCache kept_;
 };
 
 TEST_P(KeptGraphsTest, NodesSeeWhatAllThreadsLeftInTheNodeBefore) {
   constexpr int kNodes = 20;
-  const KeptGraphs::Key key{.rows = 1};
+  const GraphCache::Key key{.rows = 1};
   BuildTurns(0, key, kNodes);
   BuildTurns(1, key, kNodes);
   EXPECT_TRUE(kept_.AreForTeam(0, 2, key));
@@ -90,7 +90,7 @@ TEST_P(KeptGraphsTest, NodesSeeWhatAllThreadsLeftInTheNodeBefore) {
 }
 
 TEST_P(KeptGraphsTest, AGraphWithANodeOfGgmlIsRunByGgml) {
-  const KeptGraphs::Key key{.rows = 1};
+  const GraphCache::Key key{.rows = 1};
   BuildTurns(0, key, 2);
   ggml_context* ctx = arena_.Begin(&kept_.Begin(1));
   ggml_tensor* x = Input(ctx);
@@ -107,7 +107,7 @@ TEST_P(KeptGraphsTest, AGraphWithANodeOfGgmlIsRunByGgml) {
 }
 
 TEST_P(KeptGraphsTest, AGraphIsThereForItsOwnKeyUntilAllAreDropped) {
-  const KeptGraphs::Key key{.rows = 3, .look_ahead = 1};
+  const GraphCache::Key key{.rows = 3, .look_ahead = 1};
   EXPECT_FALSE(kept_.Has(0, key));
   BuildTurns(0, key, 1);
   EXPECT_TRUE(kept_.Has(0, key));
@@ -115,7 +115,7 @@ TEST_P(KeptGraphsTest, AGraphIsThereForItsOwnKeyUntilAllAreDropped) {
   EXPECT_FALSE(kept_.Has(0, {.rows = 2, .look_ahead = 1}));
   EXPECT_FALSE(kept_.Has(0, {.rows = 3, .look_ahead = 0}));
   EXPECT_FALSE(kept_.Has(0, {.first = 1, .rows = 3, .look_ahead = 1}));
-  const KeptGraphs::Key other{.rows = 1};
+  const GraphCache::Key other{.rows = 1};
   BuildTurns(0, other, 1);
   EXPECT_TRUE(kept_.Has(0, key) && kept_.Has(0, other));
   ASSERT_TRUE(kept_.Run(0, other));
@@ -135,7 +135,7 @@ void Throw(ggml_tensor* /*result*/, int thread, int n_threads, void* /*userdata*
 }
 
 TEST_P(KeptGraphsTest, AThreadThatFailsKeepsNoOtherWaiting) {
-  const KeptGraphs::Key key{.rows = 1};
+  const GraphCache::Key key{.rows = 1};
   ggml_context* ctx = arena_.Begin(&kept_.Begin(0));
   ggml_tensor* x = Input(ctx);
   for (const auto work : {TurnAround, Throw, TurnAround, TurnAround}) {

@@ -237,7 +237,7 @@ LayerGraph::RowsAside LayerGraph::TakeRows(size_t n_others) const {
           .positions = {buffers_->positions(), buffers_->positions() + n},
           .cells = {buffers_->cells(), buffers_->cells() + n},
           .recent_cells = {buffers_->recent_cells(), buffers_->recent_cells() + n},
-          .chosen = chosen_ ? chosen_->Take(n) : ChosenPositions::Kept()};
+          .chosen = chosen_ ? chosen_->Take(n) : ChosenPositions::SavedChoice()};
 }
 
 Status LayerGraph::GiveRows(const RowsAside& rows) {
@@ -271,7 +271,7 @@ Status LayerGraph::ComputeLayer(LayerId layer, uint32_t look_ahead) {
     Bind(layer, rows);
     // Graphs of a part of the rows are not kept: the step's number of rows is no part of the key.
     const Mixer* const mixer = mixer_of_[layer.value];
-    const KeptGraphs::Key key{.rows = rows.count == n_rows ? n_rows : 0,
+    const GraphCache::Key key{.rows = rows.count == n_rows ? n_rows : 0,
                               .look_ahead = look_ahead,
                               .visited = mixer != nullptr ? mixer->visited() : 0};
     TRY_STATUS(graphs_.Run(layer.value, key, [&] { BuildLayer(layer, look_ahead, rows); }));
@@ -310,7 +310,7 @@ Status LayerGraph::Head(uint32_t first_row, uint32_t n_rows) {
     const StepRows rows{.first = first_row + at, .count = std::min(together, n_rows - at)};
     // A graph of later rows of logits is not kept: `at` is no part of the key.
     const auto build = [&] { BuildHead(rows, at); };
-    const KeptGraphs::Key key{.first = rows.first, .rows = at == 0 ? rows.count : 0};
+    const GraphCache::Key key{.first = rows.first, .rows = at == 0 ? rows.count : 0};
     TRY_STATUS(graphs_.Run(spec_->n_layer(), key, build));
   }
   if (link_ != nullptr) {

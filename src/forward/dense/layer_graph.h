@@ -78,17 +78,17 @@ class LayerGraph {
   // Rows between two layers while other rows use the buffers: four lists of all rows, and the
   // values of the first rows, whose places the others use.
   struct RowsAside {
-    std::vector<RowCells> visible;      // [row]
-    std::vector<RowCells> recent;       // [row]
-    std::vector<RowCells> sources;      // [row]
-    std::vector<RowState> states;       // [row]
-    std::vector<float> hidden;          // [first rows][n_embd]
-    std::vector<float> residual;        // [first rows][n_embd], or empty
-    std::vector<float> shared;          // [first rows][n_embd], or empty
-    std::vector<int32_t> positions;     // [first rows]
-    std::vector<int64_t> cells;         // [first rows]
-    std::vector<int64_t> recent_cells;  // [first rows]
-    ChosenPositions::Kept chosen;       // choice of the first rows
+    std::vector<RowCells> visible;        // [row]
+    std::vector<RowCells> recent;         // [row]
+    std::vector<RowCells> sources;        // [row]
+    std::vector<RowState> states;         // [row]
+    std::vector<float> hidden;            // [first rows][n_embd]
+    std::vector<float> residual;          // [first rows][n_embd], or empty
+    std::vector<float> shared;            // [first rows][n_embd], or empty
+    std::vector<int32_t> positions;       // [first rows]
+    std::vector<int64_t> cells;           // [first rows]
+    std::vector<int64_t> recent_cells;    // [first rows]
+    ChosenPositions::SavedChoice chosen;  // choice of the first rows
 
     // Whether `n_others` other rows spare the values that are still in the buffers.
     bool has_room_for(size_t n_others) const {

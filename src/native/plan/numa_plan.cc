@@ -87,14 +87,14 @@ std::string ToText(const NumaPlan& plan) {
   return text + " threads, each beside its rows";
 }
 
-void AddRows(const NumaPlan& plan, std::span<const RowsPlace> matrices,
+void AddRows(const NumaPlan& plan, std::span<const RowExtent> matrices,
              std::vector<NodeBytes>& rows) {
   CHECK(plan.has_rows());
   uint64_t tiles = 0;
-  for (const RowsPlace& m : matrices) tiles += TilesOf(m.rows);
+  for (const RowExtent& m : matrices) tiles += TilesOf(m.rows);
   const size_t threads = plan.threads.size();
   uint64_t before = 0;  // tiles of earlier matrices
-  for (const RowsPlace& m : matrices) {
+  for (const RowExtent& m : matrices) {
     const uint64_t its = TilesOf(m.rows);
     // The address of the rows that follow `tile`, which counts the tiles of all matrices.
     const auto at = [&](uint64_t tile) {
@@ -134,14 +134,14 @@ std::vector<NodeBytes> PagesOfNodes(std::vector<NodeBytes> rows, uint64_t slack,
   return pages;
 }
 
-std::vector<RowsPlace> MatricesOfSlot(const ExpertCatalog& catalog, uint32_t pool,
+std::vector<RowExtent> MatricesOfSlot(const ExpertCatalog& catalog, uint32_t pool,
                                       std::span<const uint64_t, kMatrices> offset) {
   // Copies of a pool have the same bytes, so a share of the rows is the same share of the bytes in
   // all copies.
   const ExpertCopy* copy = AnyCopyIn(catalog, pool);
   if (copy == nullptr) return {};
   const CopyForm& form = catalog.forms[copy->form];
-  std::vector<RowsPlace> matrices;
+  std::vector<RowExtent> matrices;
   for (size_t i = 0; i < kMatrices; ++i) {
     const auto m = static_cast<Matrix>(i);
     const uint64_t length = copy->matrix(m).length;

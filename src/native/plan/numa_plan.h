@@ -39,7 +39,7 @@ NumaPlan PlanNuma(const NumaTopology& machine, uint32_t threads);
 std::string ToText(const NumaPlan& plan);
 
 // A matrix in memory.
-struct RowsPlace {
+struct RowExtent {
   uint64_t begin = 0;  // bytes from the caller's origin
   uint64_t row_bytes = 0;
   uint32_t rows = 0;
@@ -54,7 +54,7 @@ struct NodeBytes {
 // Adds the place and the node of each thread's rows, for matrices that the team multiplies one
 // after the other: the tiles of all matrices are divided among the threads. REQUIRES:
 // plan.has_rows().
-void AddRows(const NumaPlan& plan, std::span<const RowsPlace> matrices,
+void AddRows(const NumaPlan& plan, std::span<const RowExtent> matrices,
              std::vector<NodeBytes>& rows);
 // The pages of which one node's threads alone read rows, ascending and apart. A matrix may lie up
 // to `slack` bytes further on than `rows` say. Pages that are left out belong to several nodes, or
@@ -63,7 +63,7 @@ std::vector<NodeBytes> PagesOfNodes(std::vector<NodeBytes> rows, uint64_t slack,
 
 // The matrices of an expert in a slot of the pool, each divided among the threads on its own.
 // `offset`: the window of each read, in a slot.
-std::vector<RowsPlace> MatricesOfSlot(const ExpertCatalog& catalog, uint32_t pool,
+std::vector<RowExtent> MatricesOfSlot(const ExpertCatalog& catalog, uint32_t pool,
                                       std::span<const uint64_t, kMatrices> offset);
 
 }  // namespace moestro

@@ -121,7 +121,7 @@ TEST(PlanNuma, CpusWithoutMemoryOwnNoPages) {
   EXPECT_EQ(plan.nodes, (Numbers{0, 2}));
   EXPECT_EQ(NodesOfThreads(plan), (Numbers{0, NumaPlan::kNoNode, 2}));
   std::vector<NodeBytes> rows;
-  const RowsPlace matrix{.begin = 0, .row_bytes = kPlanPage, .rows = 48};
+  const RowExtent matrix{.begin = 0, .row_bytes = kPlanPage, .rows = 48};
   AddRows(plan, {&matrix, 1}, rows);
   EXPECT_EQ(PagesOfNodes(rows, 0, kPlanPage),
             (std::vector<NodeBytes>{{.begin = 0, .end = 16 * kPlanPage, .node = 0},
@@ -131,14 +131,14 @@ TEST(PlanNuma, CpusWithoutMemoryOwnNoPages) {
 }
 
 // The rows that threads read, one by one, against the ranges of AddRows().
-void ExpectRowsOfThreads(const NumaPlan& plan, const std::vector<RowsPlace>& joined) {
+void ExpectRowsOfThreads(const NumaPlan& plan, const std::vector<RowExtent>& joined) {
   std::vector<NodeBytes> rows;
   AddRows(plan, joined, rows);
   const auto threads = static_cast<uint32_t>(plan.threads.size());
   uint64_t tiles = 0;
-  for (const RowsPlace& m : joined) tiles += TilesOf(m.rows);
+  for (const RowExtent& m : joined) tiles += TilesOf(m.rows);
   uint64_t tile = 0;
-  for (const RowsPlace& m : joined) {
+  for (const RowExtent& m : joined) {
     for (uint32_t row = 0; row < m.rows; ++row) {
       const uint64_t its = tile + row / kTileRows;
       uint32_t t = 0;
@@ -172,7 +172,7 @@ TEST(AddRows, FollowsTheThreadsThroughOneMatrixOrSeveral) {
 TEST(AddRows, OneMatrixIsDividedAsExpertsAre) {
   const NumaPlan plan = PlanNuma(Machine({2, 3}), 5);
   std::vector<NodeBytes> rows;
-  const RowsPlace matrix{.begin = 100, .row_bytes = 10, .rows = 770};
+  const RowExtent matrix{.begin = 100, .row_bytes = 10, .rows = 770};
   AddRows(plan, {&matrix, 1}, rows);
   const uint64_t middle = 100 + 10 * uint64_t{ShareBegin(770, 2, 5)};
   EXPECT_EQ(rows, (std::vector<NodeBytes>{{.begin = 100, .end = middle, .node = 0},
@@ -283,7 +283,7 @@ TEST(PagesOfNodes, OfARealExpertAlmostAllPagesHaveANode) {
   const uint64_t window = 884736 + kPlanPage;
   for (uint64_t m = 0; m < 30; ++m) {
     const uint32_t n = m % 3 == 2 ? 2048 : 768;
-    const RowsPlace matrix{.begin = m * window, .row_bytes = 884736 / n, .rows = n};
+    const RowExtent matrix{.begin = m * window, .row_bytes = 884736 / n, .rows = n};
     AddRows(plan, {&matrix, 1}, rows);
   }
   uint64_t placed = 0;

@@ -39,9 +39,9 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return text;
 }
 
-class TensorPlan {
+class TensorRecipe {
  public:
-  TensorPlan(const SwitchConfig& config, const FolderWeights& weights, ggml_type type)
+  TensorRecipe(const SwitchConfig& config, const FolderWeights& weights, ggml_type type)
       : config_(config), weights_(weights), type_(type) {}
 
   Result<SwitchTensors> Make() {
@@ -199,7 +199,7 @@ class TensorPlan {
 
 Result<SwitchTensors> PlanSwitchTensors(const SwitchConfig& config, const FolderWeights& weights,
                                         ggml_type type) {
-  return TensorPlan(config, weights, type).Make();
+  return TensorRecipe(config, weights, type).Make();
 }
 
 namespace {

@@ -171,7 +171,7 @@ Result<std::vector<double>> LogProbsOf(Engine& engine, Sequence& sequence,
   return sums;
 }
 
-class KeptText final : public TextReader {
+class CollectedText final : public TextReader {
  public:
   bool Tell(TextEvent event) override {
     if (const auto* piece = std::get_if<TextPiece>(&event)) text_ += piece->text;
@@ -193,7 +193,7 @@ Result<std::string> Written(Engine& engine, Sequence& sequence, const Vocab& voc
   const auto pick = [](std::span<const float> logits, std::span<const Token>) -> Result<Token> {
     return static_cast<Token>(Largest(logits));
   };
-  KeptText kept;
+  CollectedText kept;
   const Clock clock = SteadySeconds;
   LoneText lone(engine, std::make_unique<RunningText>(kept, options, std::move(sequence), pick,
                                                       &vocab, clock));

@@ -78,8 +78,8 @@ bool ImatrixSums::is_finite() const {
   });
 }
 
-Result<std::vector<ImatrixPlace>> PlacesOf(const GgufFile& file, const ModelSpec& spec) {
-  std::vector<ImatrixPlace> places;
+Result<std::vector<ImatrixSlice>> PlacesOf(const GgufFile& file, const ModelSpec& spec) {
+  std::vector<ImatrixSlice> places;
   for (uint32_t layer = 0; layer < spec.n_layer(); ++layer) {
     if (!spec.has_experts(layer)) continue;
     TRY(const auto tensors, FindExpertTensors(file, spec, layer, "convert the model again"));
@@ -94,10 +94,10 @@ Result<std::vector<ImatrixPlace>> PlacesOf(const GgufFile& file, const ModelSpec
   return places;
 }
 
-std::vector<ImatrixEntry> EntriesOf(std::span<const ImatrixPlace> places, const ImatrixSums& sums) {
+std::vector<ImatrixEntry> EntriesOf(std::span<const ImatrixSlice> places, const ImatrixSums& sums) {
   const ImatrixShape& shape = sums.shape();
   std::vector<ImatrixEntry> entries;
-  for (const ImatrixPlace& place : places) {
+  for (const ImatrixSlice& place : places) {
     const bool is_down = place.matrix == Matrix::kDown;
     const uint32_t n_in = is_down ? shape.n_ff[place.layer] : shape.n_embd;
     const ImatrixSums::Layer& layer = sums.layer(place.layer);
@@ -134,7 +134,7 @@ std::string EncodeDescription(const ImatrixRun& run) {
   AppendNumber(bytes, static_cast<uint32_t>(shape.n_ff.size()));
   for (const uint32_t n_ff : shape.n_ff) AppendNumber(bytes, n_ff);
   AppendNumber(bytes, static_cast<uint32_t>(run.places.size()));
-  for (const ImatrixPlace& place : run.places) {
+  for (const ImatrixSlice& place : run.places) {
     AppendNumber(bytes, static_cast<uint32_t>(std::to_underlying(place.matrix)));
     AppendNumber(bytes, place.layer);
     AppendNumber(bytes, place.first_expert);
@@ -174,7 +174,7 @@ class DescriptionReader {
 struct Description {
   uint32_t chunk_size = 0;
   ImatrixShape shape = {};
-  std::vector<ImatrixPlace> places = {};
+  std::vector<ImatrixSlice> places = {};
 };
 
 // Whether `name` is a tensor's name: no other bytes occur in GGUF's names, and C's strings would
@@ -202,7 +202,7 @@ std::optional<Description> DecodeDescription(std::string_view bytes) {
   const uint32_t places = reader.TakeNumber();
   for (uint32_t i = 0; i < places; ++i) {
     const uint32_t matrix = reader.TakeNumber();
-    ImatrixPlace place;
+    ImatrixSlice place;
     place.layer = reader.TakeNumber();
     place.first_expert = reader.TakeNumber();
     place.n_experts = reader.TakeNumber();

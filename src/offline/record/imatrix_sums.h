@@ -53,7 +53,7 @@ class ImatrixSums {
 };
 
 // A tensor of experts, and the place of its sums.
-struct ImatrixPlace {
+struct ImatrixSlice {
   std::string name;
   Matrix matrix = Matrix::kGate;
   uint32_t layer = 0;  // among the layers with experts
@@ -61,16 +61,16 @@ struct ImatrixPlace {
   uint32_t n_experts = 1;
 };
 // kInvalidFile: the file has other tensors than the spec requires.
-Result<std::vector<ImatrixPlace>> PlacesOf(const GgufFile& file, const ModelSpec& spec);
+Result<std::vector<ImatrixSlice>> PlacesOf(const GgufFile& file, const ModelSpec& spec);
 // Views of the sums. Gate and up have the same inputs.
-std::vector<ImatrixEntry> EntriesOf(std::span<const ImatrixPlace> places, const ImatrixSums& sums);
+std::vector<ImatrixEntry> EntriesOf(std::span<const ImatrixSlice> places, const ImatrixSums& sums);
 
 // Files of `imatrix --shard`, and the sums of all shards. docs/shards.md describes the bytes.
 
 // Sums of a run over texts, or over a shard of the texts.
 struct ImatrixRun {
   ImatrixInfo info = {};  // of the whole run
-  std::vector<ImatrixPlace> places = {};
+  std::vector<ImatrixSlice> places = {};
   uint64_t tokens = 0;
   ImatrixSums sums;
 };

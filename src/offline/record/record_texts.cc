@@ -129,7 +129,7 @@ namespace {
 // begin and a token.
 constexpr uint32_t kShortestRandom = 4;
 
-struct RecordedParts {
+struct RecordedCut {
   CutTexts text;
   std::optional<ShardInfo> shard;
 };
@@ -150,8 +150,8 @@ std::string RecordSettings(const RecordOptions& options) {
   return text;
 }
 
-Result<RecordedParts> ReadTexts(const RecordOptions& options, const ModelToLoad& model) {
-  RecordedParts read;
+Result<RecordedCut> ReadTexts(const RecordOptions& options, const ModelToLoad& model) {
+  RecordedCut read;
   const uint32_t n_ctx = std::min(options.engine.ctx, model.n_ctx_train());
   TRY(read.text, ReadTextParts(options.texts, options.tokens, options.engine,
                                {.file = model.gguf(), .encoder = model.encoder(), .n_ctx = n_ctx}));
@@ -197,7 +197,7 @@ TraceInfo InfoOf(const RecordOptions& options, const Engine& engine, uint32_t li
 Result<std::optional<ShardInfo>> RecordTexts(const RecordOptions& options, const OpenSink& open) {
   TRY(ModelToLoad model, ModelToLoad::Open(options.model, options.engine.engine));
   const MoeShape shape = model.id().shape;
-  TRY(const RecordedParts read, ReadTexts(options, model));
+  TRY(const RecordedCut read, ReadTexts(options, model));
   if (read.shard && read.text.parts.empty()) return read.shard;
   EngineOptions engine_options = options.engine;
   uint32_t little = 0;

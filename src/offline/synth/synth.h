@@ -30,7 +30,7 @@ struct SynthOptions {
   double skew = 0;  // Zipf exponent of expert popularity; 0: even
   uint32_t shards = 1;
   bool is_tied = false;   // no output matrix, token_embd serves twice: llama, qwen3moe
-  bool is_damped = true;  // routing even at every depth, see PlanChoices
+  bool is_damped = true;  // routing even at every depth, see ShapeChoices
   // Routed experts are holes: a file of hundreds of gigabytes takes the disk space of its other
   // tensors, and the experts' weights are zeros.
   bool is_sparse = false;

@@ -184,7 +184,7 @@ MatrixRole MatrixRoleOf(std::string_view name) {
 
 class Planner {
  public:
-  Planner(const SynthShape& shape, const WeightScheme& scheme, const PlanChoices& choices)
+  Planner(const SynthShape& shape, const WeightScheme& scheme, const ShapeChoices& choices)
       : shape_(shape),
         family_(*FindSynthFamily(shape.arch)),
         spec_(SpecOf(shape)),
@@ -323,13 +323,13 @@ class Planner {
     if (is_down && !HasGate(family_.experts.activation)) deviation *= 0.5F;
     // Counted among layers that have such a matrix.
     const bool is_counted = role == MatrixRole::kAttnV;
-    const MatrixPlace place{.role = role,
-                            .layer = is_counted ? ValuesBefore(layer_) : layer_,
-                            .layers = is_counted ? ValuesBefore(shape_.layers) : shape_.layers,
-                            .experts = shape_.experts,
-                            .row = ne[0],
-                            .is_tied = choices_.is_tied,
-                            .is_of_heads = role == MatrixRole::kOther && dims == 3};
+    const MatrixContext place{.role = role,
+                              .layer = is_counted ? ValuesBefore(layer_) : layer_,
+                              .layers = is_counted ? ValuesBefore(shape_.layers) : shape_.layers,
+                              .experts = shape_.experts,
+                              .row = ne[0],
+                              .is_tied = choices_.is_tied,
+                              .is_of_heads = role == MatrixRole::kOther && dims == 3};
     plan_.push_back({.name = std::move(name),
                      .ne = ne,
                      .dims = dims,
@@ -354,7 +354,7 @@ class Planner {
   const Family& family_;
   ModelSpec spec_;
   const WeightScheme& scheme_;
-  PlanChoices choices_;
+  ShapeChoices choices_;
   uint32_t layer_ = 0;
   std::vector<PlannedTensor> plan_;
 };
@@ -362,7 +362,7 @@ class Planner {
 }  // namespace
 
 std::vector<PlannedTensor> PlanTensors(const SynthShape& shape, const WeightScheme& scheme,
-                                       const PlanChoices& choices) {
+                                       const ShapeChoices& choices) {
   return Planner(shape, scheme, choices).Plan();
 }
 

@@ -56,7 +56,7 @@ struct PlannedTensor {
   uint64_t bytes() const { return ggml_row_size(type, ne[0]) * static_cast<uint64_t>(rows()); }
 };
 
-struct PlanChoices {
+struct ShapeChoices {
   bool is_tied = false;
   // Outputs of layers are scaled by 1/sqrt(2 layers), which keeps routing even at every depth. At
   // full scale attention's average over the context takes over with depth and narrows the choices:
@@ -67,6 +67,6 @@ struct PlanChoices {
 
 // REQUIRES: CheckShape(shape) succeeded.
 std::vector<PlannedTensor> PlanTensors(const SynthShape& shape, const WeightScheme& scheme,
-                                       const PlanChoices& choices);
+                                       const ShapeChoices& choices);
 
 }  // namespace moestro

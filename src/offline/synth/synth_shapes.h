@@ -101,7 +101,6 @@ struct SynthShape {
   uint32_t expert_embd() const { return latent > 0 ? latent : embd; }
   uint32_t rope_dim() const { return rotated > 0 ? rotated : head_dim; }
   uint64_t q_width() const { return uint64_t{heads} * head_dim; }
-  uint64_t kv_width() const { return uint64_t{kv_heads} * head_dim; }
   // The layer's letter. REQUIRES: `pattern` is not empty.
   char part(uint32_t layer) const { return pattern[layer % pattern.size()]; }
 };

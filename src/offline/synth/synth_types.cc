@@ -39,7 +39,7 @@ bool GetsMoreBits(uint32_t layer, uint32_t layers) {
   return layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2;
 }
 
-ggml_type MixedType(const MatrixPlace& place) {
+ggml_type MixedType(const MatrixContext& place) {
   const bool few_experts = place.experts == 8;  // attention is a small share of such a model
   const bool more_bits = GetsMoreBits(place.layer, place.layers);
   switch (place.role) {
@@ -87,7 +87,7 @@ std::vector<std::string> SchemeNames() {
   return names;
 }
 
-ggml_type TypeFor(const WeightScheme& scheme, const MatrixPlace& place) {
+ggml_type TypeFor(const WeightScheme& scheme, const MatrixContext& place) {
   ggml_type type = scheme.is_mix ? MixedType(place) : scheme.base;
   if (scheme.is_experts_only && place.role != MatrixRole::kExpertGateUp &&
       place.role != MatrixRole::kExpertDown && !place.is_of_heads) {

@@ -45,7 +45,7 @@ struct WeightScheme {
 Result<WeightScheme> FindScheme(std::string_view name);
 std::vector<std::string> SchemeNames();
 
-struct MatrixPlace {
+struct MatrixContext {
   MatrixRole role;
   uint32_t layer = 0;
   uint32_t layers = 1;
@@ -55,6 +55,6 @@ struct MatrixPlace {
   bool is_of_heads = false;  // a matrix for each head
 };
 
-ggml_type TypeFor(const WeightScheme& scheme, const MatrixPlace& place);
+ggml_type TypeFor(const WeightScheme& scheme, const MatrixContext& place);
 
 }  // namespace moestro

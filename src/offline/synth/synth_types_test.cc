@@ -6,7 +6,7 @@
 namespace moestro {
 namespace {
 
-ggml_type TypeOf(const char* scheme, MatrixPlace place) {
+ggml_type TypeOf(const char* scheme, MatrixContext place) {
   return TypeFor(FindScheme(scheme).value(), place);
 }
 

@@ -82,8 +82,9 @@ void DeltaNet::Mix(const StateRun& run, uint32_t h, ggml_tensor* result, Scratch
   const DeltaNetColumns& columns = layer_.columns;
   const uint32_t dim = spec_.head_dim;
   // queries, keys [rows][head_dim] of length 1; queries over sqrt(head_dim).
-  Convolve(run, RowsOf(result, columns.query, h, 0, run.first), Part::kQueries, h * dim, s.queries);
-  Convolve(run, RowsOf(result, columns.key, h, 0, run.first), Part::kKeys, h * dim, s.keys);
+  Convolve(run, RowsOf(result, columns.query, h, 0, run.first), Projection::kQueries, h * dim,
+           s.queries);
+  Convolve(run, RowsOf(result, columns.key, h, 0, run.first), Projection::kKeys, h * dim, s.keys);
   const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
   kernel_.normalise({.n_rows = run.count, .n = dim, .eps = eps_, .scale = scale},
                     {.at = s.queries, .stride = dim});
@@ -97,7 +98,7 @@ void DeltaNet::MixValueHead(const StateRun& run, uint32_t h, uint32_t i, ggml_te
   const DeltaNetColumns& columns = layer_.columns;
   const uint32_t dim = spec_.head_dim;
   const uint32_t head = value_head(h, i);
-  Convolve(run, RowsOf(result, columns.value, h, i, run.first), Part::kValues, head * dim,
+  Convolve(run, RowsOf(result, columns.value, h, i, run.first), Projection::kValues, head * dim,
            s.values);
   Weigh(run, h, i, result, s);
   // update() carries the head's matrix [head_dim][head_dim] from the place before the run to the
@@ -131,12 +132,12 @@ void DeltaNet::MixValueHead(const StateRun& run, uint32_t h, uint32_t i, ggml_te
                mixed);
 }
 
-// Convolves head_dim channels from the part's `channel` on, and carries the last inputs to the
-// state after the run.
-void DeltaNet::Convolve(const StateRun& run, const StateKernel::Rows& x, Part part,
+// Convolves head_dim channels from the projection's `channel` on, and carries the last inputs to
+// the state after the run.
+void DeltaNet::Convolve(const StateRun& run, const StateKernel::Rows& x, Projection projection,
                         uint32_t channel, float* y) const {
   const size_t stride = spec_.n_convolved();
-  const auto number = static_cast<uint32_t>(part);
+  const auto number = static_cast<uint32_t>(projection);
   const float* weights = layer_.conv[number] + size_t{channel} * spec_.n_taps;
   channel += number * spec_.n_keys();
   StateKernel::Rows before;

@@ -99,9 +99,9 @@ class DeltaNet {
   void MixValueHead(const StateRun& run, uint32_t h, uint32_t i, ggml_tensor* result,
                     Scratch& s) const;
   // The three convolved parts, in the order of their states.
-  enum class Part : uint8_t { kQueries, kKeys, kValues };
-  void Convolve(const StateRun& run, const StateKernel::Rows& x, Part part, uint32_t channel,
-                float* y) const;
+  enum class Projection : uint8_t { kQueries, kKeys, kValues };
+  void Convolve(const StateRun& run, const StateKernel::Rows& x, Projection projection,
+                uint32_t channel, float* y) const;
   void Weigh(const StateRun& run, uint32_t h, uint32_t i, const ggml_tensor* result,
              Scratch& s) const;
 

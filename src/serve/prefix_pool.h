@@ -18,9 +18,9 @@
 
 namespace moestro {
 
-class KeptPrefixes {
+class PrefixPool {
  public:
-  struct Kept {
+  struct CachedPrefix {
     Sequence sequence;
     double used = 0.0;      // time of the last request that ended with the text or began from it
     bool is_saved = false;  // a file holds the text
@@ -46,16 +46,16 @@ class KeptPrefixes {
   // been cut back while it rested; false: no kept text matches.
   bool Drop(std::span<const Token> tokens);
   // The text that was used longest ago; nullptr: no text is kept.
-  Kept* FindOldest();
+  CachedPrefix* FindOldest();
   // Drops the text that was used longest ago; false: no text is kept.
   bool DropOldest();
   // A text that has rested since `before` and that no file holds; nullptr: no such text.
-  Kept* FindUnsaved(double before);
+  CachedPrefix* FindUnsaved(double before);
 
-  std::span<const Kept> all() const { return kept_; }
+  std::span<const CachedPrefix> all() const { return kept_; }
 
  private:
-  std::vector<Kept> kept_;
+  std::vector<CachedPrefix> kept_;
 };
 
 }  // namespace moestro

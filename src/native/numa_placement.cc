@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "native/numa_part.h"
+#include "native/numa_placement.h"
 
 #include <algorithm>
 #include <atomic>
@@ -44,7 +44,7 @@ std::vector<uint32_t> CpusOf(const NumaPlan& plan) {
   return {cpus.begin(), cpus.end()};
 }
 
-RowsPlace PlaceOf(const ggml_tensor* weight) {
+RowExtent PlaceOf(const ggml_tensor* weight) {
   return {.begin = AddressOf(weight->data),
           .row_bytes = weight->nb[1],
           .rows = static_cast<uint32_t>(weight->ne[1])};
@@ -58,9 +58,9 @@ bool IsOurs(const ggml_tensor* weight) {
 
 }  // namespace
 
-Result<std::unique_ptr<NumaPart>> NumaPart::Begin(std::string_view asked,
-                                                  std::shared_ptr<NumaMachine> machine,
-                                                  Team& team) {
+Result<std::unique_ptr<NumaPlacement>> NumaPlacement::Begin(std::string_view asked,
+                                                            std::shared_ptr<NumaMachine> machine,
+                                                            Team& team) {
   if (asked == "off") return nullptr;
   if (machine == nullptr) machine = std::make_shared<KernelNumaMachine>();
   NumaPlan plan = PlanNuma(machine->topology(), team.threads());
@@ -69,14 +69,14 @@ Result<std::unique_ptr<NumaPart>> NumaPart::Begin(std::string_view asked,
     LogInfo("{} NUMA nodes: left to the memory policy of this process", plan.nodes.size());
     return nullptr;
   }
-  std::unique_ptr<NumaPart> part(new NumaPart(std::move(plan), std::move(machine), team));
+  std::unique_ptr<NumaPlacement> part(new NumaPlacement(std::move(plan), std::move(machine), team));
   TRY_STATUS(part->MoveThreads());
   TRY_STATUS(part->TakePages(NewPages::kInterleaved, part->plan_.nodes));
   LogInfo("{}", ToText(part->plan_));
   return part;
 }
 
-NumaPart::~NumaPart() {
+NumaPlacement::~NumaPlacement() {
   const Status anywhere = plan_.has_rows() ? RunAnywhere() : Status();
   const Status usual = TakePages(NewPages::kUsual, {});
   for (const Status* undone : {&anywhere, &usual}) {
@@ -85,7 +85,7 @@ NumaPart::~NumaPart() {
 }
 
 // Moves each thread to its node. Rows have owners only if all threads are where the plan has them.
-Status NumaPart::MoveThreads() {
+Status NumaPlacement::MoveThreads() {
   if (!plan_.has_rows()) return {};
   FirstError failed;
   TRY_STATUS(team_.Run([&](int thread, int /*n_threads*/) {
@@ -98,14 +98,14 @@ Status NumaPart::MoveThreads() {
   return {};
 }
 
-Status NumaPart::RunAnywhere() const {
+Status NumaPlacement::RunAnywhere() const {
   const std::vector<uint32_t> cpus = CpusOf(plan_);
   return team_.Run([&](int /*thread*/, int /*n_threads*/) { machine_->RunOn(cpus); });
 }
 
 // Sets where new pages come from. Where the kernel refuses, a page still comes from the node of the
 // thread that touches the page.
-Status NumaPart::TakePages(NewPages how, std::span<const uint32_t> nodes) const {
+Status NumaPlacement::TakePages(NewPages how, std::span<const uint32_t> nodes) const {
   FirstError failed;
   TRY_STATUS(team_.Run(
       [&](int /*thread*/, int /*n_threads*/) { failed.Note(machine_->TakePages(how, nodes)); }));
@@ -116,7 +116,7 @@ Status NumaPart::TakePages(NewPages how, std::span<const uint32_t> nodes) const 
 }
 
 // Keeps memory in small pages, since a huge page would hold rows of several nodes.
-void NumaPart::KeepSmall(std::span<std::byte> memory) const {
+void NumaPlacement::KeepSmall(std::span<std::byte> memory) const {
   const uint64_t begin = AlignUp(AddressOf(memory.data()), kPage);
   const uint64_t end = AlignDown(AddressOf(memory.data()) + memory.size(), kPage);
   if (begin >= end) return;
@@ -124,17 +124,17 @@ void NumaPart::KeepSmall(std::span<std::byte> memory) const {
   if (error != 0) LogInfo("huge pages hold rows of several NUMA nodes: {}", std::strerror(error));
 }
 
-Status NumaPart::PlaceSlots(const ExpertCatalog& catalog, const Residency& residency,
-                            const Progress& report) const {
+Status NumaPlacement::PlaceSlots(const ExpertCatalog& catalog, const Residency& residency,
+                                 const Progress& report) const {
   if (!plan_.has_rows()) return {};
   for (uint32_t p = 0; p < catalog.pools.size(); ++p) {
     const Residency::Grid grid = residency.grid(p);
-    const std::vector<RowsPlace> matrices = MatricesOfSlot(catalog, p, grid.offset);
+    const std::vector<RowExtent> matrices = MatricesOfSlot(catalog, p, grid.offset);
     if (grid.slots == 0 || matrices.empty()) continue;
     KeepSmall({grid.begin, static_cast<size_t>(grid.slots * grid.stride)});
     std::vector<NodeBytes> rows;
     for (uint64_t slot = 0; slot < grid.slots; ++slot) {
-      for (RowsPlace matrix : matrices) {
+      for (RowExtent matrix : matrices) {
         matrix.begin += AddressOf(grid.begin) + slot * grid.stride;
         AddRows(plan_, {&matrix, 1}, rows);
       }
@@ -148,12 +148,12 @@ Status NumaPart::PlaceSlots(const ExpertCatalog& catalog, const Residency& resid
   return {};
 }
 
-Status NumaPart::PlaceDense(const ModelTensors& tensors) const {
+Status NumaPlacement::PlaceDense(const ModelTensors& tensors) const {
   if (!plan_.has_rows()) return {};
   std::vector<NodeBytes> rows;
   std::set<ggml_backend_buffer_t> buffers;
   for (const std::vector<const ggml_tensor*>& joined : JoinedWeights(tensors)) {
-    std::vector<RowsPlace> matrices;
+    std::vector<RowExtent> matrices;
     for (const ggml_tensor* weight : joined) {
       buffers.insert(weight->buffer);
       matrices.push_back(PlaceOf(weight));
@@ -167,13 +167,13 @@ Status NumaPart::PlaceDense(const ModelTensors& tensors) const {
   return Touch(PagesOfNodes(std::move(rows), 0, kPage));
 }
 
-Status NumaPart::Touch(std::span<const NodeBytes> pages) const {
+Status NumaPlacement::Touch(std::span<const NodeBytes> pages) const {
   return team_.Run(
       [&](int thread, int /*n_threads*/) { TouchShare(pages, static_cast<size_t>(thread)); });
 }
 
 // Touches the thread's share: the threads of a node take the node's ranges in turn.
-void NumaPart::TouchShare(std::span<const NodeBytes> pages, size_t thread) const {
+void NumaPlacement::TouchShare(std::span<const NodeBytes> pages, size_t thread) const {
   const uint32_t node = plan_.threads[thread].node;
   if (node == NumaPlan::kNoNode) return;
   const auto is_of_node = [&](const NumaPlan::Thread& t) { return t.node == node; };

@@ -52,15 +52,15 @@ struct DenseReads {
 
 class Device;
 
-class DensePart {
+class DenseModel {
  public:
   // All must outlive this. first: the first device. Its plan then has the dense part's bytes on the
   // device. null: the CPU has the dense part. kNoMemory, kUnsupported. A fault of the device is
   // logged, and the CPU has the dense part.
-  static Result<std::unique_ptr<DensePart>> Create(const OpenedModel& opened, Team& team,
-                                                   StopSignal& stop, Device* first);
-  DensePart(const DensePart&) = delete;
-  DensePart& operator=(const DensePart&) = delete;
+  static Result<std::unique_ptr<DenseModel>> Create(const OpenedModel& opened, Team& team,
+                                                    StopSignal& stop, Device* first);
+  DenseModel(const DenseModel&) = delete;
+  DenseModel& operator=(const DenseModel&) = delete;
 
   // Moves the dense part from the device to the CPU. REQUIRES: weights are not loaded yet.
   Status MoveToCpu();
@@ -89,7 +89,7 @@ class DensePart {
   double look_ahead_share() const;
 
  private:
-  DensePart(const OpenedModel& opened, Team& team, StopSignal& stop)
+  DenseModel(const OpenedModel& opened, Team& team, StopSignal& stop)
       : opened_(opened), team_(team), stop_(stop), n_states_(opened.plan.n_states) {}
   Status PutOn(Device& first);
   Status Build(DeviceLink* link);

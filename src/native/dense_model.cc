@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "native/dense_part.h"
+#include "native/dense_model.h"
 
 #include <algorithm>
 #include <atomic>
@@ -56,9 +56,9 @@ uint64_t RouterBytes(const ModelSpec& spec) {
 
 }  // namespace
 
-Result<std::unique_ptr<DensePart>> DensePart::Create(const OpenedModel& opened, Team& team,
-                                                     StopSignal& stop, Device* first) {
-  std::unique_ptr<DensePart> part(new DensePart(opened, team, stop));
+Result<std::unique_ptr<DenseModel>> DenseModel::Create(const OpenedModel& opened, Team& team,
+                                                       StopSignal& stop, Device* first) {
+  std::unique_ptr<DenseModel> part(new DenseModel(opened, team, stop));
   const ModelFile& model = opened.model;
   part->reads_ = DenseReads::Of(model.weights, model.spec, opened.remembers);
   if (first != nullptr && !opened.options.device.dense_on_cpu) {
@@ -66,37 +66,37 @@ Result<std::unique_ptr<DensePart>> DensePart::Create(const OpenedModel& opened, 
     if (there) return part;
     LogWarning("{}; the CPU computes the dense part", there.error().message);
     part->LetGo();
-    first->plan() = DevicePlan{.info = first->info()};
+    first->plan() = DeviceBudget{.info = first->info()};
   }
   TRY_STATUS(part->Build(nullptr));
   return part;
 }
 
-Status DensePart::TakeStates(uint64_t room, uint32_t known) {
+Status DenseModel::TakeStates(uint64_t room, uint32_t known) {
   if (n_states_ == 0) return {};
   n_states_ = known > 0 ? known : n_states_ + FurtherStates(room, opened_.remembers.state_bytes());
   TRY(states_, StateStore::Allocate(opened_.remembers, n_states_));
   return {};
 }
 
-Status DensePart::MoveToCpu() {
+Status DenseModel::MoveToCpu() {
   LetGo();
   return Build(nullptr);
 }
 
-void DensePart::LetGo() {
+void DenseModel::LetGo() {
   graph_.reset();
   look_ahead_routers_ = {};
   kv_ = {};
   buffers_ = {};
 }
 
-Status DensePart::PutOn(Device& first) {
+Status DenseModel::PutOn(Device& first) {
   const ComputeDevice& there = *first.here();
   weights_ = PlanDenseOn(there.backend(), *opened_.cpu, opened_.model.weights);
   TRY_STATUS(CheckRoom(first));
   TRY_STATUS(Build(first.link()));
-  DevicePlan& plan = first.plan();
+  DeviceBudget& plan = first.plan();
   plan.dense = weights_.device.set.bytes();
   plan.kv = KvCache::BytesFor(opened_.remembers, kv_.cells(), there.backend());
   plan.bytes = BytesOn(there) + graph_->work_bytes();
@@ -105,7 +105,7 @@ Status DensePart::PutOn(Device& first) {
 
 // Allocates all buffers and makes the graph. `link`: to the first device, for which weights are
 // planned already; null: the CPU.
-Status DensePart::Build(DeviceLink* link) {
+Status DenseModel::Build(DeviceLink* link) {
   const ModelSpec& spec = opened_.model.spec;
   const EnginePlan& plan = opened_.plan;
   ggml_backend_t backend = link != nullptr ? link->device().backend() : nullptr;
@@ -142,13 +142,13 @@ Status DensePart::Build(DeviceLink* link) {
   return {};
 }
 
-StepLimits DensePart::limits() const {
+StepLimits DenseModel::limits() const {
   return {.chunk = opened_.plan.chunk,
           .logits_rows = opened_.plan.logits_rows,
           .look_ahead = opened_.plan.look_ahead};
 }
 
-void DensePart::AddTo(FixedBytes& fixed) const {
+void DenseModel::AddTo(FixedBytes& fixed) const {
   const ModelSpec& spec = opened_.model.spec;
   const EnginePlan& plan = opened_.plan;
   const bool is_there = is_on_device();
@@ -163,7 +163,7 @@ void DensePart::AddTo(FixedBytes& fixed) const {
   fixed.staging += weights_.staging_bytes;
 }
 
-Status DensePart::Load(ReadQueue& queue, Team& team, const Progress& report, KnownWeights& known) {
+Status DenseModel::Load(ReadQueue& queue, Team& team, const Progress& report, KnownWeights& known) {
   if (!known.id) known.id = KnownWeightsId(opened_.model, opened_.options.weights_folder);
   std::atomic<uint64_t> sum{0};
   const bool is_wanted = !known.id && !known.dense_sum;
@@ -187,7 +187,7 @@ Status DensePart::Load(ReadQueue& queue, Team& team, const Progress& report, Kno
 
 // Checks the matrices that scores are made of in the device's memory: attention kernels of a device
 // may take a score that is NaN for a masked one (Mesa's software device does).
-Status DensePart::CheckScoresThere() const {
+Status DenseModel::CheckScoresThere() const {
   if (weights_.device.tensors.empty()) return {};
   for (size_t l = 0; l < tensors_.layers.size(); ++l) {
     const LayerTensors& there = tensors_.layers[l];
@@ -213,7 +213,7 @@ Status DensePart::CheckScoresThere() const {
 // Checks all vectors, where NaN would go unnoticed: in a router's bias NaN would choose experts, in
 // a score of attention NaN would take a position out of the softmax, and in a state's decay NaN
 // would stay in the state.
-Status DensePart::CheckSilentValues() const {
+Status DenseModel::CheckSilentValues() const {
   Status sound;
   const auto look = [&](const TensorRole& role, ggml_tensor* loaded, const TensorInfo* info) {
     if (!sound || loaded == nullptr || role.kind != TensorKind::kVector) return;
@@ -232,14 +232,14 @@ Status DensePart::CheckSilentValues() const {
 }
 
 // The share of bytes, since memory bandwidth bounds look-ahead and the dense part alike.
-double DensePart::look_ahead_share() const {
+double DenseModel::look_ahead_share() const {
   const double routers =
       opened_.plan.look_ahead * static_cast<double>(RouterBytes(opened_.model.spec));
   return routers / (routers + static_cast<double>(opened_.model.weights.dense_bytes()));
 }
 
 // Bytes of weights, keys, values and the buffers that cross the border between graphs.
-uint64_t DensePart::BytesOn(const ComputeDevice& there) const {
+uint64_t DenseModel::BytesOn(const ComputeDevice& there) const {
   const ModelSpec& spec = opened_.model.spec;
   const EnginePlan& plan = opened_.plan;
   ggml_backend_t backend = there.backend();
@@ -252,7 +252,7 @@ uint64_t DensePart::BytesOn(const ComputeDevice& there) const {
 }
 
 // Checks that the device has room for the dense part and the experts of a token.
-Status DensePart::CheckRoom(const Device& first) const {
+Status DenseModel::CheckRoom(const Device& first) const {
   const ExpertCatalog& catalog = opened_.catalog;
   uint64_t token = 0;
   for (uint32_t f = 0; f < catalog.forms.size(); ++f) {
@@ -272,7 +272,7 @@ Status DensePart::CheckRoom(const Device& first) const {
 
 // Compares the device with the CPU: products of each type of matrix, then attention of this model's
 // heads. The numbers of rows include one whose last tile is not whole.
-Status DensePart::Try(const ComputeDevice& there) const {
+Status DenseModel::Try(const ComputeDevice& there) const {
   std::set<ggml_type> types;
   for (const TensorInfo* t : weights_.device.tensors) {
     if (t->ne[1] > 1) types.insert(t->type);
@@ -302,7 +302,7 @@ Status DensePart::Try(const ComputeDevice& there) const {
   return {};
 }
 
-Status DensePart::TryAttention(const ComputeDevice& there, const AttentionShape& shape) const {
+Status DenseModel::TryAttention(const ComputeDevice& there, const AttentionShape& shape) const {
   for (const uint32_t rows : {1U, DeviceProbe::kRowsToTry.back()}) {
     TRY(const double difference, AttentionDifference(there.backend(), shape, rows));
     if (difference <= kMostAttentionDifference) continue;

@@ -17,14 +17,14 @@
 
 namespace moestro {
 
-class PlaceTask {
+class SaveTask {
  public:
   // `file`: a plain name; empty for erasing.
-  PlaceTask(PlaceAction action, uint32_t place, std::string file)
+  SaveTask(SaveAction action, uint32_t place, std::string file)
       : action_(action), place_(place), file_(std::move(file)), done_(told_.get_future()) {}
 
   // Client's thread, until a result comes. The task's result; nullopt after `patience`.
-  std::optional<ApiResult<PlaceFigures>> Wait(std::chrono::milliseconds patience) {
+  std::optional<ApiResult<SaveFigures>> Wait(std::chrono::milliseconds patience) {
     if (done_.wait_for(patience) != std::future_status::ready) return std::nullopt;
     return done_.get();
   }
@@ -33,20 +33,20 @@ class PlaceTask {
 
   // Any thread.
   bool is_cancelled() const { return cancelled_.load(std::memory_order_acquire); }
-  PlaceAction action() const { return action_; }
+  SaveAction action() const { return action_; }
   uint32_t place() const { return place_; }
   const std::string& file() const { return file_; }
 
   // Engine thread, once.
-  void Tell(ApiResult<PlaceFigures> result) { told_.set_value(std::move(result)); }
+  void Tell(ApiResult<SaveFigures> result) { told_.set_value(std::move(result)); }
 
  private:
-  const PlaceAction action_;
+  const SaveAction action_;
   const uint32_t place_;
   const std::string file_;
   std::atomic<bool> cancelled_ = false;
-  std::promise<ApiResult<PlaceFigures>> told_;
-  std::future<ApiResult<PlaceFigures>> done_;
+  std::promise<ApiResult<SaveFigures>> told_;
+  std::future<ApiResult<SaveFigures>> done_;
 };
 
 }  // namespace moestro

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "native/dense_part.h"
+#include "native/dense_model.h"
 
 #include <gtest/gtest.h>
 

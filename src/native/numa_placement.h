@@ -25,16 +25,17 @@
 
 namespace moestro {
 
-class NumaPart {
+class NumaPlacement {
  public:
   // Until destruction the threads of the team take pages from all nodes in turn, and each thread
   // runs on its own node if that is planned. null: one node, switched off, or the process has a
   // memory policy of its own. `team` must outlive this. Fails as Team::Run().
-  static Result<std::unique_ptr<NumaPart>> Begin(std::string_view asked,
-                                                 std::shared_ptr<NumaMachine> machine, Team& team);
-  NumaPart(const NumaPart&) = delete;
-  NumaPart& operator=(const NumaPart&) = delete;
-  ~NumaPart();
+  static Result<std::unique_ptr<NumaPlacement>> Begin(std::string_view asked,
+                                                      std::shared_ptr<NumaMachine> machine,
+                                                      Team& team);
+  NumaPlacement(const NumaPlacement&) = delete;
+  NumaPlacement& operator=(const NumaPlacement&) = delete;
+  ~NumaPlacement();
 
   const NumaPlan& plan() const { return plan_; }  // the part of the plan that the kernel allowed
 
@@ -49,7 +50,7 @@ class NumaPart {
   Status PlaceDense(const ModelTensors& tensors) const;
 
  private:
-  NumaPart(NumaPlan plan, std::shared_ptr<NumaMachine> machine, Team& team)
+  NumaPlacement(NumaPlan plan, std::shared_ptr<NumaMachine> machine, Team& team)
       : plan_(std::move(plan)), machine_(std::move(machine)), team_(team) {}
   Status MoveThreads();
   Status RunAnywhere() const;

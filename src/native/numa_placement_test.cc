@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "native/numa_part.h"
+#include "native/numa_placement.h"
 
 #include <gtest/gtest.h>
 
@@ -40,8 +40,8 @@ class NumaPartTest : public ::testing::Test {
     team_ = std::make_unique<Team>(*std::move(team));
   }
 
-  std::unique_ptr<NumaPart> Begin(std::string_view asked = "auto") {
-    auto part = NumaPart::Begin(asked, machine_, *team_);
+  std::unique_ptr<NumaPlacement> Begin(std::string_view asked = "auto") {
+    auto part = NumaPlacement::Begin(asked, machine_, *team_);
     EXPECT_TRUE(part) << part.error().message;
     return part ? *std::move(part) : nullptr;
   }
