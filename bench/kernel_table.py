@@ -14,8 +14,8 @@ import pathlib
 import statistics
 import subprocess
 
-TYPES = ("q4_0", "q5_0", "q5_1", "q8_0", "iq4_nl", "mxfp4", "q2_K", "q3_K", "q4_K", "q5_K", "q6_K",
-         "iq4_xs", "iq3_s", "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs")
+TYPES = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "mxfp4", "q2_K", "q3_K", "q4_K", "q5_K",
+         "q6_K", "iq4_xs", "iq3_s", "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs")
 ROWS = (1, 16)
 # our kernel, its heading, ggml's plug-in
 SETS = (("avx2", "AVX2", "haswell"), ("avx512vnni", "AVX-512", "zen4"))

@@ -357,11 +357,11 @@ TEST(OwnKernels, AnyBytesAreWeights) {
   const CpuTraits traits = CpuTraits::Load().value();
   const ggml_fp16_t half = ggml_fp32_to_fp16(0.01F);
   const std::vector<std::pair<ggml_type, std::vector<size_t>>> halves = {
-      {GGML_TYPE_Q5_0, {0}},   {GGML_TYPE_Q5_1, {0, 2}}, {GGML_TYPE_Q2_K, {80, 82}},
-      {GGML_TYPE_Q3_K, {108}}, {GGML_TYPE_Q4_K, {0, 2}}, {GGML_TYPE_Q5_K, {0, 2}},
-      {GGML_TYPE_Q6_K, {208}}, {GGML_TYPE_IQ4_XS, {0}},  {GGML_TYPE_IQ3_XXS, {0}},
-      {GGML_TYPE_IQ3_S, {0}},  {GGML_TYPE_IQ2_XXS, {0}}, {GGML_TYPE_IQ2_XS, {0}},
-      {GGML_TYPE_IQ2_S, {0}}};
+      {GGML_TYPE_Q4_1, {0, 2}},   {GGML_TYPE_Q5_0, {0}},   {GGML_TYPE_Q5_1, {0, 2}},
+      {GGML_TYPE_Q2_K, {80, 82}}, {GGML_TYPE_Q3_K, {108}}, {GGML_TYPE_Q4_K, {0, 2}},
+      {GGML_TYPE_Q5_K, {0, 2}},   {GGML_TYPE_Q6_K, {208}}, {GGML_TYPE_IQ4_XS, {0}},
+      {GGML_TYPE_IQ3_XXS, {0}},   {GGML_TYPE_IQ3_S, {0}},  {GGML_TYPE_IQ2_XXS, {0}},
+      {GGML_TYPE_IQ2_XS, {0}},    {GGML_TYPE_IQ2_S, {0}}};
   for (const auto& [type, at] : halves) {
     Matrix rows(type, kIn, 16, 0, Floats(kIn * 16, 0.0F));
     std::memset(rows.data(), 0xff, 16 * rows.row_bytes());

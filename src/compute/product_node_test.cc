@@ -154,9 +154,10 @@ std::vector<std::vector<float>> Multiply(CpuDevice& device, const std::vector<gg
 }
 
 constexpr ggml_type kTypes[] = {
-    GGML_TYPE_Q4_0,  GGML_TYPE_Q5_0,   GGML_TYPE_Q5_1,    GGML_TYPE_Q8_0,  GGML_TYPE_IQ4_NL,
-    GGML_TYPE_MXFP4, GGML_TYPE_Q2_K,   GGML_TYPE_Q3_K,    GGML_TYPE_Q4_K,  GGML_TYPE_Q5_K,
-    GGML_TYPE_Q6_K,  GGML_TYPE_IQ4_XS, GGML_TYPE_IQ3_XXS, GGML_TYPE_IQ3_S, GGML_TYPE_IQ2_S};
+    GGML_TYPE_Q4_0,   GGML_TYPE_Q4_1,    GGML_TYPE_Q5_0,  GGML_TYPE_Q5_1,
+    GGML_TYPE_Q8_0,   GGML_TYPE_IQ4_NL,  GGML_TYPE_MXFP4, GGML_TYPE_Q2_K,
+    GGML_TYPE_Q3_K,   GGML_TYPE_Q4_K,    GGML_TYPE_Q5_K,  GGML_TYPE_Q6_K,
+    GGML_TYPE_IQ4_XS, GGML_TYPE_IQ3_XXS, GGML_TYPE_IQ3_S, GGML_TYPE_IQ2_S};
 
 // K-quants from eight rows on, too, which ggml's tiled product multiplies by other rules.
 TEST(ProductNode, RowsTogetherHaveTheBitsOfRowsAlone) {

@@ -214,7 +214,8 @@ void FromF16(const std::byte* from, float* to, size_t n) {
 }
 
 // AttentionKernel::from_f32.
-inline void FromF32(const std::byte* from, float* to, size_t n) {
+template <class V>
+void FromF32(const std::byte* from, float* to, size_t n) {
   std::memcpy(to, from, n * sizeof(float));
 }
 
@@ -237,7 +238,7 @@ template <class V>
 inline constexpr AttentionKernel kAttentionKernel = {.attend = AttendBlock<V>,
                                                      .from_f16 = FromF16<V>,
                                                      .from_q8 = FromQ8<V>,
-                                                     .from_f32 = FromF32,
+                                                     .from_f32 = FromF32<V>,
                                                      .turn = TurnKeys<V>,
                                                      .lanes = V::kLanes,
                                                      .name = V::kName};

@@ -26,6 +26,24 @@ inline void Accumulate32(const Activation32* const (&tokens)[kTokens], typename 
   }
 }
 
+// sums[t] += activation scale * (d * weights times values + m * sum of values), the halves d and m
+// in the lanes of `head`.
+template <class V, int kTokens, class Dot>
+inline void AccumulateWithMinimum(const Activation32* const (&tokens)[kTokens],
+                                  typename V::Int head, typename V::Float (&sums)[kTokens],
+                                  Dot dot) {
+  const typename V::Float scale = V::LowHalf(head);
+  const typename V::Float minimum = V::LowHalf(V::template ShiftRight<16>(head));
+#pragma GCC unroll 16
+  for (int t = 0; t < kTokens; ++t) {
+    const typename V::Int product = dot(V::Fill32(0), tokens[t]->values);
+    const typename V::Float sum = V::ToFloat(V::Broadcast(&tokens[t]->bias));
+    const typename V::Float both =
+        V::MultiplyAdd(V::ToFloat(product), scale, V::Multiply(sum, minimum));
+    sums[t] = V::MultiplyAdd(both, V::Broadcast(tokens[t]->scale), sums[t]);
+  }
+}
+
 template <class V, int kMax>
 struct UnsignedDot {
   const typename V::Int* w;
@@ -59,6 +77,28 @@ struct FormatQ4_0 {
     rows.Load16(2, w);
     SplitNibbles<V>(w);
     Accumulate32<V>(tokens, rows.LoadHalf(0), sums, UnsignedDot<V, 15>{w});
+  }
+};
+
+// Halves d and m, and 16 bytes of nibbles n: weights d * n + m.
+struct FormatQ4_1 {
+  static constexpr size_t kBytes = 20;
+  static constexpr NarrowColumn kNarrow = {};
+  using Activation = Activation32;
+  template <class V>
+  static constexpr int kMaxTokens = V::kMaxTokens;
+  template <class V>
+  static constexpr auto kQuantise = Quantise32<-1>;  // the bias is the sum of values
+
+  template <class V, int kTokens, class Source>
+  static void Block(const Source& rows, const Activation32* const (&tokens)[kTokens],
+                    typename V::Float (&sums)[kTokens]) {
+    typename V::Int head[4];
+    typename V::Int w[8];
+    rows.Load16(0, head);
+    rows.Load16(4, w);
+    SplitNibbles<V>(w);
+    AccumulateWithMinimum<V>(tokens, head[0], sums, UnsignedDot<V, 15>{w});
   }
 };
 
@@ -104,16 +144,7 @@ struct FormatQ5_1 {
     rows.Load16(8, w);
     SplitNibbles<V>(w);
     SetBytesOfBits<V>(head[1], 0x10, w);
-    const typename V::Float scale = V::LowHalf(head[0]);
-    const typename V::Float minimum = V::LowHalf(V::template ShiftRight<16>(head[0]));
-#pragma GCC unroll 16
-    for (int t = 0; t < kTokens; ++t) {
-      const typename V::Int product = V::template Dot<31, 8>(V::Fill32(0), w, tokens[t]->values);
-      const typename V::Float sum = V::ToFloat(V::Broadcast(&tokens[t]->bias));
-      const typename V::Float both =
-          V::MultiplyAdd(V::ToFloat(product), scale, V::Multiply(sum, minimum));
-      sums[t] = V::MultiplyAdd(both, V::Broadcast(tokens[t]->scale), sums[t]);
-    }
+    AccumulateWithMinimum<V>(tokens, head[0], sums, UnsignedDot<V, 31>{w});
   }
 };
 

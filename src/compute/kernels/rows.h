@@ -49,7 +49,8 @@ class CacheWarmer {
 };
 
 // The distance of the prefetch: whole tiles, at least the bytes that hide the latency of DRAM.
-inline size_t LookAhead(size_t tile_bytes) {
+template <class V>
+size_t LookAhead(size_t tile_bytes) {
   constexpr size_t kLookAhead = 12288;
   return (kLookAhead + tile_bytes - 1) / tile_bytes * tile_bytes;
 }
@@ -221,7 +222,7 @@ template <class V, class Format>
   rows.stride = matrix.row_bytes;
   for (int64_t r = 0; r + kLanes <= matrix.n_rows; r += kLanes) {
     std::byte* const group = matrix.rows + static_cast<size_t>(r) * matrix.row_bytes;
-    const size_t ahead = static_cast<size_t>(r) * matrix.row_bytes + LookAhead(group_bytes);
+    const size_t ahead = static_cast<size_t>(r) * matrix.row_bytes + LookAhead<V>(group_bytes);
     CacheWarmer<V> warmer(all, ahead, group_bytes);
     rows.warmer = &warmer;
     for (size_t q = 0; q < V::kQuads; ++q) rows.quad[q] = group + 4 * q * matrix.row_bytes;

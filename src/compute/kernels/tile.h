@@ -123,7 +123,7 @@ void MultiplySideBySide(const ExpertKernel& self, const ExpertKernel::Call& call
       tile.first[q] = wanted < call.n_rows - 4 ? wanted : call.n_rows - 4;
       tile.rows.quad[q] = call.rows + static_cast<size_t>(tile.first[q]) * call.row_bytes;
     }
-    const size_t ahead = static_cast<size_t>(r) * call.row_bytes + LookAhead(tile_bytes);
+    const size_t ahead = static_cast<size_t>(r) * call.row_bytes + LookAhead<V>(tile_bytes);
     CacheWarmer<V> warmer(call, ahead, tile_bytes);
     MultiplyTokens<V, Format>(tile, {call.activations, call.out, call.n_in / kBlock<Format>},
                               call.n_tokens, warmer,
@@ -143,7 +143,7 @@ void MultiplyRows(const ExpertKernel& self, const ExpertKernel::Call& call) {
     tile.rows.grid = self.grid;
     tile.rows.at = call.rows + static_cast<size_t>(r) * call.row_bytes;
     for (int q = 0; q < V::kQuads; ++q) tile.first[q] = r + 4 * q;
-    const size_t ahead = static_cast<size_t>(r) * call.row_bytes + LookAhead(tile_bytes);
+    const size_t ahead = static_cast<size_t>(r) * call.row_bytes + LookAhead<V>(tile_bytes);
     CacheWarmer<V> warmer(call, ahead, tile_bytes);
     MultiplyTokens<V, Format>(tile, {call.activations, call.out, call.n_in / kBlock<Format>},
                               call.n_tokens, warmer,
@@ -164,6 +164,8 @@ const ExpertFunctions* FindFunctions32(ggml_type type) {
   switch (type) {
     case GGML_TYPE_Q4_0:
       return &kFunctions<V, FormatQ4_0>;
+    case GGML_TYPE_Q4_1:
+      return &kFunctions<V, FormatQ4_1>;
     case GGML_TYPE_Q5_0:
       return &kFunctions<V, FormatQ5_0>;
     case GGML_TYPE_Q5_1:
