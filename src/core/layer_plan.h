@@ -69,12 +69,14 @@ struct LaneTimes {
   double host = 0.0;
   double disk = 0.0;
   std::vector<Device> devices = {};  // [device]
+  double border = 0.0;               // of rows that leave the first device and come back
 
-  // The layer's time: that of the slowest processor. Disk and copies are not counted.
+  // The layer's time: that of the slowest processor, and of the border. Disk and copies are not
+  // counted.
   double seconds() const {
     double latest = host;
     for (const Device& device : devices) latest = std::max(latest, device.compute);
-    return latest;
+    return border + latest;
   }
 };
 

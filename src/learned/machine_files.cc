@@ -182,8 +182,9 @@ Status ParseSources(JsonView json, LatencyFile& file) {
 }
 
 Status Parse(JsonView json, LatencyFile& file) {
-  static constexpr std::string_view kKeys[] = {"format", "version", "machine", "host",   "disk",
-                                               "device", "copy",    "dense",   "sources"};
+  static constexpr std::string_view kKeys[] = {"format",    "version", "machine", "host",
+                                               "disk",      "device",  "copy",    "dense",
+                                               "border_us", "sources"};
   TRY_STATUS(CheckKeys(json, "the file", kKeys));
   TRY(file.machine, Fields(json, "the file").Text("machine"));
   TRY_STATUS(ParseHost(json, file.model));
@@ -191,6 +192,10 @@ Status Parse(JsonView json, LatencyFile& file) {
   if (json.Find("device") || json.Find("copy")) TRY_STATUS(ParseDevices(json, file));
   if (json.Find("dense")) {
     TRY(file.dense, ParsePlain(json, "dense"));
+  }
+  if (json.Find("border_us")) {
+    TRY(const double border, Fields(json, "the file").Number("border_us", 0.0, kMostMicros));
+    file.model.border = border * kMicro;
   }
   if (const auto sources = json.Find("sources")) TRY_STATUS(ParseSources(*sources, file));
   return CheckLatency(file.model);
@@ -230,6 +235,7 @@ Status WriteLatency(const OutputPath& path, const LatencyFile& file) {
       .Set("disk", ToJson(file.model.disk));
   SetDevices(json, file);
   json.Set("dense", ToJson(file.dense));
+  if (file.model.border > 0.0) json.Set("border_us", Rounded(file.model.border / kMicro));
   Json sources = Json::Object();
   for (const auto& [value, source] : file.sources) sources.Set(value, source);
   json.Set("sources", std::move(sources));

@@ -170,12 +170,21 @@ Status FindDiskCosts(const std::string& latency_model, DeviceSetup& devices, Exp
 
 // The CPU's costs as measured with the first device. Beside any device the CPU is taken to be as
 // slow as beside the one that slows it down most.
-LatencyModel LatencyOfAll(const DeviceSetup& devices) {
+//
+// Rows are on the first device if the dense part is there. A launch is measured with inputs that go
+// there and results that come back, which is the price of a border, too.
+LatencyModel LatencyOfAll(const DeviceSetup& devices, bool has_dense, bool has_fixed_costs) {
   LatencyModel all = devices.devices().front()->plan().latency;
   all.devices.clear();
   for (const std::unique_ptr<Device>& one : devices.devices()) {
     all.host_beside = std::max(all.host_beside, one->plan().latency.host_beside);
     all.devices.push_back(one->plan().latency.devices.front());
+  }
+  const bool is_first = devices.devices().front().get() == devices.first_here();
+  if (!has_dense || !is_first) {
+    all.border = 0.0;
+  } else if (!has_fixed_costs) {
+    all.border = all.devices.front().launch;
   }
   return all;
 }
@@ -283,7 +292,7 @@ Result<std::unique_ptr<DeviceList>> JoinDevices(const OpenedModel& opened, Devic
                           },
                       .is_settled = std::move(is_settled),
                       .usual_share = shape.usual_share()},
-      LatencyOfAll(devices), PlaceOf(opened.options.device));
+      LatencyOfAll(devices, has_dense, has_fixed_costs), PlaceOf(opened.options.device));
   return std::make_unique<DeviceList>(std::move(list), std::move(tier), residency,
                                       std::move(options));
 }

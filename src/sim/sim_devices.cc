@@ -154,6 +154,10 @@ void SimDevices::Assign(LayerPlan& plan) {
   const auto on_host = [](const PlannedExpert& e) { return e.place == Place::kHost; };
   uses_host_ = std::ranges::any_of(plan.experts, on_host);
   const bool uses_device = !std::ranges::all_of(plan.experts, on_host);
+  const auto leaves = [](const PlannedExpert& e) {
+    return e.place == Place::kHost || e.device != 0;
+  };
+  if (std::ranges::any_of(plan.experts, leaves)) times_.border = lanes_.model.border;
   host_factor_ = uses_device ? lanes_.model.host_beside : 1.0;
   for (const PlannedExpert& expert : plan.experts) {
     if (expert.place != Place::kDevice) continue;
@@ -212,6 +216,7 @@ void SimDevices::Done(LayerPlan& plan) {
     seconds = std::max(seconds, its.compute + waits);
     busiest = std::max(busiest, busy);
   }
+  seconds += times_.border;
   machine_.Idle(seconds - on_host);
   for (double& left : backlog_) left = std::max(0.0, left - seconds);
   busiest_ += busiest;

@@ -424,9 +424,9 @@ std::optional<DeviceTier::Offer> DeviceTier::BestMove(const LayerPlan& plan,
   if (!best) return std::nullopt;
   const std::optional<SlotTable::Room> room = table(device, best->key)->RoomFor(Use::kDecode);
   if (!room) return std::nullopt;
-  double price = model_.devices[device].copy.Seconds(parts_.bytes_of(best->key));
-  if (room->evicts) price += UsesOf(*room->evicts) * GainOf(*room->evicts, device);
-  best->saves -= price;
+  if (!room->evicts) return best;  // an empty slot is filled while the link is idle
+  best->saves -= model_.devices[device].copy.Seconds(parts_.bytes_of(best->key)) +
+                 UsesOf(*room->evicts) * GainOf(*room->evicts, device);
   return best->saves > 0.0 ? best : std::nullopt;
 }
 

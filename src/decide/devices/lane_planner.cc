@@ -227,6 +227,8 @@ LaneTimes PriceLanes(std::span<const LaneJob> jobs, std::span<const Site> sites,
   }
   const bool uses_device =
       std::ranges::any_of(sites, [](Place p) { return p != Place::kHost; }, &Site::place);
+  const auto leaves = [](Site s) { return s.place == Place::kHost || s.device != 0; };
+  if (std::ranges::any_of(sites, leaves)) times.border = model.border;
   const double host_factor = uses_device ? model.host_beside : 1.0;
   // The CPU computes experts in memory, then those that the disk brings.
   for (const bool in_memory : {true, false}) {

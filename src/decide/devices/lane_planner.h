@@ -62,8 +62,8 @@ struct LanePlan {
 // The times of the lanes if the jobs run at `sites`. The disk first reads the experts that devices
 // wait for, those of the first device before those of the next. Copies follow the reads. A device
 // launches the experts that it has, and the copied experts once its last copy has landed. The CPU
-// computes the experts in memory and then the experts that arrive. REQUIRES: the model has every
-// device of `sites`.
+// computes the experts in memory and then the experts that arrive. If another processor than the
+// first device has a job, the layer has a border. REQUIRES: the model has every device of `sites`.
 LaneTimes PriceLanes(std::span<const LaneJob> jobs, std::span<const Site> sites,
                      const LatencyModel& model);
 

@@ -118,6 +118,24 @@ TEST(PriceLanes, AddsUpByHand) {
   EXPECT_DOUBLE_EQ(PriceLanes(jobs, all_host, model).devices[0].compute, 0.0);
 }
 
+TEST(PriceLanes, RowsThatLeaveTheFirstDeviceCrossABorder) {
+  LatencyModel model = Both(kSlowLink, kSlowLink);
+  model.border = 1e-3;
+  const std::vector<LaneJob> jobs = Jobs(1, 1, 2);
+  const auto border = [&](std::vector<Site> sites) {
+    const LaneTimes times = PriceLanes(jobs, sites, model);
+    LatencyModel without = model;
+    without.border = 0.0;
+    EXPECT_DOUBLE_EQ(times.seconds(), PriceLanes(jobs, sites, without).seconds() + times.border);
+    return times.border;
+  };
+  const Site there{.place = Place::kDevice};
+  EXPECT_EQ(border({there, {.place = Place::kCopied}}), 0.0);
+  EXPECT_EQ(border({there, {}}), 1e-3);
+  EXPECT_EQ(border({{}, {}}), 1e-3);
+  EXPECT_EQ(border({there, {.place = Place::kCopied, .device = 1}}), 1e-3);
+}
+
 TEST(PriceLanes, TheDiskServesTheDeviceFirst) {
   LatencyModel model{.devices = {{}}};
   model.disk.per_byte = 1e-9;
@@ -380,6 +398,23 @@ TEST(TwoDevices, AreNearTheBestOfAllWays) {
     const LanePlan found = PlanLanes(jobs, model, PlaceMode::kAuto, Rooms{{8}, {8}});
     EXPECT_LE(found.times.seconds(), 11.0 / 9.0 * best) << "round " << round;
   }
+}
+
+// A launch of 30 us and eight experts of 9.5 us each on the device, or of 155 us on the CPU:
+// without a border it pays to give one away, and with one the layer stays whole.
+TEST(PlanLanes, ALayerThatIsThereStaysWholeIfItsBorderCostsMoreThanSharingGains) {
+  LatencyModel model = kStrongCpu;
+  const Rooms room = {{0}};
+  const std::vector<LaneJob> jobs = Jobs(1, 8);
+  EXPECT_TRUE(Letters(PlanLanes(jobs, model, PlaceMode::kAuto, room).sites).contains('h'));
+  model.border = model.devices.front().launch;
+  EXPECT_EQ(Letters(PlanLanes(jobs, model, PlaceMode::kAuto, room).sites), "DDDDDDDD");
+  // A layer that is not there whole has its border anyway, and is shared as without.
+  const std::vector<LaneJob> some = Jobs(1, 4);
+  LatencyModel without = model;
+  without.border = 0.0;
+  EXPECT_EQ(PlanLanes(some, model, PlaceMode::kAuto, room).sites,
+            PlanLanes(some, without, PlaceMode::kAuto, room).sites);
 }
 
 }  // namespace

@@ -130,6 +130,9 @@ Status CheckLatency(const LatencyModel& model) {
   TRY_STATUS(check(Lane::kHost, model.host));
   TRY_STATUS(check(Lane::kDisk, model.disk));
   TRY_STATUS(check_factor(model.host_beside));
+  if (!std::isfinite(model.border) || model.border < 0.0) {
+    return Fail(Errc::kInvalidRequest, "a border of {} s is no time", model.border);
+  }
   for (const DeviceCosts& device : model.devices) {
     TRY_STATUS(check(Lane::kDevice, device.compute));
     TRY_STATUS(check(Lane::kCopy, device.copy));
@@ -200,6 +203,7 @@ LatencyModel LatencyTracker::Refitted(const LatencyModel& model) const {
     its.launch *= ratio.devices[d].compute;
     its.copy = times(its.copy, ratio.devices[d].copy);
   }
+  if (!ratio.devices.empty()) refitted.border *= ratio.devices.front().compute;
   return refitted;
 }
 

@@ -50,9 +50,13 @@ struct DeviceCosts {
 };
 
 struct LatencyModel {
-  Cost host = {};                         // an expert on the CPU's team, its weights in memory
-  Cost disk = {};                         // disk to memory
-  double host_beside = 1.0;               // times as long while a device computes or copies run
+  Cost host = {};            // an expert on the CPU's team, its weights in memory
+  Cost disk = {};            // disk to memory
+  double host_beside = 1.0;  // times as long while a device computes or copies run
+  // Seconds that a layer takes longer whose rows leave the first device because other processors
+  // compute some of the layer's experts: the rows come back, the results go there. 0: the rows are
+  // in memory anyway.
+  double border = 0.0;
   std::vector<DeviceCosts> devices = {};  // in the order in which they are used
 
   bool operator==(const LatencyModel&) const = default;
