@@ -171,8 +171,8 @@ Status FindDiskCosts(const std::string& latency_model, DeviceSetup& devices, Exp
 // The CPU's costs as measured with the first device. Beside any device the CPU is taken to be as
 // slow as beside the one that slows it down most.
 //
-// Rows are on the first device if the dense part is there. A launch is measured with inputs that go
-// there and results that come back, which is the price of a border, too.
+// Rows lie on the first device if that device has the dense part. A launch is measured with inputs
+// that go there and results that come back, which is the price of a border, too.
 LatencyModel LatencyOfAll(const DeviceSetup& devices, bool has_dense, bool has_fixed_costs) {
   LatencyModel all = devices.devices().front()->plan().latency;
   all.devices.clear();
