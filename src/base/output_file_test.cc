@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -205,6 +206,31 @@ TEST(OutputFile, LeftOversOfOtherProcessesHinderNone) {
   Save(path, "new");
   EXPECT_EQ(ReadAll(path), "new");
   EXPECT_EQ(ReadAll(left), "of another container's process");
+}
+
+TEST(OutputFile, OfTwoWritersAtOnceTheLastOnesFileStaysWhole) {
+  const TempFolder folder;
+  const std::string path = folder.File("out");
+  constexpr size_t kBytes = 3 << 20;
+  const auto write = [&](char letter) {
+    const std::string text(kBytes, letter);
+    for (int i = 0; i < 5; ++i) {
+      auto file = OutputFile::Create(OutputPath(path));
+      ASSERT_TRUE(file) << file.error().message;
+      ASSERT_TRUE(file->Write(std::as_bytes(std::span(text))));
+      ASSERT_TRUE(file->Publish());
+      file->Keep();
+    }
+  };
+  std::thread other(write, 'b');
+  write('a');
+  other.join();
+  const std::string text = ReadAll(path);
+  EXPECT_EQ(text.size(), kBytes);
+  EXPECT_EQ(text, std::string(kBytes, text.front()));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()),
+                          std::filesystem::directory_iterator()),
+            1);
 }
 
 TEST(OutputFile, ANameMayBeAsLongAsNamesMayBe) {

@@ -392,14 +392,15 @@ class LyingHostTest : public RemoteTest {
     EngineOptions options = With(Here(30.0), 64 * kMiB);
     options.device.remote.program = MOESTRO_LYING_WORKER;
     options.device.latency_model = folder_.File("costs.json");
-    EXPECT_TRUE(WriteLatency(options.device.latency_model,
-                             {.machine = "test",
-                              .devices = {servers_[0]->address()},
-                              .model = {.host = {.per_byte = 1e-6},
-                                        .disk = {.per_byte = 1e-9},
-                                        .devices = {{.compute = {.per_byte = 1e-10},
-                                                     .copy = {.per_byte = 1e-8},
-                                                     .launch = launch}}}}));
+    LatencyFile costs{.machine = "test",
+                      .devices = {},
+                      .model = {.host = {.per_byte = 1e-6}, .disk = {.per_byte = 1e-9}}};
+    for (const auto& server : servers_) {
+      costs.devices.push_back(server->address());
+      costs.model.devices.push_back(
+          {.compute = {.per_byte = 1e-10}, .copy = {.per_byte = 1e-8}, .launch = launch});
+    }
+    EXPECT_TRUE(WriteLatency(options.device.latency_model, costs));
     return NativeEngine::Open(model, options);
   }
   // Steps until the host is left out; how many.
@@ -502,6 +503,35 @@ TEST_F(LyingHostTest, FoundBetweenAPromptsLayers) {
   EXPECT_EQ(other.position(), 90U);
   ExpectSound(engine, prompt, **alone);
   ExpectSound(engine, other, **alone);
+}
+
+TEST_F(LyingHostTest, OfTwoHostsTheOneThatLiesIsLeftOutAndTheOtherGoesOn) {
+  Serve(2);
+  const std::string model = Model("qwen3moe", "Q8_0");
+  const auto alone = NativeEngine::Open(model, Here(30.0));
+  const auto engine = OpenWith(model, "bit 160 all " + servers_[1]->address());
+  ASSERT_TRUE(engine) << engine.error().message;
+  ASSERT_EQ((*engine)->facts().memory.devices.size(), 2U);
+  Land(**engine);
+  const auto ran_on = [&](size_t host) { return (*engine)->learned().device.each[host].on_device; };
+  Sequence sequence = (*engine)->NewSequence();
+  ::testing::internal::CaptureStderr();
+  int without = 0;  // steps in which the second host had no expert
+  uint64_t first_had = 0;
+  for (int step = 0; step < kMostSteps && without < 5; ++step) {
+    if (sequence.position() > 100) sequence.CutBack(0);
+    if (without == 0) first_had = ran_on(0);
+    const uint64_t before = ran_on(1);
+    const std::vector<Token> one = {static_cast<Token>(step % 97)};
+    ASSERT_TRUE((*engine)->Step(RowsOf(sequence, one, RowKind::kDecode)));
+    without = ran_on(1) == before ? without + 1 : 0;
+  }
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(without, 5);
+  EXPECT_GT(ran_on(0), first_had);
+  EXPECT_TRUE(said.contains(servers_[1]->address())) << said;
+  EXPECT_FALSE(said.contains(servers_[0]->address())) << said;
+  ExpectSound(**engine, sequence, **alone);
 }
 
 // One damaged slot is found once its expert's turn comes.

@@ -5,7 +5,8 @@
 //   MOESTRO_TEST_WORKER  the program whose worker is behind it
 //   MOESTRO_TEST_LIE     "KIND AFTER WHICH": from launch AFTER on, results of all slots (all) or of
 //                        the first of that launch (one) are off by a bit (bit), not a number (nan),
-//                        another pair's (swap), or of the launch before (stale)
+//                        another pair's (swap), or of the launch before (stale). A fourth word is
+//                        the address of the only host that lies
 #include <poll.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -31,12 +32,13 @@ struct Lie {
   std::string kind;
   int after = 0;
   std::string which;
+  std::string host;
 };
 
 Lie LieOf(const char* text) {
   Lie lie;
   std::istringstream words(text != nullptr ? text : "");
-  words >> lie.kind >> lie.after >> lie.which;
+  words >> lie.kind >> lie.after >> lie.which >> lie.host;
   return lie;
 }
 
@@ -46,13 +48,14 @@ class LyingWorker {
       : layout_(setup.shape),
         width_(setup.shape.n_embd),
         region_(std::move(region)),
-        lie_(std::move(lie)) {}
+        lie_(std::move(lie)),
+        lies_(lie_.host.empty() || lie_.host == setup.endpoint.data()) {}
 
   // A launch has been answered.
   void Change(const LaunchMessage& launch) {
     auto* const y = reinterpret_cast<float*>(region_.data() + layout_.y(launch.flight));
     const std::vector<float> told(y, y + launch.n_pairs * width_);
-    if (launches_++ >= lie_.after) ChangeRows(launch, y, told);
+    if (lies_ && launches_++ >= lie_.after) ChangeRows(launch, y, told);
     before_ = told;
   }
 
@@ -84,6 +87,7 @@ class LyingWorker {
   size_t width_;
   SharedRegion region_;
   Lie lie_;
+  bool lies_;
   int launches_ = 0;
   int32_t slot_ = -1;
   std::vector<float> before_;
