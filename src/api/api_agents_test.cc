@@ -312,14 +312,16 @@ TEST(AgentRequest, AToolsAnswerIsReadAsFarAsItIsText) {
         {"type":"search_result","source":"http://x/","title":"S",
          "content":[{"type":"text","text":"d"}]},
         {"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"JQ"}},
+        {"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBORw0KGgo="}},
         {"type":"of_tomorrow"}]},
       {"type":"document","source":{"type":"text","media_type":"text/plain","data":"e"}}]}]})");
   EXPECT_EQ(Lines(request.chat),
             (Strings{"tool: a\nThe tool read_mail can be called.\nT\nb\nc\nS\nhttp://x/\nd\n"
                      "[Something of type \"document\" was left out here: it is no text.]\n"
+                     "[Something of type \"image\" was left out here: it is no text.]\n"
                      "[Something of type \"of_tomorrow\" was left out here: it is no text.] <t >",
                      "user: e"}));
-  EXPECT_EQ(request.warnings.size(), 2U);
+  EXPECT_EQ(request.warnings.size(), 3U);
   // A document that cannot be read is refused, so that the user learns of it.
   EXPECT_FALSE(ParseApiRequest(ApiKind::kMessages, R"({"max_tokens":9,"messages":[{"role":"user",
     "content":[{"type":"document","source":{"type":"url","url":"x"}}]}]})",

@@ -363,9 +363,6 @@ TEST(ApiRefusal, AgentsItemsAndBlocks) {
         "messages[0].content[0].type", "role user"},
        {R"("messages":[{"role":"assistant","content":[{"type":"tool_result"}]}])",
         "messages[0].content[0].type", "role assistant"},
-       {R"("messages":[{"role":"user","content":[{"type":"tool_result","content":)"
-        R"([{"type":"image"}]}]}])",
-        "messages[0].content[0].content[0].type", "text only"},
        {R"("messages":[{"role":"assistant","content":[{"type":"tool_use","id":"t"}]}])",
         "messages[0].content[0].name", "missing"},
        {R"("thinking":{"type":"maybe"})", "thinking.type", "enabled, disabled or adaptive"}});

@@ -42,11 +42,11 @@ ApiResult<std::string> ReadParts(BodyFields& turn, std::string_view key, const R
   return joined;
 }
 
+// A part of a tool's answer. A client sends an answer again with every later request, so a part
+// that is no text must not end the conversation: a sentence stands in its place.
 ApiResult<std::string> ReadResultPart(BodyFields& part, const std::string& type,
                                       ApiRequest& request) {
-  if (IsText(type) || type == "image" || type == "image_url" || type == "input_image") {
-    return ReadTextPart(part, type);
-  }
+  if (IsText(type)) return ReadTextPart(part, type);
   if (type == "tool_reference") {
     TRY(const std::string name, part.NeededText("tool_name"));
     return Format("The tool {} can be called.", name);

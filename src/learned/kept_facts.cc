@@ -83,7 +83,7 @@ std::optional<LatencyModel> KeptCosts(const std::string& folder, const CostKey& 
 
 void KeepCosts(const std::string& folder, const CostKey& key, const LatencyModel& model) {
   if (folder.empty()) return;
-  MakePrivateFolder(folder);  // a failure makes the writing below fail, too
+  [[maybe_unused]] const std::error_code made = MakePrivateFolder(folder);  // writing fails, too
   LatencyFile file{.machine = key.cpu,
                    .devices = {key.device.name},
                    .model = model,
