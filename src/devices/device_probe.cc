@@ -310,8 +310,9 @@ Result<LatencyModel> DeviceProbe::Measure(uint64_t scratch) {
   const LayerPlan launched =
       PlanOf(expert_.key, many * each < kLongRun ? many : 1, 1, expert_.slots);
   TRY(const double beside_launch, HostSeconds(1, &launched));
-  model.host_beside = std::max({1.0, together.host / alone.host, beside_launch / alone.host});
-  costs.copy_beside = std::max(1.0, together.copy / alone.copy);
+  const double host_beside = std::max(together.host, beside_launch) / alone.host;
+  model.host_beside = std::clamp(host_beside, 1.0, kMostBeside);
+  costs.copy_beside = std::clamp(together.copy / alone.copy, 1.0, kMostBeside);
   TRY_STATUS(CheckLatency(model));
   return model;
 }

@@ -31,7 +31,6 @@ constexpr double kMostMicros = 1e9;
 constexpr double kLeastRate = 1e-6;
 constexpr double kMostRate = 1e9;
 constexpr double kMostShare = 1e6;
-constexpr double kMostFactor = 1e3;
 
 double Rounded(double value) {
   const std::string text = Format("{:.6g}", value);
@@ -97,7 +96,7 @@ class CostFields {
     return cost;
   }
   Result<double> Beside() const {
-    TRY(const auto factor, fields_.NumberIfAny("beside", 1.0, kMostFactor));
+    TRY(const auto factor, fields_.NumberIfAny("beside", 1.0, kMostBeside));
     return factor.value_or(1.0);
   }
   const Fields& fields() const { return fields_; }

@@ -49,6 +49,9 @@ struct DeviceCosts {
   bool operator==(const DeviceCosts&) const = default;
 };
 
+// The largest factor beside other work. More is a stall of the machine and no cost.
+inline constexpr double kMostBeside = 1e3;
+
 struct LatencyModel {
   Cost host = {};            // an expert on the CPU's team, its weights in memory
   Cost disk = {};            // disk to memory
