@@ -4,7 +4,8 @@
 
 Each isa_<set>.cc is compiled with its set's flags. Of a weak symbol (an inline function, a template's
 instance) that two objects define, the linker keeps one: a machine of the older set could then run
-instructions of the newer one. Objects of other sources are passed over.
+instructions of the newer one. Objects of other sources are passed over; a build for the portable set
+alone has none to compare.
 """
 import re
 import subprocess
@@ -31,7 +32,7 @@ def main():
                 faults += 1
             seen.setdefault(symbol, name)
     print(f"isa symbols: {len(objects)} sets, {len(seen)} weak symbols, {faults} faults")
-    return 1 if faults or not objects else 0
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":
