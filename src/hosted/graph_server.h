@@ -32,7 +32,7 @@
 #include "hosted/kernel_products.h"
 #include "hosted/learned_graph.h"
 #include "hosted/slot_products.h"
-#include "kit/step_frame.h"
+#include "kit/slot_engine.h"
 #include "residency/leases.h"
 
 namespace moestro {

@@ -22,7 +22,7 @@
 #include "hosted/llama_rows.h"
 #include "hosted/slot_products.h"
 #include "kit/expert_slots.h"
-#include "kit/step_frame.h"
+#include "kit/slot_engine.h"
 #include "learned/tunings.h"
 #include "memory/memory_use.h"
 #include "model/gguf_file.h"

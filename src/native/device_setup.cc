@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstddef>
 #include <limits>
+#include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,102 +15,23 @@
 #include "base/input_file.h"
 #include "base/number.h"
 #include "base/terminal.h"
+#include "base/text.h"
 #include "compute/backend_buffer.h"
 #include "compute/devices.h"
 #include "decide/slots/first_experts.h"
+#include "decide/slots/policy.h"
+#include "decide/slots/slot_table.h"
 #include "devices/device_pools.h"
 #include "devices/local_transport.h"
 #include "learned/beside_model.h"
 #include "learned/learned_tables.h"
+#include "native/catalog.h"
 #include "native/device_trial.h"
 #include "remote/remote_transport.h"
 #include "residency/residency.h"
 #include "store/open_files.h"
 
 namespace moestro {
-namespace {
-
-// Bytes of a trial: enough that plain memory comes in huge pages, as slots do.
-constexpr uint64_t kSample = kPinnedTrialBytes / 2;
-constexpr uint64_t kRead = kMiB;
-constexpr int kReads = 5;
-// The most that reads may take relative to reads into plain memory. Slower reads are accepted if
-// reading and copying together are faster than from plain memory.
-constexpr double kMostSlower = 1.25;
-
-// Seconds for kRead bytes, the least of kReads trials.
-struct Trial {
-  double read = std::numeric_limits<double>::infinity();  // from the disk to this memory
-  double copy = std::numeric_limits<double>::infinity();  // from this memory to the device
-
-  double both() const { return read + copy; }
-};
-
-// Seconds of reading the beginning of the first file into `memory`.
-Result<double> ReadInto(std::span<std::byte> memory, BlockReader& reader) {
-  const auto start = std::chrono::steady_clock::now();
-  std::array<BlockDone, 1> done;
-  if (!reader.Submit({.file = 0, .offset = 0, .to = memory.first(kRead)}) ||
-      reader.Wait(done) != 1) {
-    return Fail(Errc::kIo, "a busy reader");
-  }
-  if (done[0].error != 0) return Fail(Errc::kIo, "{}", ErrnoText(done[0].error));
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-Status ReadAndCopy(std::span<std::byte> memory, BlockReader& reader, const BackendBuffer& there,
-                   Trial& trial) {
-  TRY(const double read, ReadInto(memory, reader));
-  const auto start = std::chrono::steady_clock::now();
-  TRY_STATUS(there.Write(0, memory.first(kRead)));
-  const std::chrono::duration<double> copy = std::chrono::steady_clock::now() - start;
-  trial = {.read = std::min(trial.read, read), .copy = std::min(trial.copy, copy.count())};
-  return {};
-}
-
-// Succeeds if reads into pinned memory are about as fast, or faster copies make up for slow reads.
-Status Compare(const ComputeDevice& device, const HostMemory& pinned, BlockReader& reader,
-               bool may_be_slow) {
-  TRY(const HostMemory plain, HostMemory::Allocate(kSample));
-  plain.Populate(0, plain.size());
-  TRY(const BackendBuffer there, BackendBuffer::On(device.backend(), kRead));
-  Trial of_pinned;
-  Trial of_plain;
-  for (int i = 0; i < kReads; ++i) {
-    const uint64_t at = static_cast<uint64_t>(i) * kRead;
-    TRY_STATUS(ReadAndCopy(pinned.bytes().subspan(at), reader, there, of_pinned));
-    TRY_STATUS(ReadAndCopy(plain.bytes().subspan(at), reader, there, of_plain));
-  }
-  const double slower = of_pinned.read / of_plain.read;
-  if (may_be_slow || slower <= kMostSlower || of_pinned.both() < of_plain.both()) return {};
-  return Fail(Errc::kIo, "reads into it take {:.2f} times as long, copies from it {:.2f} times",
-              slower, of_pinned.copy / of_plain.copy);
-}
-
-Status Try(const ComputeDevice& device, BlockReader* reader, bool may_be_slow) {
-  TRY(const HostMemory sample, AllocatePinned(device, kSample));
-  sample.Populate(0, sample.size());
-  if (!is_cached(sample)) return Fail(Errc::kDevice, "the CPU does not cache it");
-  if (reader == nullptr) return {};
-  return Compare(device, sample, *reader, may_be_slow);
-}
-
-}  // namespace
-
-std::optional<HostMemorySource> PinnedSource(const ComputeDevice& device, BlockReader* reader,
-                                             bool may_be_slow) {
-  const uint64_t most = MostPinned(device);
-  if (most == 0) return std::nullopt;
-  const Status tried = Try(device, reader, may_be_slow);
-  if (!tried) {
-    LogInfo("no pinned memory of {} is used: {}", device.info().name, tried.error().message);
-    return std::nullopt;
-  }
-  return HostMemorySource{
-      .allocate = [&device](uint64_t bytes) { return AllocatePinned(device, bytes); },
-      .most_bytes = most};
-}
-
 namespace {
 
 // Memory of a device that is left free when the user names no size.
@@ -392,6 +315,192 @@ Status DeviceSetup::ChooseFirst() {
   }
   fill_first_ = ByPopularity(*paths);
   return {};
+}
+
+namespace {
+
+// Bytes that the disk's bandwidth is measured with.
+constexpr uint64_t kDeviceProbeBytes = 64 * kMiB;
+
+// Launches from one known row to the next: known rows take at most a hundredth of the time.
+uint32_t LaunchesToCheck(double check_seconds, double layer_seconds) {
+  constexpr double kShare = 0.01;
+  constexpr double kLeast = 8.0;
+  constexpr double kMost = 1024.0;
+  const double launches = layer_seconds > 0.0 ? check_seconds / (kShare * layer_seconds) : kMost;
+  return static_cast<uint32_t>(std::clamp(launches, kLeast, kMost));
+}
+
+Status FindDiskCosts(const std::string& latency_model, DeviceSetup& devices, ExpertSlots& slots) {
+  if (latency_model.empty()) {
+    TRY(const double bandwidth, slots.ProbeReads(kDeviceProbeBytes));
+    for (const std::unique_ptr<Device>& one : devices.devices()) {
+      one->plan().latency.disk = {.per_byte = 1.0 / bandwidth};
+    }
+    return {};
+  }
+  if (devices.devices().front()->plan().latency.disk == Cost{} && !slots.holds_all()) {
+    LogWarning(
+        "{} has no costs of the disk: plans take reads for free; 'moestro devices MODEL --profile "
+        "-o FILE' measures them",
+        latency_model);
+  }
+  return {};
+}
+
+// The CPU's costs as measured with the first device. Beside any device the CPU is taken to be as
+// slow as beside the one that slows it down most.
+//
+// Rows lie on the first device if that device has the dense part. A launch is measured with inputs
+// that go there and results that come back, which is the price of a border, too.
+LatencyModel LatencyOfAll(const DeviceSetup& devices, bool has_dense, bool has_fixed_costs) {
+  LatencyModel all = devices.devices().front()->plan().latency;
+  all.devices.clear();
+  for (const std::unique_ptr<Device>& one : devices.devices()) {
+    all.host_beside = std::max(all.host_beside, one->plan().latency.host_beside);
+    all.devices.push_back(one->plan().latency.devices.front());
+  }
+  const bool is_first = devices.devices().front().get() == devices.first_here();
+  if (!has_dense || !is_first) {
+    all.border = 0.0;
+  } else if (!has_fixed_costs) {
+    all.border = all.devices.front().launch;
+  }
+  return all;
+}
+
+PlaceMode PlaceOf(const DeviceOptions& options) {
+  const bool has_chosen = options.place != PlaceMode::kAuto;
+  if (has_chosen || options.remote.hosts.empty() || !options.remote.is_always) return options.place;
+  return PlaceMode::kCooperative;
+}
+
+// Tables of one device, by form; nullopt: the device computes no such expert.
+Result<std::vector<std::optional<SlotTable>>> TablesOf(const Device& device,
+                                                       const PolicyChoice& policy,
+                                                       const MoeShape& shape) {
+  std::vector<std::optional<SlotTable>> tables(device.slots().size());
+  for (size_t form = 0; form < tables.size(); ++form) {
+    if (device.slots()[form] == 0) continue;
+    TRY(std::unique_ptr<Policy> its, MakePolicy(policy));
+    tables[form].emplace(PolicyShape::Of(device.slots()[form], shape), std::move(its));
+  }
+  return tables;
+}
+
+bool IsRemote(const Device& device) { return device.here() == nullptr; }
+
+// Whether plans are expected to be faster with remote hosts, by the costs just measured.
+bool RemotesPay(const OpenedModel& opened, const DeviceSetup& devices, const ExpertSlots& slots,
+                const LatencyModel& costs) {
+  const MoeShape& shape = opened.model.id.shape;
+  const auto share = [&](std::span<const uint64_t> of) {
+    const auto n = static_cast<double>(std::reduce(of.begin(), of.end()));
+    return std::min(1.0, n / static_cast<double>(shape.experts()));
+  };
+  RemoteCase of{.n_used = shape.n_used,
+                .expert_bytes = opened.catalog.total_bytes() / shape.experts(),
+                .in_memory = share(slots.slots())};
+  std::string names;
+  for (const std::unique_ptr<Device>& one : devices.devices()) {
+    of.there.push_back(IsRemote(*one) ? share(one->slots()) : 0.0);
+    if (!IsRemote(*one)) continue;
+    names += Format("{}{}", names.empty() ? "" : ", ", one->info().name);
+  }
+  const bool is_always = opened.options.device.remote.is_always;
+  const RemoteGain gain =
+      GainOfRemotes(of, costs, is_always ? PlaceMode::kCooperative : PlaceMode::kAuto);
+  for (uint32_t d = 0; d < devices.devices().size(); ++d) {
+    Device& host = *devices.devices()[d];
+    if (!IsRemote(host)) continue;
+    const DeviceCosts& its = costs.devices[d];
+    host.transport().CheckEvery(
+        LaunchesToCheck(its.launch + its.compute.Seconds(of.expert_bytes), gain.with));
+  }
+  constexpr double kMs = 1e3;
+  const std::string figures =
+      Format("a layer's experts are expected to take {:.2f} ms with {} and {:.2f} without",
+             kMs * gain.with, names, kMs * gain.without);
+  if (gain.pays() || is_always) {
+    LogInfo("{}", figures);
+    return true;
+  }
+  LogWarning("{}, so they are left unused; --remote-always uses them all the same", figures);
+  return false;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceList>> JoinDevices(const OpenedModel& opened, DeviceSetup& devices,
+                                                ExpertSlots& slots, bool has_dense) {
+  const DeviceOptions& chosen = opened.options.device;
+  TRY_STATUS(FindDiskCosts(chosen.latency_model, devices, slots));
+  const bool has_fixed_costs = !chosen.latency_model.empty();
+  const MoeShape& shape = opened.model.id.shape;
+  std::vector<std::vector<std::optional<SlotTable>>> tables;
+  std::vector<Device*> list;
+  DeviceList::Options options{.is_fixed = has_fixed_costs,
+                              .lost = [](const std::string& why) { LogWarning("{}", why); }};
+  std::vector<bool> is_settled;
+  for (const std::unique_ptr<Device>& one : devices.devices()) {
+    // A lost device that holds keys and values takes them along, so the run ends.
+    const bool has_cells = has_dense && one.get() == devices.first_here();
+    options.ends_if_lost.push_back(!IsRemote(*one) && (!devices.goes_on_if_lost() || has_cells));
+    is_settled.push_back(IsRemote(*one));
+    TRY(tables.emplace_back(), TablesOf(*one, slots.policy(), shape));
+    list.push_back(one.get());
+  }
+  std::optional<ResidentModel> in_memory;
+  if (has_fixed_costs) in_memory = slots.MakeResidentModel();
+  const ExpertCatalog& catalog = opened.catalog;
+  Residency& residency = slots.residency();
+  auto tier = std::make_unique<DeviceTier>(
+      DeviceTierSetup{.tables = std::move(tables),
+                      .form_of = [&catalog](ExpertKey key) { return catalog.copy(key).form; },
+                      .bytes_of = [&catalog](ExpertKey key) { return BytesOf(catalog, key); },
+                      .in_memory = [&residency](ExpertKey key) { return residency.contains(key); },
+                      .memory_slots = {slots.slots().begin(), slots.slots().end()},
+                      .pool_of = [&catalog](ExpertKey key) { return catalog.copy(key).pool; },
+                      .n_expert = shape.n_expert,
+                      .first_layer = shape.n_encoder,
+                      .memory = std::move(in_memory),
+                      .tiers = opened.options.device.tiers,
+                      .drop = [&residency](ExpertKey key) { residency.Drop(key); },
+                      .memory_room =
+                          [&residency](ExpertKey key, std::span<const ExpertKey> keeps) {
+                            return residency.RoomFor(key, keeps);
+                          },
+                      .is_settled = std::move(is_settled),
+                      .usual_share = shape.usual_share()},
+      LatencyOfAll(devices, has_dense, has_fixed_costs), PlaceOf(opened.options.device));
+  return std::make_unique<DeviceList>(std::move(list), std::move(tier), residency,
+                                      std::move(options));
+}
+
+Status BringToRemotes(const OpenedModel& opened, const DeviceSetup& devices,
+                      const ExpertSlots& slots, DeviceList& list) {
+  std::vector<uint64_t> room;
+  for (const std::unique_ptr<Device>& one : devices.devices()) {
+    if (IsRemote(*one)) room.push_back(std::reduce(one->slots().begin(), one->slots().end()));
+  }
+  if (room.empty()) return {};
+  if (!RemotesPay(opened, devices, slots, list.tier().model())) {
+    for (uint32_t d = 0; d < list.size(); ++d) {
+      if (IsRemote(list[d])) list.tier().TurnOff(d);
+    }
+    return {};
+  }
+  const uint64_t kept = std::reduce(slots.slots().begin(), slots.slots().end());
+  std::vector<uint32_t> n_experts;
+  for (const ExpertCatalog::Layer& layer : opened.catalog.layers) {
+    n_experts.push_back(static_cast<uint32_t>(layer.experts.size()));
+  }
+  std::vector<std::vector<ExpertKey>> of_hosts =
+      SharesOf(n_experts, devices.fill_first(), kept, room);
+  std::vector<std::vector<ExpertKey>> shares(list.size());
+  const uint32_t first = list.size() - static_cast<uint32_t>(of_hosts.size());
+  for (size_t h = 0; h < of_hosts.size(); ++h) shares[first + h] = std::move(of_hosts[h]);
+  return list.BringShares(std::move(shares));
 }
 
 }  // namespace moestro

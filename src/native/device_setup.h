@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Finds and opens the devices beside the CPU, gives them slots, tries them with experts of the
 // model, and owns them. With the device "auto" a fault of a device is logged, and the other devices
-// and the CPU compute. For a device that was requested by name a fault is an error. make_slots.h
-// puts the devices to use afterwards.
+// and the CPU compute. For a device that was requested by name a fault is an error.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -21,27 +20,16 @@
 #include "compute/team.h"
 #include "core/ids.h"
 #include "devices/device.h"
+#include "devices/device_list.h"
 #include "devices/transport.h"
 #include "engine/engine_options.h"
 #include "engine/plan/memory_plan.h"
+#include "kit/expert_slots.h"
 #include "native/dense_model.h"
 #include "native/opened_model.h"
 #include "store/block_reader.h"
 
 namespace moestro {
-
-// Gives memory for slots from which a device copies directly, if that pays.
-
-// The memory that the trial takes.
-inline constexpr uint64_t kPinnedTrialBytes = uint64_t{32} << 20;
-
-// The source of pinned memory that the device offers. The CPU must cache this memory, and `reader`,
-// if any, must read into it about as fast as into plain memory, or copies from pinned memory must
-// make up for slow reads. Pages of some drivers refuse direct reads, and small pages make reads
-// slow; `may_be_slow` accepts slow reads. Else nullopt, and the log gives the reason. The device
-// must outlive the source. REQUIRES: the reader has no read in flight.
-std::optional<HostMemorySource> PinnedSource(const ComputeDevice& device, BlockReader* reader,
-                                             bool may_be_slow = false);
 
 // The shape of launches on device `there`: the model's experts and the biases.
 LaunchShape LaunchShapeOf(const OpenedModel& opened, const ComputeDevice& there);
@@ -106,5 +94,18 @@ class DeviceSetup {
   std::optional<HostMemorySource> slot_memory_;
   std::vector<ExpertKey> fill_first_;
 };
+
+// Joins the devices beside the CPU in one list with one tier of slots, beside memory and its
+// policy.
+//
+// All must outlive the list. The devices' plans then have the costs of the disk. kIo; kUsage.
+// REQUIRES: `devices` is not empty. Thread rule here and below: the engine thread.
+Result<std::unique_ptr<DeviceList>> JoinDevices(const OpenedModel& opened, DeviceSetup& devices,
+                                                ExpertSlots& slots, bool has_dense);
+
+// Begins to bring remote hosts their experts: the most popular ones, if known, except those that
+// memory keeps. If plans are expected to be slower with the hosts, they are turned off. kIo.
+Status BringToRemotes(const OpenedModel& opened, const DeviceSetup& devices,
+                      const ExpertSlots& slots, DeviceList& list);
 
 }  // namespace moestro

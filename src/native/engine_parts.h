@@ -14,7 +14,6 @@
 #include "forward/forward.h"
 #include "kit/expert_slots.h"
 #include "kit/slot_engine.h"
-#include "kit/step_frame.h"
 #include "memory/sequence.h"
 #include "native/dense_model.h"
 #include "native/device_setup.h"

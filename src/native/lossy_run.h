@@ -26,7 +26,7 @@
 #include "engine/watchers.h"
 #include "forward/experts/expert_exec.h"
 #include "forward/forward.h"
-#include "kit/step_frame.h"
+#include "kit/slot_engine.h"
 #include "native/dense_model.h"
 #include "native/make_slots.h"
 #include "native/opened_model.h"

@@ -33,6 +33,7 @@
 #include "model/model_file.h"
 #include "native/catalog.h"
 #include "native/device_setup.h"
+#include "native/device_trial.h"
 #include "store/block_reader.h"
 #include "store/open_files.h"
 #include "store/probe.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Turns the rest of the budget into slots, and joins those of devices with them in one tier.
+// Turns the rest of the budget into slots.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -24,18 +24,5 @@ Result<std::unique_ptr<ExpertSlots>> MakeSlots(const OpenedModel& opened, Device
                                                const FixedBytes& fixed);
 // Bytes of the budget beyond the smallest that works; 0: none.
 uint64_t RoomIn(const OpenedModel& opened, const FixedBytes& fixed);
-
-// Joins the devices beside the CPU in one list with one tier of slots, beside memory and its
-// policy.
-
-// All must outlive the list. The devices' plans then have the costs of the disk. kIo; kUsage.
-// REQUIRES: `devices` is not empty. Thread rule here and below: the engine thread.
-Result<std::unique_ptr<DeviceList>> JoinDevices(const OpenedModel& opened, DeviceSetup& devices,
-                                                ExpertSlots& slots, bool has_dense);
-
-// Begins to bring remote hosts their experts: the most popular ones, if known, except those that
-// memory keeps. If plans are expected to be slower with the hosts, they are turned off. kIo.
-Status BringToRemotes(const OpenedModel& opened, const DeviceSetup& devices,
-                      const ExpertSlots& slots, DeviceList& list);
 
 }  // namespace moestro

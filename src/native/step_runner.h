@@ -19,7 +19,6 @@
 #include "engine/engine.h"
 #include "forward/forward.h"
 #include "kit/slot_engine.h"
-#include "kit/step_frame.h"
 #include "memory/sequence.h"
 #include "native/dense_model.h"
 #include "native/opened_model.h"

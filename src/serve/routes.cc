@@ -10,7 +10,6 @@
 #include "serve/answer.h"
 #include "serve/api_keys.h"
 #include "serve/metrics.h"
-#include "serve/prompt_tokens.h"
 #include "serve/work.h"
 
 // Made by the build: cmake/Embed.cmake.

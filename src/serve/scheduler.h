@@ -23,7 +23,6 @@
 #include "grammar/grammar_state.h"
 #include "model/vocab.h"
 #include "serve/job.h"
-#include "serve/job_inbox.h"
 #include "serve/prefix_cache.h"
 #include "serve/save_task.h"
 #include "serve/saved_texts.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Experts on remote hosts: ggml's own server on the loopback, in one process or two. A text is the
 // same to the bit as without them, whatever happens to them.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -10,6 +11,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -20,6 +23,7 @@
 #include "engine/append.h"
 #include "learned/machine_files.h"
 #include "native/native_engine.h"
+#include "remote/worker.h"
 #include "tests/support/damage_testing.h"
 #include "tests/support/decode_testing.h"
 #include "tests/support/rpc_server_testing.h"
@@ -190,6 +194,20 @@ TEST_F(RemoteTest, AHostThatIsOfNoUseIsLeftOutWithASentence) {
   expect_left_out({.host = "127.0.0.1", .port = deaf.port()}, "has not answered for 2 s");
   const Listener rude("HTTP/1.1 400 Bad Request\r\n\r\n");
   expect_left_out({.host = "127.0.0.1", .port = rude.port()}, "127.0.0.1");
+}
+
+// A worker whose process ends at its start, as by a library that is missing, is not waited for, and
+// its last words are the reason.
+TEST_F(RemoteTest, AWorkerThatEndsAtItsStartTellsItsLastWords) {
+  const std::string program = folder_.File("worker");
+  std::ofstream(program) << "#!/bin/sh\necho 'worker: no such library' >&2\nexit 127\n";
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  constexpr double kNever = 1e5;  // a wait that long is a hang of this test
+  const auto started = WorkerProcess::Start(program, "a-host:1", {.shape = {.n_embd = 64}},
+                                            {.reach_seconds = kNever, .reply_seconds = kNever});
+  ASSERT_FALSE(started);
+  EXPECT_EQ(started.error().code, Errc::kDevice);
+  EXPECT_THAT(started.error().message, ::testing::HasSubstr("no such library"));
 }
 
 TEST_F(RemoteTest, ASecondClientGivesUpAndTheFirstGoesOn) {
