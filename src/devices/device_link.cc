@@ -34,12 +34,15 @@ DeviceLink::DeviceLink(const ComputeDevice& device) : device_(device) {
 
 Status DeviceLink::Launch(ggml_cgraph* graph) {
   ++traffic_.launches;
+  is_idle_ = false;
   return LaunchOn(device_.backend(), graph);
 }
 
 Status DeviceLink::Finish() {
+  if (is_idle_) return {};
   ++traffic_.waits;
   TRY_STATUS(device_.Finish());
+  is_idle_ = true;
   used_ = 0;  // no copy reads the ring any more
   return {};
 }
@@ -59,6 +62,7 @@ std::byte* DeviceLink::TakeRoom(uint64_t bytes) {
 
 Status DeviceLink::CrossByRing(const Border& border) {
   if (used_ + border.bytes() > ring_.size()) TRY_STATUS(Finish());
+  is_idle_ = false;
   for (const Border::Write& write : border.writes) {
     std::byte* const from = TakeRoom(write.from.size());
     std::ranges::copy(write.from, from);

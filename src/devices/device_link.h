@@ -42,7 +42,7 @@ struct Border {
 
 class DeviceLink {
  public:
-  static constexpr uint64_t kRing = uint64_t{1} << 20;
+  static constexpr uint64_t kRing = uint64_t{2} << 20;
 
   // Without pinned memory that the CPU caches, there is no ring. The device must outlive this.
   explicit DeviceLink(const ComputeDevice& device);
@@ -55,7 +55,7 @@ class DeviceLink {
   Status Cross(const Border& border);
   // Returns while the device computes a placed graph.
   Status Launch(ggml_cgraph* graph);
-  // Waits until nothing is under way.
+  // Waits until nothing is under way; without a call of the driver if nothing was begun.
   Status Finish();
 
   void CountBuilt() { ++traffic_.graphs_built; }
@@ -70,6 +70,7 @@ class DeviceLink {
   const ComputeDevice& device_;
   HostMemory ring_;  // empty: no ring
   uint64_t used_ = 0;
+  bool is_idle_ = true;  // nothing was begun since the last wait
   DeviceTraffic traffic_;
 };
 }  // namespace moestro

@@ -53,12 +53,16 @@ void DeviceList::LandPromotions() {
 
 // Copies land here and nowhere else, however quick they were: the next step's plans must not depend
 // on timing.
-void DeviceList::BeginStep() {
+Status DeviceList::BeginStep() {
   LandPromotions();
   for (uint32_t d = 0; d < size(); ++d) LookAfter(d);
-  if (options_.is_fixed) return;
-  tier_->SetModel(tracker_.Refitted(measured_));
-  in_use_ = tracker_.ratios();
+  if (!options_.is_fixed) {
+    tier_->SetModel(tracker_.Refitted(measured_));
+    in_use_ = tracker_.ratios();
+  }
+  if (whole_ == nullptr) return {};
+  tier_->FindWhole();
+  return whole_->Follow(*tier_);
 }
 
 // Uses experts that have landed on a device whose experts stay the same. A device that is back has
@@ -223,6 +227,13 @@ void DeviceList::Done(LayerPlan& plan, const LaneSeconds& took) {
   tier_->Done(plan);
   if (!options_.is_fixed) Observe(took);
   Promote(plan);
+}
+
+void DeviceList::DoneWhole(LayerPlan& plan, double seconds) {
+  plan.took = {.devices = std::vector<LaneTimes::Device>(size())};
+  plan.took.devices.front().compute = seconds;
+  devices_.front()->ForgetFailures();
+  tier_->Done(plan);
 }
 
 // Observes the times of the lanes relative to the times that their costs gave before any refit. A

@@ -25,6 +25,7 @@
 #include "decide/devices/latency_model.h"
 #include "devices/copier.h"
 #include "devices/device.h"
+#include "devices/whole_layers.h"
 #include "engine/engine.h"
 #include "residency/residency.h"
 
@@ -67,7 +68,11 @@ class DeviceList {
   void AwaitShares() const;
 
   // Call before a step: experts promoted in the last step are now on their devices.
-  void BeginStep();
+  // kDevice.
+  Status BeginStep();
+  // Layers that the first device computes whole; null: none.
+  const WholeLayers* whole() const { return whole_.get(); }
+  void SetWhole(std::unique_ptr<WholeLayers> whole) { whole_ = std::move(whole); }
   // Chooses the experts that the devices compute.
   void Assign(LayerPlan& plan);
 
@@ -91,6 +96,8 @@ class DeviceList {
 
   // Call after the layer has run. Notes the layer's times in the plan.
   void Done(LayerPlan& plan, const LaneSeconds& took);
+  // Call in place of the calls above after the first device has computed the layer whole.
+  void DoneWhole(LayerPlan& plan, double seconds);
   // Call after the layer has failed. The plan is then for the CPU alone. No device is at fault for
   // an error other than kDevice. kDevice: a device is lost and the step must not go on without the
   // device.
@@ -152,6 +159,7 @@ class DeviceList {
   std::vector<Copier::Made> copied_before_;  // [device]
   ExpertCounts read_before_;
   std::vector<UnderWay> promotions_;
+  std::unique_ptr<WholeLayers> whole_;  // null: the device computes no layer whole
   // The results of the failed layer that were NaN or infinite.
   struct Suspect {
     uint32_t device = 0;

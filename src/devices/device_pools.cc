@@ -44,7 +44,8 @@ uint64_t PiecesOf(uint64_t slots, uint64_t of_piece) {
 
 }  // namespace
 
-uint64_t DevicePools::SlotsOfPiece(const ComputeDevice& device, const CopyForm& form) {
+uint64_t DevicePools::SlotsOfPiece(const ComputeDevice& device, const CopyForm& form,
+                                   uint64_t together) {
   const uint64_t most_bytes =
       ggml_backend_buft_get_max_size(ggml_backend_get_default_buffer_type(device.backend()));
   // Kernels count a tensor's blocks with 31 bits.
@@ -56,7 +57,8 @@ uint64_t DevicePools::SlotsOfPiece(const ComputeDevice& device, const CopyForm& 
     const uint64_t blocks = shape.bytes() / ggml_type_size(shape.type);
     most = std::min({most, most_bytes / shape.bytes(), kBlocks / blocks});
   }
-  return most > kSpare ? most - kSpare : 0;
+  most -= std::min(most, kSpare);
+  return most > together ? AlignDown(most, together) : most;
 }
 
 uint64_t DevicePools::BytesFor(const CopyForm& form, uint64_t slots, uint64_t of_piece) {
@@ -98,11 +100,12 @@ Result<DevicePools::Piece> DevicePools::AllocatePiece(const ComputeDevice& devic
 
 std::vector<DevicePools::Size> DevicePools::Divide(const ComputeDevice& device, uint64_t bytes,
                                                    std::span<const CopyForm> forms,
-                                                   std::span<const uint64_t> experts) {
+                                                   std::span<const uint64_t> experts,
+                                                   uint64_t together) {
   std::vector<Size> sizes(forms.size());
   std::vector<uint64_t> wanted(forms.size());  // bytes of all experts of a form
   for (size_t f = 0; f < forms.size(); ++f) {
-    sizes[f].of_piece = SlotsOfPiece(device, forms[f]);
+    sizes[f].of_piece = SlotsOfPiece(device, forms[f], together);
     if (experts[f] > 0) wanted[f] = BytesFor(forms[f], experts[f], sizes[f].of_piece);
   }
   const auto all = static_cast<double>(std::reduce(wanted.begin(), wanted.end()));

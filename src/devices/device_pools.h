@@ -33,8 +33,10 @@ namespace moestro {
 class DevicePools {
  public:
   static constexpr uint64_t kOnePiece = std::numeric_limits<uint64_t>::max();
-  // The most slots of a form that a piece may hold on the device.
-  static uint64_t SlotsOfPiece(const ComputeDevice& device, const CopyForm& form);
+  // The most slots of a form that a piece may hold on the device: a multiple of `together`, if that
+  // many fit, so that the experts of a layer lie in one piece.
+  static uint64_t SlotsOfPiece(const ComputeDevice& device, const CopyForm& form,
+                               uint64_t together = 1);
   static uint64_t BytesFor(const CopyForm& form, uint64_t slots, uint64_t of_piece = kOnePiece);
   // The most slots that take no more than `bytes`.
   static uint64_t SlotsIn(uint64_t bytes, const CopyForm& form, uint64_t of_piece);
@@ -45,10 +47,10 @@ class DevicePools {
     uint64_t of_piece = kOnePiece;
   };
   // Divides `bytes` among the forms in proportion to the bytes of their experts. experts: [form],
-  // the most slots of a form; 0: the device computes no such expert.
+  // the most slots of a form; 0: the device computes no such expert. together: experts of a layer.
   static std::vector<Size> Divide(const ComputeDevice& device, uint64_t bytes,
                                   std::span<const CopyForm> forms,
-                                  std::span<const uint64_t> experts);
+                                  std::span<const uint64_t> experts, uint64_t together = 1);
   // kNoMemory if the device refuses, kDevice.
   static Result<DevicePools> Allocate(const ComputeDevice& device, std::span<const CopyForm> forms,
                                       std::span<const Size> sizes);

@@ -266,12 +266,12 @@ Status LocalTransport::Read(const Target& from, std::span<std::byte> bytes) cons
   return CopyFrom(tensor, place.slot * DevicePools::SliceBytes(tensor) + from.offset, bytes);
 }
 
-ExpertTensors LocalTransport::tensors(uint32_t form, size_t piece) const {
+ExpertTensors LocalTransport::tensors(ExpertLayerId layer, uint32_t form, size_t piece) const {
   const DevicePools& pools = weights_.pools;
   return {
       .matrix = {pools.tensor(form, piece, Matrix::kGate), pools.tensor(form, piece, Matrix::kUp),
                  pools.tensor(form, piece, Matrix::kDown)},
-      .bias = weights_.biases.of(plan_->layer),
+      .bias = weights_.biases.of(layer),
       .activation = shape_.activation,
       .is_exact = shape_.is_exact};
 }
@@ -316,7 +316,7 @@ void LocalTransport::AddParts(LaunchGraph& graph, uint32_t form, ggml_tensor* x,
       its_x = ggml_view_3d(context, x, x->ne[0], 1, n, x->nb[1], x->nb[2], part.first * x->nb[2]);
     }
     graph.results.push_back(
-        AddProducts(context, graph.room.graph(), tensors(form, part.piece), its_x,
+        AddProducts(context, graph.room.graph(), tensors(plan_->layer, form, part.piece), its_x,
                     {.slots = list(part.slots_at), .experts = list(part.experts_at)}));
   }
 }

@@ -162,6 +162,10 @@ class LocalTransport final : public Transport {
                  const LaunchShape& shape, bool spoils_results = false);
   ~LocalTransport() override;
 
+  const DevicePools& pools() const { return weights_.pools; }
+  // The tensors of a layer's experts of a form, in a piece of its pool.
+  ExpertTensors tensors(ExpertLayerId layer, uint32_t form, size_t piece) const;
+
   // Takes memory for BeginThere() with this number of pairs. kNoMemory.
   Status ReserveThere(uint64_t pairs);
 
@@ -191,7 +195,6 @@ class LocalTransport final : public Transport {
   void AddSum(LaunchGraph& graph, ggml_tensor* results) const;
   void AddSumInputs(const LaunchGraph& graph, Border& border);
   Status Combine();
-  ExpertTensors tensors(uint32_t form, size_t piece) const;
 
   DeviceLink& link_;
   const ComputeDevice& device_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "devices/step_buffers.h"
 
+#include <algorithm>
+
 #include "base/number.h"
 
 namespace moestro {
@@ -13,6 +15,11 @@ constexpr uint64_t kAlignment = 64;
 StepBuffers::Offsets StepBuffers::Layout(const ModelSpec& spec, const StepLimits& limits,
                                          ggml_backend_t backend) {
   const uint64_t rows = limits.chunk;
+  const auto whole = [&](uint32_t width) {
+    if (!limits.runs_whole) return uint64_t{0};
+    return std::max(spec.n_expert_layers() * WholeStride(kFewRows, width),
+                    kLayersTogether * WholeStride(limits.chunk, width));
+  };
   const std::array<uint64_t, kRegions> sizes = {
       rows * spec.n_embd * sizeof(float),
       rows * spec.n_embd * sizeof(float),
@@ -24,11 +31,21 @@ StepBuffers::Offsets StepBuffers::Layout(const ModelSpec& spec, const StepLimits
       rows * sizeof(int32_t),
       rows * sizeof(int64_t),
       rows * sizeof(int64_t),
+      whole(spec.router.n_expert),
+      whole(spec.router.n_used),
+      whole(spec.router.n_used),
+      limits.runs_whole ? kBetweenLayers.size() * rows * spec.n_embd * sizeof(float) : 0,
   };
   const uint64_t alignment = backend == nullptr ? kAlignment : BackendBuffer::AlignmentOf(backend);
   Offsets offsets{};
   for (size_t i = 0; i < kRegions; ++i) offsets[i + 1] = offsets[i] + AlignUp(sizes[i], alignment);
   return offsets;
+}
+
+uint64_t StepBuffers::WholeStride(uint32_t rows, uint32_t width) {
+  // Tensors may begin at such offsets on every device.
+  constexpr uint64_t kAlignment = 256;
+  return AlignUp(uint64_t{rows} * width * sizeof(float), kAlignment);
 }
 
 uint64_t StepBuffers::BytesFor(const ModelSpec& spec, const StepLimits& limits,
@@ -61,6 +78,14 @@ Border::Read StepBuffers::ToMemory(Region region, uint64_t bytes) const {
   return {.from = device_->bytes(),
           .offset = offsets_[region],
           .to = {host_.data() + offsets_[region], bytes}};
+}
+
+void StepBuffers::AddWholeBegin(uint64_t bytes, size_t n_regions, Border& border) const {
+  for (size_t i = 0; i < n_regions; ++i) {
+    border.reads.push_back({.from = device_->bytes(),
+                            .offset = offsets_[kWholeBegin] + i * bytes,
+                            .to = {host_.data() + offsets_[kBetweenLayers[i]], bytes}});
+  }
 }
 
 }  // namespace moestro

@@ -25,6 +25,7 @@ struct StepLimits {
   uint32_t chunk = 1;        // rows at once
   uint32_t logits_rows = 1;  // rows of logits at once
   uint32_t look_ahead = 0;   // layers whose routers are evaluated ahead of time
+  bool runs_whole = false;   // the device may compute layers whole (whole_layers.h)
 };
 
 class StepBuffers {
@@ -40,6 +41,10 @@ class StepBuffers {
     kPositions,
     kCells,
     kRecentCells,
+    kWholeLogits,
+    kWholeSlots,
+    kWholeWeights,
+    kWholeBegin,
     kRegions
   };
 
@@ -58,6 +63,15 @@ class StepBuffers {
   // [look_ahead][rows][n_expert] logits of the following layers' routers on this layer's input
   float* ahead() const { return At<float>(kAhead); }
   float* logits() const { return At<float>(kLogits); }  // [logits_rows][n_vocab]
+  // Values of layers that a device computes whole, which wait there for a read: of all layers for
+  // steps of few rows, of kLayersTogether layers for others. In kWholeLogits, kWholeSlots and
+  // kWholeWeights lie the values of one layer after the other: the router's logits
+  // [rows][n_expert], and the chosen experts' slots and weights [rows][K].
+  static constexpr uint32_t kFewRows = 16;
+  static constexpr uint16_t kLayersTogether = 4;
+  // Bytes from a layer's values to the next one's, for `width` values of a row.
+  static uint64_t WholeStride(uint32_t rows, uint32_t width);
+  const std::byte* whole(Region region) const { return host_.data() + offsets_[region]; }
   int32_t* positions() const { return At<int32_t>(kPositions); }
   int64_t* cells() const { return At<int64_t>(kCells); }  // rows of the KV cache to write
   // Rows to write in layers with cells of the last positions alone.
@@ -70,6 +84,11 @@ class StepBuffers {
   // is_on_device().
   Border::Write ToDevice(Region region, uint64_t bytes) const;
   Border::Read ToMemory(Region region, uint64_t bytes) const;
+  // The rows before whole layers, kept for the case that the layers are computed again: hidden,
+  // residual and shared, [3][rows][n_embd] in kWholeBegin, from there to their regions in memory.
+  // `n_regions`: 1: hidden alone.
+  void AddWholeBegin(uint64_t bytes, size_t n_regions, Border& border) const;
+  static constexpr std::array<Region, 3> kBetweenLayers = {kHidden, kResidual, kShared};
 
  private:
   using Offsets = std::array<uint64_t, kRegions + 1>;

@@ -92,11 +92,13 @@ struct DeviceOptions {
   std::string cost_folder = {};  // folder that keeps measured costs for later starts; empty: none
 
   // For tests: faults; the device that has them (empty: all); "auto" takes software devices if
-  // there is no GPU; memory's slots are pinned even if reads into them are slow.
+  // there is no GPU; memory's slots are pinned even if reads into them are slow; false: the host
+  // chooses the experts of every layer.
   DeviceFaults faults = {};
   std::string faults_of = {};
   bool auto_takes_software = false;
   bool pins_slow_memory = false;
+  bool runs_whole_layers = true;
 };
 
 enum class CostSource : uint8_t { kMeasured, kKept, kFile };

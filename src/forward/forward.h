@@ -45,10 +45,11 @@ class Forward {
     LayerRange layers = {};       // layers that are left
     LeaseStream read_ahead = {};  // reads of the layer about to run, for a prompt
     std::optional<LayerGraph::RowsAside> aside = {};  // while other rows use the buffers
+    StepRows head = {};  // rows whose logits will be wanted first; count 0: of none
   };
   // Sets the rows and writes their embeddings. kDevice.
   Result<Pass> Begin(std::span<const StepRow> rows, std::span<const RowKind> kinds,
-                     const LittleStep& little, LayerBegins layer_begins);
+                     const LittleStep& little, LayerBegins layer_begins, StepRows head = {});
   // Computes the layers that are left, and leaves the last one's output in buffers.hidden(). kIo,
   // kInterrupted: only the rows' cells have changed. kInvalidFile: a layer gave NaN or infinity;
   // the message names the layer.
@@ -80,6 +81,10 @@ class Forward {
   Status RunLayers(Pass& pass);
   Status RunLayer(Pass& pass);
   Status RunExperts(LayerId layer, Pass& pass);
+  uint16_t WholeLayers(const Pass& pass);
+  Status RunWhole(uint16_t n_layers, Pass& pass);
+  Result<bool> TakeChoices(LayerRange layers, size_t n_rows);
+  void DecideWhole(LayerId layer, const Pass& pass, double seconds);
   Status End(const Pass& pass);
 
   ForwardParts parts_;
@@ -87,6 +92,7 @@ class Forward {
   ExpertStage experts_;
   // State of the layer that runs; members, so that the next layer reuses their memory.
   Routing routing_;
+  std::vector<Routing> chosen_there_;  // [layer with experts of a run of whole layers]
   RoutedAhead ahead_;
   LayerPlan plan_;
   LeaseStream leases_;

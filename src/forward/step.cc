@@ -37,17 +37,21 @@ class LayerLeases {
 }  // namespace
 
 Result<Forward::Pass> Forward::Begin(std::span<const StepRow> rows, std::span<const RowKind> kinds,
-                                     const LittleStep& little, LayerBegins layer_begins) {
+                                     const LittleStep& little, LayerBegins layer_begins,
+                                     StepRows head) {
   Pass pass{.rows = rows,
             .kinds = kinds,
             .little = little,
             .layer_begins = std::move(layer_begins),
-            .layers = LayersOf(rows)};
+            .layers = LayersOf(rows),
+            .head = head};
   pass.decodes = std::ranges::contains(kinds, RowKind::kDecode);
   pass.prompt_rows = static_cast<size_t>(std::ranges::count(kinds, RowKind::kPrompt));
+  TRY_STATUS(experts_.BeginStep());
+  // Nothing is read for layers that a device computes whole.
+  const bool looks_ahead = pass.decodes && !experts_.are_all_whole();
   pass.look_ahead =
-      std::max(pass.decodes ? parts_.planner.look_ahead() : 0, parts_.watchers.look_ahead);
-  experts_.BeginStep();
+      std::max(looks_ahead ? parts_.planner.look_ahead() : 0, parts_.watchers.look_ahead);
   TRY_STATUS(parts_.graph.SetRows(rows));  // embeddings -> hidden
   return pass;
 }
@@ -106,7 +110,10 @@ Status Forward::RunHeld(Pass& pass) {
 }
 
 Status Forward::RunLayers(Pass& pass) {
-  while (!pass.layers.is_empty()) TRY_STATUS(RunLayer(pass));
+  while (!pass.layers.is_empty()) {
+    const uint16_t whole = WholeLayers(pass);
+    TRY_STATUS(whole > 0 ? RunWhole(whole, pass) : RunLayer(pass));
+  }
   return {};
 }
 
@@ -120,6 +127,70 @@ Status Forward::RunLayer(Pass& pass) {
                                           : ReadQueue::kAllThatWaits);
   TRY_STATUS(parts_.graph.Attend(layer, pass.look_ahead));  // dense part, router logits
   return parts_.spec.has_experts(layer.value) ? RunExperts(layer, pass) : Status();
+}
+
+// The next layers that the first device computes whole; 0: the next layer is none. Whoever looks
+// into a layer or changes its choices needs the rows in memory.
+uint16_t Forward::WholeLayers(const Pass& pass) {
+  WholeGraph* const whole = parts_.graph.whole();
+  const Watchers& watchers = parts_.watchers;
+  if (whole == nullptr || pass.look_ahead > 0 || pass.little.is_on()) return 0;
+  if (watchers.routing || watchers.copies || watchers.experts || watchers.wants_candidates)
+    return 0;
+  if (!parts_.protocol.is_exact()) return 0;
+  return whole->LayersFrom(pass.layers, pass.rows.size());
+}
+
+// Layers in one go on the first device, which also chooses the experts. The decisions that follow
+// from its choices are made afterwards, in the order of layers.
+Status Forward::RunWhole(uint16_t n_layers, Pass& pass) {
+  const LayerRange layers{.first = pass.layers.first,
+                          .end = static_cast<uint16_t>(pass.layers.first + n_layers)};
+  if (pass.layer_begins) TRY_STATUS(pass.layer_begins(layers.first));
+  if (parts_.stop.is_requested()) return Fail(Errc::kInterrupted, "stopped on request");
+  const double start = parts_.clock();
+  const bool is_last = layers.end == pass.layers.end;
+  TRY_STATUS(parts_.graph.RunWhole(layers, is_last ? pass.head : StepRows()));
+  TRY(const bool are_the_rules, TakeChoices(layers, pass.rows.size()));
+  if (!are_the_rules) {  // equal scores: the rule is the host's
+    TRY_STATUS(parts_.graph.GoBack());
+    while (pass.layers.first < layers.end) TRY_STATUS(RunLayer(pass));
+    return {};
+  }
+  pass.layers.first = layers.end;
+  const double seconds = (parts_.clock() - start) / n_layers;
+  for (uint16_t l = layers.first; l < layers.end; ++l) {
+    if (parts_.spec.has_experts(l)) DecideWhole(LayerId{l}, pass, seconds);
+  }
+  return {};
+}
+
+// Reads the choices of layers that have run whole. False: a choice is not the router's rule.
+Result<bool> Forward::TakeChoices(LayerRange layers, size_t n_rows) {
+  chosen_there_.resize(layers.end - layers.first);
+  for (uint16_t l = layers.first; l < layers.end; ++l) {
+    if (!parts_.spec.has_experts(l)) continue;
+    TRY(const WholeGraph::Choice choice, parts_.graph.ChoiceOf(LayerId{l}));
+    const ExpertLayerId layer = parts_.spec.expert_layer(LayerId{l});
+    const auto experts = parts_.devices->whole()->ExpertsIn(layer, choice.slots);
+    if (!experts) return false;
+    Routing& routing = chosen_there_[l - layers.first];
+    if (!router_.TakeChoice(layer, n_rows, *experts, choice.weights, routing)) return false;
+  }
+  return true;
+}
+
+// The decisions of a layer that has run whole, in the order of RunExperts().
+void Forward::DecideWhole(LayerId l, const Pass& pass, double seconds) {
+  const Watchers& watchers = parts_.watchers;
+  const ExpertLayerId layer = parts_.spec.expert_layer(l);
+  Routing& routing = chosen_there_[l.value - (pass.layers.first - chosen_there_.size())];
+  if (watchers.route) watchers.route({layer, routing, pass.kinds, {}, {}, false});
+  parts_.protocol.AfterRouting({layer, routing, pass.kinds, {}, {}}, plan_);
+  experts_.Place(plan_);
+  parts_.protocol.Prefetch();
+  experts_.DoneWhole(plan_, seconds);
+  if (watchers.plan) watchers.plan(plan_);
 }
 
 Status Forward::RunExperts(LayerId l, Pass& pass) {
@@ -144,9 +215,12 @@ Status Forward::RunExperts(LayerId l, Pass& pass) {
   experts_.Place(plan_);  // on the CPU or on devices
   const LayerLeases held(leases_, parts_.residency, plan_);
   leases_.Advance();  // present experts are pinned, absent ones start to be read
-  const std::vector<ExpertKey> next =
+  std::vector<ExpertKey> next =
       PlanReadAhead(layer, parts_.spec.expert_layers_before(pass.layers.end), router.n_expert,
                     router.n_used, pass.prompt_rows);
+  if (parts_.devices != nullptr) {
+    std::erase_if(next, [this](ExpertKey key) { return parts_.devices->tier().contains(key); });
+  }
   // Releases leases on this layer's experts.
   pass.read_ahead = {parts_.residency, next, Urgency::kSpeculative};
   leases_.Advance();           // takes the slots that became free

@@ -115,7 +115,7 @@ Status DenseModel::Build(DeviceLink* link) {
         {.allow_repack = opened_.options.repack, .rows_alike = !opened_.options.fast_batches});
   }
   TRY_STATUS(weights_.Allocate());
-  TRY(buffers_, StepBuffers::Allocate(spec, limits(), backend));
+  TRY(buffers_, StepBuffers::Allocate(spec, limits(backend != nullptr), backend));
   TRY(kv_, KvCache::Allocate(opened_.remembers, LayerGraph::CellsFor(plan.cells, link != nullptr),
                              backend));
   TRY(states_, StateStore::Allocate(opened_.remembers, n_states_));
@@ -142,10 +142,11 @@ Status DenseModel::Build(DeviceLink* link) {
   return {};
 }
 
-StepLimits DenseModel::limits() const {
+StepLimits DenseModel::limits(bool is_there) const {
   return {.chunk = opened_.plan.chunk,
           .logits_rows = opened_.plan.logits_rows,
-          .look_ahead = opened_.plan.look_ahead};
+          .look_ahead = opened_.plan.look_ahead,
+          .runs_whole = is_there};
 }
 
 void DenseModel::AddTo(FixedBytes& fixed) const {
@@ -156,7 +157,7 @@ void DenseModel::AddTo(FixedBytes& fixed) const {
   fixed.dense += weights_.host.set.bytes() + JoinedKeys::BytesFor(spec, opened_.model.weights);
   fixed.kv += (is_there ? 0 : KvCache::BytesFor(opened_.remembers, plan.cells)) +
               StateStore::BytesFor(opened_.remembers, n_states_);
-  fixed.work += routers + StepBuffers::BytesFor(spec, limits()) +
+  fixed.work += routers + StepBuffers::BytesFor(spec, limits(is_there)) +
                 (is_there ? 0 : graph_->work_bytes()) + graph_->node_bytes() +
                 MultiplyScratch(spec, plan.chunk);
   fixed.thread += is_there ? 0 : graph_->thread_bytes();
@@ -247,7 +248,7 @@ uint64_t DenseModel::BytesOn(const ComputeDevice& there) const {
   const CellCounts cells = LayerGraph::CellsFor(plan.cells, true);
   const uint64_t pairs = uint64_t{plan.chunk} * spec.router.n_used;
   return weights_.device.set.bytes() + KvCache::BytesFor(opened_.remembers, cells, backend) +
-         routers + StepBuffers::BytesFor(spec, limits(), backend) +
+         routers + StepBuffers::BytesFor(spec, limits(true), backend) +
          LocalTransport::BytesThere(LaunchShapeOf(opened_, there), pairs);
 }
 

@@ -94,7 +94,7 @@ class DenseModel {
   Status PutOn(Device& first);
   Status Build(DeviceLink* link);
   void LetGo();
-  StepLimits limits() const;
+  StepLimits limits(bool is_there) const;
   uint64_t BytesOn(const ComputeDevice& there) const;
   Status CheckSilentValues() const;
   Status CheckScoresThere() const;

@@ -23,6 +23,8 @@
 #include "decide/slots/slot_table.h"
 #include "devices/device_pools.h"
 #include "devices/local_transport.h"
+#include "devices/whole_layers.h"
+#include "forward/dense/whole_graph.h"
 #include "learned/beside_model.h"
 #include "learned/learned_tables.h"
 #include "native/catalog.h"
@@ -195,6 +197,25 @@ Status DeviceSetup::Try(DenseModel& dense, Team& team) {
   });
 }
 
+// Bytes for computing layers whole, if `room` also holds all experts; 0: not. Rows must lie there,
+// and the choice of experts must be one that nodes of ggml make.
+uint64_t DeviceSetup::WholeBytes(const Device& device, uint64_t room) const {
+  const ModelSpec& spec = opened_.model.spec;
+  if (!opened_.options.device.runs_whole_layers) return 0;
+  if (!WholeGraph::Supports(spec) || !WholeLayers::Supports(spec.router)) return 0;
+  const std::vector<CopyForm>& forms = opened_.catalog.forms;
+  const std::vector<uint64_t> experts = opened_.catalog.copies_by_form();
+  uint64_t bytes = 0;
+  for (uint32_t f = 0; f < forms.size(); ++f) {
+    if (!device.computes(f)) return 0;
+    bytes += DevicePools::BytesFor(
+        forms[f], experts[f],
+        DevicePools::SlotsOfPiece(*device.here(), forms[f], spec.router.n_expert));
+  }
+  const uint64_t whole = WholeGraph::BytesFor(spec, opened_.plan.chunk);
+  return bytes + whole <= room ? whole : 0;
+}
+
 Status DeviceSetup::AllocateSlotsOn(Device& device, bool has_dense) {
   const ComputeDevice& here = *device.here();
   DeviceBudget& plan = device.plan();
@@ -209,11 +230,18 @@ Status DeviceSetup::AllocateSlotsOn(Device& device, bool has_dense) {
   for (uint32_t f = 0; f < experts.size(); ++f) {
     if (!device.computes(f)) experts[f] = 0;
   }
+  const uint64_t free = device.vram() - std::min(device.vram(), plan.bytes);
+  if (has_dense) {
+    const uint64_t whole = WholeBytes(device, free - std::min(free, work));
+    runs_whole_ = whole > 0;
+    plan.bytes += whole;
+  }
   std::vector<DevicePools::Size> sizes;
   std::optional<DevicePools> pools;
   for (uint64_t bytes = device.vram() - std::min(device.vram(), plan.bytes); !pools;
        bytes = work + (bytes - work) / 2) {
-    sizes = DevicePools::Divide(here, bytes - std::min(bytes, work), forms, experts);
+    sizes = DevicePools::Divide(here, bytes - std::min(bytes, work), forms, experts,
+                                opened_.model.spec.router.n_expert);
     if (std::ranges::none_of(sizes, [](const auto& size) { return size.slots > 0; })) {
       return Fail(Errc::kInvalidRequest,
                   "{} on {} hold no expert beside the {} that computing them takes; raise --vram",
@@ -388,6 +416,37 @@ Result<std::vector<std::optional<SlotTable>>> TablesOf(const Device& device,
   return tables;
 }
 
+// Layers that the first device may compute whole; null: none. A model whose layers the device does
+// not compute so keeps its borders.
+std::unique_ptr<WholeLayers> WholeOf(const OpenedModel& opened, const DeviceSetup& devices,
+                                     DenseModel& dense) {
+  if (!devices.runs_whole() || !dense.is_on_device()) return nullptr;
+  const Device& first = *devices.first_here();
+  const auto* transport = dynamic_cast<const LocalTransport*>(&first.transport());
+  CHECK(transport != nullptr);
+  WholeLayers::Parts parts{.link = *first.link(),
+                           .transport = *transport,
+                           .router = opened.model.spec.router,
+                           .biases = {},
+                           .form_of = [&catalog = opened.catalog](ExpertLayerId layer) {
+                             return catalog.copy({.layer = layer, .expert = ExpertId{0}}).form;
+                           }};
+  const DeviceOptions& options = opened.options.device;
+  if (options.faults_of.empty() || options.faults_of == first.info().name) {
+    parts.fails_launch = options.faults.fails_launch;
+  }
+  for (const LayerForm& layer : dense.layers()) {
+    if (!layer.result_scale.empty()) return nullptr;
+    parts.biases.push_back({.logits = layer.router_bias, .selection = layer.selection_bias});
+  }
+  Result<std::unique_ptr<WholeLayers>> whole = WholeLayers::Create(std::move(parts));
+  Status added = whole ? dense.graph().AddWhole(**whole, opened.plan.chunk)
+                       : Status(std::unexpected(whole.error()));
+  if (added) return *std::move(whole);
+  LogInfo("{}; the CPU chooses the experts of every layer", added.error().message);
+  return nullptr;
+}
+
 bool IsRemote(const Device& device) { return device.here() == nullptr; }
 
 // Whether plans are expected to be faster with remote hosts, by the costs just measured.
@@ -432,7 +491,8 @@ bool RemotesPay(const OpenedModel& opened, const DeviceSetup& devices, const Exp
 }  // namespace
 
 Result<std::unique_ptr<DeviceList>> JoinDevices(const OpenedModel& opened, DeviceSetup& devices,
-                                                ExpertSlots& slots, bool has_dense) {
+                                                ExpertSlots& slots, DenseModel& dense) {
+  const bool has_dense = dense.is_on_device();
   const DeviceOptions& chosen = opened.options.device;
   TRY_STATUS(FindDiskCosts(chosen.latency_model, devices, slots));
   const bool has_fixed_costs = !chosen.latency_model.empty();
@@ -450,6 +510,7 @@ Result<std::unique_ptr<DeviceList>> JoinDevices(const OpenedModel& opened, Devic
     TRY(tables.emplace_back(), TablesOf(*one, slots.policy(), shape));
     list.push_back(one.get());
   }
+  std::unique_ptr<WholeLayers> whole = WholeOf(opened, devices, dense);
   std::optional<ResidentModel> in_memory;
   if (has_fixed_costs) in_memory = slots.MakeResidentModel();
   const ExpertCatalog& catalog = opened.catalog;
@@ -462,6 +523,7 @@ Result<std::unique_ptr<DeviceList>> JoinDevices(const OpenedModel& opened, Devic
                       .memory_slots = {slots.slots().begin(), slots.slots().end()},
                       .pool_of = [&catalog](ExpertKey key) { return catalog.copy(key).pool; },
                       .n_expert = shape.n_expert,
+                      .n_layers = shape.n_layer,
                       .first_layer = shape.n_encoder,
                       .memory = std::move(in_memory),
                       .tiers = opened.options.device.tiers,
@@ -471,10 +533,13 @@ Result<std::unique_ptr<DeviceList>> JoinDevices(const OpenedModel& opened, Devic
                             return residency.RoomFor(key, keeps);
                           },
                       .is_settled = std::move(is_settled),
-                      .usual_share = shape.usual_share()},
+                      .usual_share = shape.usual_share(),
+                      .runs_layers = whole != nullptr},
       LatencyOfAll(devices, has_dense, has_fixed_costs), PlaceOf(opened.options.device));
-  return std::make_unique<DeviceList>(std::move(list), std::move(tier), residency,
-                                      std::move(options));
+  auto joined =
+      std::make_unique<DeviceList>(std::move(list), std::move(tier), residency, std::move(options));
+  joined->SetWhole(std::move(whole));
+  return joined;
 }
 
 Status BringToRemotes(const OpenedModel& opened, const DeviceSetup& devices,

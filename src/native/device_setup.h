@@ -77,6 +77,8 @@ class DeviceSetup {
   const std::optional<HostMemorySource>& slot_memory() const { return slot_memory_; }
   // Puts slots in plain memory, because the driver gives no more pinned memory.
   void CopyFromPlainMemory();
+  // Whether the first device has memory for layers that it computes whole.
+  bool runs_whole() const { return runs_whole_; }
   // Experts that get device slots before the first token, the most popular first.
   std::span<const ExpertKey> fill_first() const { return fill_first_; }
 
@@ -85,6 +87,7 @@ class DeviceSetup {
   bool has_one_here() const { return !devices_.empty() && devices_.front()->here() != nullptr; }
   Status OpenOne(const DeviceInfo& info, uint64_t vram);
   Status AllocateSlotsOn(Device& device, bool has_dense);
+  uint64_t WholeBytes(const Device& device, uint64_t room) const;
   Status ForEach(DenseModel& dense, const std::function<Status(size_t index)>& prepare);
   Status Drop(size_t index, DenseModel& dense);
   Status ChooseFirst();
@@ -93,6 +96,7 @@ class DeviceSetup {
   std::vector<std::unique_ptr<Device>> devices_;
   std::optional<HostMemorySource> slot_memory_;
   std::vector<ExpertKey> fill_first_;
+  bool runs_whole_ = false;
 };
 
 // Joins the devices beside the CPU in one list with one tier of slots, beside memory and its
@@ -101,7 +105,7 @@ class DeviceSetup {
 // All must outlive the list. The devices' plans then have the costs of the disk. kIo; kUsage.
 // REQUIRES: `devices` is not empty. Thread rule here and below: the engine thread.
 Result<std::unique_ptr<DeviceList>> JoinDevices(const OpenedModel& opened, DeviceSetup& devices,
-                                                ExpertSlots& slots, bool has_dense);
+                                                ExpertSlots& slots, DenseModel& dense);
 
 // Begins to bring remote hosts their experts: the most popular ones, if known, except those that
 // memory keeps. If plans are expected to be slower with the hosts, they are turned off. kIo.

@@ -68,7 +68,7 @@ Status NativeEngine::Running::Allocate(const EngineOptions& options, Lasting& la
   }
   TRY(slots, MakeSlots(*opened, *devices, FixedFor(limits)));
   if (!devices->empty()) {
-    TRY(joined, JoinDevices(*opened, *devices, *slots, dense->is_on_device()));
+    TRY(joined, JoinDevices(*opened, *devices, *slots, *dense));
   }
   facts = FindFacts();
   if (options.planned) options.planned(facts.memory);

@@ -245,7 +245,8 @@ Result<std::unique_ptr<StepRunner::Chunk>> StepRunner::BeginChunk(const Batch& b
     if (is_prompt) frame_.state().report("prefill", layers_done, spec_.n_layer());
     return frame_.LookAtFiles();
   };
-  TRY(Forward::Pass pass, forward_.Begin(chunk->rows, chunk->kinds, batch.little, layer_begins));
+  TRY(Forward::Pass pass,
+      forward_.Begin(chunk->rows, chunk->kinds, batch.little, layer_begins, NextHead(part, 0)));
   chunk->pass.emplace(std::move(pass));
   return chunk;
 }
@@ -259,24 +260,28 @@ Status StepRunner::EndChunk(const Batch& batch, const Chunk& chunk, const Logits
   return {};
 }
 
+// The next neighbours from row `at` of a chunk on that want logits, as many as come together; count
+// 0: none wants them. rows: of the chunk.
+StepRows StepRunner::NextHead(std::span<const BatchRow> rows, size_t at) const {
+  while (at < rows.size() && !rows[at].wants_logits) ++at;
+  StepRows head{.first = static_cast<uint32_t>(at)};
+  while (head.count < plan_.logits_rows && at + head.count < rows.size() &&
+         rows[at + head.count].wants_logits) {
+    ++head.count;
+  }
+  return head;
+}
+
 // Final norm and output matrix for the rows that want logits, neighbours together.
 Status StepRunner::Heads(const Batch& batch, size_t first, size_t n, const LogitsSink& sink) {
-  for (size_t at = 0; at < n;) {
-    uint32_t together = 0;
-    while (together < plan_.logits_rows && at + together < n &&
-           batch.rows[first + at + together].wants_logits) {
-      ++together;
-    }
-    if (together == 0) {
-      ++at;
-      continue;
-    }
-    TRY_STATUS(dense_.graph().Head(static_cast<uint32_t>(at), together));
-    for (uint32_t i = 0; i < together && sink; ++i) {
+  const auto rows = std::span(batch.rows).subspan(first, n);
+  for (StepRows head = NextHead(rows, 0); head.count > 0;
+       head = NextHead(rows, head.first + head.count)) {
+    TRY_STATUS(dense_.graph().Head(head.first, head.count));
+    for (uint32_t i = 0; i < head.count && sink; ++i) {
       const float* logits = dense_.buffers().logits() + size_t{i} * spec_.n_vocab;
-      sink(first + at + i, {logits, spec_.n_vocab});
+      sink(first + head.first + i, {logits, spec_.n_vocab});
     }
-    at += together;
   }
   return {};
 }

@@ -87,6 +87,7 @@ class StepRunner {
   void Divide(const Timeline& timeline, StepRow& row) const;
   size_t RowsTogether(const Batch& batch, size_t first) const;
   void TrimWindows(std::span<const BatchRow> rows);
+  StepRows NextHead(std::span<const BatchRow> rows, size_t at) const;
   Status Heads(const Batch& batch, size_t first, size_t n, const LogitsSink& sink);
   Status CheckForeseen(const Batch& batch) const;
   Status CheckSources(const Batch& batch) const;

@@ -191,7 +191,7 @@ void Player::Decode(const Pass& step) {
 double Player::DecodePass(const Pass& pass) {
   const double before = machine_.now();
   const double busy = devices_ ? devices_->busiest() : 0.0;
-  look_ahead_ = planner_->look_ahead();
+  look_ahead_ = devices_ && devices_->tier().are_all_whole() ? 0 : planner_->look_ahead();
   StepCost cost;
   for (uint32_t l = pass.layers.begin; l < pass.layers.end; ++l) RunLayer(pass, l, cost);
   CHECK(!memory_.has_prefetched());
@@ -237,8 +237,13 @@ void Player::RunLayer(const Pass& pass, uint32_t layer, StepCost& cost) {
 std::vector<ExpertKey> Player::NextLayers(const Pass& pass, ExpertLayerId layer) const {
   if (!info_.reads_prompts_ahead) return {};
   const auto is_prompt = [this](size_t t) { return trace_.phase(t) == Phase::kPrefill; };
-  return PlanReadAhead(layer, pass.layers.end, info_.shape().n_expert, info_.shape().n_used,
-                       static_cast<size_t>(std::ranges::count_if(pass.tokens, is_prompt)));
+  std::vector<ExpertKey> next =
+      PlanReadAhead(layer, pass.layers.end, info_.shape().n_expert, info_.shape().n_used,
+                    static_cast<size_t>(std::ranges::count_if(pass.tokens, is_prompt)));
+  if (devices_) {
+    std::erase_if(next, [this](ExpertKey key) { return devices_->tier().contains(key); });
+  }
+  return next;
 }
 
 void Player::ComputeDense(const Pass& pass, uint32_t layer, StepCost& cost) {

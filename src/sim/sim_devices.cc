@@ -37,13 +37,16 @@ DeviceTierSetup PartsOf(SimTables& tables, const LaneMachine& lanes, const MoeSh
           .memory_slots = memory.slots(),
           .pool_of = pool_of,
           .n_expert = shape.n_expert,
+          .n_layers = shape.n_layer,
           .first_layer = shape.n_encoder,
           .memory = ResidentModel(std::move(tables.model), pool_of),
           .tiers = lanes.tiers,
           .drop = [&memory](ExpertKey key) { memory.Drop(key); },
           .memory_room = {},
           .is_settled = lanes.is_settled,
-          .usual_share = shape.usual_share()};
+          .usual_share = shape.usual_share(),
+          // Rows stay on the first device where leaving it has a price.
+          .runs_layers = lanes.model.border > 0.0};
 }
 
 }  // namespace
@@ -86,6 +89,7 @@ void SimDevices::BeginStep(size_t tokens, bool decodes, bool counts) {
   promotions_.clear();
   phase_->seconds += machine_.now() - before;
   if (decodes) FillByPrompt();
+  tier_.FindWhole();
   step_began_ = machine_.now();
 }
 
@@ -163,7 +167,7 @@ void SimDevices::Assign(LayerPlan& plan) {
     if (expert.place != Place::kDevice) continue;
     const DeviceCosts& costs = lanes_.model.devices[expert.device];
     double& compute = times_.devices[expert.device].compute;
-    if (compute == 0.0) compute = costs.launch;
+    if (compute == 0.0 && !tier_.is_whole(plan.layer)) compute = costs.launch;
     compute += costs.compute.Seconds(BytesOf(expert.key), expert.n_pairs);
   }
 }

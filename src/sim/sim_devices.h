@@ -49,6 +49,7 @@ class SimDevices {
              const SimPools& pools, Machine& machine);
 
   DeviceTier& tier() { return tier_; }
+  const DeviceTier& tier() const { return tier_; }
   void BeginSequence() { tier_.BeginSequence(); }
   // Copies for later have landed. Before the first step that decodes, devices are filled with
   // experts that the prompts requested.

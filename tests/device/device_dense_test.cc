@@ -39,6 +39,7 @@ class DeviceDenseTest : public DeviceTest {
   EngineOptions Small(const std::string& model, const TinySpec& spec, PlaceMode place,
                       uint64_t slots) {
     EngineOptions options = Whole(spec, place);
+    options.device.runs_whole_layers = false;
     const auto plan = NativeEngine::Plan(model, options);
     EXPECT_TRUE(plan) << plan.error().message;
     const uint64_t expert = 3 * uint64_t{spec.embd} * spec.ff * 34 / 32;  // Q8_0
@@ -77,20 +78,21 @@ TEST_P(DenseFamilies, AreAsOnTheCpu) {
 MOESTRO_INSTANTIATE_PARTS(DenseFamilies, DenseFamiliesOfPart,
                           [](const auto& arch) { return CaseName(arch.param); });
 
-// Everything is there, so a layer has one border that waits: for the router's logits. Graphs are
-// those of the tokens before.
-TEST_F(DeviceDenseTest, ATokenWaitsOnceForEachLayer) {
-  const TinySpec spec = Spec("qwen3moe", "Q8_0");
-  const std::string model = WriteTinyModel(folder_.path(), spec);
-  EngineOptions options = Whole(spec);
-  options.prefetch = 0;
+// Traffic of one token behind some others, and the model's layers.
+struct TokenTraffic {
+  DeviceTraffic token;
+  uint64_t layers = 0;
+};
+TokenTraffic TrafficOfAToken(const std::string& model, const TinySpec& spec,
+                             const EngineOptions& options) {
   const auto engine = NativeEngine::Open(model, options);
-  ASSERT_TRUE(engine) << engine.error().message;
+  EXPECT_TRUE(engine) << engine.error().message;
+  if (!engine) return {};
   Sequence sequence = (*engine)->NewSequence();
   const std::vector<Token> tokens = SeededTokens(12, spec.vocab, 3);
   const auto append = [&](size_t first, size_t n) {
     const auto logits = Append(**engine, sequence, std::span(tokens).subspan(first, n));
-    ASSERT_TRUE(logits) << logits.error().message;
+    EXPECT_TRUE(logits) << logits.error().message;
   };
   append(0, 4);
   for (size_t t = 4; t < 8; ++t) append(t, 1);
@@ -99,12 +101,36 @@ TEST_F(DeviceDenseTest, ATokenWaitsOnceForEachLayer) {
   const DeviceStats after = (*engine)->learned().device;
   const uint64_t layers = (*engine)->facts().n_layer;
   EXPECT_EQ(after.layers_there - before.layers_there, layers);
-  const DeviceTraffic token = after.traffic.at(0) - before.traffic.at(0);
+  return {.token = after.traffic.at(0) - before.traffic.at(0), .layers = layers};
+}
+
+// Everything is there, so the device chooses the experts, too. Graphs are those of the tokens
+// before, of four layers each.
+TEST_F(DeviceDenseTest, ATokenWaitsOnce) {
+  TinySpec spec = Spec("qwen3moe", "Q8_0");
+  spec.layers = 9;
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = Whole(spec);
+  const auto [token, layers] = TrafficOfAToken(model, spec, options);
+  EXPECT_EQ(token.graphs_built, 0U);
+  EXPECT_EQ(token.launches, (layers + 3) / 4 + 1);  // layers, and the head
+  EXPECT_EQ(token.reads, 4U);  // logits of routers, slots, weights; and the head's logits
+  EXPECT_EQ(token.waits, 1U);
+}
+
+// Where the host chooses, a layer has one border that waits: for the router's logits.
+TEST_F(DeviceDenseTest, ATokenWaitsOnceForEachLayer) {
+  const TinySpec spec = Spec("qwen3moe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = Whole(spec);
+  options.prefetch = 0;
+  options.device.runs_whole_layers = false;
+  const auto [token, layers] = TrafficOfAToken(model, spec, options);
   EXPECT_EQ(token.graphs_built, 0U);
   EXPECT_EQ(token.launches, 2 * layers + 1);  // dense part, experts and sum; and the head
   EXPECT_EQ(token.reads, layers + 1);         // router's logits; and the head's
-  // Before the step, before the head, and for each read.
-  EXPECT_EQ(token.waits, layers + 3);
+  // For each read, and for the last layer before its head.
+  EXPECT_EQ(token.waits, layers + 2);
 }
 
 // Borders larger than what is left of the ring, and than the ring.
@@ -314,6 +340,7 @@ TEST_F(DeviceDenseTest, FailedLaunchesOfExpertsAreComputedByTheCpu) {
   const TinySpec spec = Spec("olmoe", "Q8_0");
   const std::string model = WriteTinyModel(folder_.path(), spec);
   EngineOptions options = Whole(spec);
+  options.device.runs_whole_layers = false;
   options.device.faults.fails_launch = EveryNth(23);
   const Run device = Decode(model, options, 4);
   ExpectNear(device, Decode(model, OnCpu(), 4), kEightBits, "launches");
@@ -329,9 +356,9 @@ TEST_F(DeviceDenseTest, ALostDeviceCostsTimeAndNothingElse) {
   options.device.name = "auto";
   options.device.auto_takes_software = true;
   const auto launches = std::make_shared<int>(0);
-  options.device.faults.fails_launch = [launches] { return ++*launches > 40; };
+  options.device.faults.fails_launch = [launches] { return ++*launches > 8; };
   const Run device = Decode(model, options, 4, 20);
-  EXPECT_GT(*launches, 40);
+  EXPECT_GT(*launches, 8);
   EXPECT_TRUE(device.memory.devices.empty());  // it is there no more
   ExpectNear(device, Decode(model, OnCpu(), 4, 20), kEightBits, "lost");
   options.device.name = name_;

@@ -81,7 +81,7 @@ TEST_F(DeviceKeptTest, ALostDeviceIsNoLongerTheOwner) {
   options.device.name = "auto";
   options.device.auto_takes_software = true;
   auto launches = std::make_shared<std::atomic<int>>(0);
-  options.device.faults.fails_launch = [launches] { return ++*launches > 40; };
+  options.device.faults.fails_launch = [launches] { return ++*launches > 10; };
   const auto engine = NativeEngine::Open(model, options);
   ASSERT_TRUE(engine) << engine.error().message;
   ASSERT_NE((*engine)->kv_origin()->choices, on_cpu.choices);

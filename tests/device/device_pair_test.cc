@@ -40,6 +40,17 @@ class DevicePair : public DeviceTest {
     ADD_FAILURE() << what << ": first in row " << static_cast<size_t>(at) / a.n_vocab
                   << ", largest difference " << largest / Deviation(b.logits);
   }
+  // Bytes for the dense part and half of the model's experts (of Q8_0).
+  static uint64_t HalfOfExperts(const std::string& model, EngineOptions options) {
+    options.device.vram = {256 * kMiB};
+    options.device.runs_whole_layers = false;
+    const auto plan = NativeEngine::Plan(model, options);
+    EXPECT_TRUE(plan) << plan.error().message;
+    const DeviceBudget& first = plan->devices.at(0);
+    const TinySpec spec = Spec("", "Q8_0");
+    const uint64_t expert = 3 * uint64_t{spec.embd} * spec.ff * 34 / 32;
+    return first.bytes - first.slots / 2 * expert;
+  }
   static void ExpectBothWork(const Run& run, const std::string& what) {
     ASSERT_EQ(run.device.each.size(), 2U) << what;
     for (const DeviceWork& its : run.device.each) EXPECT_GT(its.computed(), 0U) << what;
@@ -132,7 +143,7 @@ TEST_F(DevicePair, TheDensePartIsOnTheFirst) {
   const std::string model = WriteTinyModel(folder_.path(), spec);
   EngineOptions options = OnTwo(spec, PlaceMode::kGpuCentric, 12);
   options.device.dense_on_cpu = false;
-  options.device.vram = {256 * kMiB, options.device.vram.front()};
+  options.device.vram = {HalfOfExperts(model, options), options.device.vram.front()};
   const Run cpu = Decode(model, OnCpu(), 4, 20);
   const Run run = Decode(model, options, 4, 20);
   ExpectNear(run, cpu, kEightBits, "dense");
@@ -195,7 +206,7 @@ TEST_F(DevicePair, KeysAndValuesAreLostWithTheFirstAlone) {
   for (const size_t lost : {0U, 1U}) {
     EngineOptions options = OnTwo(spec, PlaceMode::kGpuCentric, 12);
     options.device.dense_on_cpu = false;
-    options.device.vram = {256 * kMiB};
+    options.device.vram = {HalfOfExperts(model, options)};
     options.device.name = "auto";
     options.device.auto_takes_software = true;
     const auto launches = std::make_shared<int>(0);

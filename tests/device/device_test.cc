@@ -238,7 +238,7 @@ TEST_F(DeviceTest, ADeviceThatWasAskedForByNameEndsTheRunWhenItIsLost) {
   const std::string model = WriteTinyModel(folder_.path(), spec);
   EngineOptions options = OnDevice(spec, PlaceMode::kGpuCentric);
   const auto launches = std::make_shared<int>(0);
-  options.device.faults.fails_launch = [launches] { return ++*launches > 25; };
+  options.device.faults.fails_launch = [launches] { return ++*launches > 15; };
   const Run named = Decode(model, options, 1);
   ASSERT_FALSE(named.status);
   EXPECT_EQ(named.status.error().code, Errc::kDevice);

@@ -112,7 +112,7 @@ void PrintTo(const LossOfServer& one, std::ostream* out) {
 std::vector<LossOfServer> LossesOfServer(uint32_t part) {
   std::vector<LossOfServer> cells;
   for (const bool has_dense : {true, false}) {
-    for (const int64_t first : {0, 1, 60, 200, 500}) cells.push_back({first, has_dense});
+    for (const int64_t first : {0, 1, 60, 200, 300}) cells.push_back({first, has_dense});
   }
   return CellsOfPart(part, cells, [](const LossOfServer& one) {
     return Keys{Format("call {}", one.first), one.has_dense ? "dense" : "experts"};

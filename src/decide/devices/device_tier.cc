@@ -134,6 +134,53 @@ void DeviceTier::Predict(ExpertLayerId layer, std::span<const ExpertId> experts)
   if (parts_.memory) parts_.memory->Predict(layer, experts);
 }
 
+// Whether the first device has all experts of the layer in slots of one form.
+bool DeviceTier::HasAll(ExpertLayerId layer) const {
+  const uint32_t form = parts_.form_of({.layer = layer, .expert = ExpertId{0}});
+  for (uint32_t e = 0; e < parts_.n_expert; ++e) {
+    const ExpertKey key{.layer = layer, .expert = ExpertId{static_cast<uint16_t>(e)}};
+    const SlotTable* its = table(0, key);
+    if (its == nullptr || parts_.form_of(key) != form || !its->is_ready(key)) return false;
+  }
+  return true;
+}
+
+// Whether a whole layer takes no longer than one whose experts are shared with the CPU. The whole
+// layer has neither a border nor a launch of its own.
+bool DeviceTier::WholePays() const {
+  if (mode_ != PlaceMode::kAuto) return mode_ == PlaceMode::kGpuCentric;
+  const uint64_t bytes = parts_.bytes_of({});
+  const auto n_used =
+      static_cast<size_t>(std::lround(parts_.usual_share * static_cast<double>(parts_.n_expert)));
+  const std::vector<LaneJob> jobs(n_used, {.bytes = bytes, .on_device = 0});
+  const std::vector<std::vector<uint32_t>> room(devices(), {0});
+  const double alone = static_cast<double>(n_used) * model_.devices.front().compute.Seconds(bytes);
+  return model_.border > 0.0 && alone <= PlanLanes(jobs, model_, mode_, room).cost();
+}
+
+void DeviceTier::FindWhole() {
+  if (!parts_.runs_layers) return;
+  if (std::exchange(has_moved_, false)) {
+    ++whole_version_;
+    has_all_.assign(parts_.n_layers, false);
+    for (uint16_t l = 0; is_on_.front() && l < parts_.n_layers; ++l) {
+      has_all_[l] = HasAll(ExpertLayerId{l});
+    }
+  }
+  const bool pays = std::ranges::contains(has_all_, true) && WholePays();
+  whole_ = pays ? has_all_ : std::vector<bool>(parts_.n_layers, false);
+  n_whole_ = static_cast<uint32_t>(std::ranges::count(whole_, true));
+}
+
+std::vector<SlotId> DeviceTier::WholeSlots(ExpertLayerId layer) const {
+  std::vector<SlotId> slots;
+  for (uint32_t e = 0; e < parts_.n_expert; ++e) {
+    const ExpertKey key{.layer = layer, .expert = ExpertId{static_cast<uint16_t>(e)}};
+    slots.push_back(table(0, key)->SlotOf(key));
+  }
+  return slots;
+}
+
 std::vector<LaneJob> DeviceTier::JobsOf(const LayerPlan& plan) {
   const std::vector<ExpertKey> own = KeysOf(plan);
   std::vector<LaneJob> jobs;
@@ -180,6 +227,19 @@ void DeviceTier::SortByModel(LayerPlan& plan) const {
   });
 }
 
+// The places of the plan's experts, which all are in slots of the first device if the layer is
+// whole.
+LanePlan DeviceTier::PlanSites(const LayerPlan& plan) {
+  if (!is_whole(plan.layer)) return PlanLanes(JobsOf(plan), model_, mode_, RoomFor(plan));
+  LanePlan lanes{.sites = std::vector<Site>(plan.experts.size(), {.place = Place::kDevice}),
+                 .times = {.devices = std::vector<LaneTimes::Device>(devices())}};
+  for (const PlannedExpert& expert : plan.experts) {
+    lanes.times.devices.front().compute +=
+        model_.devices.front().compute.Seconds(parts_.bytes_of(expert.key), expert.n_pairs);
+  }
+  return lanes;
+}
+
 LaneTimes DeviceTier::Assign(LayerPlan& plan) {
   for (PlannedExpert& expert : plan.experts) {
     expert.place = Place::kHost;
@@ -189,7 +249,7 @@ LaneTimes DeviceTier::Assign(LayerPlan& plan) {
   const bool are_all_off = !is_on_.empty() && !std::ranges::contains(is_on_, true);
   if (are_all_off) return {};
   if (parts_.memory) SortByModel(plan);
-  const LanePlan lanes = PlanLanes(JobsOf(plan), model_, mode_, RoomFor(plan));
+  const LanePlan lanes = PlanSites(plan);
   for (size_t i = 0; i < plan.experts.size(); ++i) {
     PlannedExpert& expert = plan.experts[i];
     expert.place = lanes.sites[i].place;
@@ -206,6 +266,7 @@ LaneTimes DeviceTier::Assign(LayerPlan& plan) {
   for (const Place place : {Place::kDevice, Place::kCopied}) {
     for (PlannedExpert& expert : plan.experts) {
       if (expert.place != place) continue;
+      has_moved_ |= place == Place::kCopied;
       const std::optional<Placement> placed =
           table(expert.device, expert.key)->Request(expert.key, expert.use, expert.n_pairs);
       CHECK(placed.has_value());
@@ -264,6 +325,7 @@ void DeviceTier::LeaveMemory(ExpertKey key) {
 
 void DeviceTier::Failed(LayerPlan& plan, std::optional<uint32_t> by) {
   ++failures_;
+  has_moved_ = true;
   if (by) ++work_[*by].failures;
   LayerPlan asked_after_all{.layer = plan.layer};
   for (PlannedExpert& expert : plan.experts) {
@@ -277,8 +339,28 @@ void DeviceTier::Failed(LayerPlan& plan, std::optional<uint32_t> by) {
   if (parts_.memory) parts_.memory->Run(asked_after_all);
 }
 
+// All experts of the model, if the first device has room for them and is to compute what it has;
+// else empty.
+std::vector<ExpertKey> DeviceTier::AllIfTheyFit() const {
+  if (mode_ != PlaceMode::kAuto && mode_ != PlaceMode::kGpuCentric) return {};
+  if (is_settled(0)) return {};
+  std::vector<std::vector<uint32_t>> room = RoomFor({});
+  std::vector<ExpertKey> all;
+  for (uint16_t l = 0; l < parts_.n_layers; ++l) {
+    for (uint16_t e = 0; e < parts_.n_expert; ++e) {
+      const ExpertKey key{.layer = ExpertLayerId{l}, .expert = ExpertId{e}};
+      uint32_t& left = room.front()[parts_.form_of(key)];
+      if (left == 0) return {};
+      --left;
+      all.push_back(key);
+    }
+  }
+  return all;
+}
+
 std::vector<DeviceTier::Promotion> DeviceTier::Fill(std::span<const ExpertKey> first) {
-  return FillWithin(first, std::numeric_limits<double>::infinity());
+  const std::vector<ExpertKey> all = AllIfTheyFit();
+  return FillWithin(all.empty() ? first : all, std::numeric_limits<double>::infinity());
 }
 
 std::vector<DeviceTier::Promotion> DeviceTier::FillByPrompt() {
@@ -340,8 +422,9 @@ std::vector<DeviceTier::Promotion> DeviceTier::FillWithin(std::span<const Expert
     pinned.emplace_back(&its, its.Request(key, Use::kPrefetch)->slot);
   }
   // Filled experts take slots as prefetched ones: the policy has no rank for them yet, and the
-  // oldest of them leaves first.
-  std::ranges::reverse(filled);
+  // oldest of them leaves first. Where all have a slot none leaves, and a layer's experts lie
+  // together.
+  if (filled.size() < size_t{parts_.n_layers} * parts_.n_expert) std::ranges::reverse(filled);
   for (Promotion& one : filled) {
     const std::optional<Placement> placed =
         table(one.device, one.key)->Request(one.key, Use::kPrefetch);
@@ -465,6 +548,7 @@ void DeviceTier::Promoted(const Promotion& promotion, bool has_landed) {
     its.Failed(promotion.slot);
   }
   its.Unpin(promotion.slot);
+  has_moved_ = true;
   if (has_landed) LeaveMemory(promotion.key);
 }
 

@@ -55,6 +55,7 @@ struct DeviceTierSetup {
   std::vector<uint64_t> memory_slots;
   std::function<uint32_t(ExpertKey)> pool_of;  // of memory
   uint32_t n_expert = 0;                       // of a layer
+  uint32_t n_layers = 0;                       // with experts
   uint32_t first_layer = 0;                    // of a decode step
   // Used in place of `in_memory` where plans must not depend on timing: what memory would hold if
   // every read were done at once. (Timing decides which experts reads ahead have brought.)
@@ -69,6 +70,9 @@ struct DeviceTierSetup {
   std::vector<bool> is_settled = {};
   // The share of the steps that use an expert: K of E. It stands for the uses of filled experts.
   double usual_share = 0.0;
+  // The first device has the dense part and chooses experts itself in layers that it computes
+  // whole.
+  bool runs_layers = false;
 };
 
 struct DeviceWork {
@@ -143,7 +147,22 @@ class DeviceTier {
   // Whether the expert is in memory, as plans see memory.
   bool is_in_memory(ExpertKey key) const;
 
-  // Gives every expert its place, and experts of the devices their slots. These slots are pinned
+  // Call before a step. Finds the layers that the first device computes whole: the device has all
+  // experts of the layer, and is expected to be faster alone than with the CPU beside it. Rows of
+  // such a layer never leave the device, so nobody but the device chooses their experts.
+  void FindWhole();
+  bool is_whole(ExpertLayerId layer) const {
+    return layer.value < whole_.size() && whole_[layer.value];
+  }
+  bool are_all_whole() const { return n_whole_ > 0 && n_whole_ == parts_.n_layers; }
+  // [expert]: the slots of the first device that have the layer's experts, all of one form.
+  // REQUIRES: is_whole(layer).
+  std::vector<SlotId> WholeSlots(ExpertLayerId layer) const;
+  // Changes whenever slots of whole layers may have changed.
+  uint64_t whole_version() const { return whole_version_; }
+
+  // Gives every expert its place, and experts of the devices their slots. All experts of a whole
+  // layer are the first device's. These slots are pinned
   // until Done() or Failed(). Orders the experts as LayerPlan::experts requires, and lists the
   // experts that move back first. If all devices are off, the CPU computes all experts.
   LaneTimes Assign(LayerPlan& plan);
@@ -163,8 +182,9 @@ class DeviceTier {
   };
   // Call before the first step. The experts of `first` get device slots in this order while slots
   // are free; slots of the first device are given first. These experts leave in the reverse order,
-  // and before any expert that decode has used on the device. PlaceMode::kCpu: no expert gets a
-  // slot.
+  // and before any expert that decode has used on the device. If the first device has room for all
+  // experts of the model, all of them get slots, unless the mode asks for the CPU. PlaceMode::kCpu:
+  // no expert gets a slot.
   std::vector<Promotion> Fill(std::span<const ExpertKey> first);
   // Call once before a step that decodes. If Fill() has filled no slot, the experts that the
   // prompts so far requested most get device slots. By the latency model their copies take at most
@@ -194,7 +214,10 @@ class DeviceTier {
   void ComesBack(uint32_t device);
 
   // From now on no expert runs on the device; the other devices go on.
-  void TurnOff(uint32_t device) { is_on_[device] = false; }
+  void TurnOff(uint32_t device) {
+    is_on_[device] = false;
+    has_moved_ = true;
+  }
   bool is_on(uint32_t device) const { return is_on_[device]; }
   // Takes new costs, as measured on the machine during the run.
   void SetModel(const LatencyModel& model) { model_ = model; }
@@ -217,6 +240,10 @@ class DeviceTier {
   std::vector<LaneJob> JobsOf(const LayerPlan& plan);
   std::vector<std::vector<uint32_t>> RoomFor(const LayerPlan& plan) const;
   void CountUses(const LayerPlan& plan);
+  bool HasAll(ExpertLayerId layer) const;
+  std::vector<ExpertKey> AllIfTheyFit() const;
+  bool WholePays() const;
+  LanePlan PlanSites(const LayerPlan& plan);
   std::vector<Promotion> FillWithin(std::span<const ExpertKey> first, double seconds);
   std::vector<Promotion> ChooseFilled(std::span<const ExpertKey> first, double seconds,
                                       std::vector<ExpertKey>& kept) const;
@@ -256,6 +283,11 @@ class DeviceTier {
   // Share of the experts without device slots that memory lacked.
   double missing_ = 0.0;
   std::vector<uint64_t> under_way_;  // [pool of memory]: copies for later
+  std::vector<bool> has_all_;        // [layer]: the first device has all experts
+  std::vector<bool> whole_;          // [layer]: has_all_, and this pays
+  uint32_t n_whole_ = 0;
+  uint64_t whole_version_ = 0;
+  bool has_moved_ = true;  // experts came or went since the last FindWhole()
 };
 
 }  // namespace moestro

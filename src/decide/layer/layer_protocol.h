@@ -80,6 +80,8 @@ class LayerProtocol {
   // Call after BeginStep(). Takes the experts that every layer of the step will probably need:
   // [layer][row][K], in router order. They are read ahead from now on. REQUIRES: all rows decode.
   void Foresee(std::span<const std::vector<ExpertId>> by_layer, uint32_t rows);
+  // Whether no expert of the step may be left out, coarsened or replaced.
+  bool is_exact() const { return lossy_.chooser == nullptr || lossy_.chooser->is_exact(); }
   // Number of candidates of each row that the routing must hold.
   uint32_t candidates() const {
     return lossy_.chooser != nullptr ? lossy_.chooser->candidates() : 0;

@@ -15,9 +15,6 @@
 namespace moestro {
 namespace {
 
-// The smallest sum that F16 distinguishes from zero: renormalising never divides by less.
-constexpr float kSmallestSum = 6.103515625e-5F;
-
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 // The spans may be the same one.
@@ -47,6 +44,23 @@ void TakeLargest(const std::vector<float>& values, std::vector<uint16_t>& order,
     return values[a] != values[b] ? values[a] > values[b] : a < b;
   };
   std::partial_sort(order.begin(), order.begin() + n, order.end(), larger);
+}
+
+// Whether the experts are the best of a row by logits that differ so much that rounding in
+// probabilities cannot change the order.
+bool AreClearlyBest(std::span<const float> logits, std::span<const ExpertId> experts) {
+  constexpr float kClear = 1e-4F;
+  float least = std::numeric_limits<float>::infinity();
+  for (const ExpertId e : experts) {
+    if (!(logits[e.value] < least - kClear * std::max(1.0F, std::abs(logits[e.value]))))
+      return false;
+    least = logits[e.value];
+  }
+  const float below = least - kClear * std::max(1.0F, std::abs(least));
+  // Logits from `below` up are those of the K chosen experts alone. NaN is not below either.
+  size_t n_above = 0;
+  for (const float logit : logits) n_above += logit < below ? 0 : 1;
+  return n_above == experts.size();
 }
 
 }  // namespace
@@ -139,6 +153,21 @@ void Router::Route(const RouterSpec& spec, std::span<const float> logits,
     const bool by_logit = selection_bias.empty() && spec.n_group == 1;
     AddCandidates(by_logit ? row : std::span<const float>(selection_), routing.candidates);
   }
+}
+
+bool Router::AreChoices(const RouterSpec& spec, std::span<const float> logits,
+                        std::span<const float> selection_bias, std::span<const ExpertId> experts) {
+  CHECK(logits.size() / spec.n_expert * spec.n_used == experts.size());
+  const bool by_logit = selection_bias.empty() && spec.n_group == 1;
+  for (size_t t = 0; t < logits.size() / spec.n_expert; ++t) {
+    const std::span row = logits.subspan(t * spec.n_expert, spec.n_expert);
+    const std::span its = experts.subspan(t * spec.n_used, spec.n_used);
+    if (by_logit && AreClearlyBest(row, its)) continue;
+    RouteRow(spec, row, selection_bias, spec.n_used);
+    const auto same = [](uint16_t best, ExpertId chosen) { return best == chosen.value; };
+    if (!std::ranges::equal(std::span(order_).first(spec.n_used), its, same)) return false;
+  }
+  return true;
 }
 
 void WeighChosen(const RouterSpec& spec, std::span<float> values) {

@@ -14,6 +14,9 @@
 
 namespace moestro {
 
+// The smallest sum that F16 distinguishes from zero: renormalising never divides by less.
+inline constexpr float kSmallestSum = 6.103515625e-5F;
+
 // logits: [n_tokens][n_expert] row-major; selection_bias: [n_expert] or empty. Ties go to the lower
 // expert id, NaN counts as the smallest value, so a row never repeats an expert whatever the input.
 // REQUIRES: logits.size() is a multiple of spec.n_expert; 0 < n_used <= n_expert; groups are of
@@ -28,6 +31,11 @@ class Router {
  public:
   void Route(const RouterSpec& spec, std::span<const float> logits,
              std::span<const float> selection_bias, uint32_t candidates, Routing& routing);
+
+  // Whether Route() chooses the same experts, in the same order: experts [n_tokens][K], as a device
+  // has chosen them by the same logits.
+  bool AreChoices(const RouterSpec& spec, std::span<const float> logits,
+                  std::span<const float> selection_bias, std::span<const ExpertId> experts);
 
  private:
   void RouteRow(const RouterSpec& spec, std::span<const float> logits, std::span<const float> bias,

@@ -149,6 +149,8 @@ class SlotTable final : private PinView {
 
   bool contains(ExpertKey key) const { return FindSlot(key).has_value(); }
   bool is_ready(ExpertKey key) const;
+  // REQUIRES: contains(key).
+  SlotId SlotOf(ExpertKey key) const { return *FindSlot(key); }
   std::vector<ExpertKey> keys() const;  // resident and loading experts, in no order
   // The experts that decode has used, and the number of rows that used each since it took its slot,
   // in no order.

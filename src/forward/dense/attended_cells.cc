@@ -60,7 +60,7 @@ void MaskedAttention::Assume(uint32_t rows) {
   n_visited_ = n_cells_;
 }
 
-Status MaskedAttention::SetRows(std::span<const RowCells> rows) {
+void MaskedAttention::SetRows(std::span<const RowCells> rows, Border& border) {
   // Calls visit(first cell, count) for each run of a row.
   const auto each_run = [this](const RowCells& row, auto&& visit) {
     uint32_t left = row.n_positions - row.first;
@@ -90,7 +90,7 @@ Status MaskedAttention::SetRows(std::span<const RowCells> rows) {
                   ggml_fp16_t{0});
     });
   }
-  return buffer_.Write(0, std::as_bytes(std::span(mask_)));
+  border.writes.push_back({.to = buffer_.bytes(), .from = std::as_bytes(std::span(mask_))});
 }
 
 ggml_tensor* MaskedAttention::Node(ggml_context* ctx, ggml_tensor* q, const Layer& layer,

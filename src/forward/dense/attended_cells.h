@@ -19,6 +19,7 @@
 #include "compute/backend_buffer.h"
 #include "compute/host_memory.h"
 #include "core/kv_cells.h"
+#include "devices/device_link.h"
 #include "forward/dense/attention.h"
 
 namespace moestro {
@@ -89,8 +90,9 @@ class MaskedAttention {
                                           uint32_t rows, uint32_t n_cells);
   static uint64_t BytesFor(uint32_t rows, uint32_t n_cells);
 
-  // Sets the rows of the following nodes. kDevice.
-  Status SetRows(std::span<const RowCells> rows);
+  // Sets the rows of the following nodes, and adds their mask to a border that must be crossed
+  // first. The mask lives until the next call.
+  void SetRows(std::span<const RowCells> rows, Border& border);
   // Cells from the first on that some row may attend to, rounded up to kCells.
   uint32_t visited() const { return n_visited_; }
   // As SetRows() with rows that attend to all cells, but sends no data: for sizes.

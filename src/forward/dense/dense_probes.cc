@@ -175,7 +175,9 @@ Result<std::vector<float>> AttendThere(ggml_backend_t backend, const Prompt& pro
   for (uint32_t r = 0; r < prompt.n_rows; ++r) rows.push_back({.runs = run, .n_positions = r + 1});
   TRY(MaskedAttention attention,
       MaskedAttention::Allocate(backend, shape, prompt.n_rows, prompt.n_cells));
-  TRY_STATUS(attention.SetRows(rows));
+  Border border;
+  attention.SetRows(rows, border);
+  for (const Border::Write& one : border.writes) TRY_STATUS(CopyTo(one.to, one.offset, one.from));
   GraphArena arena(backend, 16);
   ggml_context* context = arena.Begin();
   const ggml_type type = KvCache::TensorType(shape.kv_type);

@@ -42,7 +42,9 @@ class GraphCache {
     uint32_t first = 0;  // first row, in the step
     uint32_t rows = 0;
     uint32_t look_ahead = 0;
-    uint32_t visited = 0;  // cells that attention on a device visits
+    uint64_t visited = 0;  // cells that attention on a device visits
+    uint32_t whole = 0;    // layers that a device computes whole; 0: the dense part of one layer
+    uint32_t slots = 0;    // WholeLayers::version(), for such layers
     bool operator==(const Key&) const = default;
   };
 

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,20 +27,15 @@
 #include "forward/dense/attended_cells.h"
 #include "forward/dense/attention.h"
 #include "forward/dense/blocks.h"
+#include "forward/dense/dense_nodes.h"
 #include "forward/dense/graph_runner.h"
 #include "forward/dense/layer_rows.h"
 #include "forward/dense/mixers/mixer.h"
 #include "forward/dense/step_rows.h"
+#include "forward/dense/whole_graph.h"
 #include "memory/layer_values.h"
 
 namespace moestro {
-
-// Layers [first, end) of a model.
-struct LayerRange {
-  uint16_t first = 0;
-  uint16_t end = 0;
-  bool is_empty() const { return first >= end; }
-};
 
 class LayerGraph {
  public:
@@ -116,6 +112,19 @@ class LayerGraph {
   Status RememberSource();
   // Copies residual, shared and ffn_in to memory; on the CPU this does nothing. kDevice.
   Status FetchRows();
+  // From now on the device may compute layers whole. Sizes memory for graphs of `chunk` rows, whose
+  // values are reported by work_bytes(). kDevice: the device does not compute some node; kNoMemory.
+  Status AddWhole(const WholeLayers& whole, uint32_t chunk);
+  // Null: no layers are computed whole.
+  WholeGraph* whole() { return whole_ ? &*whole_ : nullptr; }
+  // Computes layers whole, and for head.count > 0 the logits of these rows behind them, which the
+  // next Head() of the same rows then takes. One wait. kDevice, kInterrupted. REQUIRES: whole()
+  // takes the layers.
+  Status RunWhole(LayerRange layers, StepRows head);
+  // Takes a layer's router logits to buffers.router(), after RunWhole(). kInvalidFile as Attend().
+  Result<WholeGraph::Choice> ChoiceOf(LayerId layer);
+  // Gives the rows the values that they had before RunWhole(). kDevice.
+  Status GoBack();
   // Notes that hidden is on the device and not in memory. REQUIRES: is_on_device().
   void HiddenIsThere();
   // Seconds of evaluating layers, since creation.
@@ -130,54 +139,41 @@ class LayerGraph {
   explicit LayerGraph(const Parts& parts);
   Status ComputeLayer(LayerId layer, uint32_t look_ahead);
   Status CheckFinite(LayerId layer) const;
-  Status MakeMixers(const Parts& parts, uint32_t n_ctx, uint32_t chunk);
   Status Reserve(uint32_t chunk, uint32_t logits_rows);
-  // Whether a layer's input is in parts: the results of the experts of the layer before, and the
-  // residual.
-  bool BringsParts(size_t layer) const { return layer > 0 && spec_->ends_in_next(layer - 1); }
-  ggml_tensor* Region(StepBuffers::Region where, StepRows rows);
-  ggml_tensor* Input(uint32_t layer, StepRows rows);
-  void Output(ggml_tensor* result, StepBuffers::Region region, uint64_t first_row);
   // Sets the rows of the next run of the layer's graph.
   void Bind(LayerId layer, StepRows rows);
-  void BuildLayer(LayerId layer, uint32_t look_ahead, StepRows rows);
-  bool CanSumAndNorm(const LayerTensors& w, const ggml_tensor* mixed) const;
-  void BuildDenseFfn(LayerId layer, ggml_tensor* attended, ggml_tensor* ffn_in, StepRows rows);
-  void BuildExperts(LayerId layer, ggml_tensor* attended, ggml_tensor* ffn_in, uint32_t look_ahead,
-                    StepRows rows);
-  void BuildLookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead, StepRows rows);
   const std::vector<RowCells>& CellsOf(LayerId layer) const;
-  MixerGraph MixerGraphOf(LayerId layer, ggml_tensor* x, StepRows rows);
-  void BuildSource(LayerId layer, StepRows rows);
-  void BuildHead(StepRows rows, uint32_t at);
   Status SetPositions();
   Status SendHidden();
+  Status LaunchHead(StepRows rows, uint32_t at);
+  Status RunHead(StepRows all);
+  uint64_t LogitsBytes(uint32_t rows) const {
+    return uint64_t{rows} * spec_->n_vocab * sizeof(float);
+  }
   Status FetchLogits(LayerId layer, uint32_t look_ahead);
-  uint32_t LayersAhead(LayerId layer, uint32_t look_ahead) const;
   uint64_t row_bytes() const { return visible_.size() * spec_->n_embd * sizeof(float); }
 
   const ModelSpec* spec_;
   const ModelTensors* tensors_;
   StepBuffers* buffers_;
   KvCache* kv_;
-  const LookAheadRouters* look_ahead_;
   DeviceLink* link_;
   const Clock& clock_;
-  uint32_t piece_rows_;  // most rows of a layer in one graph
-  RowNorm norm_;
-  std::vector<std::unique_ptr<Mixer>> mixers_;  // one for all equal layers
-  std::vector<Mixer*> mixer_of_;                // [layer]
-  std::vector<RowCells> visible_;               // cells by row
-  std::vector<RowCells> recent_;                // cells by row, in layers with a window
-  std::vector<RowCells> sources_;               // cells by row, in layers that attend to the source
-  std::vector<RowState> states_;                // states by row
-  std::unique_ptr<ChosenPositions> chosen_;     // null: no layer has an indexer
+  uint32_t piece_rows_;                      // most rows of a layer in one graph
+  std::vector<RowCells> visible_;            // cells by row
+  std::vector<RowCells> recent_;             // cells by row, in layers with a window
+  std::vector<RowCells> sources_;            // cells by row, in layers that attend to the source
+  std::vector<RowState> states_;             // states by row
+  std::unique_ptr<ChosenPositions> chosen_;  // null: no layer has an indexer
   bool is_hidden_there_ = false;
   double seconds_ = 0.0;
   uint64_t work_bytes_ = 0;
   std::vector<float> ahead_;  // scratch
+  StepRows head_run_;         // rows whose logits RunWhole() has computed
   FetchedRows fetched_;
   GraphRunner graphs_;
+  DenseNodes nodes_;
+  std::optional<WholeGraph> whole_;
 };
 
 }  // namespace moestro

@@ -160,10 +160,18 @@ struct StepRow {
   SequenceId sequence = {};
 };
 
+// Layers [first, end) of a model.
+struct LayerRange {
+  uint16_t first = 0;
+  uint16_t end = 0;
+  bool is_empty() const { return first >= end; }
+};
+
 // Rows [first, first + count) of a step.
 struct StepRows {
   uint32_t first = 0;
   uint32_t count = 0;
+  bool operator==(const StepRows&) const = default;
 };
 
 }  // namespace moestro

@@ -71,6 +71,9 @@ class RowRouter {
   // 1][row][K or K'].
   void ChooseAhead(ExpertLayerId layer, size_t n_rows, uint32_t look_ahead,
                    const LittleStep& little, RoutedAhead& ahead);
+  // Takes the choices of a device, [rows][K]. False: Choose() would choose otherwise.
+  bool TakeChoice(ExpertLayerId layer, size_t n_rows, std::span<const ExpertId> experts,
+                  std::span<const float> weights, Routing& routing);
   // Keeps the K best experts of each row of a little step, whose routing has the first of these K.
   // Drops the routing's candidates if no code chooses among them.
   void Widen(ExpertLayerId layer, Routing& routing);
@@ -91,13 +94,20 @@ class ExpertStage {
  public:
   explicit ExpertStage(const ForwardParts& parts) : parts_(parts) {}
 
-  void BeginStep();
+  // kDevice.
+  Status BeginStep();
+  // Whether the first device computes all layers whole.
+  bool are_all_whole() const {
+    return parts_.graph.whole() != nullptr && parts_.devices->whole()->has_all();
+  }
   // Chooses the experts that devices compute.
   void Place(LayerPlan& plan);
   // ffn_in -> hidden, through the plan's experts. `leases` are the plan's, `read_ahead` the next
   // layer's; both are released if a device has failed. kIo, kInterrupted; kDevice: a device is lost
   // and the step must not go on without the device.
   Status Run(LayerId layer, LayerPlan& plan, LeaseStream& leases, LeaseStream& read_ahead);
+  // Call in place of Run() after the first device has computed the layer whole, in `seconds`.
+  void DoneWhole(LayerPlan& plan, double seconds);
   // Gives the inputs and results of the plan's experts to the observer, if any. REQUIRES: Run().
   void Show(const LayerPlan& plan) const;
   // Layers whose rows stayed on the first device, since creation.

@@ -215,8 +215,8 @@ class LatentAttentionMixer final : public Mixer {
                  is_chosen ? chosen_->rows(rows.first, rows.visible.size()) : rows.visible);
   }
 
-  Status SetRows(std::span<const RowCells> visible) override {
-    return masked_ ? masked_->SetRows(visible) : Status();
+  void SetRows(std::span<const RowCells> visible, Border& border) override {
+    if (masked_) masked_->SetRows(visible, border);
   }
   uint32_t visited() const override { return masked_ ? masked_->visited() : 0; }
   void Assume(uint32_t rows) override {

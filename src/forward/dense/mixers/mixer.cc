@@ -153,8 +153,8 @@ class AttentionMixer final : public Mixer {
   Status SetPositions(std::span<const int32_t> positions) override {
     return heads_ ? heads_->SetPositions(positions) : Status();
   }
-  Status SetRows(std::span<const RowCells> visible) override {
-    return masked_ ? masked_->SetRows(visible) : Status();
+  void SetRows(std::span<const RowCells> visible, Border& border) override {
+    if (masked_) masked_->SetRows(visible, border);
   }
   uint32_t visited() const override { return masked_ ? masked_->visited() : 0; }
   void Assume(uint32_t rows) override {

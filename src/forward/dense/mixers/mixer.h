@@ -21,6 +21,7 @@
 #include "compute/row_kernel.h"
 #include "core/ids.h"
 #include "core/model_spec.h"
+#include "devices/device_link.h"
 #include "engine/engine_options.h"
 #include "forward/dense/attended_cells.h"
 #include "forward/dense/attention.h"
@@ -71,8 +72,9 @@ class Mixer {
   // Sets the positions of a step's rows: once before their graphs run, and again after
   // other rows. Copies the positions.
   virtual Status SetPositions(std::span<const int32_t> /*positions*/) { return {}; }
-  // On a device: sets the rows of the following graphs. kDevice.
-  virtual Status SetRows(std::span<const RowCells> /*visible*/) { return {}; }
+  // On a device: sets the rows of the following graphs, and adds the bytes that must be there first
+  // to the border.
+  virtual void SetRows(std::span<const RowCells> /*visible*/, Border& /*border*/) {}
   // On a device: cells that the following graphs visit, by which their nodes differ.
   virtual uint32_t visited() const { return 0; }
   // As SetRows() with this many rows that attend to all cells, but sends no data: for sizes.

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT
+#include "devices/whole_layers.h"
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "base/number.h"
+#include "decide/layer/router.h"
+
+namespace moestro {
+
+bool WholeLayers::Supports(const RouterSpec& router) { return router.n_group <= 1; }
+
+Result<std::unique_ptr<WholeLayers>> WholeLayers::Create(Parts parts) {
+  std::unique_ptr<WholeLayers> whole(new WholeLayers(std::move(parts)));
+  const Parts& its = whole->parts_;
+  const uint64_t alignment = BackendBuffer::AlignmentOf(its.link.device().backend());
+  const uint64_t list = AlignUp(its.router.n_expert * sizeof(float), alignment);
+  uint64_t bytes = 0;
+  whole->layers_.resize(its.biases.size());
+  for (size_t l = 0; l < its.biases.size(); ++l) {
+    Layer& layer = whole->layers_[l];
+    layer.form = its.form_of(ExpertLayerId{static_cast<uint16_t>(l)});
+    layer.table_at = std::exchange(bytes, bytes + list);
+    if (!its.biases[l].logits.empty()) layer.logits_at = std::exchange(bytes, bytes + list);
+    if (!its.biases[l].selection.empty()) layer.selection_at = std::exchange(bytes, bytes + list);
+  }
+  TRY(whole->memory_, BackendBuffer::On(its.link.device().backend(), bytes));
+  return whole;
+}
+
+WholeLayers::~WholeLayers() {
+  // An error has no effect: a lost device computes nothing any more.
+  [[maybe_unused]] const Status ended = parts_.link.Finish();
+}
+
+Status WholeLayers::WriteBiases() {
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    const auto& [logits, selection] = parts_.biases[l];
+    if (!logits.empty()) {
+      TRY_STATUS(memory_.Write(layers_[l].logits_at, std::as_bytes(logits)));
+    }
+    if (!selection.empty()) {
+      TRY_STATUS(memory_.Write(layers_[l].selection_at, std::as_bytes(selection)));
+    }
+  }
+  return {};
+}
+
+Status WholeLayers::Follow(const DeviceTier& tier) {
+  if (!followed_) TRY_STATUS(WriteBiases());
+  if (followed_ != tier.whole_version()) {
+    for (Layer& layer : layers_) layer.slots.clear();
+    ++version_;
+  }
+  followed_ = tier.whole_version();
+  has_all_ = true;
+  for (uint16_t l = 0; l < layers_.size(); ++l) {
+    const ExpertLayerId id{l};
+    if (tier.is_whole(id) && layers_[l].slots.empty()) TRY_STATUS(Take(id, tier.WholeSlots(id)));
+    layers_[l].is_whole = tier.is_whole(id) && !layers_[l].slots.empty();
+    has_all_ = has_all_ && layers_[l].is_whole;
+  }
+  return {};
+}
+
+// Notes the slots of a layer and writes its table, if the slots are in one piece.
+Status WholeLayers::Take(ExpertLayerId id, std::span<const SlotId> slots) {
+  Layer& layer = layers_[id.value];
+  const auto find = [&](SlotId slot) { return parts_.transport.pools().Find(layer.form, slot); };
+  layer.piece = find(slots.front()).piece;
+  for (const SlotId slot : slots) {
+    const auto [piece, within] = find(slot);
+    if (piece != layer.piece) {
+      layer.slots.clear();
+      return {};
+    }
+    layer.slots.push_back(static_cast<int32_t>(within));
+  }
+  return memory_.Write(layer.table_at, std::as_bytes(std::span(layer.slots)));
+}
+
+Status WholeLayers::BeginLaunch() const {
+  if (!parts_.fails_launch || !parts_.fails_launch()) return {};
+  return Fail(Errc::kDevice, "a launch failed on purpose");
+}
+
+std::optional<std::vector<ExpertId>> WholeLayers::ExpertsIn(ExpertLayerId id,
+                                                            std::span<const int32_t> slots) const {
+  const std::vector<int32_t>& its = layers_[id.value].slots;
+  std::vector<ExpertId> experts;
+  experts.reserve(slots.size());
+  for (const int32_t slot : slots) {
+    // Experts of a layer mostly lie one behind the other.
+    const auto guess = static_cast<uint64_t>(int64_t{slot} - its.front());
+    size_t expert = guess;
+    if (guess >= its.size() || its[guess] != slot) {
+      expert = static_cast<size_t>(std::ranges::find(its, slot) - its.begin());
+    }
+    if (expert >= its.size()) return std::nullopt;
+    experts.push_back(ExpertId{static_cast<uint16_t>(expert)});
+  }
+  return experts;
+}
+
+// [E] values of a layer on the device.
+ggml_tensor* WholeLayers::Values(ggml_context* context, ggml_type type, uint64_t at) const {
+  ggml_tensor* values = ggml_new_tensor_1d(context, type, parts_.router.n_expert);
+  memory_.Place(values, at);
+  return values;
+}
+
+WholeLayers::Choice WholeLayers::AddChoice(ggml_context* context, ExpertLayerId id,
+                                           ggml_tensor* logits) const {
+  const RouterSpec& router = parts_.router;
+  const Layer& layer = layers_[id.value];
+  const auto& biases = parts_.biases[id.value];
+  const int64_t n_rows = logits->ne[1];
+  const int64_t n_expert = router.n_expert;
+  const int64_t n_used = router.n_used;
+  if (!biases.logits.empty()) {
+    logits = ggml_add(context, logits, Values(context, GGML_TYPE_F32, layer.logits_at));
+  }
+  ggml_tensor* probabilities = logits;
+  if (router.gating == Gating::kSoftmax) probabilities = ggml_soft_max(context, logits);
+  if (router.gating == Gating::kSigmoid) probabilities = ggml_sigmoid(context, logits);
+  ggml_tensor* selection = probabilities;
+  if (!biases.selection.empty()) {
+    selection = ggml_add(context, selection, Values(context, GGML_TYPE_F32, layer.selection_at));
+  }
+  Choice choice;
+  choice.experts = ggml_argsort_top_k(context, selection, static_cast<int>(n_used));
+  // Stage: weights [1, K, rows].
+  ggml_tensor* weights = ggml_get_rows(
+      context, ggml_reshape_3d(context, probabilities, 1, n_expert, n_rows), choice.experts);
+  if (router.gating == Gating::kSoftmaxOfChosen) {
+    weights = ggml_soft_max(context, ggml_reshape_2d(context, weights, n_used, n_rows));
+    weights = ggml_reshape_3d(context, weights, 1, n_used, n_rows);
+  }
+  if (router.renormalise) {
+    weights = ggml_reshape_2d(context, weights, n_used, n_rows);
+    ggml_tensor* sums = ggml_clamp(context, ggml_sum_rows(context, weights), kSmallestSum,
+                                   std::numeric_limits<float>::infinity());
+    weights = ggml_reshape_3d(context, ggml_div(context, weights, sums), 1, n_used, n_rows);
+  }
+  if (router.weight_scale != 0.0F && router.weight_scale != 1.0F) {
+    weights = ggml_scale(context, weights, router.weight_scale);
+  }
+  choice.weights = weights;
+  // Stage: slots [1, K, rows]. All rows look into the same table.
+  ggml_tensor* table = ggml_new_tensor_3d(context, GGML_TYPE_I32, 1, n_expert, n_rows);
+  table->nb[2] = table->nb[3] = 0;
+  memory_.Place(table, layer.table_at);
+  choice.slots = ggml_get_rows(context, table, choice.experts);
+  return choice;
+}
+
+ggml_tensor* WholeLayers::AddExperts(ggml_context* context, ggml_cgraph* graph, ExpertLayerId id,
+                                     ggml_tensor* x, const Choice& choice) const {
+  const Layer& layer = layers_[id.value];
+  const int64_t n_rows = x->ne[1];
+  ggml_tensor* slots =
+      ggml_reshape_2d(context, choice.slots, choice.slots->ne[1], choice.slots->ne[2]);
+  ggml_tensor* y =
+      AddProducts(context, graph, parts_.transport.tensors(id, layer.form, layer.piece),
+                  ggml_reshape_3d(context, x, x->ne[0], 1, n_rows),
+                  {.slots = slots, .experts = choice.experts});
+  return ggml_mul(context, y, choice.weights);
+}
+
+}  // namespace moestro

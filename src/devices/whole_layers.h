@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+// Layers that a device computes whole: the choice of experts is made there, too, so no row leaves
+// the device between layers. As nodes of a graph, for E experts of which K are used:
+//
+//   logits [rows][E] -> probabilities -> experts [rows][K], the largest first
+//   slots   [rows][K] = table of the layer [E], by expert
+//   weights [rows][K]: probabilities of the chosen, renormalised and scaled as the model has it
+//   y [rows][K][n_embd] = weight * down(activation(gate x, up x)), each by slot
+//
+// The order of steps is that of decide/layer/router.h. Which experts come first among equal ones a
+// device does not promise, so the caller compares its choice with that of the rule (IsChoice()).
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <ggml.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "compute/backend_buffer.h"
+#include "core/ids.h"
+#include "core/model_spec.h"
+#include "decide/devices/device_tier.h"
+#include "devices/device_link.h"
+#include "devices/local_transport.h"
+
+namespace moestro {
+
+class WholeLayers {
+ public:
+  // Values that a layer adds to its router's, [E], and that are loaded before the first Follow();
+  // empty: nothing.
+  struct RouterBiases {
+    std::span<const float> logits;
+    std::span<const float> selection;
+  };
+  struct Parts {
+    DeviceLink& link;
+    const LocalTransport& transport;
+    const RouterSpec& router;
+    std::vector<RouterBiases> biases;                // [layer with experts]
+    std::function<uint32_t(ExpertLayerId)> form_of;  // of a layer's experts
+    std::function<bool()> fails_launch = {};         // for tests: called before each run
+  };
+  // Whether nodes of ggml choose as the router does.
+  static bool Supports(const RouterSpec& router);
+  // Takes memory for tables and biases. The link, the transport and the router must outlive this.
+  // kNoMemory, kDevice.
+  static Result<std::unique_ptr<WholeLayers>> Create(Parts parts);
+  ~WholeLayers();  // waits until no launch reads the tables
+  WholeLayers(const WholeLayers&) = delete;
+  WholeLayers& operator=(const WholeLayers&) = delete;
+
+  // Reads the tier's slots and writes the tables, if slots have changed. kDevice. REQUIRES: no
+  // launch is under way.
+  Status Follow(const DeviceTier& tier);
+  // Call before layers are launched. kDevice: a fault for tests.
+  Status BeginLaunch() const;
+  // Whether the device computes the layer whole: as the tier has it, with all slots in one tensor.
+  bool has(ExpertLayerId layer) const { return layers_[layer.value].is_whole; }
+  // Whether all layers are.
+  bool has_all() const { return has_all_; }
+  // Changes with the slots of layers, on which nodes depend.
+  uint32_t version() const { return version_; }
+  // The experts in these slots, [pairs]; nullopt: a slot is not of the layer.
+  std::optional<std::vector<ExpertId>> ExpertsIn(ExpertLayerId layer,
+                                                 std::span<const int32_t> slots) const;
+
+  struct Choice {
+    ggml_tensor* experts = nullptr;  // I32 [K, rows], a view
+    ggml_tensor* slots = nullptr;    // I32 [1, K, rows], contiguous
+    ggml_tensor* weights = nullptr;  // F32 [1, K, rows]
+  };
+  // Nodes for logits F32 [E, rows].
+  Choice AddChoice(ggml_context* context, ExpertLayerId layer, ggml_tensor* logits) const;
+  // Nodes for x F32 [n_embd, rows] -> y F32 [n_embd, K, rows], weighted.
+  ggml_tensor* AddExperts(ggml_context* context, ggml_cgraph* graph, ExpertLayerId layer,
+                          ggml_tensor* x, const Choice& choice) const;
+
+ private:
+  struct Layer {
+    bool is_whole = false;
+    uint32_t form = 0;
+    size_t piece = 0;
+    std::vector<int32_t> slots;  // [expert], within the piece
+    uint64_t table_at = 0;       // offsets in memory_
+    uint64_t logits_at = 0;
+    uint64_t selection_at = 0;
+  };
+  explicit WholeLayers(Parts parts) : parts_(std::move(parts)) {}
+  Status WriteBiases();
+  Status Take(ExpertLayerId layer, std::span<const SlotId> slots);
+  ggml_tensor* Values(ggml_context* context, ggml_type type, uint64_t at) const;
+
+  Parts parts_;
+  BackendBuffer memory_;
+  std::vector<Layer> layers_;
+  bool has_all_ = false;
+  uint32_t version_ = 0;
+  std::optional<uint64_t> followed_;  // the tier's version
+};
+
+}  // namespace moestro

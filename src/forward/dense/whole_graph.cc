@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT
+#include "forward/dense/whole_graph.h"
+
+#include <algorithm>
+
+#include "forward/dense/layer_rows.h"
+
+namespace moestro {
+namespace {
+
+// The values of one layer in a region of values by layer.
+template <class T>
+std::span<const T> LayerOf(const StepBuffers& buffers, StepBuffers::Region region, uint64_t layer,
+                           uint32_t rows, uint32_t width) {
+  const uint64_t at = layer * StepBuffers::WholeStride(rows, width);
+  return {reinterpret_cast<const T*>(buffers.whole(region) + at), size_t{rows} * width};
+}
+
+}  // namespace
+
+bool WholeGraph::Supports(const ModelSpec& spec) {
+  return !spec.encoder && spec.MostOf(&FeedForwardSpec::n_latent) == 0;
+}
+
+uint64_t WholeGraph::BytesFor(const ModelSpec& spec, uint32_t chunk) {
+  const uint64_t n_used = spec.router.n_used;
+  const uint64_t n_ff = spec.MostOf(&FeedForwardSpec::n_ff_expert);
+  // Of a row: gate, up and their product, results and weighted results; some rows and logits.
+  const uint64_t values = n_used * (3 * n_ff + 2 * spec.n_embd) + 8 * uint64_t{spec.n_embd} +
+                          4 * uint64_t{spec.router.n_expert};
+  return chunk * values * sizeof(float);
+}
+
+Status WholeGraph::Reserve(uint32_t chunk, KvType type) {
+  if (parts_.nodes.mixers().size() > 2) {
+    return Fail(Errc::kDevice, "layers of more than two kinds of attention");
+  }
+  n_rows_ = chunk;
+  const auto n_layer = static_cast<uint16_t>(parts_.spec.n_layer());
+  for (uint16_t first = 0; first < n_layer; first += kTogether) {
+    run_ = {.first = first,
+            .end = static_cast<uint16_t>(std::min<uint32_t>(n_layer, first + kTogether))};
+    parts_.graphs.Begin();
+    Build(run_, true, {.count = chunk});
+    TRY_STATUS(CheckComputes(&parts_.link.device(), parts_.graphs.graph(), type));
+    TRY_STATUS(parts_.graphs.Reserve());
+  }
+  return {};
+}
+
+uint16_t WholeGraph::LayersFrom(LayerRange layers, size_t n_rows) const {
+  const ModelSpec& spec = parts_.spec;
+  const auto most =
+      static_cast<uint32_t>(n_rows <= StepBuffers::kFewRows ? spec.n_layer() : kTogether);
+  uint16_t n = 0;
+  uint16_t whole = 0;  // layers up to the last whole one
+  for (; layers.first + n < layers.end && n < most; ++n) {
+    const LayerId layer{static_cast<uint16_t>(layers.first + n)};
+    if (!spec.has_experts(layer.value)) continue;
+    if (!parts_.whole.has(spec.expert_layer(layer))) return whole;
+    whole = n + 1;
+  }
+  return whole > 0 ? n : 0;
+}
+
+Status WholeGraph::Launch(LayerRange layers, uint32_t n_rows) {
+  TRY_STATUS(parts_.whole.BeginLaunch());
+  run_ = layers;
+  n_rows_ = n_rows;
+  const StepRows rows{.count = n_rows};
+  for (uint16_t first = layers.first; first < layers.end; first += kTogether) {
+    const LayerRange together{
+        .first = first,
+        .end = static_cast<uint16_t>(std::min<uint32_t>(layers.end, first + kTogether))};
+    const bool is_first = first == layers.first;
+    const GraphCache::Key key{.first = layers.first,
+                              .rows = n_rows,
+                              .visited = VisitedByAll(),
+                              .whole = uint32_t{together.end} - together.first,
+                              .slots = parts_.whole.version()};
+    TRY_STATUS(parts_.graphs.Run(first, key, [&] { Build(together, is_first, rows); }));
+  }
+  return {};
+}
+
+// The cells that each mixer visits, of at most two that differ; more would need a longer key.
+uint64_t WholeGraph::VisitedByAll() const {
+  uint64_t all = 0;
+  for (const auto& mixer : parts_.nodes.mixers()) all = all << 32U | mixer->visited();
+  return all;
+}
+
+// Adds the nodes of layers, the first of which begin the run.
+void WholeGraph::Build(LayerRange layers, bool is_first, StepRows rows) {
+  if (is_first) KeepBegin(rows);
+  LayerEnd before;
+  for (uint16_t l = layers.first; l < layers.end; ++l) {
+    before = BuildLayer(LayerId{l}, rows, before);
+  }
+  if (!parts_.spec.has_experts(layers.end - 1U)) return;  // the dense block has its place
+  parts_.nodes.Output(before.hidden, StepBuffers::kHidden, 0);
+}
+
+// Stage: copies of the rows as they come in, for GoBack().
+void WholeGraph::KeepBegin(StepRows rows) {
+  ggml_context* ctx = parts_.graphs.context();
+  for (size_t i = 0; i < RegionsBetween(); ++i) {
+    const StepBuffers::Region region = StepBuffers::kBetweenLayers[i];
+    if (region == StepBuffers::kShared && !parts_.spec.any_layer(&ModelSpec::has_shared_result)) {
+      continue;
+    }
+    ggml_tensor* from = parts_.nodes.Region(region, rows);
+    ggml_tensor* to = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, from->ne[0], from->ne[1]);
+    parts_.buffers.Place(to, StepBuffers::kWholeBegin, i * ggml_nbytes(to));
+    ggml_build_forward_expand(parts_.graphs.graph(), ggml_cpy(ctx, from, to));
+  }
+}
+
+WholeGraph::LayerEnd WholeGraph::BuildLayer(LayerId layer, StepRows rows, const LayerEnd& before) {
+  const ModelSpec& spec = parts_.spec;
+  ggml_context* ctx = parts_.graphs.context();
+  // Stage: dense part, hidden -> attended, expert_in, shared [rows][n_embd], logits [rows][E].
+  const uint64_t index = IndexOf(layer);
+  const auto at = [&](uint32_t width) {
+    return index * StepBuffers::WholeStride(rows.count, width);
+  };
+  const RouterSpec& router = spec.router;
+  const DenseNodes::LayerValues values = parts_.nodes.Layer(
+      layer, rows, {.logits = StepBuffers::kWholeLogits, .logits_at = at(router.n_expert)}, before);
+  if (!spec.has_experts(layer.value)) return {.hidden = values.hidden};
+  // Stage: choice, logits -> slots and weights [rows][K].
+  const ExpertLayerId id = spec.expert_layer(layer);
+  const WholeLayers::Choice choice = parts_.whole.AddChoice(ctx, id, values.logits);
+  parts_.nodes.OutputAt(choice.slots, StepBuffers::kWholeSlots, at(router.n_used));
+  parts_.nodes.OutputAt(choice.weights, StepBuffers::kWholeWeights, at(router.n_used));
+  // Stage: y [rows][K][n_embd] -> their sum in router order, then shared, then residual.
+  ggml_tensor* y =
+      parts_.whole.AddExperts(ctx, parts_.graphs.graph(), id, values.expert_in, choice);
+  const auto of = [&](uint64_t k) {
+    return ggml_view_2d(ctx, y, y->ne[0], y->ne[2], y->nb[2], k * y->nb[1]);
+  };
+  ggml_tensor* sum = of(0);
+  for (uint64_t k = 1; k < router.n_used; ++k) sum = ggml_add(ctx, sum, of(k));
+  if (router.n_used == 1) sum = ggml_cont(ctx, sum);
+  if (values.shared != nullptr && !spec.adds_shared_in_next(layer.value)) {
+    sum = ggml_add(ctx, sum, values.shared);
+  }
+  if (!spec.ends_in_next(layer.value)) sum = ggml_add(ctx, sum, values.attended);
+  return {.hidden = sum, .residual = values.attended, .shared = values.shared};
+}
+
+void WholeGraph::AddReads(Border& border) const {
+  const auto add = [&](StepBuffers::Region region, uint32_t width) {
+    border.reads.push_back(
+        parts_.buffers.ToMemory(region, n_chosen() * StepBuffers::WholeStride(n_rows_, width)));
+  };
+  add(StepBuffers::kWholeLogits, parts_.spec.router.n_expert);
+  add(StepBuffers::kWholeSlots, parts_.spec.router.n_used);
+  add(StepBuffers::kWholeWeights, parts_.spec.router.n_used);
+}
+
+WholeGraph::Choice WholeGraph::ChoiceOf(LayerId layer) const {
+  const RouterSpec& router = parts_.spec.router;
+  const StepBuffers& from = parts_.buffers;
+  const uint64_t index = IndexOf(layer);
+  return {
+      .logits = LayerOf<float>(from, StepBuffers::kWholeLogits, index, n_rows_, router.n_expert),
+      .slots = LayerOf<int32_t>(from, StepBuffers::kWholeSlots, index, n_rows_, router.n_used),
+      .weights = LayerOf<float>(from, StepBuffers::kWholeWeights, index, n_rows_, router.n_used)};
+}
+
+Status WholeGraph::GoBack() const {
+  Border border;
+  parts_.buffers.AddWholeBegin(row_bytes(), RegionsBetween(), border);
+  TRY_STATUS(parts_.link.Cross(border));
+  if (RegionsBetween() == 1) return {};
+  return parts_.link.Cross(
+      {.writes = {parts_.buffers.ToDevice(StepBuffers::kResidual, row_bytes()),
+                  parts_.buffers.ToDevice(StepBuffers::kShared, row_bytes())}});
+}
+
+}  // namespace moestro

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+// Runs layers whole on a device: dense part, choice of experts, experts and their sum, a few layers
+// in each graph, one graph behind the other. So the host records the next graph while the device
+// computes, and waits once for all:
+//
+//   hidden [rows][n_embd] -> layers -> hidden; by layer router logits, slots and weights of choices
+//
+// The caller compares the choices with the rule (Router::AreChoices()). Layers that were chosen
+// otherwise are computed again, layer by layer, from the values that GoBack() gives.
+//
+// Thread rule: the engine thread.
+#pragma once
+
+#include <ggml.h>
+
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+#include "core/ids.h"
+#include "core/model_spec.h"
+#include "devices/device_link.h"
+#include "devices/step_buffers.h"
+#include "devices/whole_layers.h"
+#include "forward/dense/dense_nodes.h"
+#include "forward/dense/graph_runner.h"
+#include "forward/dense/step_rows.h"
+#include "memory/layer_values.h"
+
+namespace moestro {
+
+class WholeGraph {
+ public:
+  // Layers of a graph. On a modelled GPU four gave the most tokens a second: recording overlaps
+  // computing, and submissions are few.
+  static constexpr uint16_t kTogether = StepBuffers::kLayersTogether;
+  // Whether the model's layers can be computed whole, the choice aside.
+  static bool Supports(const ModelSpec& spec);
+  // About the bytes that values of a graph take on the device.
+  static uint64_t BytesFor(const ModelSpec& spec, uint32_t chunk);
+
+  // Everything is borrowed and must outlive this.
+  struct Parts {
+    const ModelSpec& spec;
+    StepBuffers& buffers;
+    DenseNodes& nodes;
+    GraphRunner& graphs;
+    DeviceLink& link;
+    const WholeLayers& whole;
+  };
+  explicit WholeGraph(const Parts& parts) : parts_(parts) {}
+
+  // Sizes memory for graphs of `chunk` rows. kDevice: the device does not compute some node;
+  // kNoMemory.
+  Status Reserve(uint32_t chunk, KvType type);
+  // Layers from `first` on, before `end`, that may run at a time with this many rows: whole layers,
+  // and those without experts between them. 0: the first is not whole.
+  uint16_t LayersFrom(LayerRange layers, size_t n_rows) const;
+  // Launches the layers for the step's rows. Returns while the device computes. kDevice.
+  Status Launch(LayerRange layers, uint32_t n_rows);
+  // Adds the reads of the choices of the layers that were launched last.
+  void AddReads(Border& border) const;
+  // A layer's choices, once they have been read.
+  struct Choice {
+    std::span<const float> logits;  // [rows][n_expert], without biases
+    std::span<const int32_t> slots;
+    std::span<const float> weights;  // [rows][K]
+  };
+  Choice ChoiceOf(LayerId layer) const;
+  // Reads the rows as they were before the last Launch() to their regions in memory, and gives the
+  // device all but hidden again. kDevice.
+  Status GoBack() const;
+
+ private:
+  using LayerEnd = DenseNodes::LayerEnd;
+  void Build(LayerRange layers, bool is_first, StepRows rows);
+  LayerEnd BuildLayer(LayerId layer, StepRows rows, const LayerEnd& before);
+  void KeepBegin(StepRows rows);
+  // Regions that pass from the layer before to the run's first.
+  size_t RegionsBetween() const { return parts_.nodes.BringsParts(run_.first) ? 3 : 1; }
+  uint64_t VisitedByAll() const;
+  // Number of the layer among those with experts in the run.
+  uint64_t IndexOf(LayerId layer) const {
+    return parts_.spec.expert_layers_before(layer.value) -
+           parts_.spec.expert_layers_before(run_.first);
+  }
+  uint64_t n_chosen() const {
+    return parts_.spec.expert_layers_before(run_.end) -
+           parts_.spec.expert_layers_before(run_.first);
+  }
+  uint64_t row_bytes() const { return uint64_t{n_rows_} * parts_.spec.n_embd * sizeof(float); }
+
+  const Parts parts_;
+  LayerRange run_;  // the layers that were launched last
+  uint32_t n_rows_ = 0;
+};
+
+}  // namespace moestro
