@@ -18,7 +18,7 @@ StepBuffers::Offsets StepBuffers::Layout(const ModelSpec& spec, const StepLimits
   const auto whole = [&](uint32_t width) {
     if (!limits.runs_whole) return uint64_t{0};
     return std::max(spec.n_expert_layers() * WholeStride(kFewRows, width),
-                    kLayersTogether * WholeStride(limits.chunk, width));
+                    kLayersOfMany * WholeStride(limits.chunk, width));
   };
   const std::array<uint64_t, kRegions> sizes = {
       rows * spec.n_embd * sizeof(float),
@@ -34,6 +34,7 @@ StepBuffers::Offsets StepBuffers::Layout(const ModelSpec& spec, const StepLimits
       whole(spec.router.n_expert),
       whole(spec.router.n_used),
       whole(spec.router.n_used),
+      whole(1),
       limits.runs_whole ? kBetweenLayers.size() * rows * spec.n_embd * sizeof(float) : 0,
   };
   const uint64_t alignment = backend == nullptr ? kAlignment : BackendBuffer::AlignmentOf(backend);
@@ -74,10 +75,9 @@ Border::Write StepBuffers::ToDevice(Region region, uint64_t bytes) const {
           .from = {host_.data() + offsets_[region], bytes}};
 }
 
-Border::Read StepBuffers::ToMemory(Region region, uint64_t bytes) const {
-  return {.from = device_->bytes(),
-          .offset = offsets_[region],
-          .to = {host_.data() + offsets_[region], bytes}};
+Border::Read StepBuffers::ToMemory(Region region, uint64_t bytes, uint64_t skip_bytes) const {
+  const uint64_t at = offsets_[region] + skip_bytes;
+  return {.from = device_->bytes(), .offset = at, .to = {host_.data() + at, bytes}};
 }
 
 void StepBuffers::AddWholeBegin(uint64_t bytes, size_t n_regions, Border& border) const {

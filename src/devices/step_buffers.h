@@ -44,6 +44,7 @@ class StepBuffers {
     kWholeLogits,
     kWholeSlots,
     kWholeWeights,
+    kWholeClear,
     kWholeBegin,
     kRegions
   };
@@ -64,14 +65,14 @@ class StepBuffers {
   float* ahead() const { return At<float>(kAhead); }
   float* logits() const { return At<float>(kLogits); }  // [logits_rows][n_vocab]
   // Values of layers that a device computes whole, which wait there for a read: of all layers for
-  // steps of few rows, of kLayersTogether layers for others. In kWholeLogits, kWholeSlots and
-  // kWholeWeights lie the values of one layer after the other: the router's logits
-  // [rows][n_expert], and the chosen experts' slots and weights [rows][K].
+  // steps of few rows, of kLayersOfMany for others. In each region lie the values of one layer
+  // after the other: the router's logits [rows][n_expert], the chosen experts' slots and weights
+  // [rows][K], and of many rows WholeLayers::Choice::clear [rows].
   static constexpr uint32_t kFewRows = 16;
-  static constexpr uint16_t kLayersTogether = 4;
+  static constexpr uint16_t kLayersOfMany = 8;
   // Bytes from a layer's values to the next one's, for `width` values of a row.
   static uint64_t WholeStride(uint32_t rows, uint32_t width);
-  const std::byte* whole(Region region) const { return host_.data() + offsets_[region]; }
+  std::byte* whole(Region region) const { return host_.data() + offsets_[region]; }
   int32_t* positions() const { return At<int32_t>(kPositions); }
   int64_t* cells() const { return At<int64_t>(kCells); }  // rows of the KV cache to write
   // Rows to write in layers with cells of the last positions alone.
@@ -83,7 +84,7 @@ class StepBuffers {
   // The first `bytes` of a region, on their way from memory to the device or back. REQUIRES:
   // is_on_device().
   Border::Write ToDevice(Region region, uint64_t bytes) const;
-  Border::Read ToMemory(Region region, uint64_t bytes) const;
+  Border::Read ToMemory(Region region, uint64_t bytes, uint64_t skip_bytes = 0) const;
   // The rows before whole layers, kept for the case that the layers are computed again: hidden,
   // residual and shared, [3][rows][n_embd] in kWholeBegin, from there to their regions in memory.
   // `n_regions`: 1: hidden alone.

@@ -112,8 +112,28 @@ ggml_tensor* WholeLayers::Values(ggml_context* context, ggml_type type, uint64_t
   return values;
 }
 
+// logits, selection [rows][E] -> [rows]: of the K chosen and the next one, neighbours in the order
+// that differ. NaN if a logit is NaN or infinite.
+ggml_tensor* WholeLayers::AddClear(ggml_context* context, ggml_tensor* logits,
+                                   ggml_tensor* selection) const {
+  const int64_t n_rows = logits->ne[1];
+  const int64_t n_expert = parts_.router.n_expert;
+  const int64_t n = std::min<int64_t>(int64_t{parts_.router.n_used} + 1, n_expert);
+  ggml_tensor* order = ggml_argsort_top_k(context, selection, static_cast<int>(n));
+  ggml_tensor* best =
+      ggml_get_rows(context, ggml_reshape_3d(context, selection, 1, n_expert, n_rows), order);
+  best = ggml_reshape_2d(context, best, n, n_rows);
+  const auto part = [&](size_t from) {
+    return ggml_cont(context,
+                     ggml_view_2d(context, best, n - 1, n_rows, best->nb[1], from * sizeof(float)));
+  };
+  ggml_tensor* differ = ggml_step(context, ggml_sub(context, part(0), part(1)));
+  ggml_tensor* nothing = ggml_scale(context, ggml_sum_rows(context, logits), 0.0F);
+  return ggml_add(context, ggml_sum_rows(context, differ), nothing);
+}
+
 WholeLayers::Choice WholeLayers::AddChoice(ggml_context* context, ExpertLayerId id,
-                                           ggml_tensor* logits) const {
+                                           ggml_tensor* logits, bool with_clear) const {
   const RouterSpec& router = parts_.router;
   const Layer& layer = layers_[id.value];
   const auto& biases = parts_.biases[id.value];
@@ -131,6 +151,7 @@ WholeLayers::Choice WholeLayers::AddChoice(ggml_context* context, ExpertLayerId 
     selection = ggml_add(context, selection, Values(context, GGML_TYPE_F32, layer.selection_at));
   }
   Choice choice;
+  if (with_clear) choice.clear = AddClear(context, logits, selection);
   choice.experts = ggml_argsort_top_k(context, selection, static_cast<int>(n_used));
   // Stage: weights [1, K, rows].
   ggml_tensor* weights = ggml_get_rows(

@@ -8,7 +8,9 @@
 //   y [rows][K][n_embd] = weight * down(activation(gate x, up x)), each by slot
 //
 // The order of steps is that of decide/layer/router.h. Which experts come first among equal ones a
-// device does not promise, so the caller compares its choice with that of the rule (IsChoice()).
+// device does not promise. So few rows come with their logits, by which the caller compares the
+// choice with the rule's (Router::AreChoices()), and many rows come with the number of differences
+// between neighbours in the order, K if no two are equal.
 //
 // Thread rule: the engine thread.
 #pragma once
@@ -78,9 +80,11 @@ class WholeLayers {
     ggml_tensor* experts = nullptr;  // I32 [K, rows], a view
     ggml_tensor* slots = nullptr;    // I32 [1, K, rows], contiguous
     ggml_tensor* weights = nullptr;  // F32 [1, K, rows]
+    ggml_tensor* clear = nullptr;    // F32 [1, rows]: neighbours that differ; null: not computed
   };
   // Nodes for logits F32 [E, rows].
-  Choice AddChoice(ggml_context* context, ExpertLayerId layer, ggml_tensor* logits) const;
+  Choice AddChoice(ggml_context* context, ExpertLayerId layer, ggml_tensor* logits,
+                   bool with_clear) const;
   // Nodes for x F32 [n_embd, rows] -> y F32 [n_embd, K, rows], weighted.
   ggml_tensor* AddExperts(ggml_context* context, ggml_cgraph* graph, ExpertLayerId layer,
                           ggml_tensor* x, const Choice& choice) const;
@@ -99,6 +103,7 @@ class WholeLayers {
   Status WriteBiases();
   Status Take(ExpertLayerId layer, std::span<const SlotId> slots);
   ggml_tensor* Values(ggml_context* context, ggml_type type, uint64_t at) const;
+  ggml_tensor* AddClear(ggml_context* context, ggml_tensor* logits, ggml_tensor* selection) const;
 
   Parts parts_;
   BackendBuffer memory_;

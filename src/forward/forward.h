@@ -84,6 +84,8 @@ class Forward {
   uint16_t WholeLayers(const Pass& pass);
   Status RunWhole(uint16_t n_layers, Pass& pass);
   Result<bool> TakeChoices(LayerRange layers, size_t n_rows);
+  Result<bool> IsRule(LayerId layer, const WholeGraph::Choice& choice,
+                      std::span<const ExpertId> experts);
   void DecideWhole(LayerId layer, const Pass& pass, double seconds);
   Status End(const Pass& pass);
 

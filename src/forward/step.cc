@@ -3,6 +3,7 @@
 // is many rows of one sequence. An expert is read once for all rows that need the expert.
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -172,10 +173,34 @@ Result<bool> Forward::TakeChoices(LayerRange layers, size_t n_rows) {
     if (!parts_.spec.has_experts(l)) continue;
     TRY(const WholeGraph::Choice choice, parts_.graph.ChoiceOf(LayerId{l}));
     const ExpertLayerId layer = parts_.spec.expert_layer(LayerId{l});
-    const auto experts = parts_.devices->whole()->ExpertsIn(layer, choice.slots);
+    auto experts = parts_.devices->whole()->ExpertsIn(layer, choice.slots);
     if (!experts) return false;
+    TRY(const bool is_rule, IsRule(LayerId{l}, choice, *experts));
+    if (!is_rule) return false;
     Routing& routing = chosen_there_[l - layers.first];
-    if (!router_.TakeChoice(layer, n_rows, *experts, choice.weights, routing)) return false;
+    routing.n_tokens = static_cast<uint32_t>(n_rows);
+    routing.n_used = parts_.spec.router.n_used;
+    routing.experts = *std::move(experts);
+    routing.weights.assign(choice.weights.begin(), choice.weights.end());
+    routing.candidates.Clear(0);
+  }
+  return true;
+}
+
+// Whether the router's rule gives a device's choices, experts [rows][K]. Of many rows the logits of
+// those are read in which experts competed with equal scores.
+Result<bool> Forward::IsRule(LayerId l, const WholeGraph::Choice& choice,
+                             std::span<const ExpertId> experts) {
+  const RouterSpec& router = parts_.spec.router;
+  const ExpertLayerId layer = parts_.spec.expert_layer(l);
+  if (choice.clear.empty()) return router_.IsRule(layer, choice.logits, experts);
+  for (size_t row = 0; row < choice.clear.size(); ++row) {
+    if (choice.is_clear(row, router)) continue;
+    if (std::isnan(choice.clear[row])) return false;
+    TRY(const std::span<const float> logits,
+        parts_.graph.whole()->LogitsOf(l, static_cast<uint32_t>(row)));
+    const auto its = experts.subspan(row * router.n_used, router.n_used);
+    if (!router_.IsRule(layer, logits, its)) return false;
   }
   return true;
 }

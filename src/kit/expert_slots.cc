@@ -95,10 +95,12 @@ ExpertLocation ExpertSlots::place_of(ExpertKey key) const {
 // the engine's.
 ResidentModel ExpertSlots::MakeResidentModel() const {
   std::vector<SlotTable> tables;
-  for (const uint64_t n : planned_.slots) {
+  for (size_t p = 0; p < planned_.slots.size(); ++p) {
     Result<std::unique_ptr<Policy>> made = MakePolicy(policy_);
     CHECK(made.has_value());
-    tables.emplace_back(PolicyShape::Of(n, shape()), *std::move(made));
+    tables.emplace_back(
+        PolicyShape::Of(planned_.slots[p], shape(), model_.catalog.pools[p].experts),
+        *std::move(made));
   }
   return {std::move(tables), [own = model_.catalog](ExpertKey key) { return own.copy(key).pool; }};
 }

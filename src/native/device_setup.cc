@@ -406,12 +406,15 @@ PlaceMode PlaceOf(const DeviceOptions& options) {
 // Tables of one device, by form; nullopt: the device computes no such expert.
 Result<std::vector<std::optional<SlotTable>>> TablesOf(const Device& device,
                                                        const PolicyChoice& policy,
+                                                       const ExpertCatalog& catalog,
                                                        const MoeShape& shape) {
+  const std::vector<uint64_t> experts = catalog.copies_by_form();
   std::vector<std::optional<SlotTable>> tables(device.slots().size());
   for (size_t form = 0; form < tables.size(); ++form) {
     if (device.slots()[form] == 0) continue;
     TRY(std::unique_ptr<Policy> its, MakePolicy(policy));
-    tables[form].emplace(PolicyShape::Of(device.slots()[form], shape), std::move(its));
+    tables[form].emplace(PolicyShape::Of(device.slots()[form], shape, experts[form]),
+                         std::move(its));
   }
   return tables;
 }
@@ -507,7 +510,7 @@ Result<std::unique_ptr<DeviceList>> JoinDevices(const OpenedModel& opened, Devic
     const bool has_cells = has_dense && one.get() == devices.first_here();
     options.ends_if_lost.push_back(!IsRemote(*one) && (!devices.goes_on_if_lost() || has_cells));
     is_settled.push_back(IsRemote(*one));
-    TRY(tables.emplace_back(), TablesOf(*one, slots.policy(), shape));
+    TRY(tables.emplace_back(), TablesOf(*one, slots.policy(), opened.catalog, shape));
     list.push_back(one.get());
   }
   std::unique_ptr<WholeLayers> whole = WholeOf(opened, devices, dense);

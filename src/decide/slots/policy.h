@@ -36,13 +36,16 @@ struct PolicyShape {
   // First layer of a decode step; the layers before it are an encoder's, which only sources go
   // through.
   uint32_t first_layer = 0;
+  size_t keys = 0;  // experts that may ask for these slots; 0: all of the model
 
-  static PolicyShape Of(size_t slots, const MoeShape& moe) {
+  static PolicyShape Of(size_t slots, const MoeShape& moe, size_t keys = 0) {
     return {.slots = slots,
             .layers = moe.n_layer,
             .experts = moe.n_expert,
-            .first_layer = moe.n_encoder};
+            .first_layer = moe.n_encoder,
+            .keys = keys};
   }
+  bool has_slot_for_each() const { return slots >= (keys > 0 ? keys : size_t{layers} * experts); }
 };
 
 class Policy {

@@ -5,11 +5,13 @@
 #include <utility>
 
 #include "base/result.h"
+#include "decide/slots/policies/policies.h"
 
 namespace moestro {
 
 SlotTable::SlotTable(const PolicyShape& shape, std::unique_ptr<Policy> policy)
-    : policy_(std::move(policy)),
+    // Where every expert has a slot none is ever evicted, and what a policy learns is lost work.
+    : policy_(shape.has_slot_for_each() ? std::make_unique<LruPolicy>() : std::move(policy)),
       layers_(shape.layers),
       experts_(shape.experts),
       entries_(shape.slots) {

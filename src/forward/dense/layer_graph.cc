@@ -340,6 +340,7 @@ Status LayerGraph::RunWhole(LayerRange layers, StepRows head) {
 
 Result<WholeGraph::Choice> LayerGraph::ChoiceOf(LayerId layer) {
   const WholeGraph::Choice choice = whole_->ChoiceOf(layer);
+  if (choice.logits.empty()) return choice;
   std::ranges::copy(choice.logits, buffers_->router());
   TRY_STATUS(CheckFinite(layer));
   return choice;

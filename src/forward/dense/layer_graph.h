@@ -121,7 +121,8 @@ class LayerGraph {
   // next Head() of the same rows then takes. One wait. kDevice, kInterrupted. REQUIRES: whole()
   // takes the layers.
   Status RunWhole(LayerRange layers, StepRows head);
-  // Takes a layer's router logits to buffers.router(), after RunWhole(). kInvalidFile as Attend().
+  // A layer's choices, after RunWhole(). Takes the logits, if few rows have come with them, to
+  // buffers.router(). kInvalidFile as Attend().
   Result<WholeGraph::Choice> ChoiceOf(LayerId layer);
   // Gives the rows the values that they had before RunWhole(). kDevice.
   Status GoBack();

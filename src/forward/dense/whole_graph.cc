@@ -50,8 +50,8 @@ Status WholeGraph::Reserve(uint32_t chunk, KvType type) {
 
 uint16_t WholeGraph::LayersFrom(LayerRange layers, size_t n_rows) const {
   const ModelSpec& spec = parts_.spec;
-  const auto most =
-      static_cast<uint32_t>(n_rows <= StepBuffers::kFewRows ? spec.n_layer() : kTogether);
+  const auto most = static_cast<uint32_t>(
+      n_rows <= StepBuffers::kFewRows ? spec.n_layer() : StepBuffers::kLayersOfMany);
   uint16_t n = 0;
   uint16_t whole = 0;  // layers up to the last whole one
   for (; layers.first + n < layers.end && n < most; ++n) {
@@ -105,11 +105,7 @@ void WholeGraph::Build(LayerRange layers, bool is_first, StepRows rows) {
 void WholeGraph::KeepBegin(StepRows rows) {
   ggml_context* ctx = parts_.graphs.context();
   for (size_t i = 0; i < RegionsBetween(); ++i) {
-    const StepBuffers::Region region = StepBuffers::kBetweenLayers[i];
-    if (region == StepBuffers::kShared && !parts_.spec.any_layer(&ModelSpec::has_shared_result)) {
-      continue;
-    }
-    ggml_tensor* from = parts_.nodes.Region(region, rows);
+    ggml_tensor* from = parts_.nodes.Region(StepBuffers::kBetweenLayers[i], rows);
     ggml_tensor* to = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, from->ne[0], from->ne[1]);
     parts_.buffers.Place(to, StepBuffers::kWholeBegin, i * ggml_nbytes(to));
     ggml_build_forward_expand(parts_.graphs.graph(), ggml_cpy(ctx, from, to));
@@ -130,9 +126,13 @@ WholeGraph::LayerEnd WholeGraph::BuildLayer(LayerId layer, StepRows rows, const 
   if (!spec.has_experts(layer.value)) return {.hidden = values.hidden};
   // Stage: choice, logits -> slots and weights [rows][K].
   const ExpertLayerId id = spec.expert_layer(layer);
-  const WholeLayers::Choice choice = parts_.whole.AddChoice(ctx, id, values.logits);
+  const WholeLayers::Choice choice =
+      parts_.whole.AddChoice(ctx, id, values.logits, !has_few_rows(rows.count));
   parts_.nodes.OutputAt(choice.slots, StepBuffers::kWholeSlots, at(router.n_used));
   parts_.nodes.OutputAt(choice.weights, StepBuffers::kWholeWeights, at(router.n_used));
+  if (choice.clear != nullptr) {
+    parts_.nodes.OutputAt(choice.clear, StepBuffers::kWholeClear, at(1));
+  }
   // Stage: y [rows][K][n_embd] -> their sum in router order, then shared, then residual.
   ggml_tensor* y =
       parts_.whole.AddExperts(ctx, parts_.graphs.graph(), id, values.expert_in, choice);
@@ -154,7 +154,11 @@ void WholeGraph::AddReads(Border& border) const {
     border.reads.push_back(
         parts_.buffers.ToMemory(region, n_chosen() * StepBuffers::WholeStride(n_rows_, width)));
   };
-  add(StepBuffers::kWholeLogits, parts_.spec.router.n_expert);
+  if (has_few_rows(n_rows_)) {
+    add(StepBuffers::kWholeLogits, parts_.spec.router.n_expert);
+  } else {
+    add(StepBuffers::kWholeClear, 1);
+  }
   add(StepBuffers::kWholeSlots, parts_.spec.router.n_used);
   add(StepBuffers::kWholeWeights, parts_.spec.router.n_used);
 }
@@ -163,20 +167,43 @@ WholeGraph::Choice WholeGraph::ChoiceOf(LayerId layer) const {
   const RouterSpec& router = parts_.spec.router;
   const StepBuffers& from = parts_.buffers;
   const uint64_t index = IndexOf(layer);
-  return {
-      .logits = LayerOf<float>(from, StepBuffers::kWholeLogits, index, n_rows_, router.n_expert),
+  Choice choice{
       .slots = LayerOf<int32_t>(from, StepBuffers::kWholeSlots, index, n_rows_, router.n_used),
       .weights = LayerOf<float>(from, StepBuffers::kWholeWeights, index, n_rows_, router.n_used)};
+  if (has_few_rows(n_rows_)) {
+    choice.logits =
+        LayerOf<float>(from, StepBuffers::kWholeLogits, index, n_rows_, router.n_expert);
+  } else {
+    choice.clear = LayerOf<float>(from, StepBuffers::kWholeClear, index, n_rows_, 1);
+  }
+  return choice;
+}
+
+Result<std::span<const float>> WholeGraph::LogitsOf(LayerId layer, uint32_t row) const {
+  const uint64_t bytes = parts_.spec.router.n_expert * sizeof(float);
+  const uint64_t at =
+      IndexOf(layer) * StepBuffers::WholeStride(n_rows_, parts_.spec.router.n_expert) + row * bytes;
+  TRY_STATUS(parts_.link.Cross(
+      {.reads = {parts_.buffers.ToMemory(StepBuffers::kWholeLogits, bytes, at)}}));
+  return LayerOf<float>(parts_.buffers, StepBuffers::kWholeLogits, IndexOf(layer), n_rows_,
+                        parts_.spec.router.n_expert)
+      .subspan(size_t{row} * parts_.spec.router.n_expert, parts_.spec.router.n_expert);
 }
 
 Status WholeGraph::GoBack() const {
   Border border;
   parts_.buffers.AddWholeBegin(row_bytes(), RegionsBetween(), border);
   TRY_STATUS(parts_.link.Cross(border));
-  if (RegionsBetween() == 1) return {};
-  return parts_.link.Cross(
-      {.writes = {parts_.buffers.ToDevice(StepBuffers::kResidual, row_bytes()),
-                  parts_.buffers.ToDevice(StepBuffers::kShared, row_bytes())}});
+  Border back;
+  for (size_t i = 1; i < RegionsBetween(); ++i) {
+    back.writes.push_back(parts_.buffers.ToDevice(StepBuffers::kBetweenLayers[i], row_bytes()));
+  }
+  return parts_.link.Cross(back);
+}
+
+size_t WholeGraph::RegionsBetween() const {
+  if (!parts_.nodes.BringsParts(run_.first)) return 1;
+  return parts_.spec.any_layer(&ModelSpec::has_shared_result) ? 3 : 2;
 }
 
 }  // namespace moestro

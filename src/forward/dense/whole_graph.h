@@ -13,6 +13,7 @@
 
 #include <ggml.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -33,7 +34,7 @@ class WholeGraph {
  public:
   // Layers of a graph. On a modelled GPU four gave the most tokens a second: recording overlaps
   // computing, and submissions are few.
-  static constexpr uint16_t kTogether = StepBuffers::kLayersTogether;
+  static constexpr uint16_t kTogether = 4;
   // Whether the model's layers can be computed whole, the choice aside.
   static bool Supports(const ModelSpec& spec);
   // About the bytes that values of a graph take on the device.
@@ -62,11 +63,20 @@ class WholeGraph {
   void AddReads(Border& border) const;
   // A layer's choices, once they have been read.
   struct Choice {
-    std::span<const float> logits;  // [rows][n_expert], without biases
-    std::span<const int32_t> slots;
+    std::span<const int32_t> slots;  // [rows][K]
     std::span<const float> weights;  // [rows][K]
+    // [rows][n_expert], without biases; empty: of many rows, whose logits LogitsOf() reads.
+    std::span<const float> logits = {};
+    std::span<const float> clear = {};  // [rows]; empty: of few rows
+
+    // Of many rows: whether no two experts competed with equal scores in the row.
+    bool is_clear(size_t row, const RouterSpec& router) const {
+      return clear[row] == static_cast<float>(std::min(router.n_used, router.n_expert - 1));
+    }
   };
   Choice ChoiceOf(LayerId layer) const;
+  // Reads the logits of one of many rows, [n_expert], and waits. kDevice.
+  Result<std::span<const float>> LogitsOf(LayerId layer, uint32_t row) const;
   // Reads the rows as they were before the last Launch() to their regions in memory, and gives the
   // device all but hidden again. kDevice.
   Status GoBack() const;
@@ -76,8 +86,9 @@ class WholeGraph {
   void Build(LayerRange layers, bool is_first, StepRows rows);
   LayerEnd BuildLayer(LayerId layer, StepRows rows, const LayerEnd& before);
   void KeepBegin(StepRows rows);
+  bool has_few_rows(uint32_t n_rows) const { return n_rows <= StepBuffers::kFewRows; }
   // Regions that pass from the layer before to the run's first.
-  size_t RegionsBetween() const { return parts_.nodes.BringsParts(run_.first) ? 3 : 1; }
+  size_t RegionsBetween() const;
   uint64_t VisitedByAll() const;
   // Number of the layer among those with experts in the run.
   uint64_t IndexOf(LayerId layer) const {

@@ -78,21 +78,11 @@ void RowRouter::ChooseAhead(ExpertLayerId layer, size_t n_rows, uint32_t look_ah
   }
 }
 
-bool RowRouter::TakeChoice(ExpertLayerId layer, size_t n_rows, std::span<const ExpertId> experts,
-                           std::span<const float> weights, Routing& routing) {
-  const RouterSpec& router = parts_.spec.router;
+bool RowRouter::IsRule(ExpertLayerId layer, std::span<const float> logits,
+                       std::span<const ExpertId> experts) {
   const LayerForm& form = parts_.layers[layer.value];
-  const std::span<const float> logits(parts_.buffers.router(), n_rows * router.n_expert);
-  if (!router_.AreChoices(router, WithBias(logits, form.router_bias, biased_), form.selection_bias,
-                          experts)) {
-    return false;
-  }
-  routing.n_tokens = static_cast<uint32_t>(n_rows);
-  routing.n_used = router.n_used;
-  routing.experts.assign(experts.begin(), experts.end());
-  routing.weights.assign(weights.begin(), weights.end());
-  routing.candidates.Clear(0);
-  return true;
+  return router_.AreChoices(parts_.spec.router, WithBias(logits, form.router_bias, biased_),
+                            form.selection_bias, experts);
 }
 
 Status ExpertStage::BeginStep() {

@@ -71,9 +71,10 @@ class RowRouter {
   // 1][row][K or K'].
   void ChooseAhead(ExpertLayerId layer, size_t n_rows, uint32_t look_ahead,
                    const LittleStep& little, RoutedAhead& ahead);
-  // Takes the choices of a device, [rows][K]. False: Choose() would choose otherwise.
-  bool TakeChoice(ExpertLayerId layer, size_t n_rows, std::span<const ExpertId> experts,
-                  std::span<const float> weights, Routing& routing);
+  // Whether Choose() would choose these experts [rows][K], in this order, by logits
+  // [rows][n_expert].
+  bool IsRule(ExpertLayerId layer, std::span<const float> logits,
+              std::span<const ExpertId> experts);
   // Keeps the K best experts of each row of a little step, whose routing has the first of these K.
   // Drops the routing's candidates if no code chooses among them.
   void Widen(ExpertLayerId layer, Routing& routing);
