@@ -15,10 +15,11 @@ constexpr uint64_t kAlignment = 64;
 StepBuffers::Offsets StepBuffers::Layout(const ModelSpec& spec, const StepLimits& limits,
                                          ggml_backend_t backend) {
   const uint64_t rows = limits.chunk;
+  const uint64_t alignment = backend == nullptr ? kAlignment : BackendBuffer::AlignmentOf(backend);
   const auto whole = [&](uint32_t width) {
     if (!limits.runs_whole) return uint64_t{0};
-    return std::max(spec.n_expert_layers() * WholeStride(kFewRows, width),
-                    kLayersOfMany * WholeStride(limits.chunk, width));
+    return std::max(spec.n_expert_layers() * Stride(kFewRows, width, alignment),
+                    kLayersOfMany * Stride(limits.chunk, width, alignment));
   };
   const std::array<uint64_t, kRegions> sizes = {
       rows * spec.n_embd * sizeof(float),
@@ -32,21 +33,21 @@ StepBuffers::Offsets StepBuffers::Layout(const ModelSpec& spec, const StepLimits
       rows * sizeof(int64_t),
       rows * sizeof(int64_t),
       whole(spec.router.n_expert),
-      whole(spec.router.n_used),
+      std::max(whole(spec.router.n_used),
+               limits.runs_whole
+                   ? spec.n_expert_layers() * Stride(kFewRows, spec.router.n_expert, alignment)
+                   : 0),
       whole(spec.router.n_used),
       whole(1),
       limits.runs_whole ? kBetweenLayers.size() * rows * spec.n_embd * sizeof(float) : 0,
   };
-  const uint64_t alignment = backend == nullptr ? kAlignment : BackendBuffer::AlignmentOf(backend);
   Offsets offsets{};
   for (size_t i = 0; i < kRegions; ++i) offsets[i + 1] = offsets[i] + AlignUp(sizes[i], alignment);
   return offsets;
 }
 
-uint64_t StepBuffers::WholeStride(uint32_t rows, uint32_t width) {
-  // Tensors may begin at such offsets on every device.
-  constexpr uint64_t kAlignment = 256;
-  return AlignUp(uint64_t{rows} * width * sizeof(float), kAlignment);
+uint64_t StepBuffers::Stride(uint32_t rows, uint32_t width, uint64_t alignment) {
+  return AlignUp(uint64_t{rows} * width * sizeof(float), alignment);
 }
 
 uint64_t StepBuffers::BytesFor(const ModelSpec& spec, const StepLimits& limits,
@@ -57,6 +58,7 @@ uint64_t StepBuffers::BytesFor(const ModelSpec& spec, const StepLimits& limits,
 Result<StepBuffers> StepBuffers::Allocate(const ModelSpec& spec, const StepLimits& limits,
                                           ggml_backend_t backend) {
   StepBuffers buffers;
+  buffers.alignment_ = backend == nullptr ? kAlignment : BackendBuffer::AlignmentOf(backend);
   buffers.offsets_ = Layout(spec, limits, backend);
   TRY(buffers.host_, BackendBuffer::OnHost(buffers.offsets_.back()));
   if (backend != nullptr) {

@@ -66,12 +66,14 @@ class StepBuffers {
   float* logits() const { return At<float>(kLogits); }  // [logits_rows][n_vocab]
   // Values of layers that a device computes whole, which wait there for a read: of all layers for
   // steps of few rows, of kLayersOfMany for others. In each region lie the values of one layer
-  // after the other: the router's logits [rows][n_expert], the chosen experts' slots and weights
-  // [rows][K], and of many rows WholeLayers::Choice::clear [rows].
+  // after the other: the router's logits [rows][n_expert], the chosen experts' slots (at most
+  // [rows][n_expert]) and weights [rows][K], and of many rows WholeLayers::Choice::clear [rows].
   static constexpr uint32_t kFewRows = 16;
   static constexpr uint16_t kLayersOfMany = 8;
   // Bytes from a layer's values to the next one's, for `width` values of a row.
-  static uint64_t WholeStride(uint32_t rows, uint32_t width);
+  uint64_t WholeStride(uint32_t rows, uint32_t width) const {
+    return Stride(rows, width, alignment_);
+  }
   std::byte* whole(Region region) const { return host_.data() + offsets_[region]; }
   int32_t* positions() const { return At<int32_t>(kPositions); }
   int64_t* cells() const { return At<int64_t>(kCells); }  // rows of the KV cache to write
@@ -93,6 +95,7 @@ class StepBuffers {
 
  private:
   using Offsets = std::array<uint64_t, kRegions + 1>;
+  static uint64_t Stride(uint32_t rows, uint32_t width, uint64_t alignment);
   static Offsets Layout(const ModelSpec& spec, const StepLimits& limits, ggml_backend_t backend);
   template <class T>
   T* At(Region region) const {
@@ -101,6 +104,7 @@ class StepBuffers {
 
   BackendBuffer host_;
   std::optional<BackendBuffer> device_;
+  uint64_t alignment_ = 1;
   Offsets offsets_{};  // offsets in both buffers
 };
 

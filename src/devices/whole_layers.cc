@@ -51,16 +51,16 @@ Status WholeLayers::WriteBiases() {
 
 Status WholeLayers::Follow(const DeviceTier& tier) {
   if (!followed_) TRY_STATUS(WriteBiases());
-  if (followed_ != tier.whole_version()) {
+  if (followed_ != tier.whole().version()) {
     for (Layer& layer : layers_) layer.slots.clear();
     ++version_;
   }
-  followed_ = tier.whole_version();
+  followed_ = tier.whole().version();
   has_all_ = true;
   for (uint16_t l = 0; l < layers_.size(); ++l) {
     const ExpertLayerId id{l};
-    if (tier.is_whole(id) && layers_[l].slots.empty()) TRY_STATUS(Take(id, tier.WholeSlots(id)));
-    layers_[l].is_whole = tier.is_whole(id) && !layers_[l].slots.empty();
+    if (tier.whole().has(id) && layers_[l].slots.empty()) TRY_STATUS(Take(id, tier.WholeSlots(id)));
+    layers_[l].is_whole = tier.whole().has(id) && !layers_[l].slots.empty();
     has_all_ = has_all_ && layers_[l].is_whole;
   }
   return {};
@@ -79,6 +79,7 @@ Status WholeLayers::Take(ExpertLayerId id, std::span<const SlotId> slots) {
     }
     layer.slots.push_back(static_cast<int32_t>(within));
   }
+  layer.lies_in_order = LiesInOrder(layer);
   return memory_.Write(layer.table_at, std::as_bytes(std::span(layer.slots)));
 }
 
@@ -87,20 +88,43 @@ Status WholeLayers::BeginLaunch() const {
   return Fail(Errc::kDevice, "a launch failed on purpose");
 }
 
-std::optional<std::vector<ExpertId>> WholeLayers::ExpertsIn(ExpertLayerId id,
-                                                            std::span<const int32_t> slots) const {
-  const std::vector<int32_t>& its = layers_[id.value].slots;
-  std::vector<ExpertId> experts;
-  experts.reserve(slots.size());
-  for (const int32_t slot : slots) {
-    // Experts of a layer mostly lie one behind the other.
-    const auto guess = static_cast<uint64_t>(int64_t{slot} - its.front());
-    size_t expert = guess;
-    if (guess >= its.size() || its[guess] != slot) {
-      expert = static_cast<size_t>(std::ranges::find(its, slot) - its.begin());
+// Whether the slots of a layer, from its first on, are the experts in their order, and the first is
+// where tensors may begin.
+bool WholeLayers::LiesInOrder(const Layer& layer) const {
+  for (size_t e = 0; e < layer.slots.size(); ++e) {
+    if (layer.slots[e] != layer.slots.front() + static_cast<int32_t>(e)) return false;
+  }
+  constexpr uint64_t kAlignment = 256;
+  for (const Matrix m : {Matrix::kGate, Matrix::kUp, Matrix::kDown}) {
+    const ggml_tensor* pool = parts_.transport.pools().tensor(layer.form, layer.piece, m);
+    if (pool == nullptr) continue;
+    if (DevicePools::SliceBytes(pool) * static_cast<uint64_t>(layer.slots.front()) % kAlignment !=
+        0) {
+      return false;
     }
-    if (expert >= its.size()) return std::nullopt;
-    experts.push_back(ExpertId{static_cast<uint16_t>(expert)});
+  }
+  return true;
+}
+
+std::optional<std::vector<ExpertId>> WholeLayers::ExpertsOf(ExpertLayerId id,
+                                                            std::span<const int32_t> numbers,
+                                                            bool are_experts) const {
+  const Layer& layer = layers_[id.value];
+  const size_t n_used = parts_.router.n_used;
+  const size_t width = are_experts ? parts_.router.n_expert : n_used;
+  std::vector<ExpertId> experts;
+  experts.reserve(numbers.size() / width * n_used);
+  const auto expert_in = [&](int32_t slot) {
+    const auto guess = static_cast<size_t>(int64_t{slot} - layer.slots.front());
+    if (guess < layer.slots.size() && layer.slots[guess] == slot) return guess;
+    return static_cast<size_t>(std::ranges::find(layer.slots, slot) - layer.slots.begin());
+  };
+  for (size_t at = 0; at < numbers.size(); at += width) {
+    for (const int32_t number : numbers.subspan(at, n_used)) {
+      const size_t expert = are_experts ? static_cast<size_t>(number) : expert_in(number);
+      if (number < 0 || expert >= layer.slots.size()) return std::nullopt;
+      experts.push_back(ExpertId{static_cast<uint16_t>(expert)});
+    }
   }
   return experts;
 }
@@ -153,6 +177,7 @@ WholeLayers::Choice WholeLayers::AddChoice(ggml_context* context, ExpertLayerId 
   Choice choice;
   if (with_clear) choice.clear = AddClear(context, logits, selection);
   choice.experts = ggml_argsort_top_k(context, selection, static_cast<int>(n_used));
+  choice.order = choice.experts->view_src;
   // Stage: weights [1, K, rows].
   ggml_tensor* weights = ggml_get_rows(
       context, ggml_reshape_3d(context, probabilities, 1, n_expert, n_rows), choice.experts);
@@ -170,7 +195,8 @@ WholeLayers::Choice WholeLayers::AddChoice(ggml_context* context, ExpertLayerId 
     weights = ggml_scale(context, weights, router.weight_scale);
   }
   choice.weights = weights;
-  // Stage: slots [1, K, rows]. All rows look into the same table.
+  if (layer.lies_in_order && !with_clear) return choice;
+  // Stage: slots [1, K, rows]. All rows have the same table.
   ggml_tensor* table = ggml_new_tensor_3d(context, GGML_TYPE_I32, 1, n_expert, n_rows);
   table->nb[2] = table->nb[3] = 0;
   memory_.Place(table, layer.table_at);
@@ -178,15 +204,30 @@ WholeLayers::Choice WholeLayers::AddChoice(ggml_context* context, ExpertLayerId 
   return choice;
 }
 
+// The tensors of a layer's experts, by expert. REQUIRES: the experts lie in order.
+ExpertTensors WholeLayers::TensorsByExpert(ggml_context* context, ExpertLayerId id) const {
+  const Layer& layer = layers_[id.value];
+  ExpertTensors tensors = parts_.transport.tensors(id, layer.form, layer.piece);
+  for (ggml_tensor*& pool : tensors.matrix) {
+    if (pool == nullptr) continue;
+    pool =
+        ggml_view_3d(context, pool, pool->ne[0], pool->ne[1], parts_.router.n_expert, pool->nb[1],
+                     pool->nb[2], static_cast<size_t>(layer.slots.front()) * pool->nb[2]);
+  }
+  return tensors;
+}
+
 ggml_tensor* WholeLayers::AddExperts(ggml_context* context, ggml_cgraph* graph, ExpertLayerId id,
                                      ggml_tensor* x, const Choice& choice) const {
   const Layer& layer = layers_[id.value];
-  const int64_t n_rows = x->ne[1];
+  const bool by_expert = choice.slots == nullptr;
+  const ExpertTensors tensors = by_expert ? TensorsByExpert(context, id)
+                                          : parts_.transport.tensors(id, layer.form, layer.piece);
   ggml_tensor* slots =
-      ggml_reshape_2d(context, choice.slots, choice.slots->ne[1], choice.slots->ne[2]);
+      by_expert ? choice.experts
+                : ggml_reshape_2d(context, choice.slots, choice.slots->ne[1], choice.slots->ne[2]);
   ggml_tensor* y =
-      AddProducts(context, graph, parts_.transport.tensors(id, layer.form, layer.piece),
-                  ggml_reshape_3d(context, x, x->ne[0], 1, n_rows),
+      AddProducts(context, graph, tensors, ggml_reshape_3d(context, x, x->ne[0], 1, x->ne[1]),
                   {.slots = slots, .experts = choice.experts});
   return ggml_mul(context, y, choice.weights);
 }

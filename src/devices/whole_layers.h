@@ -7,6 +7,9 @@
 //   weights [rows][K]: probabilities of the chosen, renormalised and scaled as the model has it
 //   y [rows][K][n_embd] = weight * down(activation(gate x, up x)), each by slot
 //
+// Few rows use no table where the experts lie one behind the other in their order, as with all of
+// the model on the device: then a view of the slots is the layer's own tensor.
+//
 // The order of steps is that of decide/layer/router.h. Which experts come first among equal ones a
 // device does not promise. So few rows come with their logits, by which the caller compares the
 // choice with the rule's (Router::AreChoices()), and many rows come with the number of differences
@@ -50,7 +53,9 @@ class WholeLayers {
     const RouterSpec& router;
     std::vector<RouterBiases> biases;                // [layer with experts]
     std::function<uint32_t(ExpertLayerId)> form_of;  // of a layer's experts
-    std::function<bool()> fails_launch = {};         // for tests: called before each run
+    // For tests, as in DeviceFaults.
+    std::function<bool()> fails_launch = {};
+    std::function<bool()> mistakes_choice = {};
   };
   // Whether nodes of ggml choose as the router does.
   static bool Supports(const RouterSpec& router);
@@ -66,19 +71,29 @@ class WholeLayers {
   Status Follow(const DeviceTier& tier);
   // Call before layers are launched. kDevice: a fault for tests.
   Status BeginLaunch() const;
+  // For tests: whether the choices of the last run count as wrong.
+  bool mistakes_choice() const { return parts_.mistakes_choice && parts_.mistakes_choice(); }
   // Whether the device computes the layer whole: as the tier has it, with all slots in one tensor.
   bool has(ExpertLayerId layer) const { return layers_[layer.value].is_whole; }
   // Whether all layers are.
   bool has_all() const { return has_all_; }
   // Changes with the slots of layers, on which nodes depend.
   uint32_t version() const { return version_; }
-  // The experts in these slots, [pairs]; nullopt: a slot is not of the layer.
-  std::optional<std::vector<ExpertId>> ExpertsIn(ExpertLayerId layer,
-                                                 std::span<const int32_t> slots) const;
+  // Whether the layer's experts lie one behind the other, so that Choice::slots of few rows is
+  // null.
+  bool lie_in_order(ExpertLayerId layer) const { return layers_[layer.value].lies_in_order; }
+  // The experts that were chosen, [rows * K], by a choice's numbers: those of `order`, of which
+  // each row has n_expert, if they are experts, else those of `slots`, of which each row has K.
+  // nullopt: a number is not of the layer.
+  std::optional<std::vector<ExpertId>> ExpertsOf(ExpertLayerId layer,
+                                                 std::span<const int32_t> numbers,
+                                                 bool are_experts) const;
 
   struct Choice {
-    ggml_tensor* experts = nullptr;  // I32 [K, rows], a view
-    ggml_tensor* slots = nullptr;    // I32 [1, K, rows], contiguous
+    ggml_tensor* experts = nullptr;  // I32 [K, rows], a view of `order`
+    ggml_tensor* order = nullptr;    // I32 [E, rows], contiguous
+    ggml_tensor* slots =
+        nullptr;  // I32 [1, K, rows], contiguous; null: few rows, whose experts lie in order
     ggml_tensor* weights = nullptr;  // F32 [1, K, rows]
     ggml_tensor* clear = nullptr;    // F32 [1, rows]: neighbours that differ; null: not computed
   };
@@ -95,13 +110,16 @@ class WholeLayers {
     uint32_t form = 0;
     size_t piece = 0;
     std::vector<int32_t> slots;  // [expert], within the piece
-    uint64_t table_at = 0;       // offsets in memory_
+    bool lies_in_order = false;
+    uint64_t table_at = 0;  // offsets in memory_
     uint64_t logits_at = 0;
     uint64_t selection_at = 0;
   };
   explicit WholeLayers(Parts parts) : parts_(std::move(parts)) {}
   Status WriteBiases();
   Status Take(ExpertLayerId layer, std::span<const SlotId> slots);
+  bool LiesInOrder(const Layer& layer) const;
+  ExpertTensors TensorsByExpert(ggml_context* context, ExpertLayerId id) const;
   ggml_tensor* Values(ggml_context* context, ggml_type type, uint64_t at) const;
   ggml_tensor* AddClear(ggml_context* context, ggml_tensor* logits, ggml_tensor* selection) const;
 

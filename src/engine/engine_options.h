@@ -54,7 +54,10 @@ struct DeviceFaults {
   // thread for a copy back.
   std::function<bool()> fails_copy;
   std::function<bool()> fails_launch;  // called before each launch
-  bool spoils_results = false;         // every result is a tenth too large
+  // Called when layers have run whole on the device. True: its choices count as others than the
+  // rule's.
+  std::function<bool()> mistakes_choice = {};
+  bool spoils_results = false;  // every result is a tenth too large
 };
 
 // Other machines whose memory holds experts (docs/remote.md).

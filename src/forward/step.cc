@@ -130,8 +130,8 @@ Status Forward::RunLayer(Pass& pass) {
   return parts_.spec.has_experts(layer.value) ? RunExperts(layer, pass) : Status();
 }
 
-// The next layers that the first device computes whole; 0: the next layer is none. Whoever looks
-// into a layer or changes its choices needs the rows in memory.
+// Number of the next layers that the first device computes whole; 0: the next layer is none. For an
+// observer of a layer, or another choice than the router's, rows must come to memory.
 uint16_t Forward::WholeLayers(const Pass& pass) {
   WholeGraph* const whole = parts_.graph.whole();
   const Watchers& watchers = parts_.watchers;
@@ -168,12 +168,13 @@ Status Forward::RunWhole(uint16_t n_layers, Pass& pass) {
 
 // Reads the choices of layers that have run whole. False: a choice is not the router's rule.
 Result<bool> Forward::TakeChoices(LayerRange layers, size_t n_rows) {
+  if (parts_.devices->whole()->mistakes_choice()) return false;
   chosen_there_.resize(layers.end - layers.first);
   for (uint16_t l = layers.first; l < layers.end; ++l) {
     if (!parts_.spec.has_experts(l)) continue;
     TRY(const WholeGraph::Choice choice, parts_.graph.ChoiceOf(LayerId{l}));
     const ExpertLayerId layer = parts_.spec.expert_layer(LayerId{l});
-    auto experts = parts_.devices->whole()->ExpertsIn(layer, choice.slots);
+    auto experts = parts_.devices->whole()->ExpertsOf(layer, choice.numbers, choice.are_experts);
     if (!experts) return false;
     TRY(const bool is_rule, IsRule(LayerId{l}, choice, *experts));
     if (!is_rule) return false;

@@ -437,6 +437,7 @@ std::unique_ptr<WholeLayers> WholeOf(const OpenedModel& opened, const DeviceSetu
   const DeviceOptions& options = opened.options.device;
   if (options.faults_of.empty() || options.faults_of == first.info().name) {
     parts.fails_launch = options.faults.fails_launch;
+    parts.mistakes_choice = options.faults.mistakes_choice;
   }
   for (const LayerForm& layer : dense.layers()) {
     if (!layer.result_scale.empty()) return nullptr;

@@ -261,7 +261,7 @@ Status StepRunner::EndChunk(const Batch& batch, const Chunk& chunk, const Logits
 }
 
 // The next neighbours from row `at` of a chunk on that want logits, as many as come together; count
-// 0: none wants them. rows: of the chunk.
+// 0: no row has logits. rows: of the chunk.
 StepRows StepRunner::NextHead(std::span<const BatchRow> rows, size_t at) const {
   while (at < rows.size() && !rows[at].wants_logits) ++at;
   StepRows head{.first = static_cast<uint32_t>(at)};

@@ -191,7 +191,7 @@ void Player::Decode(const Pass& step) {
 double Player::DecodePass(const Pass& pass) {
   const double before = machine_.now();
   const double busy = devices_ ? devices_->busiest() : 0.0;
-  look_ahead_ = devices_ && devices_->tier().are_all_whole() ? 0 : planner_->look_ahead();
+  look_ahead_ = devices_ && devices_->tier().whole().has_all() ? 0 : planner_->look_ahead();
   StepCost cost;
   for (uint32_t l = pass.layers.begin; l < pass.layers.end; ++l) RunLayer(pass, l, cost);
   CHECK(!memory_.has_prefetched());

@@ -167,7 +167,7 @@ void SimDevices::Assign(LayerPlan& plan) {
     if (expert.place != Place::kDevice) continue;
     const DeviceCosts& costs = lanes_.model.devices[expert.device];
     double& compute = times_.devices[expert.device].compute;
-    if (compute == 0.0 && !tier_.is_whole(plan.layer)) compute = costs.launch;
+    if (compute == 0.0 && !tier_.whole().has(plan.layer)) compute = costs.launch;
     compute += costs.compute.Seconds(BytesOf(expert.key), expert.n_pairs);
   }
 }

@@ -118,6 +118,61 @@ TEST_F(DeviceDenseTest, ATokenWaitsOnce) {
   EXPECT_EQ(token.waits, 1U);
 }
 
+// Routers of zeros: all scores are equal, and the rule takes the first experts. The device may take
+// others first; its layers are then computed again with borders.
+TEST_F(DeviceDenseTest, WhereScoresTieTheRuleIsTheHosts) {
+  for (const std::string arch : {"qwen3moe", "gpt-oss"}) {  // softmax before and after the choice
+    TinySpec spec = Spec(arch, "Q8_0");
+    spec.layers = 5;
+    const std::string model = WriteTinyModel(folder_.path(), spec);
+    for (const uint32_t layer : {1U, 4U}) {
+      FillWeights(model, Format("blk.{}.ffn_gate_inp.weight", layer), '\0');
+    }
+    for (const uint32_t rows : {1U, 4U}) {
+      ExpectNear(Decode(model, Whole(spec), rows), Decode(model, OnCpu(), rows), kEightBits, arch);
+    }
+    // A prompt of more rows than come with their logits.
+    const auto last = [&](const EngineOptions& options) {
+      Run run;
+      const auto engine = NativeEngine::Open(model, options);
+      EXPECT_TRUE(engine) << engine.error().message;
+      Sequence sequence = (*engine)->NewSequence();
+      const std::vector<Token> tokens = SeededTokens(70, spec.vocab, 5);
+      const auto logits = Append(**engine, sequence, tokens);
+      EXPECT_TRUE(logits) << logits.error().message;
+      run.logits.assign(logits->begin(), logits->end());
+      run.n_vocab = spec.vocab;
+      return run;
+    };
+    ExpectNear(last(Whole(spec)), last(OnCpu()), kEightBits, arch);
+  }
+}
+
+// Layers that are computed again, in every second run, begin with the rows as they were.
+TEST_F(DeviceDenseTest, LayersThatWereChosenOtherwiseAreComputedAgain) {
+  for (const std::string arch : {"qwen2moe", "afmoe"}) {  // afmoe: sums end in the next layer
+    TinySpec spec = Spec(arch, "Q8_0");
+    spec.layers = 9;  // two runs of a prompt
+    const std::string model = WriteTinyModel(folder_.path(), spec);
+    const auto texts = [&](const EngineOptions& options) {
+      Run run = Decode(model, options, 2, 6);
+      const auto engine = NativeEngine::Open(model, options);
+      EXPECT_TRUE(engine) << engine.error().message;
+      Sequence sequence = (*engine)->NewSequence();
+      const auto logits = Append(**engine, sequence, SeededTokens(60, spec.vocab, 5));
+      EXPECT_TRUE(logits) << logits.error().message;
+      run.logits.append_range(*logits);
+      return run;
+    };
+    EngineOptions options = Whole(spec);
+    const Run at_once = texts(options);
+    const auto runs = std::make_shared<int>(0);
+    options.device.faults.mistakes_choice = [runs] { return ++*runs % 2 == 0; };
+    ExpectNear(texts(options), at_once, kEightBits, arch);
+    EXPECT_GT(*runs, 8) << arch;
+  }
+}
+
 // Where the host chooses, a layer has one border that waits: for the router's logits.
 TEST_F(DeviceDenseTest, ATokenWaitsOnceForEachLayer) {
   const TinySpec spec = Spec("qwen3moe", "Q8_0");

@@ -14,16 +14,21 @@
 
 namespace moestro {
 
-// Sets all bits of the tensor's weights: NaN in F32, F16 and wherever a block has an F16 scale.
-inline void FillWithNan(const std::string& path, const std::string& tensor) {
+// Sets all bytes of the tensor's weights.
+inline void FillWeights(const std::string& path, const std::string& tensor, char byte) {
   const auto gguf = GgufFile::Open(path);
   ASSERT_TRUE(gguf) << gguf.error().message;
   const TensorInfo* info = gguf->Find(tensor);
   ASSERT_NE(info, nullptr) << tensor;
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
   file.seekp(static_cast<std::streamoff>(info->extent.offset));
-  file << std::string(info->extent.length, '\xff');
+  file << std::string(info->extent.length, byte);
   ASSERT_TRUE(file.flush());
+}
+
+// Sets all bits: NaN in F32, F16 and wherever a block has an F16 scale.
+inline void FillWithNan(const std::string& path, const std::string& tensor) {
+  FillWeights(path, tensor, '\xff');
 }
 
 // Written to a second later, as far as the file's own time says.

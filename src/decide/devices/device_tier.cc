@@ -58,7 +58,8 @@ DeviceTier::DeviceTier(DeviceTierSetup parts, const LatencyModel& model, PlaceMo
       mode_(mode),
       is_on_(parts_.tables.size(), true),
       work_(parts_.tables.size()),
-      under_way_(parts_.memory_slots.size()) {
+      under_way_(parts_.memory_slots.size()),
+      whole_(parts_.n_layers) {
   CHECK(model_.devices.size() == parts_.tables.size());
 }
 
@@ -134,7 +135,6 @@ void DeviceTier::Predict(ExpertLayerId layer, std::span<const ExpertId> experts)
   if (parts_.memory) parts_.memory->Predict(layer, experts);
 }
 
-// Whether the first device has all experts of the layer in slots of one form.
 bool DeviceTier::HasAll(ExpertLayerId layer) const {
   const uint32_t form = parts_.form_of({.layer = layer, .expert = ExpertId{0}});
   for (uint32_t e = 0; e < parts_.n_expert; ++e) {
@@ -145,31 +145,14 @@ bool DeviceTier::HasAll(ExpertLayerId layer) const {
   return true;
 }
 
-// Whether a whole layer takes no longer than one whose experts are shared with the CPU. The whole
-// layer has neither a border nor a launch of its own.
-bool DeviceTier::WholePays() const {
-  if (mode_ != PlaceMode::kAuto) return mode_ == PlaceMode::kGpuCentric;
-  const uint64_t bytes = parts_.bytes_of({});
-  const auto n_used =
-      static_cast<size_t>(std::lround(parts_.usual_share * static_cast<double>(parts_.n_expert)));
-  const std::vector<LaneJob> jobs(n_used, {.bytes = bytes, .on_device = 0});
-  const std::vector<std::vector<uint32_t>> room(devices(), {0});
-  const double alone = static_cast<double>(n_used) * model_.devices.front().compute.Seconds(bytes);
-  return model_.border > 0.0 && alone <= PlanLanes(jobs, model_, mode_, room).cost();
-}
-
 void DeviceTier::FindWhole() {
   if (!parts_.runs_layers) return;
-  if (std::exchange(has_moved_, false)) {
-    ++whole_version_;
-    has_all_.assign(parts_.n_layers, false);
-    for (uint16_t l = 0; is_on_.front() && l < parts_.n_layers; ++l) {
-      has_all_[l] = HasAll(ExpertLayerId{l});
-    }
+  if (whole_.has_moved()) {
+    whole_.Note([this](ExpertLayerId layer) { return is_on_.front() && HasAll(layer); });
   }
-  const bool pays = std::ranges::contains(has_all_, true) && WholePays();
-  whole_ = pays ? has_all_ : std::vector<bool>(parts_.n_layers, false);
-  n_whole_ = static_cast<uint32_t>(std::ranges::count(whole_, true));
+  const auto n_used =
+      static_cast<uint32_t>(std::lround(parts_.usual_share * static_cast<double>(parts_.n_expert)));
+  whole_.Use(WholeLayersPay(model_, mode_, parts_.bytes_of({}), n_used));
 }
 
 std::vector<SlotId> DeviceTier::WholeSlots(ExpertLayerId layer) const {
@@ -230,7 +213,7 @@ void DeviceTier::SortByModel(LayerPlan& plan) const {
 // The places of the plan's experts, which all are in slots of the first device if the layer is
 // whole.
 LanePlan DeviceTier::PlanSites(const LayerPlan& plan) {
-  if (!is_whole(plan.layer)) return PlanLanes(JobsOf(plan), model_, mode_, RoomFor(plan));
+  if (!whole_.has(plan.layer)) return PlanLanes(JobsOf(plan), model_, mode_, RoomFor(plan));
   LanePlan lanes{.sites = std::vector<Site>(plan.experts.size(), {.place = Place::kDevice}),
                  .times = {.devices = std::vector<LaneTimes::Device>(devices())}};
   for (const PlannedExpert& expert : plan.experts) {
@@ -266,7 +249,7 @@ LaneTimes DeviceTier::Assign(LayerPlan& plan) {
   for (const Place place : {Place::kDevice, Place::kCopied}) {
     for (PlannedExpert& expert : plan.experts) {
       if (expert.place != place) continue;
-      has_moved_ |= place == Place::kCopied;
+      if (place == Place::kCopied) whole_.Move();
       const std::optional<Placement> placed =
           table(expert.device, expert.key)->Request(expert.key, expert.use, expert.n_pairs);
       CHECK(placed.has_value());
@@ -325,7 +308,7 @@ void DeviceTier::LeaveMemory(ExpertKey key) {
 
 void DeviceTier::Failed(LayerPlan& plan, std::optional<uint32_t> by) {
   ++failures_;
-  has_moved_ = true;
+  whole_.Move();
   if (by) ++work_[*by].failures;
   LayerPlan asked_after_all{.layer = plan.layer};
   for (PlannedExpert& expert : plan.experts) {
@@ -548,7 +531,7 @@ void DeviceTier::Promoted(const Promotion& promotion, bool has_landed) {
     its.Failed(promotion.slot);
   }
   its.Unpin(promotion.slot);
-  has_moved_ = true;
+  whole_.Move();
   if (has_landed) LeaveMemory(promotion.key);
 }
 

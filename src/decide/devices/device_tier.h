@@ -11,6 +11,7 @@
 // An expert that runs from a device slot is not requested in memory; see Tiers.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -134,6 +135,36 @@ struct DeviceStats : DeviceWork {
   std::vector<DeviceTraffic> traffic = {};  // [device]; zeros for remote hosts
 };
 
+// Layers that the first device computes whole.
+class WholeLayerList {
+ public:
+  explicit WholeLayerList(uint32_t n_layers) : has_all_(n_layers), whole_(n_layers) {}
+
+  bool has(ExpertLayerId layer) const { return whole_[layer.value]; }
+  bool has_all() const { return !whole_.empty() && !std::ranges::contains(whole_, false); }
+  // Changes whenever experts have come to the device or left it.
+  uint64_t version() const { return version_; }
+
+  void Move() { has_moved_ = true; }
+  bool has_moved() const { return has_moved_; }
+  // Notes the layers that have all experts on the device.
+  void Note(const std::function<bool(ExpertLayerId)>& has_all) {
+    has_moved_ = false;
+    ++version_;
+    for (uint16_t l = 0; l < has_all_.size(); ++l) has_all_[l] = has_all(ExpertLayerId{l});
+  }
+  // pays: whether layers that have all experts there are computed whole.
+  void Use(bool pays) {
+    for (size_t l = 0; l < whole_.size(); ++l) whole_[l] = pays && has_all_[l];
+  }
+
+ private:
+  std::vector<bool> has_all_;  // [layer]: all experts are on the device
+  std::vector<bool> whole_;    // [layer]
+  uint64_t version_ = 0;
+  bool has_moved_ = true;
+};
+
 class DeviceTier {
  public:
   // REQUIRES: the model has the devices of `parts`.
@@ -149,17 +180,12 @@ class DeviceTier {
 
   // Call before a step. Finds the layers that the first device computes whole: the device has all
   // experts of the layer, and is expected to be faster alone than with the CPU beside it. Rows of
-  // such a layer never leave the device, so nobody but the device chooses their experts.
+  // such a layer never leave the device, which also chooses their experts.
   void FindWhole();
-  bool is_whole(ExpertLayerId layer) const {
-    return layer.value < whole_.size() && whole_[layer.value];
-  }
-  bool are_all_whole() const { return n_whole_ > 0 && n_whole_ == parts_.n_layers; }
+  const WholeLayerList& whole() const { return whole_; }
   // [expert]: the slots of the first device that have the layer's experts, all of one form.
-  // REQUIRES: is_whole(layer).
+  // REQUIRES: whole().has(layer).
   std::vector<SlotId> WholeSlots(ExpertLayerId layer) const;
-  // Changes whenever slots of whole layers may have changed.
-  uint64_t whole_version() const { return whole_version_; }
 
   // Gives every expert its place, and experts of the devices their slots. All experts of a whole
   // layer are the first device's. These slots are pinned
@@ -183,7 +209,7 @@ class DeviceTier {
   // Call before the first step. The experts of `first` get device slots in this order while slots
   // are free; slots of the first device are given first. These experts leave in the reverse order,
   // and before any expert that decode has used on the device. If the first device has room for all
-  // experts of the model, all of them get slots, unless the mode asks for the CPU. PlaceMode::kCpu:
+  // experts of the model, all of them get slots, unless the mode is for the CPU. PlaceMode::kCpu:
   // no expert gets a slot.
   std::vector<Promotion> Fill(std::span<const ExpertKey> first);
   // Call once before a step that decodes. If Fill() has filled no slot, the experts that the
@@ -216,7 +242,7 @@ class DeviceTier {
   // From now on no expert runs on the device; the other devices go on.
   void TurnOff(uint32_t device) {
     is_on_[device] = false;
-    has_moved_ = true;
+    whole_.Move();
   }
   bool is_on(uint32_t device) const { return is_on_[device]; }
   // Takes new costs, as measured on the machine during the run.
@@ -242,7 +268,6 @@ class DeviceTier {
   void CountUses(const LayerPlan& plan);
   bool HasAll(ExpertLayerId layer) const;
   std::vector<ExpertKey> AllIfTheyFit() const;
-  bool WholePays() const;
   LanePlan PlanSites(const LayerPlan& plan);
   std::vector<Promotion> FillWithin(std::span<const ExpertKey> first, double seconds);
   std::vector<Promotion> ChooseFilled(std::span<const ExpertKey> first, double seconds,
@@ -283,11 +308,7 @@ class DeviceTier {
   // Share of the experts without device slots that memory lacked.
   double missing_ = 0.0;
   std::vector<uint64_t> under_way_;  // [pool of memory]: copies for later
-  std::vector<bool> has_all_;        // [layer]: the first device has all experts
-  std::vector<bool> whole_;          // [layer]: has_all_, and this pays
-  uint32_t n_whole_ = 0;
-  uint64_t whole_version_ = 0;
-  bool has_moved_ = true;  // experts came or went since the last FindWhole()
+  WholeLayerList whole_;
 };
 
 }  // namespace moestro

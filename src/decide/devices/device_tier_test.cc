@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "core/batch.h"
@@ -136,6 +138,92 @@ TEST(DeviceTier, AProfileGoesBeforeThePrompt) {
   tier->Done(plan);
   EXPECT_TRUE(tier->FillByPrompt().empty());
   EXPECT_TRUE(tier->contains(Key(9)));
+}
+
+// Two layers of four experts on a device of `slots`.
+struct SmallModel {
+  SmallModel(size_t slots, PlaceMode mode, double border) {
+    std::vector<std::vector<std::optional<SlotTable>>> tables(1);
+    tables[0].emplace_back(std::in_place, PolicyShape{.slots = slots, .layers = 2, .experts = 4},
+                           *MakePolicy({.name = "lru"}));
+    LatencyModel costs = Costs();
+    costs.border = border;
+    tier.emplace(DeviceTierSetup{.tables = std::move(tables),
+                                 .form_of = [](ExpertKey) { return 0U; },
+                                 .bytes_of = [](ExpertKey) { return kBytes; },
+                                 .in_memory = [](ExpertKey) { return true; },
+                                 .memory_slots = {8},
+                                 .pool_of = [](ExpertKey) { return 0U; },
+                                 .n_expert = 4,
+                                 .n_layers = 2,
+                                 .usual_share = 0.5,
+                                 .runs_layers = true},
+                 costs, mode);
+  }
+  // Fills the device with `first`; how many experts are there afterwards.
+  size_t Fill(const std::vector<ExpertKey>& first) {
+    const std::vector<DeviceTier::Promotion> filled = tier->Fill(first);
+    for (const DeviceTier::Promotion& one : filled) tier->Promoted(one, true);
+    tier->FindWhole();
+    return filled.size();
+  }
+  LayerPlan Assign(uint16_t layer, const std::vector<uint16_t>& experts) {
+    LayerPlan plan{.layer = ExpertLayerId{layer},
+                   .n_rows = 1,
+                   .n_used = static_cast<uint32_t>(experts.size())};
+    for (uint32_t i = 0; i < experts.size(); ++i) {
+      plan.experts.push_back({.key = Key(experts[i], layer), .first_pair = i, .n_pairs = 1});
+      plan.pair_of.push_back(i);
+    }
+    plan.row_of.assign(experts.size(), 0);
+    tier->Assign(plan);
+    return plan;
+  }
+  std::optional<DeviceTier> tier;
+};
+
+TEST(WholeLayers, AllExpertsThatFitAreThereInOrder) {
+  SmallModel model(8, PlaceMode::kAuto, 1e-3);
+  EXPECT_EQ(model.Fill({}), 8U);
+  EXPECT_TRUE(model.tier->whole().has_all());
+  const std::vector<SlotId> slots = model.tier->WholeSlots(ExpertLayerId{1});
+  ASSERT_EQ(slots.size(), 4U);
+  for (uint32_t e = 0; e < 4; ++e) EXPECT_EQ(slots[e].value, 4 + e);
+  const LayerPlan plan = model.Assign(1, {3, 0});
+  EXPECT_EQ(Text(plan), "3D 0D");
+  EXPECT_EQ(plan.predicted.border, 0.0);
+  model.tier->Done(plan);
+}
+
+TEST(WholeLayers, OneExpertLessAndTheLayerIsShared) {
+  SmallModel model(7, PlaceMode::kAuto, 1e-3);
+  EXPECT_EQ(model.Fill({}), 0U);  // they do not fit, and no profile names the first
+  EXPECT_FALSE(model.tier->whole().has(ExpertLayerId{0}));
+  std::vector<ExpertKey> first;
+  for (uint16_t e = 0; e < 4; ++e) first.push_back(Key(e, 1));
+  EXPECT_EQ(model.Fill(first), 4U);
+  EXPECT_FALSE(model.tier->whole().has(ExpertLayerId{0}));
+  EXPECT_TRUE(model.tier->whole().has(ExpertLayerId{1}));
+  EXPECT_FALSE(model.tier->whole().has_all());
+}
+
+TEST(WholeLayers, FollowTheModeTheCostsAndTheDevice) {
+  SmallModel by_hand(8, PlaceMode::kGpuCentric, 0.0);
+  by_hand.Fill({});
+  EXPECT_TRUE(by_hand.tier->whole().has_all());
+  SmallModel shared(8, PlaceMode::kCooperative, 1e-3);
+  EXPECT_EQ(shared.Fill({}), 0U);
+  EXPECT_FALSE(shared.tier->whole().has_all());
+  SmallModel in_memory(8, PlaceMode::kAuto, 0.0);  // rows do not lie on the device
+  EXPECT_EQ(in_memory.Fill({}), 8U);
+  EXPECT_FALSE(in_memory.tier->whole().has_all());
+  SmallModel lost(8, PlaceMode::kAuto, 1e-3);
+  lost.Fill({});
+  const uint64_t version = lost.tier->whole().version();
+  lost.tier->TurnOff(0);
+  lost.tier->FindWhole();
+  EXPECT_FALSE(lost.tier->whole().has(ExpertLayerId{0}));
+  EXPECT_NE(lost.tier->whole().version(), version);
 }
 
 TEST(SeveralDevices, AnExpertIsOnOneOfThem) {

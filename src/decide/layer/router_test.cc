@@ -42,6 +42,37 @@ TEST(Route, TiesGoToTheLowerId) {
   EXPECT_EQ(r.experts[1].value, 1);
 }
 
+// A device's choices by the same logits, in its order.
+TEST(Router, KnowsItsOwnChoices) {
+  const auto are_choices = [](const RouterSpec& spec, const std::vector<float>& logits,
+                              const std::vector<float>& bias, const std::vector<uint16_t>& chosen) {
+    std::vector<ExpertId> experts;
+    for (const uint16_t e : chosen) experts.push_back(ExpertId{e});
+    class moestro::Router rule;
+    return rule.AreChoices(spec, logits, bias, experts);
+  };
+  const std::vector<float> two_rows = {0.0F, 2.0F, 1.0F, -1.0F, 3.0F, 0.0F, 1.0F, 2.0F};
+  EXPECT_TRUE(are_choices(kPlain, two_rows, {}, {1, 2, 0, 3}));
+  EXPECT_FALSE(are_choices(kPlain, two_rows, {}, {2, 1, 0, 3}));  // in another order
+  EXPECT_FALSE(are_choices(kPlain, two_rows, {}, {1, 2, 0, 2}));  // not the best
+  EXPECT_FALSE(are_choices(kPlain, two_rows, {}, {1, 1, 0, 3}));  // one twice
+  // Equal scores, and scores that are equal as probabilities alone.
+  EXPECT_TRUE(are_choices(kPlain, {1.0F, 1.0F, 1.0F, 1.0F}, {}, {0, 1}));
+  EXPECT_FALSE(are_choices(kPlain, {1.0F, 1.0F, 1.0F, 1.0F}, {}, {1, 0}));
+  EXPECT_FALSE(are_choices(kPlain, {1.0F, 1.0F, 1.0F, 1.0F}, {}, {2, 3}));
+  const std::vector<float> near = {9.0F, 5.0F, std::nextafter(5.0F, 6.0F), 0.0F};
+  const Routing rule = Route(kPlain, near);
+  EXPECT_TRUE(are_choices(kPlain, near, {}, {rule.experts[0].value, rule.experts[1].value}));
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_FALSE(are_choices(kPlain, {nan, 2.0F, 1.0F, 0.0F}, {}, {0, 1}));
+  EXPECT_TRUE(are_choices(kPlain, {nan, 2.0F, 1.0F, 0.0F}, {}, {1, 2}));
+  RouterSpec biased = kPlain;
+  biased.gating = Gating::kSigmoid;
+  const std::vector<float> bias = {0.0F, 0.0F, 0.0F, 5.0F};
+  EXPECT_TRUE(are_choices(biased, {0.0F, 2.0F, 1.0F, -1.0F}, bias, {3, 1}));
+  EXPECT_FALSE(are_choices(biased, {0.0F, 2.0F, 1.0F, -1.0F}, bias, {1, 2}));
+}
+
 TEST(Route, NeverRepeatsAnExpertEvenOnBrokenLogits) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float inf = std::numeric_limits<float>::infinity();

@@ -36,7 +36,7 @@ struct PolicyShape {
   // First layer of a decode step; the layers before it are an encoder's, which only sources go
   // through.
   uint32_t first_layer = 0;
-  size_t keys = 0;  // experts that may ask for these slots; 0: all of the model
+  size_t keys = 0;  // experts that may take these slots; 0: all of the model
 
   static PolicyShape Of(size_t slots, const MoeShape& moe, size_t keys = 0) {
     return {.slots = slots,

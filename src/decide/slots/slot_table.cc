@@ -10,7 +10,7 @@
 namespace moestro {
 
 SlotTable::SlotTable(const PolicyShape& shape, std::unique_ptr<Policy> policy)
-    // Where every expert has a slot none is ever evicted, and what a policy learns is lost work.
+    // Where every expert has a slot none is ever evicted: a policy's experience has no use.
     : policy_(shape.has_slot_for_each() ? std::make_unique<LruPolicy>() : std::move(policy)),
       layers_(shape.layers),
       experts_(shape.experts),

@@ -12,7 +12,7 @@ namespace {
 template <class T>
 std::span<const T> LayerOf(const StepBuffers& buffers, StepBuffers::Region region, uint64_t layer,
                            uint32_t rows, uint32_t width) {
-  const uint64_t at = layer * StepBuffers::WholeStride(rows, width);
+  const uint64_t at = layer * buffers.WholeStride(rows, width);
   return {reinterpret_cast<const T*>(buffers.whole(region) + at), size_t{rows} * width};
 }
 
@@ -25,7 +25,8 @@ bool WholeGraph::Supports(const ModelSpec& spec) {
 uint64_t WholeGraph::BytesFor(const ModelSpec& spec, uint32_t chunk) {
   const uint64_t n_used = spec.router.n_used;
   const uint64_t n_ff = spec.MostOf(&FeedForwardSpec::n_ff_expert);
-  // Of a row: gate, up and their product, results and weighted results; some rows and logits.
+  // Values of a row: gate, up and their product, results and weighted results; some rows and
+  // logits.
   const uint64_t values = n_used * (3 * n_ff + 2 * spec.n_embd) + 8 * uint64_t{spec.n_embd} +
                           4 * uint64_t{spec.router.n_expert};
   return chunk * values * sizeof(float);
@@ -118,7 +119,7 @@ WholeGraph::LayerEnd WholeGraph::BuildLayer(LayerId layer, StepRows rows, const 
   // Stage: dense part, hidden -> attended, expert_in, shared [rows][n_embd], logits [rows][E].
   const uint64_t index = IndexOf(layer);
   const auto at = [&](uint32_t width) {
-    return index * StepBuffers::WholeStride(rows.count, width);
+    return index * parts_.buffers.WholeStride(rows.count, width);
   };
   const RouterSpec& router = spec.router;
   const DenseNodes::LayerValues values = parts_.nodes.Layer(
@@ -128,7 +129,8 @@ WholeGraph::LayerEnd WholeGraph::BuildLayer(LayerId layer, StepRows rows, const 
   const ExpertLayerId id = spec.expert_layer(layer);
   const WholeLayers::Choice choice =
       parts_.whole.AddChoice(ctx, id, values.logits, !has_few_rows(rows.count));
-  parts_.nodes.OutputAt(choice.slots, StepBuffers::kWholeSlots, at(router.n_used));
+  parts_.nodes.OutputAt(choice.slots != nullptr ? choice.slots : choice.order,
+                        StepBuffers::kWholeSlots, at(WidthOfNumbers(rows.count)));
   parts_.nodes.OutputAt(choice.weights, StepBuffers::kWholeWeights, at(router.n_used));
   if (choice.clear != nullptr) {
     parts_.nodes.OutputAt(choice.clear, StepBuffers::kWholeClear, at(1));
@@ -152,14 +154,14 @@ WholeGraph::LayerEnd WholeGraph::BuildLayer(LayerId layer, StepRows rows, const 
 void WholeGraph::AddReads(Border& border) const {
   const auto add = [&](StepBuffers::Region region, uint32_t width) {
     border.reads.push_back(
-        parts_.buffers.ToMemory(region, n_chosen() * StepBuffers::WholeStride(n_rows_, width)));
+        parts_.buffers.ToMemory(region, n_chosen() * parts_.buffers.WholeStride(n_rows_, width)));
   };
   if (has_few_rows(n_rows_)) {
     add(StepBuffers::kWholeLogits, parts_.spec.router.n_expert);
   } else {
     add(StepBuffers::kWholeClear, 1);
   }
-  add(StepBuffers::kWholeSlots, parts_.spec.router.n_used);
+  add(StepBuffers::kWholeSlots, WidthOfNumbers(n_rows_));
   add(StepBuffers::kWholeWeights, parts_.spec.router.n_used);
 }
 
@@ -167,8 +169,12 @@ WholeGraph::Choice WholeGraph::ChoiceOf(LayerId layer) const {
   const RouterSpec& router = parts_.spec.router;
   const StepBuffers& from = parts_.buffers;
   const uint64_t index = IndexOf(layer);
+  const bool are_experts = ReadsExperts(layer);
   Choice choice{
-      .slots = LayerOf<int32_t>(from, StepBuffers::kWholeSlots, index, n_rows_, router.n_used),
+      .are_experts = are_experts,
+      .numbers =
+          LayerOf<int32_t>(from, StepBuffers::kWholeSlots, index, n_rows_, WidthOfNumbers(n_rows_))
+              .first(size_t{n_rows_} * (are_experts ? router.n_expert : router.n_used)),
       .weights = LayerOf<float>(from, StepBuffers::kWholeWeights, index, n_rows_, router.n_used)};
   if (has_few_rows(n_rows_)) {
     choice.logits =
@@ -179,10 +185,15 @@ WholeGraph::Choice WholeGraph::ChoiceOf(LayerId layer) const {
   return choice;
 }
 
+bool WholeGraph::ReadsExperts(LayerId layer) const {
+  return has_few_rows(n_rows_) && parts_.whole.lie_in_order(parts_.spec.expert_layer(layer));
+}
+
 Result<std::span<const float>> WholeGraph::LogitsOf(LayerId layer, uint32_t row) const {
   const uint64_t bytes = parts_.spec.router.n_expert * sizeof(float);
   const uint64_t at =
-      IndexOf(layer) * StepBuffers::WholeStride(n_rows_, parts_.spec.router.n_expert) + row * bytes;
+      IndexOf(layer) * parts_.buffers.WholeStride(n_rows_, parts_.spec.router.n_expert) +
+      row * bytes;
   TRY_STATUS(parts_.link.Cross(
       {.reads = {parts_.buffers.ToMemory(StepBuffers::kWholeLogits, bytes, at)}}));
   return LayerOf<float>(parts_.buffers, StepBuffers::kWholeLogits, IndexOf(layer), n_rows_,

@@ -63,13 +63,14 @@ class WholeGraph {
   void AddReads(Border& border) const;
   // A layer's choices, once they have been read.
   struct Choice {
-    std::span<const int32_t> slots;  // [rows][K]
-    std::span<const float> weights;  // [rows][K]
+    bool are_experts = false;          // the numbers
+    std::span<const int32_t> numbers;  // as WholeLayers::ExpertsOf() takes them
+    std::span<const float> weights;    // [rows][K]
     // [rows][n_expert], without biases; empty: of many rows, whose logits LogitsOf() reads.
     std::span<const float> logits = {};
     std::span<const float> clear = {};  // [rows]; empty: of few rows
 
-    // Of many rows: whether no two experts competed with equal scores in the row.
+    // Whether no two experts competed with equal scores in one of many rows.
     bool is_clear(size_t row, const RouterSpec& router) const {
       return clear[row] == static_cast<float>(std::min(router.n_used, router.n_expert - 1));
     }
@@ -90,6 +91,12 @@ class WholeGraph {
   // Regions that pass from the layer before to the run's first.
   size_t RegionsBetween() const;
   uint64_t VisitedByAll() const;
+  // Whether the numbers of a layer's choices are experts, and not slots.
+  bool ReadsExperts(LayerId layer) const;
+  // Room for numbers of a row in kWholeSlots.
+  uint32_t WidthOfNumbers(uint32_t n_rows) const {
+    return has_few_rows(n_rows) ? parts_.spec.router.n_expert : parts_.spec.router.n_used;
+  }
   // Number of the layer among those with experts in the run.
   uint64_t IndexOf(LayerId layer) const {
     return parts_.spec.expert_layers_before(layer.value) -
