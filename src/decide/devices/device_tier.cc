@@ -210,8 +210,7 @@ void DeviceTier::SortByModel(LayerPlan& plan) const {
   });
 }
 
-// The places of the plan's experts, which all are in slots of the first device if the layer is
-// whole.
+// The places of the plan's experts; those of a whole layer are in slots of the first device.
 LanePlan DeviceTier::PlanSites(const LayerPlan& plan) {
   if (!whole_.has(plan.layer)) return PlanLanes(JobsOf(plan), model_, mode_, RoomFor(plan));
   LanePlan lanes{.sites = std::vector<Site>(plan.experts.size(), {.place = Place::kDevice}),
