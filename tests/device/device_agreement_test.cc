@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/number.h"
 #include "base/text.h"
 #include "core/batch.h"
 #include "decide/devices/lane_planner.h"
@@ -320,6 +321,33 @@ TEST_P(AgreementFromFilled, KnowsWhoIsThereFirst) {
 }
 
 MOESTRO_INSTANTIATE_PARTS(AgreementFromFilled, CasesFromFilled, NameOfAgreementCase);
+
+// The dense part and all experts are there: the device chooses, and the simulator has the same
+// plans and counts.
+TEST_F(DeviceAgreement, LayersWithoutABorder) {
+  TinySpec spec = Spec("olmoe", "Q8_0");
+  spec.layers = 5;
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  for (const PlaceMode mode : {PlaceMode::kAuto, PlaceMode::kGpuCentric}) {
+    EngineOptions options = OnDevice(spec, mode);
+    LatencyModel costs = MixedCosts();
+    costs.border = 1e-3;
+    options.device.latency_model = CostsFile(costs);
+    options.device.dense_on_cpu = false;
+    options.device.vram = {256 * kMiB};
+    RecordedPlans recorded(model, options);
+    recorded.RecordRequests();
+    recorded.Decode(4, 20);
+    if (HasFatalFailure()) return;
+    const LanesResult result = ExpectSame(recorded, options, std::string(NameOf(mode)));
+    const DeviceStats did = recorded.engine().learned().device;
+    ExpectSameCounts(result, did);
+    EXPECT_EQ(did.on_device, did.experts);
+    EXPECT_EQ(did.filled, 60U);
+    EXPECT_TRUE(recorded.requests().empty());  // memory has nothing to do
+    EXPECT_LT(did.traffic.at(0).waits, 24U * 2U);
+  }
+}
 
 class AgreementByThePrompt : public DeviceAgreement,
                              public testing::WithParamInterface<AgreementCase> {};

@@ -146,12 +146,11 @@ bool DeviceTier::HasAll(ExpertLayerId layer) const {
 }
 
 void DeviceTier::FindWhole() {
-  if (!parts_.runs_layers) return;
+  if (!parts_.runs_layers || devices() == 0) return;
   if (whole_.has_moved()) {
     whole_.Note([this](ExpertLayerId layer) { return is_on_.front() && HasAll(layer); });
   }
-  const auto n_used =
-      static_cast<uint32_t>(std::lround(parts_.usual_share * static_cast<double>(parts_.n_expert)));
+  const auto n_used = static_cast<uint32_t>(std::lround(parts_.usual_share * parts_.n_expert));
   whole_.Use(WholeLayersPay(model_, mode_, parts_.bytes_of({}), n_used));
 }
 
@@ -325,7 +324,7 @@ void DeviceTier::Failed(LayerPlan& plan, std::optional<uint32_t> by) {
 // else empty.
 std::vector<ExpertKey> DeviceTier::AllIfTheyFit() const {
   if (mode_ != PlaceMode::kAuto && mode_ != PlaceMode::kGpuCentric) return {};
-  if (is_settled(0)) return {};
+  if (devices() == 0 || is_settled(0)) return {};
   std::vector<std::vector<uint32_t>> room = RoomFor({});
   std::vector<ExpertKey> all;
   for (uint16_t l = 0; l < parts_.n_layers; ++l) {
@@ -406,7 +405,7 @@ std::vector<DeviceTier::Promotion> DeviceTier::FillWithin(std::span<const Expert
   // Filled experts take slots as prefetched ones: the policy has no rank for them yet, and the
   // oldest of them leaves first. Where all have a slot none leaves, and a layer's experts lie
   // together.
-  if (filled.size() < size_t{parts_.n_layers} * parts_.n_expert) std::ranges::reverse(filled);
+  if (filled.size() != size_t{parts_.n_layers} * parts_.n_expert) std::ranges::reverse(filled);
   for (Promotion& one : filled) {
     const std::optional<Placement> placed =
         table(one.device, one.key)->Request(one.key, Use::kPrefetch);

@@ -140,7 +140,7 @@ class WholeLayerList {
  public:
   explicit WholeLayerList(uint32_t n_layers) : has_all_(n_layers), whole_(n_layers) {}
 
-  bool has(ExpertLayerId layer) const { return whole_[layer.value]; }
+  bool has(ExpertLayerId layer) const { return layer.value < whole_.size() && whole_[layer.value]; }
   bool has_all() const { return !whole_.empty() && !std::ranges::contains(whole_, false); }
   // Changes whenever experts have come to the device or left it.
   uint64_t version() const { return version_; }
