@@ -85,8 +85,7 @@ class WholeLayers {
   // The experts that were chosen, [rows * K], by a choice's numbers: those of `order`, of which
   // each row has n_expert, if they are experts, else those of `slots`, of which each row has K.
   // nullopt: a number is not of the layer.
-  std::optional<std::vector<ExpertId>> ExpertsOf(ExpertLayerId layer,
-                                                 std::span<const int32_t> numbers,
+  std::optional<std::vector<ExpertId>> ExpertsOf(ExpertLayerId id, std::span<const int32_t> numbers,
                                                  bool are_experts) const;
 
   struct Choice {
@@ -98,10 +97,10 @@ class WholeLayers {
     ggml_tensor* clear = nullptr;    // F32 [1, rows]: neighbours that differ; null: not computed
   };
   // Nodes for logits F32 [E, rows].
-  Choice AddChoice(ggml_context* context, ExpertLayerId layer, ggml_tensor* logits,
+  Choice AddChoice(ggml_context* context, ExpertLayerId id, ggml_tensor* logits,
                    bool with_clear) const;
   // Nodes for x F32 [n_embd, rows] -> y F32 [n_embd, K, rows], weighted.
-  ggml_tensor* AddExperts(ggml_context* context, ggml_cgraph* graph, ExpertLayerId layer,
+  ggml_tensor* AddExperts(ggml_context* context, ggml_cgraph* graph, ExpertLayerId id,
                           ggml_tensor* x, const Choice& choice) const;
 
  private:
@@ -117,7 +116,7 @@ class WholeLayers {
   };
   explicit WholeLayers(Parts parts) : parts_(std::move(parts)) {}
   Status WriteBiases();
-  Status Take(ExpertLayerId layer, std::span<const SlotId> slots);
+  Status Take(ExpertLayerId id, std::span<const SlotId> slots);
   bool LiesInOrder(const Layer& layer) const;
   ExpertTensors TensorsByExpert(ggml_context* context, ExpertLayerId id) const;
   ggml_tensor* Values(ggml_context* context, ggml_type type, uint64_t at) const;

@@ -94,6 +94,9 @@ void DenseModel::LetGo() {
 Status DenseModel::PutOn(Device& first) {
   const ComputeDevice& there = *first.here();
   weights_ = PlanDenseOn(there.backend(), *opened_.cpu, opened_.model.weights);
+  // Whole layers need all of their experts there (DeviceSetup decides).
+  runs_whole_ =
+      opened_.options.device.runs_whole_layers && opened_.catalog.total_bytes() <= first.vram();
   TRY_STATUS(CheckRoom(first));
   TRY_STATUS(Build(first.link()));
   DeviceBudget& plan = first.plan();
@@ -146,7 +149,7 @@ StepLimits DenseModel::limits(bool is_there) const {
   return {.chunk = opened_.plan.chunk,
           .logits_rows = opened_.plan.logits_rows,
           .look_ahead = opened_.plan.look_ahead,
-          .runs_whole = is_there};
+          .runs_whole = is_there && runs_whole_};
 }
 
 void DenseModel::AddTo(FixedBytes& fixed) const {

@@ -107,6 +107,7 @@ class DenseModel {
   StopSignal& stop_;
   DenseReads reads_;
   DensePlan weights_;
+  bool runs_whole_ = false;  // all experts may fit on the device beside the dense part
   ModelTensors tensors_;
   JoinedKeys joined_keys_;
   std::vector<LayerForm> layers_;

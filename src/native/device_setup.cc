@@ -2,10 +2,7 @@
 #include "native/device_setup.h"
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <cstddef>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -16,7 +13,6 @@
 #include "base/number.h"
 #include "base/terminal.h"
 #include "base/text.h"
-#include "compute/backend_buffer.h"
 #include "compute/devices.h"
 #include "decide/slots/first_experts.h"
 #include "decide/slots/policy.h"
@@ -31,7 +27,6 @@
 #include "native/device_trial.h"
 #include "remote/remote_transport.h"
 #include "residency/residency.h"
-#include "store/open_files.h"
 
 namespace moestro {
 namespace {

@@ -2,7 +2,6 @@
 #include "forward/dense/dense_nodes.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 
