@@ -106,14 +106,12 @@ bool WholeLayers::LiesInOrder(const Layer& layer) const {
   return true;
 }
 
-std::optional<std::vector<ExpertId>> WholeLayers::ExpertsOf(ExpertLayerId id,
-                                                            std::span<const int32_t> numbers,
-                                                            bool are_experts) const {
+bool WholeLayers::ExpertsOf(ExpertLayerId id, std::span<const int32_t> numbers, bool are_experts,
+                            std::vector<ExpertId>& experts) const {
   const Layer& layer = layers_[id.value];
   const size_t n_used = parts_.router.n_used;
   const size_t width = are_experts ? parts_.router.n_expert : n_used;
-  std::vector<ExpertId> experts;
-  experts.reserve(numbers.size() / width * n_used);
+  experts.clear();
   const auto expert_in = [&](int32_t slot) {
     const auto guess = static_cast<size_t>(int64_t{slot} - layer.slots.front());
     if (guess < layer.slots.size() && layer.slots[guess] == slot) return guess;
@@ -122,11 +120,11 @@ std::optional<std::vector<ExpertId>> WholeLayers::ExpertsOf(ExpertLayerId id,
   for (size_t at = 0; at < numbers.size(); at += width) {
     for (const int32_t number : numbers.subspan(at, n_used)) {
       const size_t expert = are_experts ? static_cast<size_t>(number) : expert_in(number);
-      if (number < 0 || expert >= layer.slots.size()) return std::nullopt;
+      if (number < 0 || expert >= layer.slots.size()) return false;
       experts.push_back(ExpertId{static_cast<uint16_t>(expert)});
     }
   }
-  return experts;
+  return true;
 }
 
 // [E] values of a layer on the device.

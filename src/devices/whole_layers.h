@@ -84,9 +84,9 @@ class WholeLayers {
   bool lie_in_order(ExpertLayerId layer) const { return layers_[layer.value].lies_in_order; }
   // The experts that were chosen, [rows * K], by a choice's numbers: those of `order`, of which
   // each row has n_expert, if they are experts, else those of `slots`, of which each row has K.
-  // nullopt: a number is not of the layer.
-  std::optional<std::vector<ExpertId>> ExpertsOf(ExpertLayerId id, std::span<const int32_t> numbers,
-                                                 bool are_experts) const;
+  // False: a number is not of the layer.
+  bool ExpertsOf(ExpertLayerId id, std::span<const int32_t> numbers, bool are_experts,
+                 std::vector<ExpertId>& experts) const;
 
   struct Choice {
     ggml_tensor* experts = nullptr;  // I32 [K, rows], a view of `order`

@@ -174,14 +174,15 @@ Result<bool> Forward::TakeChoices(LayerRange layers, size_t n_rows) {
     if (!parts_.spec.has_experts(l)) continue;
     TRY(const WholeGraph::Choice choice, parts_.graph.ChoiceOf(LayerId{l}));
     const ExpertLayerId layer = parts_.spec.expert_layer(LayerId{l});
-    auto experts = parts_.devices->whole()->ExpertsOf(layer, choice.numbers, choice.are_experts);
-    if (!experts) return false;
-    TRY(const bool is_rule, IsRule(LayerId{l}, choice, *experts));
-    if (!is_rule) return false;
     Routing& routing = chosen_there_[l - layers.first];
+    if (!parts_.devices->whole()->ExpertsOf(layer, choice.numbers, choice.are_experts,
+                                            routing.experts)) {
+      return false;
+    }
+    TRY(const bool is_rule, IsRule(LayerId{l}, choice, routing.experts));
+    if (!is_rule) return false;
     routing.n_tokens = static_cast<uint32_t>(n_rows);
     routing.n_used = parts_.spec.router.n_used;
-    routing.experts = *std::move(experts);
     routing.weights.assign(choice.weights.begin(), choice.weights.end());
     routing.candidates.Clear(0);
   }

@@ -251,6 +251,10 @@ Status DeviceSetup::AllocateSlotsOn(Device& device, bool has_dense) {
       return std::unexpected(allocated.error());
     }
   }
+  // A driver that gives less than planned leaves experts out.
+  for (size_t f = 0; f < sizes.size(); ++f) {
+    if (has_dense && sizes[f].slots < experts[f]) runs_whole_ = false;
+  }
   auto transport = std::make_unique<LocalTransport>(
       *device.link(), forms,
       LocalTransport::Weights{.pools = *std::move(pools), .biases = std::move(biases)}, shape,
