@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "base/number.h"
 
@@ -80,6 +81,13 @@ TEST(Diagnose, EveryTroubleHasARemedyAndIsOneLine) {
   facts.model->steps[1].mode = 0;
   facts.sandbox.container = std::string(1000, '\n');
   facts.graphics.driverless = {"0000:\n"};
+  facts.graphics.cards = {{.address = "0000:\n",
+                           .memory = kGiB,
+                           .visible = kMiB,
+                           .slowed_by = {"a\nb"},
+                           .level = "low",
+                           .power_limit = 1,
+                           .usual_power = 9}};
   for (const Finding& finding : Diagnose(facts)) {
     EXPECT_EQ(finding.remedy.empty(), finding.verdict == Verdict::kOk) << finding.text;
     for (const std::string& line : {finding.text, finding.remedy}) {
@@ -331,6 +339,66 @@ TEST(Diagnose, GraphicsThatNobodyUses) {
   EXPECT_EQ(Worst(facts, "devices").verdict, Verdict::kOk);
   facts.graphics.driverless = {"0000:01:00.0"};
   ExpectWarning(facts, "devices", "0000:01:00.0", "driver");
+}
+
+TEST(Diagnose, AnNvidiaDriverWithoutItsVulkanPart) {
+  SystemFacts facts = GoodFacts();
+  GraphicsFacts& graphics = facts.graphics;
+  graphics.nodes = {{.path = "/dev/nvidia0"}};
+  graphics.has_nvidia_driver = true;
+  ExpectWarning(facts, "devices", "no plug-in", "libggml0-backend-vulkan");
+  // Mesa's manifests are those of other makers' GPUs, and one of these may compute.
+  graphics.has_vulkan_plug_in = true;
+  graphics.vulkan_drivers = 9;
+  ExpectWarning(facts, "devices", "no Vulkan part", "nvidia-vulkan-icd");
+  graphics.devices = {
+      {.name = "Vulkan0", .description = "Intel(R) Graphics", .kind = DeviceKind::kIntegrated}};
+  ExpectWarning(facts, "devices", "no Vulkan part", "NVIDIA_DRIVER_CAPABILITIES");
+  graphics.devices[0].description = "NVIDIA GeForce RTX 4070";
+  EXPECT_EQ(Worst(facts, "devices").verdict, Verdict::kOk);
+  graphics.devices.clear();
+  graphics.has_nvidia_vulkan = true;
+  ExpectWarning(facts, "devices", "takes it", "vulkaninfo");
+}
+
+TEST(Diagnose, CardsWhoseMemoryIsHidden) {
+  SystemFacts facts = GoodFacts();
+  facts.graphics.cards = {{.address = "0000:03:00.0", .memory = 16 * kGiB, .visible = 256 * kMiB}};
+  CardFacts& card = facts.graphics.cards[0];
+  ExpectWarning(facts, "devices", "shows 256.0 MiB of its 16.0 GiB", "Resizable BAR");
+  const auto is_fine = [&] { return Worst(facts, "devices").verdict == Verdict::kOk; };
+  card.visible = 16 * kGiB;
+  EXPECT_TRUE(is_fine());
+  card = {.address = "0000:00:02.0",
+          .visible = 256 * kMiB};  // in the processor: no memory of its own
+  EXPECT_TRUE(is_fine());
+  card.is_nvidia = true;
+  ExpectWarning(facts, "devices", "256.0 MiB of its memory", "Above 4G decoding");
+  card.visible = 16 * kGiB;
+  EXPECT_TRUE(is_fine());
+  card.visible = 0;
+  EXPECT_TRUE(is_fine());
+}
+
+TEST(Diagnose, CardsWhoseClockIsKeptDown) {
+  SystemFacts facts = GoodFacts();
+  const auto with = [&](CardFacts card) {
+    card.address = "0000:03:00.0";
+    facts.graphics.cards = {std::move(card)};
+    return facts;
+  };
+  ExpectWarning(with({.slowed_by = {"thermal", "pl1"}}), "devices", "throttles now: thermal, pl1",
+                "cooling");
+  ExpectWarning(with({.hottest = -2.0}), "devices", "temperature", "fans");
+  EXPECT_EQ(Worst(with({.hottest = 40.0}), "devices").verdict, Verdict::kOk);
+  ExpectWarning(with({.power_limit = 150'000'000, .usual_power = 263'000'000}), "devices",
+                "150 W of its usual 263", "power1_cap");
+  EXPECT_EQ(
+      Worst(with({.power_limit = 263'000'000, .usual_power = 263'000'000}), "devices").verdict,
+      Verdict::kOk);
+  EXPECT_EQ(Worst(with({.power_limit = 263'000'000}), "devices").verdict, Verdict::kOk);
+  ExpectWarning(with({.level = "profile_min_sclk"}), "devices", "lowest clock", "echo auto");
+  EXPECT_EQ(Worst(with({.level = "auto"}), "devices").verdict, Verdict::kOk);
 }
 
 TEST(Diagnose, FoldersThatAreFullOrClosed) {

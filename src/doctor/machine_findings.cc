@@ -363,61 +363,12 @@ void AddVariant(const SystemFacts& facts, Findings& findings) {
   }
 }
 
-void AddNodesWithoutDevice(const SystemFacts& facts, Findings& findings) {
-  const GraphicsFacts& graphics = facts.graphics;
-  if (!graphics.has_vulkan_plug_in) {
-    findings.push_back(Warning("devices", "there is a GPU, and no plug-in of ggml's that uses it",
-                               "sudo apt install libggml0-backend-vulkan"));
-  } else if (graphics.vulkan_drivers == 0) {
-    findings.push_back(
-        Warning("devices", "there is a GPU, and no Vulkan driver for it",
-                "sudo apt install mesa-vulkan-drivers, or the GPU maker's own driver"));
-  } else {
-    findings.push_back(Warning("devices", "there is a GPU, but no Vulkan driver takes it",
-                               "vulkaninfo --summary (vulkan-tools) says why"));
-  }
-}
-
 }  // namespace
 
 void AddSoftwareFindings(const SystemFacts& facts, Findings& findings) {
   AddSandbox(facts.sandbox, findings);
   AddLibraries(facts.ggml, findings);
   AddVariant(facts, findings);
-}
-
-void AddGraphicsFindings(const SystemFacts& facts, Findings& findings) {
-  const GraphicsFacts& graphics = facts.graphics;
-  const size_t before = findings.size();
-  for (const std::string& address : graphics.driverless) {
-    findings.push_back(
-        Warning("devices", Format("the GPU at {} has no kernel driver", Printable(address)),
-                "install its driver and firmware (firmware-amd-graphics, nvidia-driver)"));
-  }
-  bool has_usable_node = false;
-  for (const DeviceNodeFacts& node : graphics.nodes) {
-    has_usable_node |= node.is_usable;
-    if (node.is_usable) continue;
-    const std::string group = node.group.empty() ? "render" : node.group;
-    findings.push_back(
-        Warning("devices", Format("this user may not use {}", Printable(node.path)),
-                Format("sudo usermod -aG {} $USER, then log in again", ShellWord(group))));
-  }
-  std::vector<std::string> found;
-  bool has_hardware = false;
-  for (const DeviceInfo& device : graphics.devices) {
-    if (device.kind == DeviceKind::kCpu) continue;
-    has_hardware |= device.kind != DeviceKind::kSoftware;
-    found.push_back(Format("{} ({}, {} free{})", device.name, Printable(device.description),
-                           FormatBytes(device.memory_free),
-                           device.kind == DeviceKind::kSoftware ? ", in software" : ""));
-  }
-  if (has_usable_node && !has_hardware) AddNodesWithoutDevice(facts, findings);
-  if (!found.empty()) {
-    findings.push_back(Fine("devices", Joined(found)));
-  } else if (findings.size() == before) {
-    findings.push_back(Fine("devices", "no GPU: the CPU computes"));
-  }
 }
 
 }  // namespace moestro

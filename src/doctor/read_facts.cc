@@ -9,12 +9,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -162,8 +164,96 @@ std::vector<DeviceNodeFacts> ReadNodes(const std::string& root) {
 
 // Makers whose GPUs a driver of the system can use; servers and virtual machines have others that
 // only show a picture.
+constexpr std::string_view kNvidia = "0x10de";
 bool IsForComputing(std::string_view vendor) {
-  return vendor == "0x10de" || vendor == "0x1002" || vendor == "0x8086";
+  return vendor == kNvidia || vendor == "0x1002" || vendor == "0x8086";
+}
+
+std::optional<uint64_t> ParseHex(std::string_view text) {
+  if (!text.starts_with("0x")) return std::nullopt;
+  text.remove_prefix(2);
+  uint64_t value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+uint64_t NumberIn(const std::string& path) {
+  const std::string word = ReadWord(path);
+  return (word.starts_with("0x") ? ParseHex(word) : ParseNumber<uint64_t>(word)).value_or(0);
+}
+
+// Folders one level below `folder` whose names begin so.
+std::vector<std::string> FoldersIn(const std::string& folder, std::string_view begin) {
+  std::vector<std::string> found;
+  for (const std::string& name : NamesIn(folder)) {
+    if (name.starts_with(begin)) found.push_back(folder + "/" + name);
+  }
+  return found;
+}
+
+// The largest of a PCI device's six windows: "0x... 0x... 0x..." is begin, last byte, flags.
+uint64_t LargestWindow(const std::string& resource) {
+  constexpr size_t kWindows = 6;
+  uint64_t largest = 0;
+  std::istringstream lines(resource);
+  std::string begin, last, flags;
+  for (size_t i = 0; i < kWindows && lines >> begin >> last >> flags; ++i) {
+    const auto at = ParseHex(begin);
+    const auto end = ParseHex(last);
+    if (at && end && *end > *at) largest = std::max(largest, *end - *at + 1);
+  }
+  return largest;
+}
+
+// Reasons of Intel's two drivers: a file for each, "1" while it holds. `begin`: of their names.
+void AddReasons(const std::string& folder, std::string_view begin, CardFacts& card) {
+  for (const std::string& path : FoldersIn(folder, begin)) {
+    const std::string name = fs::path(path).filename().string().substr(begin.size());
+    const bool is_new = !std::ranges::contains(card.slowed_by, name);
+    if (name != "status" && is_new && ReadWord(path) == "1") card.slowed_by.push_back(name);
+  }
+}
+
+// Reads files of hwmon: temperatures in thousandths of a degree, power in microwatts.
+void ReadSensors(const std::string& folder, CardFacts& card) {
+  for (const std::string& path : FoldersIn(folder, "temp")) {
+    constexpr std::string_view kEnding = "_crit";
+    if (!path.ends_with(kEnding)) continue;
+    const uint64_t limit = NumberIn(path);
+    const uint64_t now = NumberIn(path.substr(0, path.size() - kEnding.size()) + "_input");
+    if (limit == 0 || now == 0) continue;
+    const double left = (static_cast<double>(limit) - static_cast<double>(now)) / 1000.0;
+    card.hottest = std::min(card.hottest.value_or(left), left);
+  }
+  card.power_limit = NumberIn(folder + "/power1_cap");
+  card.usual_power = NumberIn(folder + "/power1_cap_default");
+}
+
+CardFacts ReadCard(const std::string& folder, std::string address, bool is_nvidia) {
+  CardFacts card{.address = std::move(address), .is_nvidia = is_nvidia};
+  card.memory = NumberIn(folder + "/mem_info_vram_total");
+  card.visible = NumberIn(folder + "/mem_info_vis_vram_total");
+  if (card.visible == 0)
+    card.visible = LargestWindow(ReadSmallFile(folder + "/resource").value_or(""));
+  card.level = ReadWord(folder + "/power_dpm_force_performance_level");
+  for (const std::string& sensors : FoldersIn(folder + "/hwmon", "hwmon")) {
+    ReadSensors(sensors, card);
+  }
+  for (const std::string& tile : FoldersIn(folder, "tile")) {  // xe
+    card.memory += NumberIn(tile + "/physical_vram_size_bytes");
+    for (const std::string& part : FoldersIn(tile, "gt")) {
+      for (const std::string& clock : FoldersIn(part, "freq")) {
+        AddReasons(clock + "/throttle", "reason_", card);
+      }
+    }
+  }
+  for (const std::string& picture : FoldersIn(folder + "/drm", "card")) {  // i915
+    for (const std::string& part : FoldersIn(picture + "/gt", "gt")) {
+      AddReasons(part, "throttle_reason_", card);
+    }
+  }
+  return card;
 }
 
 void ReadGraphics(const std::string& root, GraphicsFacts& facts) {
@@ -173,13 +263,23 @@ void ReadGraphics(const std::string& root, GraphicsFacts& facts) {
     std::error_code ignored;
     const std::string folder = pci + address;
     const bool is_display = ReadWord(folder + "/class").starts_with("0x03");
-    if (!is_display || !IsForComputing(ReadWord(folder + "/vendor"))) continue;
-    if (!fs::exists(folder + "/driver", ignored)) facts.driverless.push_back(address);
+    const std::string vendor = ReadWord(folder + "/vendor");
+    if (!is_display || !IsForComputing(vendor)) continue;
+    if (fs::exists(folder + "/driver", ignored)) {
+      facts.cards.push_back(ReadCard(folder, address, vendor == kNvidia));
+    } else {
+      facts.driverless.push_back(address);
+    }
   }
-  for (const char* folder : {"/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"}) {
+  std::error_code ignored;
+  facts.has_nvidia_driver = fs::exists(root + "/proc/driver/nvidia/version", ignored);
+  for (const char* folder :
+       {"/usr/share/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/etc/vulkan/icd.d"}) {
     for (const std::string& name : NamesIn(root + folder)) {
       const bool is_software = name.starts_with("lvp_");
-      if (name.ends_with(".json") && !is_software) ++facts.vulkan_drivers;
+      if (!name.ends_with(".json") || is_software) continue;
+      ++facts.vulkan_drivers;
+      facts.has_nvidia_vulkan |= name.starts_with("nvidia");
     }
   }
 }

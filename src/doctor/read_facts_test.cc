@@ -137,21 +137,87 @@ TEST_F(ReadFacts, Graphics) {
   EXPECT_EQ(facts.vulkan_drivers, 2U);
 }
 
+// Files as amdgpu, xe, i915 and NVIDIA's driver have them.
+TEST_F(ReadFacts, CardsThatHideMemoryOrThrottle) {
+  const auto put_card = [&](const std::string& address, const std::string& vendor) {
+    const std::string folder = "sys/bus/pci/devices/" + address + "/";
+    Put(folder + "class", "0x030000\n");
+    Put(folder + "vendor", vendor + "\n");
+    Put(folder + "driver/x", "");
+    return folder;
+  };
+  const std::string amd = put_card("0000:03:00.0", "0x1002");
+  Put(amd + "mem_info_vram_total", "17163091968\n");
+  Put(amd + "mem_info_vis_vram_total", "268435456\n");
+  Put(amd + "power_dpm_force_performance_level", "low\n");
+  Put(amd + "hwmon/hwmon4/temp1_input", "55000\n");
+  Put(amd + "hwmon/hwmon4/temp1_crit", "100000\n");
+  Put(amd + "hwmon/hwmon4/temp2_input", "109000\n");
+  Put(amd + "hwmon/hwmon4/temp2_crit", "110000\n");
+  Put(amd + "hwmon/hwmon4/power1_cap", "150000000\n");
+  Put(amd + "hwmon/hwmon4/power1_cap_default", "263000000\n");
+  const std::string xe = put_card("0000:04:00.0", "0x8086");
+  Put(xe + "tile0/physical_vram_size_bytes", "0x400000000\n");
+  Put(xe + "tile0/gt0/freq0/throttle/status", "1\n");
+  Put(xe + "tile0/gt0/freq0/throttle/reason_thermal", "1\n");
+  Put(xe + "tile0/gt1/freq0/throttle/reason_thermal", "1\n");
+  Put(xe + "tile0/gt0/freq0/throttle/reason_pl1", "0\n");
+  const std::string i915 = put_card("0000:05:00.0", "0x8086");
+  Put(i915 + "drm/card1/gt/gt0/throttle_reason_status", "1\n");
+  Put(i915 + "drm/card1/gt/gt0/throttle_reason_pl2", "1\n");
+  const std::string nvidia = put_card("0000:06:00.0", "0x10de");
+  Put(nvidia + "resource",
+      "0x00000000f6000000 0x00000000f6ffffff 0x0000000000040200\n"
+      "0x00000000e0000000 0x00000000efffffff 0x000000000014220c\n"
+      "0x0000000000000000 0x0000000000000000 0x0000000000000000\n");
+  Put("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module\n");
+  Put("usr/share/vulkan/icd.d/intel_icd.json", "{}");
+
+  const GraphicsFacts facts = Read().graphics;
+  ASSERT_EQ(facts.cards.size(), 4U);
+  EXPECT_EQ(facts.cards[0].memory, 17163091968U);
+  EXPECT_EQ(facts.cards[0].visible, 256 * kMiB);
+  EXPECT_EQ(facts.cards[0].level, "low");
+  EXPECT_EQ(facts.cards[0].hottest, 1.0);
+  EXPECT_EQ(facts.cards[0].power_limit, 150'000'000U);
+  EXPECT_EQ(facts.cards[1].memory, 16 * kGiB);
+  EXPECT_EQ(facts.cards[1].slowed_by, std::vector<std::string>{"thermal"});
+  EXPECT_EQ(facts.cards[2].slowed_by, std::vector<std::string>{"pl2"});
+  EXPECT_TRUE(facts.cards[3].is_nvidia);
+  EXPECT_EQ(facts.cards[3].visible, 256 * kMiB);
+  EXPECT_TRUE(facts.has_nvidia_driver);
+  EXPECT_FALSE(facts.has_nvidia_vulkan);
+  Put("usr/local/share/vulkan/icd.d/nvidia_icd.x86_64.json", "{}");
+  EXPECT_TRUE(Read().graphics.has_nvidia_vulkan);
+}
+
 // Whatever lies where the kernel's files should.
 TEST_F(ReadFacts, HugeAndBinaryFilesAreNothing) {
-  const std::vector<std::string> names = {"proc/self/status",
-                                          "proc/self/limits",
-                                          "proc/self/cgroup",
-                                          "proc/meminfo",
-                                          "proc/cpuinfo",
-                                          "sys/devices/system/cpu/online",
-                                          "sys/devices/system/node/online",
-                                          "sys/devices/system/node/has_memory",
-                                          "sys/kernel/mm/transparent_hugepage/enabled",
-                                          "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
-                                          "proc/sys/kernel/io_uring_disabled",
-                                          "run/systemd/container",
-                                          "sys/bus/pci/devices/x/class"};
+  const std::vector<std::string> names = {
+      "proc/self/status",
+      "proc/self/limits",
+      "proc/self/cgroup",
+      "proc/meminfo",
+      "proc/cpuinfo",
+      "sys/devices/system/cpu/online",
+      "sys/devices/system/node/online",
+      "sys/devices/system/node/has_memory",
+      "sys/kernel/mm/transparent_hugepage/enabled",
+      "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+      "proc/sys/kernel/io_uring_disabled",
+      "run/systemd/container",
+      "sys/bus/pci/devices/x/class",
+      "sys/bus/pci/devices/y/resource",
+      "sys/bus/pci/devices/y/mem_info_vram_total",
+      "sys/bus/pci/devices/y/hwmon/hwmon0/temp1_crit",
+      "sys/bus/pci/devices/y/hwmon/hwmon0/temp1_input",
+      "sys/bus/pci/devices/y/hwmon/hwmon0/power1_cap",
+      "sys/bus/pci/devices/y/tile0/physical_vram_size_bytes",
+      "sys/bus/pci/devices/y/tile0/gt0/freq0/throttle/reason_x",
+      "sys/bus/pci/devices/y/drm/card0/gt/gt0/throttle_reason_x"};
+  Put("sys/bus/pci/devices/y/class", "0x030000\n");
+  Put("sys/bus/pci/devices/y/vendor", "0x1002\n");
+  Put("sys/bus/pci/devices/y/driver/x", "");
   std::mt19937 random(11);
   for (int round = 0; round < 8; ++round) {
     for (const std::string& name : names) {

@@ -78,11 +78,27 @@ struct DeviceNodeFacts {
   std::string group = {};
 };
 
+// A GPU on the PCI bus with a driver of the kernel's.
+struct CardFacts {
+  std::string address = {};                 // "0000:01:00.0"
+  bool is_nvidia = false;                   // files of its driver have no memory and no clocks
+  uint64_t memory = 0;                      // bytes of its own; 0: not known, or none
+  uint64_t visible = 0;                     // bytes of them that the CPU reaches; 0: not known
+  std::vector<std::string> slowed_by = {};  // "thermal": what keeps the clock down now
+  std::string level = {};                   // amdgpu's performance level: "auto"
+  std::optional<double> hottest = {};       // degrees below the limit at which the clock falls
+  uint64_t power_limit = 0;                 // microwatts; 0: not known
+  uint64_t usual_power = 0;                 // the maker's own limit
+};
+
 struct GraphicsFacts {
   std::vector<DeviceInfo> devices = {};  // devices that ggml found, the CPU included
   std::vector<DeviceNodeFacts> nodes = {};
   std::vector<std::string> driverless = {};  // PCI addresses of GPUs without a driver
-  uint32_t vulkan_drivers = 0;               // manifests
+  std::vector<CardFacts> cards = {};
+  uint32_t vulkan_drivers = 0;     // manifests
+  bool has_nvidia_driver = false;  // NVIDIA's own module of the kernel
+  bool has_nvidia_vulkan = false;  // its manifest for Vulkan
   bool has_vulkan_plug_in = false;
 };
 
