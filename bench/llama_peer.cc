@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-// llama.cpp's side of bench/compare.sh: prefill and decode of random tokens through libllama on the
-// CPU, timed apart, one JSON object on stdout. Two variants: weights as they lie in the file
-// (mmap), or repacked into faster layouts (--repack: anonymous memory, must fit).
+// llama.cpp's side of bench/compare.sh and bench/gpu.py: prefill and decode of random tokens
+// through libllama, timed apart, one JSON object on stdout. On the CPU in two variants: weights as
+// they lie in the file (mmap), or repacked into faster layouts (--repack: anonymous memory, must
+// fit). With --gpu-layers on the first GPU that ggml has, as llama.cpp's own programs compute
+// there; --cpu-moe and --moe-cache are their --n-cpu-moe and --moe-cache-mib.
 //
 // Several sequences decode together: one row of each is a step, one batch for llama.cpp.
 //
@@ -19,6 +21,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <deque>
 #include <format>
 #include <memory>
 #include <random>
@@ -45,6 +48,10 @@ struct Options {
   double seconds = 120.0;
   bool finishes_first = false;
   bool is_repacked = false;
+  int ubatch = 512;
+  int gpu_layers = 0;     // 0: the CPU alone
+  int cpu_moe = 0;        // first layers whose experts stay in memory
+  int64_t moe_cache = 0;  // MiB on the device for experts that stay in memory
 };
 
 struct Phase {
@@ -84,11 +91,33 @@ struct BatchOwner {
 using ModelPtr = std::unique_ptr<llama_model, ModelDeleter>;
 using ContextPtr = std::unique_ptr<llama_context, ContextDeleter>;
 
-ModelPtr LoadModel(const Options& options) {
+// Null for the CPU alone, or where ggml has no GPU.
+ggml_backend_dev_t DeviceOf(const Options& options) {
+  if (options.gpu_layers == 0) return nullptr;
+  ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_GPU);
+  return device != nullptr ? device : ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_IGPU);
+}
+
+int64_t FreeBytesOf(ggml_backend_dev_t device) {
+  size_t free = 0;
+  size_t total = 0;
+  if (device != nullptr) ggml_backend_dev_memory(device, &free, &total);
+  return static_cast<int64_t>(free);
+}
+
+ModelPtr LoadModel(const Options& options, ggml_backend_dev_t device) {
   llama_model_params params = llama_model_default_params();
-  std::vector<ggml_backend_dev_t> no_devices{nullptr};
-  params.devices = no_devices.data();
-  params.n_gpu_layers = 0;
+  std::vector<ggml_backend_dev_t> devices{device, nullptr};
+  params.devices = devices.data();
+  params.n_gpu_layers = options.gpu_layers;
+  std::deque<std::string> patterns;
+  std::vector<llama_model_tensor_buft_override> overrides;
+  for (int layer = 0; layer < options.cpu_moe; ++layer) {
+    patterns.push_back(std::format(R"(blk\.{}\.ffn_(up|down|gate|gate_up)_(ch|)exps)", layer));
+    overrides.push_back({patterns.back().c_str(), ggml_backend_cpu_buffer_type()});
+  }
+  overrides.push_back({nullptr, nullptr});
+  params.tensor_buft_overrides = overrides.data();
   params.load_mode = LLAMA_LOAD_MODE_MMAP;
   params.use_extra_bufts = options.is_repacked;
   return ModelPtr(llama_model_load_from_file(options.model.c_str(), params));
@@ -101,11 +130,13 @@ ContextPtr OpenContext(llama_model* model, const Options& options) {
   params.n_ctx = static_cast<uint32_t>(options.ctx) * sequences;
   params.n_batch = params.n_ctx;
   // A step's rows are one graph: a part of fewer would read the experts again.
-  params.n_ubatch = std::max(std::min(512U, params.n_ctx), sequences);
+  params.n_ubatch =
+      std::max(std::min(static_cast<uint32_t>(options.ubatch), params.n_ctx), sequences);
   params.kv_unified = false;  // as llama.h recommends where sequences have nothing in common
   params.n_threads = options.threads;
   params.n_threads_batch = options.threads;
-  params.op_offload = false;
+  params.op_offload = options.gpu_layers > 0;
+  params.moe_cache_size = static_cast<size_t>(options.moe_cache) << 20U;
   return ContextPtr(llama_init_from_model(model, params));
 }
 
@@ -133,10 +164,15 @@ class Peer {
     std::mt19937_64 random(options_.seed + 1);
     BatchOwner rows(options_.warmup);
     for (int i = 0; i < options_.warmup; ++i) rows.Add(RandomToken(random), i, 0);
-    const bool is_ok = Evaluate(rows) == 0;
-    llama_memory_clear(llama_get_memory(context_), false);
+    bool is_ok = Evaluate(rows) == 0;
+    // A device compiles what a single row takes when the first one comes.
+    BatchOwner one(1);
+    one.Add(RandomToken(random), options_.warmup, 0);
+    is_ok = is_ok && (options_.gpu_layers == 0 || Evaluate(one) == 0);
+    Forget();
     return is_ok;
   }
+  void Forget() { llama_memory_clear(llama_get_memory(context_), false); }
 
   // The first positions of every sequence; false if llama.cpp refuses.
   bool FillDepth() {
@@ -253,6 +289,11 @@ std::string PhaseJson(const char* name, const Phase& phase) {
       moestro::Quantile(phase.batch_ms, 0.1), moestro::Quantile(phase.batch_ms, 0.5));
 }
 
+int Fails(const std::string& sentence) {
+  std::fprintf(stderr, "%s\n", sentence.c_str());
+  return 1;
+}
+
 int Run(const Options& options) {
   llama_log_set(
       [](ggml_log_level level, const char* text, void*) {
@@ -262,38 +303,31 @@ int Run(const Options& options) {
   ggml_backend_load_all();
   llama_backend_init();
   const Clock::time_point start = Clock::now();
-  const ModelPtr model = LoadModel(options);
-  if (!model) {
-    std::fprintf(stderr, "llama.cpp cannot load %s\n", options.model.c_str());
-    return 1;
-  }
+  ggml_backend_dev_t device = DeviceOf(options);
+  if (options.gpu_layers > 0 && device == nullptr) return Fails("ggml finds no GPU");
+  const int64_t free_before = FreeBytesOf(device);
+  const ModelPtr model = LoadModel(options, device);
+  if (!model) return Fails("llama.cpp cannot load " + options.model);
   const ContextPtr context = OpenContext(model.get(), options);
   if (!context) {
-    std::fprintf(stderr, "llama.cpp cannot make a context of %d tokens\n", options.ctx);
-    return 1;
+    return Fails(std::format("llama.cpp cannot make a context of {} tokens", options.ctx));
   }
   const double load_seconds = SecondsSince(start);
   Peer peer(context.get(), options);
-  if (!peer.WarmUp()) {
-    std::fprintf(stderr, "the warm-up of %d tokens failed\n", options.warmup);
-    return 1;
-  }
-  if (!peer.FillDepth()) {
-    std::fprintf(stderr, "filling %d positions failed\n", options.depth);
-    return 1;
-  }
+  if (!peer.WarmUp()) return Fails(std::format("the warm-up of {} tokens failed", options.warmup));
+  if (!peer.FillDepth()) return Fails(std::format("filling {} positions failed", options.depth));
   const Phase prefill = peer.Prefill();
   const Phase decode = prefill.is_stopped ? Phase{} : peer.Decode();
-  if (prefill.is_failed || decode.is_failed) {
-    std::fprintf(stderr, "llama_decode failed\n");
-    return 1;
-  }
+  if (prefill.is_failed || decode.is_failed) return Fails("llama_decode failed");
   std::puts(std::format(R"({{"engine":"llama.cpp","version":"{}","ggml":"{}","repacked":{},)"
                         R"("threads":{},"sequences":{},"ctx":{},"depth":{},"depth_evaluated":{},)"
-                        R"("load_seconds":{:.3f},{},{}}})",
+                        R"("gpu_layers":{},"cpu_moe":{},"moe_cache":{},"ubatch":{},)"
+                        R"("device_bytes":{},"load_seconds":{:.3f},{},{}}})",
                         llama_version(), ggml_version(), options.is_repacked, options.threads,
                         options.sequences, options.ctx, options.depth, peer.is_depth_evaluated(),
-                        load_seconds, PhaseJson("prefill", prefill), PhaseJson("decode", decode))
+                        options.gpu_layers, options.cpu_moe, options.moe_cache, options.ubatch,
+                        free_before - FreeBytesOf(device), load_seconds,
+                        PhaseJson("prefill", prefill), PhaseJson("decode", decode))
                 .c_str());
   return 0;
 }
@@ -326,8 +360,17 @@ int main(int argc, char** argv) {
   app.add_flag("--finish-first", options.finishes_first,
                "the time limit spares the first batch of a phase, so that there is a rate");
   app.add_flag("--repack", options.is_repacked, "weights in llama.cpp's repacked layouts");
+  app.add_option("--ubatch", options.ubatch, "most tokens that are computed at once")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--gpu-layers", options.gpu_layers, "layers on the first GPU (0: the CPU alone)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--cpu-moe", options.cpu_moe, "first layers whose experts stay in memory")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--moe-cache", options.moe_cache, "MiB on the GPU for experts that stay in memory")
+      ->check(CLI::NonNegativeNumber);
   CLI11_PARSE(app, argc, argv);
-  const int needed = std::max(options.depth + options.prompt + options.generate, options.warmup);
+  const int needed = std::max(options.depth + options.prompt + options.generate,
+                              options.warmup + (options.gpu_layers > 0 ? 1 : 0));
   if (options.ctx == 0) options.ctx = std::max(4096, needed);
   if (options.ctx < needed) {
     std::fprintf(stderr, "%d tokens do not fit a context of %d; raise --ctx\n", needed,
