@@ -177,7 +177,7 @@ def equal_memory(bench, share, run):
         return []
     reckoned = bench.vram(share)
     taken = (run or {}).get("device_bytes", 0)
-    return ["--vram", taken if 0.8 * reckoned < taken < 1.6 * reckoned else reckoned]
+    return ["--vram", taken if share * bench.facts()["expert_bytes"] < taken < 1.6 * reckoned else reckoned]
 
 
 # --- parts ----------------------------------------------------------------------------------------------
@@ -240,14 +240,15 @@ def prompt(bench):
 
 
 def disk(bench):
-    budget, devices = DISK if bench.facts()["file_bytes"] > LARGE_FILE else SMALL_DISK
+    is_large = bench.facts()["file_bytes"] > LARGE_FILE
+    budget, devices = DISK if is_large else SMALL_DISK
     runs = [("none", ["--device", "cpu"])]
     for label, size in devices.items():
         vram = size if isinstance(size, str) else bench.vram(size)
         runs.append((label.replace(" ", "-"), ["--device", bench.device(), "--vram", vram]))
     for label, extra in runs:
         moestro(bench, f"disk-{label}-moestro", bench.model, bench.sizes.prompts[0], bench.sizes.tokens // 2,
-                [*budget, *extra], measure.drop_page_cache)
+                [*budget, *extra], measure.drop_page_cache if is_large else None)
 
 
 PARTS = {"check": check, "decode": decode, "disk": disk, "prompt": prompt}
