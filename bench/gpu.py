@@ -293,7 +293,8 @@ def interrupted(*_):
 
 def main():
     args = arguments()
-    signal.signal(signal.SIGTERM, interrupted)
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, interrupted)
     bench = Bench(args)
     ends = "nothing is left to measure"
     try:

@@ -6,7 +6,10 @@
 # The front door of bench/gpu.py and bench/gpu_folder.py (bench/README.md, "On a real GPU"). A prepared
 # FOLDER has a Python, a C library and a loader of its own; its programs start from inside of it.
 set -eu
-here=$(cd "${0%/*}" && pwd)
+case $0 in
+  */*) here=$(cd "${0%/*}" && pwd) ;;
+  *) here=$(pwd) ;;
+esac
 if [ "${1:-}" = prepare ]; then
   shift
   exec python3 "$here/gpu_folder.py" "$@"

@@ -148,7 +148,7 @@ class Figures:
 
     def start(self, command, out, err, env=None):
         return subprocess.Popen([str(word) for word in command], stdout=out, stderr=err,
-                                stdin=subprocess.DEVNULL, cwd=self.programs.folder, start_new_session=True,
+                                stdin=subprocess.DEVNULL, cwd=self.programs.folder, process_group=0,
                                 env=self.programs.env | (env or {}))
 
     def run(self, command, seconds):
