@@ -20,8 +20,9 @@ target_compile_options(moestro_flags INTERFACE
   $<$<CXX_COMPILER_ID:GNU>:-Wsuggest-override>
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
 
-# Optimising costs half of the compile time and is kept for what runs per token. These undo it for
-# the rest, where the build optimises at all: a debug or sanitizer build has its own level.
+# Optimising and generating code takes 39 to 66 % of a unit's compile time (decision 55). These
+# lower the level where a token's time does not go, in builds that optimise at all: a debug or
+# sanitizer build has its own level.
 set(MOESTRO_COLD_OPTIONS $<$<CONFIG:Release>:-O1>)
 set(MOESTRO_TEST_OPTIONS $<$<CONFIG:Release>:-O0>)
 

@@ -3,8 +3,8 @@
 #                [TESTS <cc...>])
 # A static library moestro_<name> and, with TESTS, an executable moestro_<name>_test known to ctest.
 # Its sources are compiled in groups of MOESTRO_UNITY (the option says why).
-# COLD: nothing of it runs per token. GGML_CPU: its tests are as in moestro_test(). DEPENDS are
-# modules seen through this one's headers; LINK are foreign targets (SYSTEM includes).
+# COLD: a token spends no measurable time in it. GGML_CPU: its tests are as in moestro_test().
+# DEPENDS are modules seen through this one's headers; LINK are foreign targets (SYSTEM includes).
 function(moestro_module name)
   cmake_parse_arguments(M "COLD;GGML_CPU" "" "SOURCES;DEPENDS;LINK;TESTS" ${ARGN})
   add_library(moestro_${name} STATIC ${M_SOURCES})
