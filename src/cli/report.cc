@@ -214,9 +214,11 @@ void AddLimit(Json& object, const RunReport& report) {
 std::string CostsText(const DeviceBudget& plan, const LaneRatios& by_now,
                       const LaneRatios::Device& its) {
   if (plan.costs == CostSource::kFile) return "costs from a file";
+  const std::string begin =
+      by_now.host_begin > 0.0 ? Format(" and {:.0f} us a layer", by_now.host_begin * 1e6) : "";
   return Format(
-      "costs {}; by now host {:.2f}, device {:.2f}, copy {:.2f}, disk {:.2f} times as much",
-      plan.costs == CostSource::kKept ? "from an earlier start" : "measured", by_now.host,
+      "costs {}; by now host {:.2f}{}, device {:.2f}, copy {:.2f}, disk {:.2f} times as much",
+      plan.costs == CostSource::kKept ? "from an earlier start" : "measured", by_now.host, begin,
       its.compute, its.copy, by_now.disk);
 }
 

@@ -67,6 +67,7 @@ struct LaneTimes {
     double copy = 0.0;  // of the experts that are copied to the device
   };
   double host = 0.0;
+  double calls = 0.0;  // of `host`, in the calls of devices that compute beside the CPU
   double disk = 0.0;
   std::vector<Device> devices = {};  // [device]
   double border = 0.0;               // of rows that leave the first device and come back
@@ -83,8 +84,13 @@ struct LaneTimes {
 // When the CPU and each device had finished their parts and the results were collected, in seconds
 // since the layer's begin; 0: no part.
 struct LaneSeconds {
+  struct Device {
+    double done = 0.0;
+    double collecting = 0.0;  // of `done`, in the call that waits for the results
+  };
   double host = 0.0;
-  std::vector<double> devices = {};  // [device]
+  double beginning = 0.0;            // of `host`, in the calls that begin launches
+  std::vector<Device> devices = {};  // [device]
 };
 
 // Stands in place of a pair whose expert does not run.

@@ -23,6 +23,8 @@ namespace {
 constexpr uint32_t kMostFailures = 3;
 // Experts that are read while others are copied.
 constexpr size_t kReadAhead = 4;
+// Rows of a step that decodes, at most.
+constexpr uint32_t kFewRows = 16;
 
 }  // namespace
 
@@ -220,12 +222,12 @@ void DeviceList::Abandon() {
 
 void DeviceList::Done(LayerPlan& plan, const LaneSeconds& took) {
   plan.took = {.host = took.host};
-  for (const double device : took.devices) plan.took.devices.push_back({.compute = device});
+  for (const auto& device : took.devices) plan.took.devices.push_back({.compute = device.done});
   for (const PlannedExpert& expert : plan.experts) {
     if (expert.place != Place::kHost) devices_[expert.device]->ForgetFailures();
   }
   tier_->Done(plan);
-  if (!options_.is_fixed) Observe(took);
+  if (!options_.is_fixed) Observe(took, plan.n_rows);
   Promote(plan);
 }
 
@@ -237,28 +239,35 @@ void DeviceList::DoneWhole(LayerPlan& plan, double seconds) {
 }
 
 // Observes the times of the lanes relative to the times that their costs gave before any refit. A
-// layer that waited for the disk or for copies gives no time of computing.
-void DeviceList::Observe(const LaneSeconds& took) {
+// layer that waited for the disk or for copies gives no time of computing. The CPU's share of a
+// prompt is of another order than that of a token, and says nothing about the time of its begin.
+void DeviceList::Observe(const LaneSeconds& took, uint32_t n_rows) {
   ObserveCopies(took.host > 0.0);
   ObserveReads();
   if (predicted_.disk > 0.0) return;
-  if (predicted_.host > 0.0) {
-    tracker_.Observe(Lane::kHost, predicted_.host / in_use_.host, took.host);
+  if (predicted_.host > 0.0 && n_rows <= kFewRows) {
+    tracker_.Observe(
+        Lane::kHost,
+        (predicted_.host - predicted_.calls - tier_->model().host_begin) / in_use_.host,
+        std::max(took.host - took.beginning, 0.0));
   }
   ObserveDevices(took);
 }
 
-// Observes devices. Results are fetched when the CPU is done, one device after the other, so a time
-// is known only for a device that ends later than the CPU and the devices before it.
+// Observes devices. Results are collected when the CPU is done, one device after the other. If that
+// takes no longer than a launch and its copies, the device had ended before, and its time is at
+// most the one seen.
 void DeviceList::ObserveDevices(const LaneSeconds& took) {
-  double before = took.host;
   for (uint32_t d = 0; d < took.devices.size(); ++d) {
     const LaneTimes::Device& predicted = predicted_.devices[d];
-    const bool shows = took.devices[d] > 0.0 && took.devices[d] >= 1.05 * before;
-    before = std::max(before, took.devices[d]);
-    if (!shows || predicted.copy > 0.0) continue;
-    tracker_.Observe(Lane::kDevice, predicted.compute / in_use_.devices[d].compute, took.devices[d],
-                     d);
+    const auto [done, collecting] = took.devices[d];
+    if (done <= 0.0 || predicted.copy > 0.0) continue;
+    const double by_costs = predicted.compute / in_use_.devices[d].compute;
+    if (collecting > measured_.devices[d].launch) {
+      tracker_.Observe(Lane::kDevice, by_costs, done, d);
+    } else {
+      tracker_.ObserveAtMost(Lane::kDevice, by_costs, done, d);
+    }
   }
 }
 

@@ -136,7 +136,7 @@ class DeviceList {
               const Progress& report);
   void LandPromotions();
   void LookAfter(uint32_t device);
-  void Observe(const LaneSeconds& took);
+  void Observe(const LaneSeconds& took, uint32_t n_rows);
   void ObserveDevices(const LaneSeconds& took);
   void ObserveCopies(bool beside_host);
   void ObserveReads();

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/distribution.h"
+#include "base/wait_word.h"
 #include "compute/expert_kernel.h"
 #include "compute/host_memory.h"
 #include "compute/product_node.h"
@@ -276,6 +277,52 @@ Result<DeviceProbe::Pair> DeviceProbe::Together(const Pair& alone) {
   return together;
 }
 
+// Rows to the device and back, as for a launch with rows in memory. 0: no device of this machine,
+// so the rows count as part of computing.
+Result<double> DeviceProbe::PairSeconds() {
+  DeviceLink* const link = device_.link();
+  if (link == nullptr) return 0.0;
+  std::vector<float> x = RandomRows(kMostRows);
+  TRY(const BackendBuffer there,
+      BackendBuffer::On(link->device().backend(), x.size() * sizeof(float)));
+  GraphRoom room(1);
+  room.Begin();
+  ggml_tensor* rows =
+      ggml_new_tensor_1d(room.context(), GGML_TYPE_F32, static_cast<int64_t>(x.size()));
+  there.Place(rows, 0);
+  const auto crossing = [&](size_t values) {
+    const std::span its = std::span(x).first(values);
+    return MedianOf([&]() -> Result<double> {
+      const auto start = SteadyClock::now();
+      TRY_STATUS(link->Cross({.writes = {{.to = rows, .from = std::as_bytes(its)}},
+                              .reads = {{.from = rows, .to = std::as_writable_bytes(its)}}}));
+      return SecondsSince(start);
+    });
+  };
+  TRY(const double one, crossing(expert_.kernels.n_embd));
+  TRY(const double all, crossing(x.size()));
+  return std::max(all - one, 0.0) / (kMostRows - 1);
+}
+
+// The calls that begin a launch, and that collect its results when the device has long ended.
+// `longest`: no launch takes longer.
+Result<double> DeviceProbe::CallSeconds(const LayerPlan& launched, double longest) {
+  const std::vector<float> x = RandomRows(1);
+  std::vector<float> there(launched.row_of.size() * expert_.kernels.n_embd);
+  return MedianOf([&]() -> Result<double> {
+    const auto start = SteadyClock::now();
+    Status ran = device_.Begin({.plan = launched}, x.data(), there.data());
+    double seconds = SecondsSince(start);
+    while (SecondsSince(start) < longest) CpuRelax();
+    const auto ended = SteadyClock::now();
+    if (ran) ran = device_.Finish();
+    seconds += SecondsSince(ended);
+    if (!ran) device_.Abandon();
+    TRY_STATUS(ran);
+    return seconds;
+  });
+}
+
 Result<LatencyModel> DeviceProbe::Measure(uint64_t scratch) {
   TRY_STATUS(MakeCopies(scratch));
   LatencyModel model{.devices = {{}}};
@@ -291,6 +338,7 @@ Result<LatencyModel> DeviceProbe::Measure(uint64_t scratch) {
   }
   each = std::min(each, one);
   costs.launch = one - each;
+  TRY(costs.pair, PairSeconds());
   std::vector<CostSample> host;
   std::vector<CostSample> device{{expert_.bytes, 1, each}};
   for (const uint32_t rows : {1U, 4U, 16U, kMostRows}) {
@@ -298,7 +346,8 @@ Result<LatencyModel> DeviceProbe::Measure(uint64_t scratch) {
     host.push_back({expert_.bytes, rows, std::max(here, 1e-9)});
     if (rows == 1 || device.back().seconds * 4 > kLongRun) continue;
     TRY(const double there, DeviceSeconds(1, rows));
-    device.push_back({expert_.bytes, rows, std::max(there - costs.launch, each)});
+    const double crossing = costs.pair * (rows - 1);
+    device.push_back({expert_.bytes, rows, std::max(there - costs.launch - crossing, each)});
   }
   model.host = FitCost(host);
   costs.compute = FitCost(device);
@@ -310,6 +359,7 @@ Result<LatencyModel> DeviceProbe::Measure(uint64_t scratch) {
   const LayerPlan launched =
       PlanOf(expert_.key, many * each < kLongRun ? many : 1, 1, expert_.slots);
   TRY(const double beside_launch, HostSeconds(1, &launched));
+  TRY(costs.calls, CallSeconds(launched, 2.0 * (one + many * each)));
   const double host_beside = std::max(together.host, beside_launch) / alone.host;
   model.host_beside = std::clamp(host_beside, 1.0, kMostBeside);
   costs.copy_beside = std::clamp(together.copy / alone.copy, 1.0, kMostBeside);

@@ -123,7 +123,7 @@ Status ParseHost(JsonView json, LatencyModel& model) {
 
 Status ParseDevice(const CostFields& device, const CostFields& copy, LatencyFile& file) {
   DeviceCosts costs;
-  TRY_STATUS(device.Check({"name", "launch_us", "remote"}));
+  TRY_STATUS(device.Check({"name", "launch_us", "calls_us", "pair_us", "remote"}));
   TRY(std::string name, device.fields().Text("name"));
   if (name.empty()) return Fail(Errc::kInvalidFile, "the 'name' of 'device' is empty");
   if (std::ranges::contains(file.devices, name)) {
@@ -131,6 +131,14 @@ Status ParseDevice(const CostFields& device, const CostFields& copy, LatencyFile
   }
   TRY(const double launch, device.fields().Number("launch_us", 0.0, kMostMicros));
   costs.launch = launch * kMicro;
+  const auto optional = [&](const char* key, double& seconds) -> Status {
+    if (!device.Find(key)) return {};
+    TRY(const double micros, device.fields().Number(key, 0.0, kMostMicros));
+    seconds = micros * kMicro;
+    return {};
+  };
+  TRY_STATUS(optional("calls_us", costs.calls));
+  TRY_STATUS(optional("pair_us", costs.pair));
   TRY(costs.compute, device.Parse());
   TRY_STATUS(copy.Check({"beside"}));
   TRY(costs.copy_beside, copy.Beside());
@@ -181,9 +189,9 @@ Status ParseSources(JsonView json, LatencyFile& file) {
 }
 
 Status Parse(JsonView json, LatencyFile& file) {
-  static constexpr std::string_view kKeys[] = {"format",    "version", "machine", "host",
-                                               "disk",      "device",  "copy",    "dense",
-                                               "border_us", "sources"};
+  static constexpr std::string_view kKeys[] = {"format",    "version",        "machine", "host",
+                                               "disk",      "device",         "copy",    "dense",
+                                               "border_us", "border_pair_us", "sources"};
   TRY_STATUS(CheckKeys(json, "the file", kKeys));
   TRY(file.machine, Fields(json, "the file").Text("machine"));
   TRY_STATUS(ParseHost(json, file.model));
@@ -192,9 +200,11 @@ Status Parse(JsonView json, LatencyFile& file) {
   if (json.Find("dense")) {
     TRY(file.dense, ParsePlain(json, "dense"));
   }
-  if (json.Find("border_us")) {
-    TRY(const double border, Fields(json, "the file").Number("border_us", 0.0, kMostMicros));
-    file.model.border = border * kMicro;
+  for (const auto& [key, seconds] : {std::pair("border_us", &file.model.border),
+                                     std::pair("border_pair_us", &file.model.border_pair)}) {
+    if (!json.Find(key)) continue;
+    TRY(const double micros, Fields(json, "the file").Number(key, 0.0, kMostMicros));
+    *seconds = micros * kMicro;
   }
   if (const auto sources = json.Find("sources")) TRY_STATUS(ParseSources(*sources, file));
   return CheckLatency(file.model);
@@ -208,6 +218,8 @@ void SetDevices(Json& json, const LatencyFile& file) {
     const DeviceCosts& costs = file.model.devices[d];
     Json device = ToJson(costs.compute);
     device.Set("name", file.devices[d]).Set("launch_us", Rounded(costs.launch / kMicro));
+    if (costs.calls > 0.0) device.Set("calls_us", Rounded(costs.calls / kMicro));
+    if (costs.pair > 0.0) device.Set("pair_us", Rounded(costs.pair / kMicro));
     if (d < file.is_remote.size() && file.is_remote[d]) device.Set("remote", true);
     Json copy = ToJson(costs.copy);
     copy.Set("beside", Rounded(costs.copy_beside));
@@ -235,6 +247,9 @@ Status WriteLatency(const OutputPath& path, const LatencyFile& file) {
   SetDevices(json, file);
   json.Set("dense", ToJson(file.dense));
   if (file.model.border > 0.0) json.Set("border_us", Rounded(file.model.border / kMicro));
+  if (file.model.border_pair > 0.0) {
+    json.Set("border_pair_us", Rounded(file.model.border_pair / kMicro));
+  }
   Json sources = Json::Object();
   for (const auto& [value, source] : file.sources) sources.Set(value, source);
   json.Set("sources", std::move(sources));

@@ -380,7 +380,8 @@ Status FindDiskCosts(const std::string& latency_model, DeviceSetup& devices, Exp
 //
 // Rows lie on the first device if that device has the dense part. A launch is measured with inputs
 // that go there and results that come back, which is the price of a border, too.
-LatencyModel LatencyOfAll(const DeviceSetup& devices, bool has_dense, bool has_fixed_costs) {
+LatencyModel LatencyOfAll(const DeviceSetup& devices, uint32_t n_used, bool has_dense,
+                          bool has_fixed_costs) {
   LatencyModel all = devices.devices().front()->plan().latency;
   all.devices.clear();
   for (const std::unique_ptr<Device>& one : devices.devices()) {
@@ -389,9 +390,12 @@ LatencyModel LatencyOfAll(const DeviceSetup& devices, bool has_dense, bool has_f
   }
   const bool is_first = devices.devices().front().get() == devices.first_here();
   if (!has_dense || !is_first) {
-    all.border = 0.0;
+    all.border = all.border_pair = 0.0;
   } else if (!has_fixed_costs) {
     all.border = all.devices.front().launch;
+    // Of a row, the residual, the shared expert's result and the experts' input come back, and the
+    // layer's result goes there: twice what a pair takes.
+    all.border_pair = 2.0 * all.devices.front().pair / n_used;
   }
   return all;
 }
@@ -538,7 +542,8 @@ Result<std::unique_ptr<DeviceList>> JoinDevices(const OpenedModel& opened, Devic
                       .is_settled = std::move(is_settled),
                       .usual_share = shape.usual_share(),
                       .runs_layers = whole != nullptr},
-      LatencyOfAll(devices, has_dense, has_fixed_costs), PlaceOf(opened.options.device));
+      LatencyOfAll(devices, opened.model.spec.router.n_used, has_dense, has_fixed_costs),
+      PlaceOf(opened.options.device));
   auto joined =
       std::make_unique<DeviceList>(std::move(list), std::move(tier), residency, std::move(options));
   joined->SetWhole(std::move(whole));

@@ -161,15 +161,21 @@ void SimDevices::Assign(LayerPlan& plan) {
   const auto leaves = [](const PlannedExpert& e) {
     return e.place == Place::kHost || e.device != 0;
   };
-  if (std::ranges::any_of(plan.experts, leaves)) times_.border = lanes_.model.border;
+  const bool leaves_first = std::ranges::any_of(plan.experts, leaves);
+  if (leaves_first) times_.border = lanes_.model.BorderSeconds(plan.row_of.size());
+  stays_ = lanes_.model.border > 0.0 && !leaves_first;
   host_factor_ = uses_device ? lanes_.model.host_beside : 1.0;
   for (const PlannedExpert& expert : plan.experts) {
     if (expert.place != Place::kDevice) continue;
     const DeviceCosts& costs = lanes_.model.devices[expert.device];
     double& compute = times_.devices[expert.device].compute;
     if (compute == 0.0 && !tier_.whole().has(plan.layer)) compute = costs.launch;
-    compute += costs.compute.Seconds(BytesOf(expert.key), expert.n_pairs);
+    compute += lanes_.model.OnDevice(expert.device, BytesOf(expert.key), expert.n_pairs, stays_);
   }
+  times_.calls = plan.predicted.calls;
+  if (times_.calls <= 0.0) return;
+  machine_.Compute(times_.calls, Machine::Reads::kMove);
+  host_busy_ += times_.calls;
 }
 
 // Seconds from the layer's begin until the last of the reads was done; 0: before the layer.
@@ -198,7 +204,7 @@ void SimDevices::Copy(const Asked& asked) {
   double& copy = times_.devices[d].copy;
   copy = std::max(copy, LandedAt(asked.reads));
   copy += (uses_host_ ? costs.copy_beside : 1.0) * costs.copy.Seconds(bytes);
-  copied_[d] += costs.compute.Seconds(bytes, asked.expert.n_pairs);
+  copied_[d] += lanes_.model.OnDevice(d, bytes, asked.expert.n_pairs, stays_);
 }
 
 void SimDevices::WaitForCopies(uint32_t device) {

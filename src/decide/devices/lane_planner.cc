@@ -171,18 +171,22 @@ void Improve(std::span<const LaneJob> jobs, const LatencyModel& model,
   }
 }
 
+// Whether rows leave the first device for the job.
+bool LeavesFirst(Site site) { return site.place == Place::kHost || site.device != 0; }
+
 // Prices the experts that a device has, then those that are copied to it: first those in memory,
 // then those that the disk brings. The device waits for the last copy.
 LaneTimes::Device PriceDevice(std::span<const LaneJob> jobs, std::span<const Site> sites,
                               uint32_t device, const LatencyModel& model, double& disk) {
   const DeviceCosts& costs = model.devices[device];
+  const bool stays = model.border > 0.0 && std::ranges::none_of(sites, LeavesFirst);
   const bool uses_host = std::ranges::contains(sites, Place::kHost, &Site::place);
   const double copy_factor = uses_host ? costs.copy_beside : 1.0;
   LaneTimes::Device times;
   for (size_t i = 0; i < jobs.size(); ++i) {
     if (sites[i] != Site{.place = Place::kDevice, .device = device}) continue;
     if (times.compute == 0.0) times.compute = costs.launch;
-    times.compute += costs.compute.Seconds(jobs[i].bytes, jobs[i].rows);
+    times.compute += model.OnDevice(device, jobs[i].bytes, jobs[i].rows, stays);
   }
   double copied = 0.0;  // seconds of computing copied experts
   for (const bool in_memory : {true, false}) {
@@ -194,11 +198,22 @@ LaneTimes::Device PriceDevice(std::span<const LaneJob> jobs, std::span<const Sit
         times.copy = std::max(times.copy, disk);
       }
       times.copy += copy_factor * costs.copy.Seconds(jobs[i].bytes);
-      copied += costs.compute.Seconds(jobs[i].bytes, jobs[i].rows);
+      copied += model.OnDevice(device, jobs[i].bytes, jobs[i].rows, stays);
     }
   }
   if (copied > 0.0) times.compute = std::max(times.compute, times.copy) + costs.launch + copied;
   return times;
+}
+
+// Seconds of the engine's thread in the calls of devices that compute beside the CPU.
+double CallSeconds(std::span<const Site> sites, const LatencyModel& model) {
+  if (!std::ranges::contains(sites, Place::kHost, &Site::place)) return 0.0;
+  double seconds = 0.0;
+  for (uint32_t d = 0; d < model.devices.size(); ++d) {
+    const auto is_its = [d](Site s) { return s.place != Place::kHost && s.device == d; };
+    if (std::ranges::any_of(sites, is_its)) seconds += model.devices[d].calls;
+  }
+  return seconds;
 }
 
 }  // namespace
@@ -227,9 +242,15 @@ LaneTimes PriceLanes(std::span<const LaneJob> jobs, std::span<const Site> sites,
   }
   const bool uses_device =
       std::ranges::any_of(sites, [](Place p) { return p != Place::kHost; }, &Site::place);
-  const auto leaves = [](Site s) { return s.place == Place::kHost || s.device != 0; };
-  if (std::ranges::any_of(sites, leaves)) times.border = model.border;
+  if (std::ranges::any_of(sites, LeavesFirst)) {
+    uint64_t pairs = 0;
+    for (const LaneJob& job : jobs) pairs += job.rows;
+    times.border = model.BorderSeconds(pairs);
+  }
   const double host_factor = uses_device ? model.host_beside : 1.0;
+  times.calls = CallSeconds(sites, model);
+  const bool uses_host = std::ranges::contains(sites, Place::kHost, &Site::place);
+  times.host = times.calls + (uses_host ? model.host_begin : 0.0);
   // The CPU computes experts in memory, then those that the disk brings.
   for (const bool in_memory : {true, false}) {
     for (size_t i = 0; i < jobs.size(); ++i) {

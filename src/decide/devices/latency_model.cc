@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <limits>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -80,6 +81,16 @@ double SquaredMisses(std::span<const Row> terms, const Row& parts) {
   return sum;
 }
 
+// Least ratio of a large share of the CPU to a small one, for a line through both.
+constexpr double kUnlike = 1.5;
+
+template <class Seen>
+double MedianRatio(std::span<const Seen> layers) {
+  std::vector<double> ratios;
+  for (const Seen& one : layers) ratios.push_back(one.seconds / one.predicted);
+  return Median(std::move(ratios));
+}
+
 bool is_sound(const Cost& cost) {
   return std::ranges::all_of(std::array{cost.base, cost.per_byte, cost.per_row, cost.error},
                              [](double v) { return std::isfinite(v) && v >= 0.0; });
@@ -130,15 +141,21 @@ Status CheckLatency(const LatencyModel& model) {
   TRY_STATUS(check(Lane::kHost, model.host));
   TRY_STATUS(check(Lane::kDisk, model.disk));
   TRY_STATUS(check_factor(model.host_beside));
-  if (!std::isfinite(model.border) || model.border < 0.0) {
-    return Fail(Errc::kInvalidRequest, "a border of {} s is no time", model.border);
+  if (!std::isfinite(model.host_begin) || model.host_begin < 0.0) {
+    return Fail(Errc::kInvalidRequest, "a begin of {} s is no time", model.host_begin);
+  }
+  for (const double seconds : {model.border, model.border_pair}) {
+    if (std::isfinite(seconds) && seconds >= 0.0) continue;
+    return Fail(Errc::kInvalidRequest, "a border of {} s is no time", seconds);
   }
   for (const DeviceCosts& device : model.devices) {
     TRY_STATUS(check(Lane::kDevice, device.compute));
     TRY_STATUS(check(Lane::kCopy, device.copy));
     TRY_STATUS(check_factor(device.copy_beside));
-    if (std::isfinite(device.launch) && device.launch >= 0.0) continue;
-    return Fail(Errc::kInvalidRequest, "a launch of {} s is no time", device.launch);
+    for (const double seconds : {device.launch, device.pair, device.calls}) {
+      if (std::isfinite(seconds) && seconds >= 0.0) continue;
+      return Fail(Errc::kInvalidRequest, "a launch of {} s is no time", seconds);
+    }
   }
   return {};
 }
@@ -167,18 +184,49 @@ void LatencyTracker::Observe(Lane lane, double predicted, double seconds, size_t
   CHECK(seconds >= 0.0);
   if (predicted <= 0.0) return;
   History& history = lanes_[Index(lane, device)];
-  history.ratios[history.seen++ % kWindow] = seconds / predicted;
+  history.layers[history.seen++ % kWindow] = {.predicted = predicted, .seconds = seconds};
+}
+
+void LatencyTracker::ObserveAtMost(Lane lane, double predicted, double seconds, size_t device) {
+  if (seconds < predicted * Ratio(lane, device)) Observe(lane, predicted, seconds, device);
 }
 
 double LatencyTracker::Ratio(Lane lane, size_t device) const {
-  const History& history = lanes_[Index(lane, device)];
-  const size_t n = std::min(history.seen, kWindow);
-  if (n < kWindow / 2) return 1.0;
-  return Median({history.ratios, history.ratios + n});
+  if (lane == Lane::kHost) return HostLine().ratio;
+  const std::span<const Seen> last = lanes_[Index(lane, device)].last();
+  return last.size() < kWindow / 2 ? 1.0 : MedianRatio(last);
+}
+
+// The line through the medians of the third with the smallest shares and of that with the largest;
+// one ratio for all if the two are alike.
+LatencyTracker::Line LatencyTracker::HostLine() const {
+  const std::span<const Seen> last = lanes_[Index(Lane::kHost, 0)].last();
+  if (last.size() < kWindow / 2) return {};
+  std::vector<Seen> by_share(last.begin(), last.end());
+  std::ranges::sort(by_share, {}, &Seen::predicted);
+  const size_t third = by_share.size() / 3;
+  const auto middle = [](std::span<const Seen> of) {
+    std::vector<double> predicted;
+    std::vector<double> seconds;
+    for (const Seen& one : of) {
+      predicted.push_back(one.predicted);
+      seconds.push_back(one.seconds);
+    }
+    return Seen{.predicted = Median(std::move(predicted)), .seconds = Median(std::move(seconds))};
+  };
+  const Seen small = middle(std::span(by_share).first(third));
+  const Seen large = middle(std::span(by_share).last(third));
+  const double ratio = (large.seconds - small.seconds) / (large.predicted - small.predicted);
+  const double begin = small.seconds - ratio * small.predicted;
+  if (large.predicted < kUnlike * small.predicted || ratio <= 0.0 || begin <= 0.0) {
+    return {.ratio = MedianRatio(last)};
+  }
+  return {.ratio = ratio, .begin = begin};
 }
 
 LaneRatios LatencyTracker::ratios() const {
-  LaneRatios ratios{.host = Ratio(Lane::kHost), .disk = Ratio(Lane::kDisk)};
+  const Line host = HostLine();
+  LaneRatios ratios{.host = host.ratio, .host_begin = host.begin, .disk = Ratio(Lane::kDisk)};
   for (size_t d = 0; d < (lanes_.size() - kCommon) / kOfDevice; ++d) {
     ratios.devices.push_back({.compute = Ratio(Lane::kDevice, d), .copy = Ratio(Lane::kCopy, d)});
   }
@@ -196,6 +244,7 @@ LatencyModel LatencyTracker::Refitted(const LatencyModel& model) const {
   CHECK(ratio.devices.size() == model.devices.size());
   LatencyModel refitted = model;
   refitted.host = times(model.host, ratio.host);
+  refitted.host_begin += ratio.host_begin;
   refitted.disk = times(model.disk, ratio.disk);
   for (size_t d = 0; d < model.devices.size(); ++d) {
     DeviceCosts& its = refitted.devices[d];

@@ -4,6 +4,8 @@
 // Pure values.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -41,9 +43,15 @@ Cost FitCost(std::span<const CostSample> samples);
 
 // The costs of a device beside the CPU.
 struct DeviceCosts {
-  Cost compute = {};         // an expert on the device, as one of several in a launch
-  Cost copy = {};            // memory to device
-  double launch = 0.0;       // seconds of a launch: inputs to the device, results back
+  Cost compute = {};    // an expert on the device, as one of several in a launch
+  Cost copy = {};       // memory to device
+  double launch = 0.0;  // seconds of a launch: inputs to the device, results back
+  // Seconds of a pair of a row and an expert whose row is in memory: the row goes there, the result
+  // comes back.
+  double pair = 0.0;
+  // Seconds of the engine's thread in the calls that begin a launch and collect results that are
+  // there. The CPU's team computes nothing meanwhile.
+  double calls = 0.0;
   double copy_beside = 1.0;  // times as long while the CPU computes
 
   bool operator==(const DeviceCosts&) const = default;
@@ -55,13 +63,23 @@ inline constexpr double kMostBeside = 1e3;
 struct LatencyModel {
   Cost host = {};            // an expert on the CPU's team, its weights in memory
   Cost disk = {};            // disk to memory
+  double host_begin = 0.0;   // seconds of the CPU's share of a layer, however many experts
   double host_beside = 1.0;  // times as long while a device computes or copies run
   // Seconds that a layer takes longer whose rows leave the first device because other processors
   // compute some of the layer's experts: the rows come back, the results go there. 0: the rows are
   // in memory anyway.
   double border = 0.0;
+  double border_pair = 0.0;               // the same, for each pair of a row and an expert
   std::vector<DeviceCosts> devices = {};  // in the order in which they are used
 
+  double BorderSeconds(uint64_t pairs) const {
+    return border + border_pair * static_cast<double>(pairs);
+  }
+  // An expert on a device, as one of several in a launch. stays: its rows are there.
+  double OnDevice(uint32_t device, uint64_t bytes, uint32_t rows, bool stays) const {
+    const DeviceCosts& its = devices[device];
+    return its.compute.Seconds(bytes, rows) + (stays ? 0.0 : its.pair * rows);
+  }
   bool operator==(const LatencyModel&) const = default;
 };
 
@@ -80,7 +98,8 @@ struct LaneRatios {
 
     bool operator==(const Device&) const = default;
   };
-  double host = 1.0;
+  double host = 1.0;        // of experts
+  double host_begin = 0.0;  // seconds, as in LatencyModel
   double disk = 1.0;
   std::vector<Device> devices = {};
 
@@ -88,7 +107,9 @@ struct LaneRatios {
 };
 
 // Keeps each lane's median ratio of measured to predicted time over the last kWindow layers. One
-// stalled layer does not change it.
+// stalled layer does not change it. The CPU's share of a layer also has a time of its own that does
+// not grow with the experts: if the window has small and large shares, a line goes through the
+// medians of both.
 class LatencyTracker {
  public:
   static constexpr size_t kWindow = 64;
@@ -98,6 +119,9 @@ class LatencyTracker {
   // Notes the time of a lane: the CPU, the disk, a device's computing or the copies to a device. A
   // prediction of 0 seconds is ignored. REQUIRES: seconds >= 0.
   void Observe(Lane lane, double predicted, double seconds, size_t device = 0);
+  // The same, where the lane took no longer than `seconds`. Counts only if that is less than the
+  // lane's ratio has it.
+  void ObserveAtMost(Lane lane, double predicted, double seconds, size_t device = 0);
   // The ratio is 1 until half a window has been observed.
   double Ratio(Lane lane, size_t device = 0) const;
   LaneRatios ratios() const;
@@ -108,11 +132,22 @@ class LatencyTracker {
  private:
   static constexpr size_t kCommon = 2;    // lanes of the machine
   static constexpr size_t kOfDevice = 2;  // and of each device
+  struct Seen {
+    double predicted = 0.0;
+    double seconds = 0.0;
+  };
   struct History {
-    double ratios[kWindow] = {};
+    std::array<Seen, kWindow> layers = {};
     size_t seen = 0;
+
+    std::span<const Seen> last() const { return std::span(layers).first(std::min(seen, kWindow)); }
   };
   static size_t Index(Lane lane, size_t device);
+  struct Line {
+    double ratio = 1.0;
+    double begin = 0.0;
+  };
+  Line HostLine() const;
   std::vector<History> lanes_;
 };
 

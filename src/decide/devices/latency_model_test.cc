@@ -110,6 +110,48 @@ TEST(LatencyTracker, AStallChangesNothingAndALastingChangeIsFollowed) {
   EXPECT_DOUBLE_EQ(tracker.Ratio(Lane::kCopy), 2.0);
 }
 
+// A device that ends before the CPU shows a bound, which is far above its time if the CPU's share
+// is large.
+TEST(LatencyTracker, ABoundOnlyLowersARatio) {
+  LatencyTracker tracker(1);
+  for (size_t i = 0; i < LatencyTracker::kWindow; ++i) {
+    tracker.ObserveAtMost(Lane::kDevice, 1e-3, 4e-3);
+  }
+  EXPECT_DOUBLE_EQ(tracker.Ratio(Lane::kDevice), 1.0);
+  for (size_t i = 0; i < LatencyTracker::kWindow; ++i) tracker.Observe(Lane::kDevice, 1e-3, 5e-3);
+  EXPECT_DOUBLE_EQ(tracker.Ratio(Lane::kDevice), 5.0);
+  for (size_t i = 0; i < LatencyTracker::kWindow; ++i) {
+    tracker.ObserveAtMost(Lane::kDevice, 1e-3, 2e-3);
+  }
+  EXPECT_DOUBLE_EQ(tracker.Ratio(Lane::kDevice), 2.0);
+}
+
+// Shares of one expert and of eight, each with 60 us that no expert takes; one layer in nine
+// stalls.
+TEST(LatencyTracker, ALayersOwnTimeOnTheCpuIsToldFromItsExperts) {
+  LatencyTracker tracker(1);
+  for (size_t i = 0; i < LatencyTracker::kWindow; ++i) {
+    const double predicted = i % 2 == 0 ? 50e-6 : 400e-6;
+    tracker.Observe(Lane::kHost, predicted, i % 9 == 0 ? 1.0 : 60e-6 + 1.2 * predicted);
+  }
+  EXPECT_NEAR(tracker.Ratio(Lane::kHost), 1.2, 1e-9);
+  EXPECT_NEAR(tracker.ratios().host_begin, 60e-6, 1e-9);
+  const LatencyModel refitted =
+      tracker.Refitted({.host = {.per_byte = 1e-10}, .devices = {DeviceCosts{}}});
+  EXPECT_NEAR(refitted.host_begin, 60e-6, 1e-9);
+  EXPECT_NEAR(refitted.host.per_byte, 1.2e-10, 1e-15);
+}
+
+TEST(LatencyTracker, SharesThatAreAlikeGiveOneRatio) {
+  LatencyTracker tracker(1);
+  for (size_t i = 0; i < LatencyTracker::kWindow; ++i) {
+    const double predicted = i % 2 == 0 ? 100e-6 : 120e-6;
+    tracker.Observe(Lane::kHost, predicted, 2.0 * predicted);
+  }
+  EXPECT_NEAR(tracker.Ratio(Lane::kHost), 2.0, 1e-9);
+  EXPECT_DOUBLE_EQ(tracker.ratios().host_begin, 0.0);
+}
+
 TEST(LatencyTracker, RefitsEveryLaneByItsRatio) {
   LatencyTracker tracker(2);
   const DeviceCosts one{

@@ -105,12 +105,13 @@ JobShare& LayerRun::share(size_t j, int thread) const {
 // Launches experts in device slots before the CPU begins, so that CPU and devices compute at the
 // same time.
 void LayerRun::BeginDevices() {
+  s_.lane_seconds = {};
   if (devices_ == nullptr) return;
   devices_done_.Store(0);
-  if (auto begun =
-          devices_->Begin(plan_, {.ffn_in = rows_.ffn_in, .there = rows_.there}, s_.results);
-      !begun)
-    Fail(begun.error());
+  const Status begun =
+      devices_->Begin(plan_, {.ffn_in = rows_.ffn_in, .there = rows_.there}, s_.results);
+  s_.lane_seconds.beginning = seconds();
+  if (!begun) Fail(begun.error());
 }
 
 double LayerRun::seconds() const {
@@ -245,7 +246,7 @@ void LayerRun::Fail(Error error) {
 
 // Brings copies and launches to their end, when thread 0 has no task left.
 void LayerRun::FinishDevices() {
-  s_.lane_seconds = {.host = n_host_ > 0 ? seconds() : 0.0};
+  if (n_host_ > 0) s_.lane_seconds.host = seconds();
   if (devices_ == nullptr) return;
   // Stage: the last copies and launches.
   while (!ShallEnd() && !devices_->all_launched()) {
@@ -254,9 +255,11 @@ void LayerRun::FinishDevices() {
   }
   // Stage: the results of each device, [its pairs][n_embd].
   for (uint32_t d = 0; d < devices_->size() && !stop_.load(std::memory_order_relaxed); ++d) {
+    const double begun = seconds();
     if (auto finished = devices_->Finish(d); !finished) Fail(std::move(finished).error());
     const bool was_waited_for = devices_->works(d) && rows_.there == nullptr;
-    s_.lane_seconds.devices.push_back(was_waited_for ? seconds() : 0.0);
+    const double done = was_waited_for ? seconds() : 0.0;
+    s_.lane_seconds.devices.push_back({.done = done, .collecting = std::max(done - begun, 0.0)});
   }
   if (stop_.load(std::memory_order_relaxed)) devices_->Abandon();
   devices_done_.Store(1);
