@@ -240,7 +240,7 @@ void DeviceList::DoneWhole(LayerPlan& plan, double seconds) {
 
 // Observes the times of the lanes relative to the times that their costs gave before any refit. A
 // layer that waited for the disk or for copies gives no time of computing. The CPU's share of a
-// prompt is of another order than that of a token, and says nothing about the time of its begin.
+// prompt is of another order than that of a token, and does not show the time of its begin.
 void DeviceList::Observe(const LaneSeconds& took, uint32_t n_rows) {
   ObserveCopies(took.host > 0.0);
   ObserveReads();

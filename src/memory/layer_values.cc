@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "memory/layer_values.h"
 
+#include <ggml-backend.h>
+
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
+#include <numeric>
+#include <utility>
 
 #include "base/number.h"
 
@@ -11,32 +17,43 @@ namespace {
 
 constexpr uint64_t kMatrixAlignment = 64;
 
-// Offsets of the keys and the values of each layer, and the end.
-std::vector<uint64_t> BeginsOf(const MemoryShape& shape, const CellCounts& cells,
-                               ggml_backend_t backend) {
-  const uint64_t alignment =
-      backend == nullptr ? kMatrixAlignment : BackendBuffer::AlignmentOf(backend);
-  std::vector<uint64_t> begins;
-  uint64_t end = 0;
-  for (uint32_t l = 0; l < shape.layers.size(); ++l) {
-    if (shape.layers[l].shares_cells) {
-      begins.append_range(std::array{begins[2 * l - 2], begins[2 * l - 1]});
-      continue;
-    }
-    for (const uint64_t bytes : {shape.key_bytes(l), shape.value_bytes(l)}) {
-      begins.push_back(end);
-      end += AlignUp(bytes * cells.of(shape.layers[l]), alignment);
-    }
-  }
-  begins.push_back(end);
-  return begins;
+// The most bytes of one buffer. Drivers of devices have a limit, often of a gibibyte.
+uint64_t MostBytes(ggml_backend_t backend) {
+  if (backend == nullptr) return std::numeric_limits<uint64_t>::max();
+  return ggml_backend_buft_get_max_size(ggml_backend_get_default_buffer_type(backend));
 }
 
 }  // namespace
 
+// Parts are laid out one behind the other, each whole in one buffer.
+KvCache::Layout KvCache::LayOut(const MemoryShape& shape, const CellCounts& cells,
+                                ggml_backend_t backend, uint64_t most) {
+  const uint64_t alignment =
+      backend == nullptr ? kMatrixAlignment : BackendBuffer::AlignmentOf(backend);
+  Layout layout{.sizes = {0}};
+  for (uint32_t l = 0; l < shape.layers.size(); ++l) {
+    if (shape.layers[l].shares_cells) {
+      layout.locations.append_range(
+          std::array{layout.locations[2 * l - 2], layout.locations[2 * l - 1]});
+      continue;
+    }
+    for (const uint64_t bytes : {shape.key_bytes(l), shape.value_bytes(l)}) {
+      const uint64_t size = AlignUp(bytes * cells.of(shape.layers[l]), alignment);
+      if (layout.sizes.back() > 0 && size > most - std::min(most, layout.sizes.back())) {
+        layout.sizes.push_back(0);
+      }
+      layout.locations.push_back(
+          {.buffer = layout.sizes.size() - 1, .offset = layout.sizes.back()});
+      layout.sizes.back() += size;
+    }
+  }
+  return layout;
+}
+
 uint64_t KvCache::BytesFor(const MemoryShape& shape, const CellCounts& cells,
                            ggml_backend_t backend) {
-  return BeginsOf(shape, cells, backend).back();
+  const Layout layout = LayOut(shape, cells, backend, MostBytes(backend));
+  return std::reduce(layout.sizes.begin(), layout.sizes.end());
 }
 
 ggml_type KvCache::TensorType(KvType type) {
@@ -52,33 +69,40 @@ ggml_type KvCache::TensorType(KvType type) {
 }
 
 Result<KvCache> KvCache::Allocate(const MemoryShape& shape, const CellCounts& cells,
-                                  ggml_backend_t backend) {
+                                  ggml_backend_t backend, std::optional<uint64_t> most) {
   KvCache kv;
   kv.shape_ = shape;
   kv.cells_ = cells;
-  kv.begins_ = BeginsOf(shape, cells, backend);
-  TRY(kv.buffer_, BackendBuffer::Where(backend, kv.begins_.back()));
+  Layout layout = LayOut(shape, cells, backend, most.value_or(MostBytes(backend)));
+  kv.locations_ = std::move(layout.locations);
+  for (const uint64_t size : layout.sizes) {
+    TRY(BackendBuffer buffer, BackendBuffer::Where(backend, size));
+    kv.buffers_.push_back(std::move(buffer));
+  }
   return kv;
 }
 
 KvCache::Layer KvCache::layer(uint32_t layer) const {
-  std::byte* base = buffer_.data();
-  return {.k = base + OffsetOf(layer, KvTensor::kKeys),
-          .v = base + OffsetOf(layer, KvTensor::kValues)};
+  const auto begin_of = [&](KvTensor part) {
+    const Location& at = LocationOf(layer, part);
+    return buffers_[at.buffer].data() + at.offset;
+  };
+  return {.k = begin_of(KvTensor::kKeys), .v = begin_of(KvTensor::kValues)};
+}
+
+ggml_tensor* KvCache::Part(ggml_context* ctx, uint32_t layer, KvTensor part, uint32_t width) const {
+  ggml_tensor* its = ggml_new_tensor_2d(ctx, TensorType(type()), width, cells_of(layer));
+  const Location& at = LocationOf(layer, part);
+  buffers_[at.buffer].Place(its, at.offset);
+  return its;
 }
 
 ggml_tensor* KvCache::K(ggml_context* ctx, uint32_t layer) const {
-  ggml_tensor* k =
-      ggml_new_tensor_2d(ctx, TensorType(type()), shape_.layers[layer].keys, cells_of(layer));
-  buffer_.Place(k, OffsetOf(layer, KvTensor::kKeys));
-  return k;
+  return Part(ctx, layer, KvTensor::kKeys, shape_.layers[layer].keys);
 }
 
 ggml_tensor* KvCache::V(ggml_context* ctx, uint32_t layer) const {
-  ggml_tensor* v =
-      ggml_new_tensor_2d(ctx, TensorType(type()), shape_.layers[layer].values, cells_of(layer));
-  buffer_.Place(v, OffsetOf(layer, KvTensor::kValues));
-  return v;
+  return Part(ctx, layer, KvTensor::kValues, shape_.layers[layer].values);
 }
 
 // ggml has no conversion of F32 to itself.
@@ -102,12 +126,14 @@ void FromCells(KvType type, std::span<const std::byte> cells, std::span<float> v
 
 Status KvCache::Read(uint32_t layer, KvTensor part, uint32_t first_cell,
                      std::span<std::byte> to) const {
-  return buffer_.Read(OffsetOf(layer, part) + first_cell * cell_bytes(layer, part), to);
+  const Location& at = LocationOf(layer, part);
+  return buffers_[at.buffer].Read(at.offset + first_cell * cell_bytes(layer, part), to);
 }
 
 Status KvCache::Write(uint32_t layer, KvTensor part, uint32_t first_cell,
                       std::span<const std::byte> from) const {
-  return buffer_.Write(OffsetOf(layer, part) + first_cell * cell_bytes(layer, part), from);
+  const Location& at = LocationOf(layer, part);
+  return buffers_[at.buffer].Write(at.offset + first_cell * cell_bytes(layer, part), from);
 }
 
 Result<StateStore> StateStore::Allocate(const MemoryShape& shape, uint32_t n_slots) {

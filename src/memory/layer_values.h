@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,9 +29,11 @@ namespace moestro {
 
 class KvCache {
  public:
-  // kNoMemory. On the device of `backend`; null: in memory.
+  // kNoMemory. On the device of `backend`; null: in memory. most: bytes of a buffer, at most, where
+  // the parts of layers allow; nullopt: as many as the backend allows.
   static Result<KvCache> Allocate(const MemoryShape& shape, const CellCounts& cells,
-                                  ggml_backend_t backend = nullptr);
+                                  ggml_backend_t backend = nullptr,
+                                  std::optional<uint64_t> most = std::nullopt);
   static uint64_t BytesFor(const MemoryShape& shape, const CellCounts& cells,
                            ggml_backend_t backend = nullptr);
   static ggml_type TensorType(KvType type);
@@ -64,14 +67,25 @@ class KvCache {
   ggml_tensor* V(ggml_context* ctx, uint32_t layer) const;
 
  private:
-  uint64_t OffsetOf(uint32_t layer, KvTensor part) const {
-    return begins_[2 * layer + (part == KvTensor::kKeys ? 0 : 1)];
+  struct Location {
+    size_t buffer = 0;
+    uint64_t offset = 0;
+  };
+  struct Layout {
+    std::vector<uint64_t> sizes = {};      // [buffer]
+    std::vector<Location> locations = {};  // [layer][keys, values]
+  };
+  static Layout LayOut(const MemoryShape& shape, const CellCounts& cells, ggml_backend_t backend,
+                       uint64_t most);
+  const Location& LocationOf(uint32_t layer, KvTensor part) const {
+    return locations_[2 * layer + (part == KvTensor::kKeys ? 0 : 1)];
   }
+  ggml_tensor* Part(ggml_context* ctx, uint32_t layer, KvTensor part, uint32_t width) const;
 
-  BackendBuffer buffer_;
+  std::vector<BackendBuffer> buffers_;
   MemoryShape shape_;
   CellCounts cells_;
-  std::vector<uint64_t> begins_;  // [layer][keys, values], and the end
+  std::vector<Location> locations_;  // [layer][keys, values]
 };
 
 // Converts values to the form of cells, and back. REQUIRES: whole blocks, and as much room.

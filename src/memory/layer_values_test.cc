@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "memory/layer_values.h"
 
+#include <ggml-cpp.h>
 #include <ggml.h>
 #include <gtest/gtest.h>
 
@@ -71,6 +72,37 @@ TEST(KvCache, CellsComeBackAsTheyWereWritten) {
     EXPECT_EQ(read, keys) << type.name;  // the values behind the last cell did not touch it
     EXPECT_EQ(kv->layer(1).v[0], values[0]);
   }
+}
+
+// Drivers limit a buffer, often to a gibibyte; keys and values of long contexts take more.
+TEST(KvCache, PartsThatOneBufferDoesNotHoldLieInSeveral) {
+  const MemoryShape shape = Shape(64, 32, KvType::kF16);
+  const uint64_t part = 64 * 2 * 2 * 16;  // keys of a layer: values are half of them
+  auto kv = KvCache::Allocate(shape, {.all = 16}, nullptr, 2 * part);
+  ASSERT_TRUE(kv) << kv.error().message;
+  using Part = KvCache::KvTensor;
+  const auto bytes_of = [&](uint32_t layer, Part of) {
+    const auto mark = static_cast<std::byte>(2 * layer + (of == Part::kKeys ? 1 : 2));
+    return std::vector<std::byte>(16 * kv->cell_bytes(layer, of), mark);
+  };
+  for (uint32_t l = 0; l < kv->layers(); ++l) {
+    for (const Part of : {Part::kKeys, Part::kValues}) {
+      ASSERT_TRUE(kv->Write(l, of, 0, bytes_of(l, of)));
+    }
+  }
+  ggml_context_ptr ctx(ggml_init(
+      {.mem_size = 16 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}));
+  for (uint32_t l = 0; l < kv->layers(); ++l) {
+    for (const Part of : {Part::kKeys, Part::kValues}) {
+      std::vector<std::byte> read(16 * kv->cell_bytes(l, of));
+      ASSERT_TRUE(kv->Read(l, of, 0, read));
+      EXPECT_EQ(read, bytes_of(l, of)) << l;
+    }
+    EXPECT_EQ(kv->K(ctx.get(), l)->data, kv->layer(l).k);
+    EXPECT_EQ(kv->V(ctx.get(), l)->data, kv->layer(l).v);
+  }
+  // A part that is larger than the limit has a buffer of its own.
+  EXPECT_TRUE(KvCache::Allocate(shape, {.all = 16}, nullptr, 1));
 }
 
 }  // namespace

@@ -393,8 +393,8 @@ LatencyModel LatencyOfAll(const DeviceSetup& devices, uint32_t n_used, bool has_
     all.border = all.border_pair = 0.0;
   } else if (!has_fixed_costs) {
     all.border = all.devices.front().launch;
-    // Of a row, the residual, the shared expert's result and the experts' input come back, and the
-    // layer's result goes there: twice what a pair takes.
+    // A row crosses four times: residual, shared result and the experts' input come back, and the
+    // layer's result goes there. That is twice the crossing of a pair.
     all.border_pair = 2.0 * all.devices.front().pair / n_used;
   }
   return all;

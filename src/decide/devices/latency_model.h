@@ -75,7 +75,7 @@ struct LatencyModel {
   double BorderSeconds(uint64_t pairs) const {
     return border + border_pair * static_cast<double>(pairs);
   }
-  // An expert on a device, as one of several in a launch. stays: its rows are there.
+  // An expert on a device, as one of several in a launch. stays: the rows are on the device.
   double OnDevice(uint32_t device, uint64_t bytes, uint32_t rows, bool stays) const {
     const DeviceCosts& its = devices[device];
     return its.compute.Seconds(bytes, rows) + (stays ? 0.0 : its.pair * rows);
