@@ -174,6 +174,20 @@ Result<double> DeviceProbe::DeviceSeconds(uint32_t experts, uint32_t rows) {
   });
 }
 
+Result<bool> DeviceProbe::AreLike(const LatencyModel& kept) {
+  const DeviceCosts& costs = kept.devices.front();
+  const double promised = costs.launch + costs.compute.Seconds(expert_.bytes);
+  const std::vector<float> x = RandomRows(1);
+  std::vector<float> y(x.size());
+  double quickest = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < kRepeats; ++i) {
+    const auto start = SteadyClock::now();
+    TRY_STATUS(RunOnDevice(x, 1, 1, y));
+    quickest = std::min(quickest, SecondsSince(start));
+  }
+  return promised <= kUnlike * quickest && quickest <= kUnlike * promised;
+}
+
 Status DeviceProbe::MakeCopies(uint64_t scratch) {
   n_copies_ = std::max<size_t>(1, std::min(scratch, kScratch) / expert_.bytes);
   TRY(copies_, expert_.memory.allocate(n_copies_ * expert_.bytes));

@@ -185,9 +185,13 @@ Status FindCosts(const DeviceTrial::Setting& s, uint32_t form, DeviceProbe& prob
                     .pinned_by = s.slot_memory ? s.pinned_by : "",
                     .expert = s.opened.catalog.forms[form]};
   if (const auto kept = KeptCosts(folder, key)) {
-    plan.latency = *kept;
-    plan.costs = CostSource::kKept;
-    return {};
+    TRY(const bool still_hold, probe.AreLike(*kept));
+    if (still_hold) {
+      plan.latency = *kept;
+      plan.costs = CostSource::kKept;
+      return {};
+    }
+    LogInfo("{}: costs of an earlier start no longer hold, and are measured again", plan.info.name);
   }
   TRY(plan.latency, probe.Measure(DeviceTrial::Scratch(s.opened.options)));
   KeepCosts(folder, key, plan.latency);

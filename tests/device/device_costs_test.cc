@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/number.h"
+#include "learned/machine_files.h"
 #include "native/machine_probe.h"
 #include "native/native_engine.h"
 #include "tests/device/device_testing.h"
@@ -63,6 +64,28 @@ TEST_F(DeviceCostsTest, TheSecondStartDoesNotMeasure) {
   EXPECT_EQ(costs().costs, CostSource::kMeasured);
   options.device.latency_model = CostsFile(MixedCosts());
   EXPECT_EQ(costs().costs, CostSource::kFile);
+}
+
+// A start on a busy machine may have measured a launch at many times its time. Such costs would
+// keep work from the device, and so would never be seen to be wrong.
+TEST_F(DeviceCostsTest, CostsThatNoLongerHoldAreMeasuredAgain) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const std::string kept = folder_.path() / "cache";
+  const EngineOptions options = Measuring(spec, PlaceMode::kAuto, 20, kept);
+  const auto costs = [&] { return Decode(model, options, 1).memory.devices.at(0).costs; };
+  EXPECT_EQ(costs(), CostSource::kMeasured);
+  for (const double times : {300.0, 1.0 / 300.0}) {
+    for (const auto& entry : fs::directory_iterator(kept)) {
+      Result<LatencyFile> file = ReadLatency(entry.path());
+      ASSERT_TRUE(file) << file.error().message;
+      file->model.devices.front().launch *= times;
+      file->model.devices.front().compute.base *= times;
+      file->model.devices.front().compute.per_byte *= times;
+      ASSERT_TRUE(WriteLatency(entry.path().string(), *file));
+    }
+    EXPECT_EQ(costs(), CostSource::kMeasured) << times;
+  }
 }
 
 TEST_F(DeviceCostsTest, AProfileOfAModelHasItsDiskAndIsKept) {
