@@ -57,7 +57,8 @@ std::string TextOf(const Line& line) {
   const LatencyModel& m = line.profile->latency;
   const DeviceCosts& its = m.devices.front();
   text += Format("  differs from the CPU by {:.1e} (mean squares)\n", line.profile->difference);
-  text += Format("  launch  {:.0f} us, {:.0f} of them calls\n", its.launch * 1e6, its.calls * 1e6);
+  text +=
+      Format("  launch  {:.0f} us; its calls take {:.0f} us\n", its.launch * 1e6, its.calls * 1e6);
   text += Format("  expert  {}\n", CostText(its.compute));
   text += Format("  on CPU  {}; {:.2f} times as long beside the device\n", CostText(m.host),
                  m.host_beside);

@@ -263,7 +263,8 @@ void DeviceList::ObserveDevices(const LaneSeconds& took) {
     const auto [done, collecting] = took.devices[d];
     if (done <= 0.0 || predicted.copy > 0.0) continue;
     const double by_costs = predicted.compute / in_use_.devices[d].compute;
-    if (collecting > measured_.devices[d].launch) {
+    const DeviceCosts& costs = measured_.devices[d];
+    if (collecting > std::max(costs.launch, costs.calls)) {
       tracker_.Observe(Lane::kDevice, by_costs, done, d);
     } else {
       tracker_.ObserveAtMost(Lane::kDevice, by_costs, done, d);

@@ -98,15 +98,21 @@ TEST_F(LatencyFileTest, WhatHasBeenThroughAFileStaysAsItIs) {
                 .disk = {.base = 8e-5 / 7.0, .per_byte = 1e-9 / 2.3},
                 .host_beside = 10.0 / 9.0,
                 .border = 1e-5 / 7.0,
+                .border_pair = 1e-7 / 7.0,
                 .devices = {{.compute = {.per_row = 3.0e-13 / 7.0, .error = 1 / 7.0},
                              .copy = {.base = 1e-5 / 3.0, .per_byte = 1e-9 / 13.0},
-                             .launch = 2e-5 / 3.0}}},
+                             .launch = 2e-5 / 3.0,
+                             .pair = 1e-6 / 3.0,
+                             .calls = 1e-5 / 3.0}}},
       .dense = {.base = 1e-6 / 7.0, .per_byte = 1e-9 / 321.0},
       .sources = {{"host", "measured"}}};
   ASSERT_TRUE(WriteLatency(path_, measured));
   const auto first = ReadLatency(path_);
   ASSERT_TRUE(first) << first.error().message;
   EXPECT_NEAR(first->model.border / measured.model.border, 1.0, 1e-5);
+  EXPECT_NEAR(first->model.border_pair / measured.model.border_pair, 1.0, 1e-5);
+  EXPECT_NEAR(first->model.devices.at(0).pair / (1e-6 / 3.0), 1.0, 1e-5);
+  EXPECT_NEAR(first->model.devices.at(0).calls / (1e-5 / 3.0), 1.0, 1e-5);
   EXPECT_NEAR(first->model.host.per_byte / measured.model.host.per_byte, 1.0, 1e-5);
   EXPECT_NEAR(first->model.devices.at(0).compute.per_row / (3.0e-13 / 7.0), 1.0, 1e-5);
   ASSERT_TRUE(WriteLatency(path_, *first));

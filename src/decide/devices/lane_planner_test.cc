@@ -417,6 +417,36 @@ TEST(PlanLanes, ALayerThatIsThereStaysWholeIfItsBorderCostsMoreThanSharingGains)
             PlanLanes(some, without, PlaceMode::kAuto, room).sites);
 }
 
+// Beside a device the CPU's lane begins with the calls of the launch; alone it has none.
+TEST(PriceLanes, CallsAreTheCpusWhereCpuAndDeviceShareALayer) {
+  const LatencyModel model{.host = {.base = 1e-3},
+                           .host_begin = 5e-4,
+                           .devices = {{.compute = {.base = 1e-4}, .launch = 1e-4, .calls = 2e-4}}};
+  const std::vector<LaneJob> jobs = {{.bytes = 1, .on_device = 0}, {.bytes = 1}};
+  const LaneTimes shared =
+      PriceLanes(jobs, std::vector{Site{.place = Place::kDevice}, Site{}}, model);
+  EXPECT_DOUBLE_EQ(shared.host, 1.7e-3);
+  EXPECT_DOUBLE_EQ(shared.calls, 2e-4);
+  const LaneTimes alone = PriceLanes(jobs, std::vector<Site>(2), model);
+  EXPECT_DOUBLE_EQ(alone.host, 2.5e-3);
+  EXPECT_DOUBLE_EQ(alone.calls, 0.0);
+}
+
+// A prompt of a hundred rows for each of eight experts, all on the device with the dense part. The
+// CPU would save 2 ms of 8, but rows would cross.
+TEST(PlanLanes, APromptStaysWhereItsRowsAreIfTheyWouldTakeLongToCross) {
+  LatencyModel model{
+      .host = {.per_row = 30e-12}, .border = 1e-6, .devices = {{.compute = {.per_row = 10e-12}}}};
+  const std::vector<LaneJob> jobs(8, {.bytes = 1'000'000, .rows = 101, .on_device = 0});
+  const Rooms room = {{0}};
+  EXPECT_TRUE(Letters(PlanLanes(jobs, model, PlaceMode::kAuto, room).sites).contains('h'));
+  model.devices.front().pair = 8e-6;
+  model.border_pair = 2e-6;
+  const LanePlan stays = PlanLanes(jobs, model, PlaceMode::kAuto, room);
+  EXPECT_EQ(Letters(stays.sites), "DDDDDDDD");
+  EXPECT_NEAR(stays.times.seconds(), 8e-3, 1e-9);
+}
+
 // A border of 1 ms against a CPU that would take some of the work.
 TEST(WholeLayersPay, WhereABorderCostsMoreThanTheCpuSaves) {
   LatencyModel model{.host = {.per_byte = 1e-9},
