@@ -58,10 +58,10 @@ class DeviceProbe {
   // weights that do not fit in a cache. kDevice, kNoMemory.
   Result<LatencyModel> Measure(uint64_t scratch = kScratch);
   // Whether costs of an earlier measurement still hold: the quickest of some launches takes neither
-  // a fourth nor four times as long as the costs promise. Less is what other work on the machine
+  // an eighth nor eight times as long as the costs promise. Less is what other work on the machine
   // makes of a launch. kDevice.
   Result<bool> AreLike(const LatencyModel& kept);
-  static constexpr double kUnlike = 4.0;
+  static constexpr double kUnlike = 8.0;
   static constexpr uint64_t kScratch = uint64_t{96} << 20;  // more than caches of small machines
 
  private:
