@@ -254,21 +254,22 @@ void DeviceList::Observe(const LaneSeconds& took, uint32_t n_rows) {
   ObserveDevices(took);
 }
 
-// Observes devices. Results are collected when the CPU is done, one device after the other. If that
-// takes no longer than a launch and its copies, the device had ended before, and its time is at
-// most the one seen.
+// Observes devices. Results are collected when the CPU is done, one device after the other.
 void DeviceList::ObserveDevices(const LaneSeconds& took) {
+  double before = took.host;
   for (uint32_t d = 0; d < took.devices.size(); ++d) {
     const LaneTimes::Device& predicted = predicted_.devices[d];
     const auto [done, collecting] = took.devices[d];
-    if (done <= 0.0 || predicted.copy > 0.0) continue;
-    const double by_costs = predicted.compute / in_use_.devices[d].compute;
+    if (done <= 0.0) continue;
+    const double ended_before = std::exchange(before, std::max(before, done));
+    if (predicted.copy > 0.0) continue;
     const DeviceCosts& costs = measured_.devices[d];
-    if (collecting > std::max(costs.launch, costs.calls)) {
-      tracker_.Observe(Lane::kDevice, by_costs, done, d);
-    } else {
-      tracker_.ObserveAtMost(Lane::kDevice, by_costs, done, d);
-    }
+    const double ratio = in_use_.devices[d].compute;
+    tracker_.ObserveDevice({.predicted = predicted.compute / ratio,
+                            .before = ended_before,
+                            .done = done,
+                            .collecting = collecting},
+                           std::max(costs.launch, costs.calls), ratio, d);
   }
 }
 

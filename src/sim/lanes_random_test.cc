@@ -85,6 +85,10 @@ TEST(LanesOfAnyTrace, AutoIsTheFastestOfALayer) {
     options.model.host.per_byte *= 0.1 + draw(4);
     options.model.host_beside = 1.0 + 0.1 * draw(5);
     options.model.devices[0].copy_beside = 1.0 + 0.1 * draw(5);
+    options.model.devices[0].calls = 10e-6 * draw(3);
+    options.model.devices[0].pair = 5e-6 * draw(3);
+    options.model.border = 10e-6 * draw(3);
+    options.model.border_pair = 2e-6 * draw(3);
     const Timed best = TimeOf(trace, options);
     for (const PlaceMode mode :
          {PlaceMode::kGpuCentric, PlaceMode::kCooperative, PlaceMode::kCpu}) {

@@ -187,8 +187,11 @@ void LatencyTracker::Observe(Lane lane, double predicted, double seconds, size_t
   history.layers[history.seen++ % kWindow] = {.predicted = predicted, .seconds = seconds};
 }
 
-void LatencyTracker::ObserveAtMost(Lane lane, double predicted, double seconds, size_t device) {
-  if (seconds < predicted * Ratio(lane, device)) Observe(lane, predicted, seconds, device);
+void LatencyTracker::ObserveDevice(const Collected& seen, double least, double ratio,
+                                   size_t device) {
+  const bool is_known = seen.before <= 0.0 || seen.collecting > least;
+  if (!is_known && seen.done >= seen.predicted * ratio) return;
+  Observe(Lane::kDevice, seen.predicted, seen.done, device);
 }
 
 double LatencyTracker::Ratio(Lane lane, size_t device) const {

@@ -119,9 +119,17 @@ class LatencyTracker {
   // Notes the time of a lane: the CPU, the disk, a device's computing or the copies to a device. A
   // prediction of 0 seconds is ignored. REQUIRES: seconds >= 0.
   void Observe(Lane lane, double predicted, double seconds, size_t device = 0);
-  // The same, where the lane took no longer than `seconds`. Counts only if that is less than the
-  // lane's ratio has it.
-  void ObserveAtMost(Lane lane, double predicted, double seconds, size_t device = 0);
+  // Notes when a device's results were collected, in seconds since the layer's begin.
+  struct Collected {
+    double predicted = 0.0;   // by the costs before any refit
+    double before = 0.0;      // when the CPU and earlier devices had finished; 0: none computed
+    double done = 0.0;        // when the results were there
+    double collecting = 0.0;  // of `done`, in the call that waits
+  };
+  // If collecting took no longer than `least`, a launch and its copies, behind another processor,
+  // the device had ended before: its time is at most `done`, which counts only if that is less than
+  // `ratio`, the one in use, has it.
+  void ObserveDevice(const Collected& seen, double least, double ratio, size_t device);
   // The ratio is 1 until half a window has been observed.
   double Ratio(Lane lane, size_t device = 0) const;
   LaneRatios ratios() const;

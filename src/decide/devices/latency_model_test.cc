@@ -111,19 +111,22 @@ TEST(LatencyTracker, AStallChangesNothingAndALastingChangeIsFollowed) {
 }
 
 // A device that ends before the CPU shows a bound, which is far above its time if the CPU's share
-// is large.
+// is large. Collecting takes 0.1 ms of finished results here.
 TEST(LatencyTracker, ABoundOnlyLowersARatio) {
   LatencyTracker tracker(1);
-  for (size_t i = 0; i < LatencyTracker::kWindow; ++i) {
-    tracker.ObserveAtMost(Lane::kDevice, 1e-3, 4e-3);
-  }
-  EXPECT_DOUBLE_EQ(tracker.Ratio(Lane::kDevice), 1.0);
-  for (size_t i = 0; i < LatencyTracker::kWindow; ++i) tracker.Observe(Lane::kDevice, 1e-3, 5e-3);
-  EXPECT_DOUBLE_EQ(tracker.Ratio(Lane::kDevice), 5.0);
-  for (size_t i = 0; i < LatencyTracker::kWindow; ++i) {
-    tracker.ObserveAtMost(Lane::kDevice, 1e-3, 2e-3);
-  }
-  EXPECT_DOUBLE_EQ(tracker.Ratio(Lane::kDevice), 2.0);
+  const auto observe = [&](double before, double done, double collecting) {
+    const double ratio = tracker.Ratio(Lane::kDevice);
+    for (size_t i = 0; i < LatencyTracker::kWindow; ++i) {
+      tracker.ObserveDevice(
+          {.predicted = 1e-3, .before = before, .done = done, .collecting = collecting}, 1e-4,
+          ratio, 0);
+    }
+    return tracker.Ratio(Lane::kDevice);
+  };
+  EXPECT_DOUBLE_EQ(observe(3.9e-3, 4e-3, 1e-4), 1.0);  // a bound above
+  EXPECT_DOUBLE_EQ(observe(1e-3, 5e-3, 4e-3), 5.0);    // waited for
+  EXPECT_DOUBLE_EQ(observe(1.9e-3, 2e-3, 1e-4), 2.0);  // a bound below
+  EXPECT_DOUBLE_EQ(observe(0.0, 3e-3, 1e-4), 3.0);     // no other processor computed
 }
 
 // Shares of one expert and of eight, each with 60 us that no expert takes; one layer in nine
