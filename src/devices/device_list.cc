@@ -101,12 +101,30 @@ void DeviceList::AwaitShares() const {
 }
 
 Status DeviceList::Fill(std::span<const ExpertKey> first, const Progress& report) {
-  return Copy(tier_->Fill(first), [] { return true; }, report);
+  const std::vector<DeviceTier::Promotion> wanted = tier_->Fill(first);
+  TellDivision();
+  return Copy(wanted, [] { return true; }, report);
 }
 
-void DeviceList::FillByPrompt(StopSignal& stop, bool is_repeatable, const Progress& report) {
-  const std::vector<DeviceTier::Promotion> wanted = tier_->FillByPrompt();
+// Logs how many layers the first device computes whole, and the reason.
+void DeviceList::TellDivision() const {
+  const WholeChoice& division = tier_->division();
+  if (division.layers == 0) return;
+  constexpr double kMs = 1e3;
+  LogInfo(
+      "{} computes the last {} layers whole: the experts of a token are expected to take {:.2f} "
+      "ms, "
+      "and {:.2f} with the most used experts of every layer there",
+      devices_.front()->info().name, division.layers, kMs * division.seconds,
+      kMs * division.without);
+}
+
+void DeviceList::FillByUses(StopSignal& stop, bool is_repeatable, const Progress& report) {
+  if (!tier_->wants_fill()) return;
+  LandPromotions();
+  const std::vector<DeviceTier::Promotion> wanted = tier_->FillByUses();
   if (wanted.empty()) return;
+  TellDivision();
   const double start = SteadySeconds();
   // A copy that the model's costs have decided on is made however long it takes where plans must
   // not depend on timing.

@@ -57,10 +57,10 @@ class DeviceList {
 
   // Copies the most popular experts to the devices. kIo.
   Status Fill(std::span<const ExpertKey> first, const Progress& report);
-  // Call before a step that decodes. Copies the experts of DeviceTier::FillByPrompt(). Ends early
+  // Call before a step that decodes. Copies the experts of DeviceTier::FillByUses(). Ends early
   // at a stop, or after a long time if plans may depend on timing. A failed read is no error: a
   // layer that needs the expert reads it again.
-  void FillByPrompt(StopSignal& stop, bool is_repeatable, const Progress& report);
+  void FillByUses(StopSignal& stop, bool is_repeatable, const Progress& report);
   // Begins to bring devices the experts that stay there. shares: [device], grouped by layer. Where
   // plans must not depend on timing, waits until the experts have landed. kIo.
   Status BringShares(std::vector<std::vector<ExpertKey>> shares);
@@ -135,6 +135,7 @@ class DeviceList {
   Status Copy(std::span<const DeviceTier::Promotion> wanted, const GoesOn& goes_on,
               const Progress& report);
   void LandPromotions();
+  void TellDivision() const;
   void LookAfter(uint32_t device);
   void Observe(const LaneSeconds& took, uint32_t n_rows);
   void ObserveDevices(const LaneSeconds& took);

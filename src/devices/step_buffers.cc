@@ -17,9 +17,9 @@ StepBuffers::Offsets StepBuffers::Layout(const ModelSpec& spec, const StepLimits
   const uint64_t rows = limits.chunk;
   const uint64_t alignment = backend == nullptr ? kAlignment : BackendBuffer::AlignmentOf(backend);
   const auto whole = [&](uint32_t width) {
-    if (!limits.runs_whole) return uint64_t{0};
+    if (limits.whole_rows == 0) return uint64_t{0};
     return std::max(spec.n_expert_layers() * Stride(kFewRows, width, alignment),
-                    kLayersOfMany * Stride(limits.chunk, width, alignment));
+                    kLayersOfMany * Stride(limits.whole_rows, width, alignment));
   };
   const std::array<uint64_t, kRegions> sizes = {
       rows * spec.n_embd * sizeof(float),
@@ -34,12 +34,12 @@ StepBuffers::Offsets StepBuffers::Layout(const ModelSpec& spec, const StepLimits
       rows * sizeof(int64_t),
       whole(spec.router.n_expert),
       std::max(whole(spec.router.n_used),
-               limits.runs_whole
+               limits.whole_rows > 0
                    ? spec.n_expert_layers() * Stride(kFewRows, spec.router.n_expert, alignment)
                    : 0),
       whole(spec.router.n_used),
       whole(1),
-      limits.runs_whole ? kBetweenLayers.size() * rows * spec.n_embd * sizeof(float) : 0,
+      kBetweenLayers.size() * limits.whole_rows * spec.n_embd * sizeof(float),
   };
   Offsets offsets{};
   for (size_t i = 0; i < kRegions; ++i) offsets[i + 1] = offsets[i] + AlignUp(sizes[i], alignment);

@@ -25,7 +25,8 @@ struct StepLimits {
   uint32_t chunk = 1;        // rows at once
   uint32_t logits_rows = 1;  // rows of logits at once
   uint32_t look_ahead = 0;   // layers whose routers are evaluated ahead of time
-  bool runs_whole = false;   // the device may compute layers whole (whole_layers.h)
+  // Rows of steps whose layers the device may compute whole (whole_layers.h), at most; 0: none.
+  uint32_t whole_rows = 0;
 };
 
 class StepBuffers {

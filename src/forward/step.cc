@@ -131,11 +131,12 @@ Status Forward::RunLayer(Pass& pass) {
 }
 
 // Number of the next layers that the first device computes whole; 0: the next layer is none. For an
-// observer of a layer, or another choice than the router's, rows must come to memory.
+// observer of a layer, or another choice than the router's, rows must come to memory. The routers
+// of later layers are not evaluated ahead from such layers.
 uint16_t Forward::WholeLayers(const Pass& pass) {
   WholeGraph* const whole = parts_.graph.whole();
   const Watchers& watchers = parts_.watchers;
-  if (whole == nullptr || pass.look_ahead > 0 || pass.little.is_on()) return 0;
+  if (whole == nullptr || watchers.look_ahead > 0 || pass.little.is_on()) return 0;
   if (watchers.routing || watchers.copies || watchers.experts || watchers.wants_candidates)
     return 0;
   if (!parts_.protocol.is_exact()) return 0;

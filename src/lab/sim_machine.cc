@@ -99,18 +99,25 @@ Status ParseRows(std::string_view text, std::vector<uint32_t>& rows) {
   }
 }
 
-// Experts in the order in which devices get them at the start.
-Result<std::vector<ExpertKey>> ChooseFirst(const SimLanes& lanes, const Trace& trace,
-                                           const SimShared& shared) {
-  if (lanes.first == "layers") return ByLayer(trace.info().shape());
-  if (lanes.first == "none") return std::vector<ExpertKey>();
+// Chooses the experts that devices get at the start, in their order, with their popularity.
+Status ChooseFirst(const SimLanes& lanes, const Trace& trace, const SimShared& shared,
+                   LaneMachine& machine) {
+  const MoeShape& shape = trace.info().shape();
+  if (lanes.first == "layers") machine.first = ByLayer(shape);
+  if (lanes.first == "layers" || lanes.first == "none") return {};
+  std::vector<uint64_t> counts;
   if (!shared.paths.empty()) {
     TRY(const std::shared_ptr<const PathTable> paths,
         ReadPathsFor(trace.info().model, shared.paths));
-    return ByPopularity(*paths);
+    counts = PopularityOf(*paths);
+  } else if (shared.warm_up > 0) {
+    counts = RequestsIn(trace, shared.warm_up);
+  } else {
+    return {};
   }
-  if (shared.warm_up == 0) return std::vector<ExpertKey>();
-  return ByPopularity(trace, shared.warm_up);
+  machine.first = MostFirst(shape, counts);
+  machine.popularity.assign(counts.begin(), counts.end());
+  return {};
 }
 
 Result<std::vector<SlotCount>> DeviceSizes(const SimLanes& lanes, const LatencyFile& machine) {
@@ -190,7 +197,7 @@ Result<SimMachine> ReadMachine(const SimLanes& lanes, const Trace& trace, const 
   const uint64_t experts = trace.info().shape().experts();
   TRY(const std::vector<SlotCount> sizes, DeviceSizes(lanes, file));
   for (const SlotCount& size : sizes) machine.device_slots.push_back(size.of(experts));
-  TRY(machine.lanes.first, ChooseFirst(lanes, trace, shared));
+  TRY_STATUS(ChooseFirst(lanes, trace, shared, machine.lanes));
   machine.names = {.name = file.machine,
                    .devices = file.devices,
                    .experts = experts,

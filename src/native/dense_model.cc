@@ -18,6 +18,7 @@
 #include "forward/dense/attended_cells.h"
 #include "forward/dense/attention.h"
 #include "forward/dense/dense_probes.h"
+#include "forward/dense/whole_graph.h"
 #include "native/catalog.h"
 #include "native/device_setup.h"
 
@@ -94,9 +95,7 @@ void DenseModel::LetGo() {
 Status DenseModel::PutOn(Device& first) {
   const ComputeDevice& there = *first.here();
   weights_ = PlanDenseOn(there.backend(), *opened_.cpu, opened_.model.weights);
-  // Whole layers need all of their experts there (DeviceSetup decides).
-  runs_whole_ =
-      opened_.options.device.runs_whole_layers && opened_.catalog.total_bytes() <= first.vram();
+  whole_rows_ = RowsOfWhole(first.vram());
   TRY_STATUS(CheckRoom(first));
   TRY_STATUS(Build(first.link()));
   DeviceBudget& plan = first.plan();
@@ -149,7 +148,19 @@ StepLimits DenseModel::limits(bool is_there) const {
   return {.chunk = opened_.plan.chunk,
           .logits_rows = opened_.plan.logits_rows,
           .look_ahead = opened_.plan.look_ahead,
-          .runs_whole = is_there && runs_whole_};
+          .whole_rows = is_there ? whole_rows_ : 0};
+}
+
+// Rows of steps whose layers the device may compute whole, at most (DeviceSetup decides): a chunk
+// if all experts may fit on the device, or if the values of a chunk are a small share of the bytes
+// that may be used there; else few rows.
+uint32_t DenseModel::RowsOfWhole(uint64_t vram) const {
+  if (!opened_.options.device.runs_whole_layers) return 0;
+  constexpr uint64_t kShareOfChunk = 32;
+  const uint32_t chunk = opened_.plan.chunk;
+  const bool has_room = opened_.catalog.total_bytes() <= vram ||
+                        WholeGraph::BytesFor(opened_.model.spec, chunk) <= vram / kShareOfChunk;
+  return has_room ? chunk : std::min(chunk, StepBuffers::kFewRows);
 }
 
 void DenseModel::AddTo(FixedBytes& fixed) const {

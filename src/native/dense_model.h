@@ -65,6 +65,8 @@ class DenseModel {
   // Moves the dense part from the device to the CPU. REQUIRES: weights are not loaded yet.
   Status MoveToCpu();
   bool is_on_device() const { return graph_->is_on_device(); }
+  // Rows of steps whose layers the device may compute whole, at most; 0: none.
+  uint32_t whole_rows() const { return whole_rows_; }
   // Adds the bytes that the dense part takes in memory.
   void AddTo(FixedBytes& fixed) const;
   // Reads the weights, and finds their sum during the reads if it is needed. kIo; kInvalidFile: a
@@ -95,6 +97,7 @@ class DenseModel {
   Status Build(DeviceLink* link);
   void LetGo();
   StepLimits limits(bool is_there) const;
+  uint32_t RowsOfWhole(uint64_t vram) const;
   uint64_t BytesOn(const ComputeDevice& there) const;
   Status CheckSilentValues() const;
   Status CheckScoresThere() const;
@@ -107,7 +110,7 @@ class DenseModel {
   StopSignal& stop_;
   DenseReads reads_;
   DensePlan weights_;
-  bool runs_whole_ = false;  // all experts may fit on the device beside the dense part
+  uint32_t whole_rows_ = 0;
   ModelTensors tensors_;
   JoinedKeys joined_keys_;
   std::vector<LayerForm> layers_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -163,7 +164,7 @@ Status DeviceSetup::AllocateSlots(DenseModel& dense) {
   return ForEach(dense, [&](size_t i) -> Status {
     Device& device = *devices_[i];
     if (device.here() != nullptr) {
-      return AllocateSlotsOn(device, i == 0 && dense.is_on_device());
+      return AllocateSlotsOn(device, i == 0 && dense.is_on_device() ? &dense : nullptr);
     }
     DeviceBudget& plan = device.plan();
     plan.bytes = LocalTransport::WorkBytes(device.transport().shape());
@@ -192,26 +193,31 @@ Status DeviceSetup::Try(DenseModel& dense, Team& team) {
   });
 }
 
-// Bytes for computing layers whole, if `room` also holds all experts; 0: not. Rows must lie there,
-// and the choice of experts must be one that nodes of ggml make.
-uint64_t DeviceSetup::WholeBytes(const Device& device, uint64_t room) const {
+// Rows of steps whose layers the device may compute whole, at most `most`, with `room` bytes there
+// for experts and these rows; 0: none. The choice of experts must be one that nodes of ggml make.
+// Where not all experts fit, many rows take at most a small share of the room.
+uint32_t DeviceSetup::RowsOfWhole(const Device& device, uint64_t room, uint32_t most) const {
   const ModelSpec& spec = opened_.model.spec;
-  if (!opened_.options.device.runs_whole_layers) return 0;
   if (!WholeGraph::Supports(spec) || !WholeLayers::Supports(spec.router)) return 0;
   const std::vector<CopyForm>& forms = opened_.catalog.forms;
   const std::vector<uint64_t> experts = opened_.catalog.copies_by_form();
-  uint64_t bytes = 0;
+  const uint64_t of_layer = spec.router.n_expert;
+  uint64_t all = 0;
+  uint64_t layer = std::numeric_limits<uint64_t>::max();
   for (uint32_t f = 0; f < forms.size(); ++f) {
-    if (!device.computes(f)) return 0;
-    bytes += DevicePools::BytesFor(
-        forms[f], experts[f],
-        DevicePools::SlotsOfPiece(*device.here(), forms[f], spec.router.n_expert));
+    if (!device.computes(f)) continue;
+    const uint64_t of_piece = DevicePools::SlotsOfPiece(*device.here(), forms[f], of_layer);
+    all += DevicePools::BytesFor(forms[f], experts[f], of_piece);
+    layer = std::min(layer, DevicePools::BytesFor(forms[f], of_layer, of_piece));
   }
-  const uint64_t whole = WholeGraph::BytesFor(spec, opened_.plan.chunk);
-  return bytes + whole <= room ? whole : 0;
+  constexpr uint64_t kShareOfRoom = 16;
+  const uint64_t of_most = WholeGraph::BytesFor(spec, most);
+  if (all + of_most <= room || of_most <= room / kShareOfRoom) return most;
+  const uint32_t few = std::min(most, StepBuffers::kFewRows);
+  return layer + WholeGraph::BytesFor(spec, few) <= room ? few : 0;
 }
 
-Status DeviceSetup::AllocateSlotsOn(Device& device, bool has_dense) {
+Status DeviceSetup::AllocateSlotsOn(Device& device, const DenseModel* dense) {
   const ComputeDevice& here = *device.here();
   DeviceBudget& plan = device.plan();
   const std::vector<CopyForm>& forms = opened_.catalog.forms;
@@ -226,10 +232,9 @@ Status DeviceSetup::AllocateSlotsOn(Device& device, bool has_dense) {
     if (!device.computes(f)) experts[f] = 0;
   }
   const uint64_t free = device.vram() - std::min(device.vram(), plan.bytes);
-  if (has_dense) {
-    const uint64_t whole = WholeBytes(device, free - std::min(free, work));
-    runs_whole_ = whole > 0;
-    plan.bytes += whole;
+  if (dense != nullptr) {
+    whole_rows_ = RowsOfWhole(device, free - std::min(free, work), dense->whole_rows());
+    plan.bytes += WholeGraph::BytesFor(opened_.model.spec, whole_rows_);
   }
   std::vector<DevicePools::Size> sizes;
   std::optional<DevicePools> pools;
@@ -251,15 +256,11 @@ Status DeviceSetup::AllocateSlotsOn(Device& device, bool has_dense) {
       return std::unexpected(allocated.error());
     }
   }
-  // A driver that gives less than planned leaves experts out.
-  for (size_t f = 0; f < sizes.size(); ++f) {
-    if (has_dense && sizes[f].slots < experts[f]) runs_whole_ = false;
-  }
   auto transport = std::make_unique<LocalTransport>(
       *device.link(), forms,
       LocalTransport::Weights{.pools = *std::move(pools), .biases = std::move(biases)}, shape,
       faults.spoils_results);
-  if (has_dense) {
+  if (dense != nullptr) {
     const uint64_t pairs = uint64_t{opened_.plan.chunk} * opened_.model.spec.router.n_used;
     TRY_STATUS(transport->ReserveThere(pairs));
   }
@@ -340,7 +341,9 @@ Status DeviceSetup::ChooseFirst() {
     }
     TRY(paths, ReadPathsFor(opened_.model.id, path));
   }
-  fill_first_ = ByPopularity(*paths);
+  const std::vector<uint64_t> popularity = PopularityOf(*paths);
+  fill_first_ = MostFirst(paths->shape(), popularity);
+  popularity_.assign(popularity.begin(), popularity.end());
   return {};
 }
 
@@ -426,7 +429,7 @@ Result<std::vector<std::optional<SlotTable>>> TablesOf(const Device& device,
 // not compute so keeps its borders.
 std::unique_ptr<WholeLayers> WholeOf(const OpenedModel& opened, const DeviceSetup& devices,
                                      DenseModel& dense) {
-  if (!devices.runs_whole() || !dense.is_on_device()) return nullptr;
+  if (devices.whole_rows() == 0 || !dense.is_on_device()) return nullptr;
   const Device& first = *devices.first_here();
   const auto* transport = dynamic_cast<const LocalTransport*>(&first.transport());
   CHECK(transport != nullptr);
@@ -447,7 +450,7 @@ std::unique_ptr<WholeLayers> WholeOf(const OpenedModel& opened, const DeviceSetu
     parts.biases.push_back({.logits = layer.router_bias, .selection = layer.selection_bias});
   }
   Result<std::unique_ptr<WholeLayers>> whole = WholeLayers::Create(std::move(parts));
-  Status added = whole ? dense.graph().AddWhole(**whole, opened.plan.chunk)
+  Status added = whole ? dense.graph().AddWhole(**whole, devices.whole_rows())
                        : Status(std::unexpected(whole.error()));
   if (added) return *std::move(whole);
   LogInfo("{}; the CPU chooses the experts of every layer", added.error().message);
@@ -541,6 +544,7 @@ Result<std::unique_ptr<DeviceList>> JoinDevices(const OpenedModel& opened, Devic
                           },
                       .is_settled = std::move(is_settled),
                       .usual_share = shape.usual_share(),
+                      .popularity = devices.popularity(),
                       .runs_layers = whole != nullptr},
       LatencyOfAll(devices, opened.model.spec.router.n_used, has_dense, has_fixed_costs),
       PlaceOf(opened.options.device));

@@ -77,17 +77,19 @@ class DeviceSetup {
   const std::optional<HostMemorySource>& slot_memory() const { return slot_memory_; }
   // Puts slots in plain memory, because the driver gives no more pinned memory.
   void CopyFromPlainMemory();
-  // Whether the first device has memory for layers that it computes whole.
-  bool runs_whole() const { return runs_whole_; }
+  // Rows of steps for which the first device has memory to compute layers whole; 0: none.
+  uint32_t whole_rows() const { return whole_rows_; }
   // Experts that get device slots before the first token, the most popular first.
   std::span<const ExpertKey> fill_first() const { return fill_first_; }
+  // [layer][expert], of these experts; empty: not known.
+  std::vector<double> popularity() const { return popularity_; }
 
  private:
   explicit DeviceSetup(const OpenedModel& opened) : opened_(opened) {}
   bool has_one_here() const { return !devices_.empty() && devices_.front()->here() != nullptr; }
   Status OpenOne(const DeviceInfo& info, uint64_t vram);
-  Status AllocateSlotsOn(Device& device, bool has_dense);
-  uint64_t WholeBytes(const Device& device, uint64_t room) const;
+  Status AllocateSlotsOn(Device& device, const DenseModel* dense);
+  uint32_t RowsOfWhole(const Device& device, uint64_t room, uint32_t most) const;
   Status ForEach(DenseModel& dense, const std::function<Status(size_t index)>& prepare);
   Status Drop(size_t index, DenseModel& dense);
   Status ChooseFirst();
@@ -96,7 +98,8 @@ class DeviceSetup {
   std::vector<std::unique_ptr<Device>> devices_;
   std::optional<HostMemorySource> slot_memory_;
   std::vector<ExpertKey> fill_first_;
-  bool runs_whole_ = false;
+  std::vector<double> popularity_;
+  uint32_t whole_rows_ = 0;
 };
 
 // Joins the devices beside the CPU in one list with one tier of slots, beside memory and its

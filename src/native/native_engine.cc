@@ -154,9 +154,10 @@ std::unique_ptr<StepPieces> NativeEngine::PiecesOf(const Batch& batch, LogitsSin
 Status NativeEngine::ComputeStep(const Batch& batch, StepCount& count, const LogitsSink& sink) {
   Running& r = *running_;
   SequenceTable& sequences = *lasting_->sequences;
-  if (r.joined && !r.joined->tier().is_filled() && batch.has_decode_rows()) {
-    const StepFrame::Phase counted(*r.frame, state().stats.prefill);
-    r.joined->FillByPrompt(state().stop, r.is_repeatable(), state().report);
+  if (r.joined && r.joined->tier().wants_fill() && batch.has_decode_rows()) {
+    const bool is_begin = !r.joined->tier().is_filled();
+    const StepFrame::Phase counted(*r.frame, is_begin ? state().stats.prefill : count.phase);
+    r.joined->FillByUses(state().stop, r.is_repeatable(), state().report);
   }
   Result<std::span<const float>> exact = CheckExactly(batch);
   lasting_->exact = exact.value_or(std::span<const float>());

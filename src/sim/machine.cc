@@ -128,7 +128,7 @@ void Machine::FinishFirst() {
   reads_.erase(read);
 }
 
-std::vector<ExpertKey> ByPopularity(const Trace& trace, size_t tokens) {
+std::vector<uint64_t> RequestsIn(const Trace& trace, size_t tokens) {
   const MoeShape& shape = trace.info().shape();
   std::vector<uint64_t> counts(shape.experts());
   for (size_t t = 0; t < std::min(tokens, trace.tokens()); ++t) {
@@ -137,7 +137,11 @@ std::vector<ExpertKey> ByPopularity(const Trace& trace, size_t tokens) {
       for (const ExpertId e : trace.experts(t, l)) ++counts[l * shape.n_expert + e.value];
     }
   }
-  return MostFirst(shape, counts);
+  return counts;
+}
+
+std::vector<ExpertKey> ByPopularity(const Trace& trace, size_t tokens) {
+  return MostFirst(trace.info().shape(), RequestsIn(trace, tokens));
 }
 
 std::vector<ExpertKey> ByLayer(const MoeShape& shape) {

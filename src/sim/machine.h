@@ -116,6 +116,8 @@ struct LaneMachine {
   // Experts that get device slots at the start, in this order while slots are free. They leave in
   // the reverse order, and before any expert that decode has used on the device.
   std::vector<ExpertKey> first = {};
+  // [layer][expert] Popularity of these experts, in any measure; empty: not known.
+  std::vector<double> popularity = {};
   // Memory is also full at the start: with the next experts of `first`, then the others by layer,
   // then, in inclusive tiers, the experts on a device. With a settled device with the first of
   // `first` that no device has.
@@ -169,8 +171,11 @@ struct LanesResult {
   LanePhase prefill;  // steps of prompts alone
 };
 
-// All experts, sorted by requests in the first `tokens` tokens, the most requested first; of equals
-// the earlier layer is first. For the order by learned popularity see decide/slots/first_experts.h.
+// Requests for experts, [layer][expert], in the first `tokens` tokens. For the popularity that is
+// learned see decide/slots/first_experts.h.
+std::vector<uint64_t> RequestsIn(const Trace& trace, size_t tokens);
+// All experts, sorted by these requests, the most requested first; of equals the earlier layer is
+// first.
 std::vector<ExpertKey> ByPopularity(const Trace& trace, size_t tokens);
 // All experts by layer, the last layer first: whole layers on the device, as in programs that place
 // layers and not experts.

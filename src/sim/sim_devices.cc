@@ -45,6 +45,7 @@ DeviceTierSetup PartsOf(SimTables& tables, const LaneMachine& lanes, const MoeSh
           .memory_room = {},
           .is_settled = lanes.is_settled,
           .usual_share = shape.usual_share(),
+          .popularity = lanes.popularity,
           // Rows stay on the first device where leaving it has a price.
           .runs_layers = lanes.model.border > 0.0};
 }
@@ -88,7 +89,7 @@ void SimDevices::BeginStep(size_t tokens, bool decodes, bool counts) {
   }
   promotions_.clear();
   phase_->seconds += machine_.now() - before;
-  if (decodes) FillByPrompt();
+  if (decodes) FillByUses();
   tier_.FindWhole();
   step_began_ = machine_.now();
 }
@@ -100,8 +101,8 @@ void SimDevices::EndStep() {
 
 // Experts that memory lacks pass through slots of it. The first token waits, so the time is the
 // prompt's.
-void SimDevices::FillByPrompt() {
-  const std::vector<DeviceTier::Promotion> wanted = tier_.FillByPrompt();
+void SimDevices::FillByUses() {
+  const std::vector<DeviceTier::Promotion> wanted = tier_.FillByUses();
   const double before = machine_.now();
   const double bytes = machine_.bytes_read();
   std::deque<Asked> reading;

@@ -51,8 +51,7 @@ class SimDevices {
   DeviceTier& tier() { return tier_; }
   const DeviceTier& tier() const { return tier_; }
   void BeginSequence() { tier_.BeginSequence(); }
-  // Copies for later have landed. Before the first step that decodes, devices are filled with
-  // experts that the prompts requested.
+  // Copies for later have landed. Devices are filled as DeviceTier::FillByUses() has it.
   void BeginStep(size_t tokens, bool decodes, bool counts);
   void EndStep();
 
@@ -80,7 +79,7 @@ class SimDevices {
   };
 
   uint64_t BytesOf(ExpertKey key) const { return bytes_[pools_.of(key)]; }
-  void FillByPrompt();
+  void FillByUses();
   void WaitFor(std::span<const Machine::Ticket> reads);
   double LandedAt(std::span<const Machine::Ticket> reads);
   void MoveBack(ExpertKey key, uint32_t device, std::span<const ExpertKey> keeps);

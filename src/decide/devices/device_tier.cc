@@ -10,7 +10,6 @@
 #include <optional>
 #include <ranges>
 #include <span>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -121,7 +120,7 @@ void DeviceTier::BeginSequence() {
 }
 
 void DeviceTier::BeginLayer(ExpertLayerId layer) {
-  if (layer.value == parts_.first_layer) ++step_;
+  if (layer.value == parts_.first_layer) uses_.BeginStep();
   for (std::optional<SlotTable>& t : parts_.tables | std::views::join) {
     if (t) t->BeginLayer(layer);
   }
@@ -191,7 +190,9 @@ std::vector<std::vector<uint32_t>> DeviceTier::RoomFor(const LayerPlan& plan) co
   }
   for (const PlannedExpert& expert : plan.experts) {
     const auto device = ReadyOn(expert.key);
-    if (device && !is_settled(*device)) --room[*device][parts_.form_of(expert.key)];
+    if (!device || is_settled(*device)) continue;
+    const bool is_pinned = *device == 0 && keeps_slots(expert.key.layer);
+    if (!is_pinned) --room[*device][parts_.form_of(expert.key)];
   }
   return room;
 }
@@ -274,17 +275,11 @@ void DeviceTier::CountUses(const LayerPlan& plan) {
       its.staged += expert.is_staged;
       its.copied_bytes += parts_.bytes_of(expert.key);
     }
-    if (expert.use == Use::kPrefill && !is_filled_) prompt_rows_[expert.key] += expert.n_pairs;
-    if (expert.use != Use::kDecode) continue;
-    uses_[expert.key] = {.count = UsesOf(expert.key) + 1.0, .step = step_};
+    if (expert.use == Use::kPrefill && !is_filled_) uses_.CountPrompt(expert.key, expert.n_pairs);
+    if (expert.use == Use::kDecode) uses_.Count(expert.key);
   }
-}
-
-double DeviceTier::UsesOf(ExpertKey key) const {
-  const auto found = uses_.find(key);
-  if (found == uses_.end()) return 0.0;
-  const auto age = static_cast<double>(step_ - found->second.step);
-  return found->second.count * std::exp2(-age / kHalfLife);
+  const bool decodes = std::ranges::contains(plan.experts, Use::kDecode, &PlannedExpert::use);
+  if (decodes && plan.layer.value == parts_.first_layer) ++decoded_;
 }
 
 void DeviceTier::Done(const LayerPlan& plan) {
@@ -340,25 +335,111 @@ std::vector<ExpertKey> DeviceTier::AllIfTheyFit() const {
 }
 
 std::vector<DeviceTier::Promotion> DeviceTier::Fill(std::span<const ExpertKey> first) {
+  constexpr double kNoLimit = std::numeric_limits<double>::infinity();
   const std::vector<ExpertKey> all = AllIfTheyFit();
-  return FillWithin(all.empty() ? first : all, std::numeric_limits<double>::infinity());
+  if (!all.empty()) return FillWithin(all, kNoLimit);
+  if (first.empty()) return {};
+  return Divide(first, ChooseWhole(CaseOf(parts_.popularity, kNoLimit), model_, mode_), kNoLimit);
 }
 
-std::vector<DeviceTier::Promotion> DeviceTier::FillByPrompt() {
-  if (is_filled_ || prompt_rows_.empty()) {
-    is_filled_ = true;  // decode without a prompt is not interrupted later
-    return {};
+std::vector<DeviceTier::Promotion> DeviceTier::FillByUses() {
+  if (!wants_fill()) return {};
+  const bool is_change = std::exchange(is_filled_, true);
+  if (is_change) ++decoded_;  // once
+  const ExpertUses::By by = is_change ? ExpertUses::By::kDecode : ExpertUses::By::kPrompt;
+  // Decode without a prompt is not interrupted at its begin.
+  if (!is_change && !uses_.has_prompt()) return {};
+  const std::vector<double> uses = uses_.Table(by, parts_.n_layers, parts_.n_expert);
+  const std::vector<ExpertKey> popular = uses_.MostFirst(by);
+  uses_.ForgetPrompt();
+  const WholeCase of = CaseOf(uses, kMostFillSeconds);
+  const WholeChoice choice = ChooseWhole(of, model_, mode_);
+  if (is_change) {
+    const double now = WholeSeconds(of, model_, division_.layers);
+    if (choice.layers == division_.layers || choice.seconds > (1.0 - kGainToChange) * now)
+      return {};
   }
-  std::vector<std::pair<ExpertKey, uint64_t>> asked(prompt_rows_.begin(), prompt_rows_.end());
-  std::ranges::sort(asked, [](const auto& a, const auto& b) {
-    return std::tie(b.second, a.first) < std::tie(a.second, b.first);
-  });
-  std::vector<ExpertKey> popular;
-  for (const auto& [key, rows] : asked) popular.push_back(key);
-  prompt_rows_.clear();
-  std::vector<Promotion> filled = FillWithin(popular, kMostFillSeconds);
-  is_filled_ = true;
+  return Divide(popular, choice, kMostFillSeconds);
+}
+
+// The form of a layer's experts; nullopt: they have several, or the first device computes none.
+std::optional<uint32_t> DeviceTier::FormOf(ExpertLayerId layer) const {
+  const uint32_t form = parts_.form_of({.layer = layer, .expert = ExpertId{0}});
+  if (!parts_.tables.front()[form]) return std::nullopt;
+  for (uint16_t e = 1; e < parts_.n_expert; ++e) {
+    if (parts_.form_of({.layer = layer, .expert = ExpertId{e}}) != form) return std::nullopt;
+  }
+  return form;
+}
+
+// The case of ChooseWhole(), with copies of at most so many seconds.
+WholeCase DeviceTier::CaseOf(std::span<const double> uses, double seconds) const {
+  WholeCase of{.n_layers = parts_.n_layers,
+               .n_expert = parts_.n_expert,
+               .n_used = static_cast<uint32_t>(std::lround(parts_.usual_share * parts_.n_expert)),
+               .bytes = parts_.bytes_of({}),
+               .uses = uses};
+  if (devices() == 0 || is_settled(0) || !is_on_.front()) return of;
+  std::vector<uint64_t> left;  // [form]
+  for (const std::optional<SlotTable>& t : parts_.tables.front()) {
+    left.push_back(t ? t->slots() : 0);
+  }
+  of.slots = std::reduce(left.begin(), left.end());
+  const uint64_t here = std::reduce(parts_.memory_slots.begin(), parts_.memory_slots.end());
+  const uint64_t all = uint64_t{parts_.n_layers} * parts_.n_expert;
+  if (!parts_.runs_layers || here + of.slots < all) return of;
+  const double layer_seconds =
+      parts_.n_expert * model_.devices.front().copy.Seconds(parts_.bytes_of({}));
+  for (; of.most < parts_.n_layers; ++of.most) {
+    const auto form = FormOf(ExpertLayerId{static_cast<uint16_t>(parts_.n_layers - 1 - of.most)});
+    if (!form || left[*form] < parts_.n_expert || (of.most + 1) * layer_seconds > seconds) break;
+    left[*form] -= parts_.n_expert;
+  }
+  return of;
+}
+
+// Divides the slots between whole layers and the first of `first`.
+std::vector<DeviceTier::Promotion> DeviceTier::Divide(std::span<const ExpertKey> first,
+                                                      const WholeChoice& choice, double seconds) {
+  if (mode_ == PlaceMode::kCpu) return {};
+  ReleaseWhole();
+  division_ = choice;
+  std::vector<Promotion> filled = ClaimWhole(seconds);
+  std::vector<ExpertKey> others(first.begin(), first.end());
+  std::erase_if(others, [this](ExpertKey key) { return keeps_slots(key.layer); });
+  is_filled_ = is_filled_ || !filled.empty();
+  filled.append_range(FillWithin(others, seconds));
   return filled;
+}
+
+// Gives the experts of the model's last layers slots one behind the other. The first group of slots
+// is the last layer's, so that more layers later need no copies of these.
+std::vector<DeviceTier::Promotion> DeviceTier::ClaimWhole(double& seconds) {
+  std::vector<Promotion> copied;
+  std::vector<uint32_t> next(parts_.tables.empty() ? 0 : parts_.tables.front().size());  // [form]
+  for (uint32_t i = 0; i < division_.layers; ++i) {
+    const ExpertLayerId layer{static_cast<uint16_t>(parts_.n_layers - 1 - i)};
+    const uint32_t form = *FormOf(layer);
+    SlotTable& its = *parts_.tables.front()[form];
+    for (uint16_t e = 0; e < parts_.n_expert; ++e) {
+      const ExpertKey key{.layer = layer, .expert = ExpertId{e}};
+      const SlotId slot{next[form]++};
+      const Placement placed = its.Claim(key, slot);
+      kept_.push_back({.form = form, .slot = slot});
+      if (placed.was == Placement::Was::kReady) continue;
+      its.Request(key, Use::kPrefetch);  // pinned until Promoted(), and kept
+      seconds -= model_.devices.front().copy.Seconds(parts_.bytes_of(key));
+      copied.push_back({.key = key, .device = 0, .slot = slot});
+      BeginCopy(copied.back());
+    }
+  }
+  return copied;
+}
+
+void DeviceTier::ReleaseWhole() {
+  for (const Kept& one : kept_) parts_.tables.front()[one.form]->Unpin(one.slot);
+  kept_.clear();
+  division_ = {};
 }
 
 // Chooses the experts that get a slot, and those that keep theirs. Slots are assigned later.
@@ -393,7 +474,6 @@ std::vector<DeviceTier::Promotion> DeviceTier::ChooseFilled(std::span<const Expe
 
 std::vector<DeviceTier::Promotion> DeviceTier::FillWithin(std::span<const ExpertKey> first,
                                                           double seconds) {
-  if (mode_ == PlaceMode::kCpu) return {};
   std::vector<ExpertKey> kept;
   std::vector<Promotion> filled = ChooseFilled(first, seconds, kept);
   is_filled_ = is_filled_ || !filled.empty();
@@ -412,14 +492,17 @@ std::vector<DeviceTier::Promotion> DeviceTier::FillWithin(std::span<const Expert
     CHECK(placed.has_value());
     one.slot = placed->slot;
     // A filled expert counts as used like the average expert so far.
-    uses_[one.key] = {.count = parts_.usual_share / (1.0 - std::exp2(-1.0 / kHalfLife)),
-                      .step = step_};
-    ++work_[one.device].filled;
-    work_[one.device].copied_bytes += parts_.bytes_of(one.key);
-    ++under_way_[parts_.pool_of(one.key)];
+    if (uses_.Of(one.key) == 0.0) uses_.Assume(one.key, parts_.usual_share);
+    BeginCopy(one);
   }
   for (const auto& [its, slot] : pinned) its->Unpin(slot);
   return filled;
+}
+
+void DeviceTier::BeginCopy(const Promotion& filled) {
+  ++work_[filled.device].filled;
+  work_[filled.device].copied_bytes += parts_.bytes_of(filled.key);
+  ++under_way_[parts_.pool_of(filled.key)];
 }
 
 // Average seconds of reading the expert for a use on the CPU, where uses that find the expert in
@@ -444,8 +527,8 @@ double DeviceTier::SlotPrice(const PlannedExpert& expert, uint32_t device,
   if (mode_ != PlaceMode::kAuto || its == nullptr || !is_on_[device]) return 0.0;
   const std::optional<SlotTable::Room> room = its->RoomFor(expert.use, keeps);
   if (!room || !room->evicts) return 0.0;
-  const double own = (UsesOf(expert.key) + 1.0) * DiskSeconds(expert.key);
-  return std::max(0.0, UsesOf(*room->evicts) * DiskSeconds(*room->evicts) - own);
+  const double own = (uses_.Of(expert.key) + 1.0) * DiskSeconds(expert.key);
+  return std::max(0.0, uses_.Of(*room->evicts) * DiskSeconds(*room->evicts) - own);
 }
 
 // Whether an expert that leaves the device moves to memory: if the reads that the move saves cost
@@ -458,7 +541,7 @@ bool DeviceTier::MovesBack(ExpertKey key, uint32_t device, std::span<const Exper
       parts_.memory ? parts_.memory->RoomFor(key, keeps) : parts_.memory_room(key, keeps);
   if (!room) return false;
   const auto reads = [this](ExpertKey of) {
-    return UsesOf(of) * model_.disk.Seconds(parts_.bytes_of(of));
+    return uses_.Of(of) * model_.disk.Seconds(parts_.bytes_of(of));
   };
   double price = model_.devices[device].copy.Seconds(parts_.bytes_of(key));
   if (room->evicts) price += reads(*room->evicts);
@@ -482,7 +565,7 @@ std::optional<DeviceTier::Offer> DeviceTier::BestMove(const LayerPlan& plan,
     if (expert.place != Place::kHost || expert.use != Use::kDecode) continue;
     if (table(device, expert.key) == nullptr || contains(expert.key)) continue;
     if (!MayKeepSlot(expert.key, plan)) continue;
-    const double saves = UsesOf(expert.key) * GainOf(expert.key, device);
+    const double saves = uses_.Of(expert.key) * GainOf(expert.key, device);
     if (saves > (best ? best->saves : 0.0)) best = Offer{.key = expert.key, .saves = saves};
   }
   if (!best) return std::nullopt;
@@ -490,7 +573,7 @@ std::optional<DeviceTier::Offer> DeviceTier::BestMove(const LayerPlan& plan,
   if (!room) return std::nullopt;
   if (!room->evicts) return best;  // an empty slot is filled while the link is idle
   best->saves -= model_.devices[device].copy.Seconds(parts_.bytes_of(best->key)) +
-                 UsesOf(*room->evicts) * GainOf(*room->evicts, device);
+                 uses_.Of(*room->evicts) * GainOf(*room->evicts, device);
   return best->saves > 0.0 ? best : std::nullopt;
 }
 

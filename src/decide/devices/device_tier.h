@@ -18,15 +18,16 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/counters.h"
 #include "base/result.h"
 #include "core/ids.h"
 #include "core/layer_plan.h"
+#include "decide/devices/expert_uses.h"
 #include "decide/devices/lane_planner.h"
 #include "decide/devices/latency_model.h"
+#include "decide/devices/whole_planner.h"
 #include "decide/slots/resident_model.h"
 #include "decide/slots/slot_table.h"
 
@@ -71,6 +72,8 @@ struct DeviceTierSetup {
   std::vector<bool> is_settled = {};
   // The share of the steps that use an expert: K of E. It stands for the uses of filled experts.
   double usual_share = 0.0;
+  // [layer][expert] Uses of the experts of Fill(), in any measure; empty: not known.
+  std::vector<double> popularity = {};
   // The first device has the dense part and chooses experts itself in layers that it computes
   // whole.
   bool runs_layers = false;
@@ -206,18 +209,27 @@ class DeviceTier {
     // The expert that left the slot and goes back to memory.
     std::optional<ExpertKey> moved_back = {};
   };
-  // Call before the first step. The experts of `first` get device slots in this order while slots
-  // are free; slots of the first device are given first. These experts leave in the reverse order,
-  // and before any expert that decode has used on the device. If the first device has room for all
-  // experts of the model, all of them get slots, unless the mode is for the CPU. PlaceMode::kCpu:
-  // no expert gets a slot.
+  // Call before the first step. The last layers of the model get slots for all their experts, as
+  // many layers as ChooseWhole() gives, and keep these slots. Then the experts of `first` get
+  // device slots in this order while slots are free; slots of the first device are given first.
+  // These experts leave in the reverse order, and before any expert that decode has used on the
+  // device. If the first device has room for all experts of the model, all of them get slots,
+  // unless the mode is for the CPU. PlaceMode::kCpu: no expert gets a slot.
   std::vector<Promotion> Fill(std::span<const ExpertKey> first);
-  // Call once before a step that decodes. If Fill() has filled no slot, the experts that the
-  // prompts so far requested most get device slots. By the latency model their copies take at most
-  // kMostFillSeconds, since the first token waits for them.
-  std::vector<Promotion> FillByPrompt();
+  // Call before a step that decodes, with no copy under way. Before the first such step, if Fill()
+  // has filled no slot, whole layers and the experts that the prompts so far requested most get
+  // device slots as in Fill(). After kTokensToChange steps, once, the slots are divided anew if the
+  // uses by decode so far let a token take kGainToChange less. By the latency model the copies take
+  // at most kMostFillSeconds, since a token waits for them.
+  std::vector<Promotion> FillByUses();
   static constexpr double kMostFillSeconds = 2.0;
+  static constexpr uint64_t kTokensToChange = 64;
+  static constexpr double kGainToChange = 0.1;
   bool is_filled() const { return is_filled_; }
+  // Whether FillByUses() has a decision to make.
+  bool wants_fill() const { return !is_filled_ || decoded_ == kTokensToChange; }
+  // The last division of slots between whole layers and hot experts.
+  const WholeChoice& division() const { return division_; }
   // The most copies for later that may be under way. Their bytes compete with the step's own.
   static constexpr size_t kMostPromotions = 8;
   // Call after Done(). Copies at most one expert for a layer of decode. The CPU has computed this
@@ -255,6 +267,10 @@ class DeviceTier {
   bool is_settled(uint32_t device) const {
     return !parts_.is_settled.empty() && parts_.is_settled[device];
   }
+  // Whether the layer's experts keep their slots on the first device.
+  bool keeps_slots(ExpertLayerId layer) const {
+    return layer.value + division_.layers >= parts_.n_layers && division_.layers > 0;
+  }
   SlotTable* table(uint32_t device, ExpertKey key);
   const SlotTable* table(uint32_t device, ExpertKey key) const;
   // The device in use that has the expert, ready or on its way; nullopt: no device has it.
@@ -267,12 +283,18 @@ class DeviceTier {
   std::vector<std::vector<uint32_t>> RoomFor(const LayerPlan& plan) const;
   void CountUses(const LayerPlan& plan);
   bool HasAll(ExpertLayerId layer) const;
+  std::optional<uint32_t> FormOf(ExpertLayerId layer) const;
   std::vector<ExpertKey> AllIfTheyFit() const;
+  WholeCase CaseOf(std::span<const double> uses, double seconds) const;
+  std::vector<Promotion> ClaimWhole(double& seconds);
+  void ReleaseWhole();
+  std::vector<Promotion> Divide(std::span<const ExpertKey> first, const WholeChoice& choice,
+                                double seconds);
   LanePlan PlanSites(const LayerPlan& plan);
   std::vector<Promotion> FillWithin(std::span<const ExpertKey> first, double seconds);
+  void BeginCopy(const Promotion& filled);
   std::vector<Promotion> ChooseFilled(std::span<const ExpertKey> first, double seconds,
                                       std::vector<ExpertKey>& kept) const;
-  double UsesOf(ExpertKey key) const;
   double DiskSeconds(ExpertKey key) const;
   double GainOf(ExpertKey key, uint32_t device) const;
   double SlotPrice(const PlannedExpert& expert, uint32_t device,
@@ -294,21 +316,20 @@ class DeviceTier {
   uint64_t experts_ = 0;          // planned
   uint64_t asked_ = 0;            // of `experts_`: did not run from device slots
   uint64_t failures_ = 0;         // layers
-  // Uses by decode. The count is halved every kHalfLife steps.
-  struct Uses {
-    double count = 0.0;
-    uint64_t step = 0;  // the step for which `count` is right
-  };
-  // A count of uses is also an estimate of the uses to come.
-  static constexpr double kHalfLife = 64.0;
-  std::unordered_map<ExpertKey, Uses> uses_;
-  uint64_t step_ = 0;
-  std::unordered_map<ExpertKey, uint64_t> prompt_rows_;  // kept until is_filled_
+  ExpertUses uses_;               // by prompts: until is_filled_
+  uint64_t decoded_ = 0;          // steps
   bool is_filled_ = false;
   // Share of the experts without device slots that memory lacked.
   double missing_ = 0.0;
   std::vector<uint64_t> under_way_;  // [pool of memory]: copies for later
   WholeLayerList whole_;
+  WholeChoice division_;
+  // Slots of the first device that whole layers keep, each pinned once.
+  struct Kept {
+    uint32_t form = 0;
+    SlotId slot;
+  };
+  std::vector<Kept> kept_;
 };
 
 }  // namespace moestro

@@ -98,13 +98,13 @@ TEST(DeviceTier, ThePromptsMostPopularFillItBeforeDecode) {
        std::vector<std::vector<uint16_t>>{{1, 3}, {3, 5}, {3, 60}, {5, 3}}) {
     prompt(experts);
   }
-  const std::vector<DeviceTier::Promotion> filled = tier->FillByPrompt();
+  const std::vector<DeviceTier::Promotion> filled = tier->FillByUses();
   ASSERT_EQ(filled.size(), 2U);
   for (const DeviceTier::Promotion& one : filled) tier->Promoted(one, true);
   EXPECT_EQ(Text(tier.Run({1, 3, 5})), "1h 3D 5D");
   // Once, and decode is not interrupted by a later prompt.
   prompt({7, 8});
-  EXPECT_TRUE(tier->FillByPrompt().empty());
+  EXPECT_TRUE(tier->FillByUses().empty());
 }
 
 // What the prompt brought there and asked for most stays, the rest gives way.
@@ -115,7 +115,7 @@ TEST(DeviceTier, WhoIsThereAlreadyAndPopularKeepsItsSlot) {
     tier->Done(plan);
   }
   ASSERT_TRUE(tier->contains(Key(8)));
-  const std::vector<DeviceTier::Promotion> filled = tier->FillByPrompt();
+  const std::vector<DeviceTier::Promotion> filled = tier->FillByUses();
   ASSERT_EQ(filled.size(), 1U);
   EXPECT_EQ(filled[0].key, Key(5));
   tier->Promoted(filled[0], true);
@@ -128,7 +128,7 @@ TEST(DeviceTier, AFillTakesNoLongerThanItMay) {
   Tier tier(8, PlaceMode::kCooperative, costs);
   LayerPlan plan = tier.Plan({1, 2, 3, 4, 5}, Use::kPrefill);
   tier->Done(plan);
-  EXPECT_EQ(tier->FillByPrompt().size(), 3U);
+  EXPECT_EQ(tier->FillByUses().size(), 3U);
 }
 
 TEST(DeviceTier, AProfileGoesBeforeThePrompt) {
@@ -136,7 +136,7 @@ TEST(DeviceTier, AProfileGoesBeforeThePrompt) {
   for (const auto& one : tier->Fill(std::vector{Key(9)})) tier->Promoted(one, true);
   LayerPlan plan = tier.Plan({1, 2}, Use::kPrefill);
   tier->Done(plan);
-  EXPECT_TRUE(tier->FillByPrompt().empty());
+  EXPECT_TRUE(tier->FillByUses().empty());
   EXPECT_TRUE(tier->contains(Key(9)));
 }
 

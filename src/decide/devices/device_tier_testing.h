@@ -88,6 +88,7 @@ class Tier {
                           .memory_slots = {memory > 0 ? memory : 64},
                           .pool_of = [](ExpertKey) { return 0U; },
                           .n_expert = 64,
+                          .n_layers = 1,
                           .memory = {},
                           .tiers = tiers,
                           .drop = [this](ExpertKey key) { dropped_.push_back(key); },

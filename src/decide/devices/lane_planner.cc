@@ -293,13 +293,4 @@ LanePlan PlanLanes(std::span<const LaneJob> jobs, const LatencyModel& model, Pla
   return best;
 }
 
-bool WholeLayersPay(const LatencyModel& model, PlaceMode mode, uint64_t bytes, uint32_t n_used) {
-  if (mode != PlaceMode::kAuto) return mode == PlaceMode::kGpuCentric;
-  if (model.border <= 0.0) return false;  // rows are in memory anyway
-  const std::vector<LaneJob> jobs(n_used, {.bytes = bytes, .on_device = 0});
-  const std::vector<std::vector<uint32_t>> room(model.devices.size(), {0});
-  const double whole = n_used * model.devices.front().compute.Seconds(bytes);
-  return whole <= PlanLanes(jobs, model, mode, room).cost();
-}
-
 }  // namespace moestro

@@ -67,12 +67,6 @@ struct LanePlan {
 LaneTimes PriceLanes(std::span<const LaneJob> jobs, std::span<const Site> sites,
                      const LatencyModel& model);
 
-// Whether a layer that the first device computes whole, without a border and a launch of its own,
-// takes no longer than one whose experts the CPU shares. The device has all experts, of `bytes`
-// each; a row uses n_used of them. PlaceMode::kAuto compares, kGpuCentric has the
-// device compute all, the other modes have the CPU compute a share.
-bool WholeLayersPay(const LatencyModel& model, PlaceMode mode, uint64_t bytes, uint32_t n_used);
-
 // room: [device][pool], the slots that copies may take in this layer. Slots that hold one of the
 // jobs are not counted. A device that cannot compute a pool's experts has no slots for this pool.
 // An expert that finds no slot runs on the CPU. The predicted cost of kAuto, later layers included,

@@ -447,22 +447,5 @@ TEST(PlanLanes, APromptStaysWhereItsRowsAreIfTheyWouldTakeLongToCross) {
   EXPECT_NEAR(stays.times.seconds(), 8e-3, 1e-9);
 }
 
-// A border of 1 ms against a CPU that would take some of the work.
-TEST(WholeLayersPay, WhereABorderCostsMoreThanTheCpuSaves) {
-  LatencyModel model{.host = {.per_byte = 1e-9},
-                     .border = 1e-3,
-                     .devices = {{.compute = {.per_byte = 0.5e-9}, .launch = 1e-4}}};
-  constexpr uint64_t kExpert = 1'000'000;
-  EXPECT_TRUE(
-      WholeLayersPay(model, PlaceMode::kAuto, kExpert, 8));  // 4 ms; shared 3.1 and a border
-  model.border = 1e-5;
-  EXPECT_FALSE(WholeLayersPay(model, PlaceMode::kAuto, kExpert, 8));
-  EXPECT_TRUE(WholeLayersPay(model, PlaceMode::kGpuCentric, kExpert, 8));
-  EXPECT_FALSE(WholeLayersPay(model, PlaceMode::kCooperative, kExpert, 8));
-  model.border = 0.0;
-  model.host.per_byte = 1.0;
-  EXPECT_FALSE(WholeLayersPay(model, PlaceMode::kAuto, kExpert, 8));  // rows are in memory
-}
-
 }  // namespace
 }  // namespace moestro

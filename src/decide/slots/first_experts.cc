@@ -28,7 +28,7 @@ std::vector<ExpertKey> MostFirst(const MoeShape& shape, std::span<const uint64_t
   return keys;
 }
 
-std::vector<ExpertKey> ByPopularity(const PathTable& paths) {
+std::vector<uint64_t> PopularityOf(const PathTable& paths) {
   const MoeShape& shape = paths.shape();
   constexpr uint64_t kAlways = std::numeric_limits<PathShare>::max();
   std::vector<uint64_t> counts(shape.experts(), kAlways * shape.n_used / shape.n_expert);
@@ -36,7 +36,7 @@ std::vector<ExpertKey> ByPopularity(const PathTable& paths) {
     const std::vector<PathShare>& popularity = paths.layers()[l].popularity;
     std::ranges::copy(popularity, counts.begin() + static_cast<ptrdiff_t>(l * shape.n_expert));
   }
-  return MostFirst(shape, counts);
+  return counts;
 }
 
 namespace {

@@ -18,9 +18,9 @@ namespace moestro {
 std::vector<ExpertKey> AllExperts(const MoeShape& shape);
 // The experts with the highest counts first; of equals the earlier layer. counts: [layer][expert].
 std::vector<ExpertKey> MostFirst(const MoeShape& shape, std::span<const uint64_t> counts);
-// The most popular experts of the path table first. The table has no popularity for the first
-// layer, whose experts count as K of E.
-std::vector<ExpertKey> ByPopularity(const PathTable& paths);
+// Popularity of the path table's experts, [layer][expert], in a measure of its own. The table has
+// none for the first layer, whose experts count as K of E.
+std::vector<uint64_t> PopularityOf(const PathTable& paths);
 
 // Divides experts among devices whose experts stay the same (DeviceTierSetup::is_settled): every
 // layer gives each device the same share. The engine uploads by it, and the simulator starts with

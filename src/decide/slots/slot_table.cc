@@ -169,6 +169,22 @@ std::optional<Placement> SlotTable::Recall(ExpertKey key, uint32_t uses) {
   return Placement{.slot = slot, .was = Placement::Was::kAbsent, .evicted = std::nullopt};
 }
 
+Placement SlotTable::Claim(ExpertKey key, SlotId slot) {
+  const std::optional<SlotId> now = FindSlot(key);
+  if (now == slot) return Reuse(slot, Use::kPrefetch, 1);
+  if (now) Drop(key);
+  Placement placement{.slot = slot, .was = Placement::Was::kAbsent, .evicted = std::nullopt};
+  if (entries_[slot.value].state == State::kReady) {
+    placement.evicted = entries_[slot.value].key;
+    Drop(*placement.evicted);
+    ++stats_.evictions;
+  }
+  CHECK(!contains(key) && std::erase(free_, slot) == 1);
+  ++stats_.prefetches;
+  Occupy(slot, key, Use::kPrefetch, 1);
+  return placement;
+}
+
 // REQUIRES: no slot is free, some slot is idle.
 SlotId SlotTable::VictimFor(Use use, const PinView& pins) const {
   const std::optional<SlotId> transient = TransientVictim(use, pins);

@@ -140,6 +140,10 @@ class SlotTable final : private PinView {
   // decode had just used it, and counts as no request. nullopt: the table has the expert, or no
   // slot is free.
   std::optional<Placement> Recall(ExpertKey key, uint32_t uses);
+  // Gives an expert this slot, pinned once, whatever else is in the slot; an absent expert's slot
+  // is left loading, as a prefetch leaves its slot. An expert in another slot counts as absent.
+  // REQUIRES: neither the slot nor the expert is pinned.
+  Placement Claim(ExpertKey key, SlotId slot);
   void Unpin(SlotId slot);
   void Landed(SlotId slot);
   // The expert's reads have failed: the slot is free again once no lease pins it.

@@ -305,17 +305,17 @@ Status LayerGraph::Head(uint32_t first_row, uint32_t n_rows) {
       buffers_->positions()[first_row + *row]);
 }
 
-Status LayerGraph::AddWhole(const WholeLayers& whole, uint32_t chunk) {
+Status LayerGraph::AddWhole(const WholeLayers& whole, uint32_t rows) {
   whole_.emplace(WholeGraph::Parts{.spec = *spec_,
                                    .buffers = *buffers_,
                                    .nodes = nodes_,
                                    .graphs = graphs_,
                                    .link = *link_,
                                    .whole = whole});
-  nodes_.SetStepRows(chunk);
-  for (const auto& mixer : nodes_.mixers()) mixer->Assume(chunk);
+  nodes_.SetStepRows(rows);
+  for (const auto& mixer : nodes_.mixers()) mixer->Assume(rows);
   const uint64_t before = graphs_.value_bytes();
-  const Status reserved = whole_->Reserve(chunk, kv_->type());
+  const Status reserved = whole_->Reserve(rows, kv_->type());
   work_bytes_ += graphs_.value_bytes() - before;
   if (!reserved) whole_.reset();
   return reserved;

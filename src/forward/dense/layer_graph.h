@@ -112,9 +112,9 @@ class LayerGraph {
   Status RememberSource();
   // Copies residual, shared and ffn_in to memory; on the CPU this does nothing. kDevice.
   Status FetchRows();
-  // From now on the device may compute layers whole. Sizes memory for graphs of `chunk` rows, whose
+  // From now on the device may compute layers whole. Sizes memory for graphs of `rows` rows, whose
   // values are reported by work_bytes(). kDevice: the device does not compute some node; kNoMemory.
-  Status AddWhole(const WholeLayers& whole, uint32_t chunk);
+  Status AddWhole(const WholeLayers& whole, uint32_t rows);
   // Null: no layers are computed whole.
   WholeGraph* whole() { return whole_ ? &*whole_ : nullptr; }
   // Computes layers whole, and for head.count > 0 the logits of these rows behind them, which the

@@ -32,17 +32,17 @@ uint64_t WholeGraph::BytesFor(const ModelSpec& spec, uint32_t chunk) {
   return chunk * values * sizeof(float);
 }
 
-Status WholeGraph::Reserve(uint32_t chunk, KvType type) {
+Status WholeGraph::Reserve(uint32_t rows, KvType type) {
   if (parts_.nodes.mixers().size() > 2) {
     return Fail(Errc::kDevice, "layers of more than two kinds of attention");
   }
-  n_rows_ = chunk;
+  n_rows_ = most_rows_ = rows;
   const auto n_layer = static_cast<uint16_t>(parts_.spec.n_layer());
   for (uint16_t first = 0; first < n_layer; first += kTogether) {
     run_ = {.first = first,
             .end = static_cast<uint16_t>(std::min<uint32_t>(n_layer, first + kTogether))};
     parts_.graphs.Begin();
-    Build(run_, true, {.count = chunk});
+    Build(run_, true, {.count = rows});
     TRY_STATUS(CheckComputes(&parts_.link.device(), parts_.graphs.graph(), type));
     TRY_STATUS(parts_.graphs.Reserve());
   }
@@ -50,6 +50,7 @@ Status WholeGraph::Reserve(uint32_t chunk, KvType type) {
 }
 
 uint16_t WholeGraph::LayersFrom(LayerRange layers, size_t n_rows) const {
+  if (n_rows > most_rows_) return 0;
   const ModelSpec& spec = parts_.spec;
   const auto most = static_cast<uint32_t>(
       n_rows <= StepBuffers::kFewRows ? spec.n_layer() : StepBuffers::kLayersOfMany);

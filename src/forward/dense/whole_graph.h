@@ -51,11 +51,11 @@ class WholeGraph {
   };
   explicit WholeGraph(const Parts& parts) : parts_(parts) {}
 
-  // Sizes memory for graphs of `chunk` rows. kDevice: the device does not compute some node;
+  // Sizes memory for graphs of up to `rows` rows. kDevice: the device does not compute some node;
   // kNoMemory.
-  Status Reserve(uint32_t chunk, KvType type);
+  Status Reserve(uint32_t rows, KvType type);
   // Layers from `first` on, before `end`, that may run at a time with this many rows: whole layers,
-  // and those without experts between them. 0: the first is not whole.
+  // and those without experts between them. 0: the first is not whole, or the rows are too many.
   uint16_t LayersFrom(LayerRange layers, size_t n_rows) const;
   // Launches the layers for the step's rows. Returns while the device computes. kDevice.
   Status Launch(LayerRange layers, uint32_t n_rows);
@@ -111,6 +111,7 @@ class WholeGraph {
   const Parts parts_;
   LayerRange run_;  // the layers that were launched last
   uint32_t n_rows_ = 0;
+  uint32_t most_rows_ = 0;
 };
 
 }  // namespace moestro

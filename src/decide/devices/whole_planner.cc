@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+#include "decide/devices/whole_planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace moestro {
+namespace {
+
+// Seconds of a whole layer's experts.
+double SecondsOfWhole(const LatencyModel& model, uint64_t bytes, uint32_t n_used) {
+  return n_used * model.devices.front().compute.Seconds(bytes);
+}
+
+// Seconds of a layer with a border of whose experts the device has `there`, the wait for the
+// router's logits included.
+double SecondsOfShared(const LatencyModel& model, uint64_t bytes, uint32_t n_used, uint32_t there) {
+  std::vector<LaneJob> jobs(n_used, {.bytes = bytes});
+  for (uint32_t k = 0; k < there; ++k) jobs[k].on_device = 0;
+  const std::vector<std::vector<uint32_t>> room(model.devices.size(), {0});
+  return model.border + PlanLanes(jobs, model, PlaceMode::kAuto, room).cost();
+}
+
+// The probabilities that 0, 1, ..., n of n experts are there, each with probability p.
+std::vector<double> Binomial(uint32_t n, double p) {
+  std::vector<double> chances = {1.0};
+  for (uint32_t i = 0; i < n; ++i) {
+    chances.push_back(0.0);
+    for (size_t k = chances.size() - 1; k > 0; --k) {
+      chances[k] = chances[k] * (1.0 - p) + chances[k - 1] * p;
+    }
+    chances[0] *= 1.0 - p;
+  }
+  return chances;
+}
+
+// Prices divisions of the slots between whole layers and hot experts.
+class Prices {
+ public:
+  Prices(const WholeCase& of, const LatencyModel& model)
+      : of_(of),
+        whole_(SecondsOfWhole(model, of.bytes, of.n_used)),
+        order_(size_t{of.n_layers} * of.n_expert),
+        in_layer_(of.n_layers, of.n_expert) {
+    for (uint32_t there = 0; there <= of.n_used; ++there) {
+      shared_.push_back(SecondsOfShared(model, of.bytes, of.n_used, there));
+    }
+    std::iota(order_.begin(), order_.end(), 0U);
+    if (of.uses.empty()) return;
+    std::ranges::stable_sort(order_, std::greater(), [&](size_t i) { return of.uses[i]; });
+    for (size_t i = 0; i < order_.size(); ++i) in_layer_[i / of.n_expert] += of.uses[i];
+  }
+
+  double Seconds(uint32_t layers) const {
+    const uint32_t others = of_.n_layers - layers;
+    const uint64_t left = of_.slots - std::min(of_.slots, uint64_t{layers} * of_.n_expert);
+    double seconds = layers * whole_;
+    for (const double share : SharesThere(others, left)) {
+      const std::vector<double> chances = Binomial(of_.n_used, share);
+      seconds += std::inner_product(chances.begin(), chances.end(), shared_.begin(), 0.0);
+    }
+    return seconds;
+  }
+
+ private:
+  // [layer]: the share of the layer's uses that the hottest experts of the first `layers` layers
+  // have, as many as there are slots.
+  std::vector<double> SharesThere(uint32_t layers, uint64_t slots) const {
+    std::vector<double> there(layers);
+    if (of_.uses.empty()) {
+      const double all = static_cast<double>(layers) * of_.n_expert;
+      std::ranges::fill(there, std::min(1.0, static_cast<double>(slots) / std::max(all, 1.0)));
+      return there;
+    }
+    for (size_t i = 0; i < order_.size() && slots > 0; ++i) {
+      const size_t layer = order_[i] / of_.n_expert;
+      if (layer >= layers) continue;
+      there[layer] += (of_.uses[order_[i]] + 1.0) / in_layer_[layer];
+      --slots;
+    }
+    for (double& share : there) share = std::min(share, 1.0);
+    return there;
+  }
+
+  const WholeCase& of_;
+  double whole_;
+  std::vector<double> shared_;    // [experts there]
+  std::vector<size_t> order_;     // experts of all layers, the most used first
+  std::vector<double> in_layer_;  // [layer]: uses of its experts, one more for each
+};
+
+}  // namespace
+
+bool WholeLayersPay(const LatencyModel& model, PlaceMode mode, uint64_t bytes, uint32_t n_used) {
+  if (mode != PlaceMode::kAuto) return mode == PlaceMode::kGpuCentric;
+  if (model.border <= 0.0) return false;  // rows are in memory anyway
+  return SecondsOfWhole(model, bytes, n_used) <= SecondsOfShared(model, bytes, n_used, n_used);
+}
+
+double WholeSeconds(const WholeCase& of, const LatencyModel& model, uint32_t layers) {
+  return Prices(of, model).Seconds(layers);
+}
+
+WholeChoice ChooseWhole(const WholeCase& of, const LatencyModel& model, PlaceMode mode) {
+  CHECK(of.uses.empty() || of.uses.size() == size_t{of.n_layers} * of.n_expert);
+  const Prices prices(of, model);
+  const double without = prices.Seconds(0);
+  WholeChoice best{.layers = 0, .seconds = without, .without = without};
+  if (mode != PlaceMode::kAuto || model.border <= 0.0) return best;
+  for (uint32_t layers = 1; layers <= of.most; ++layers) {
+    const double seconds = prices.Seconds(layers);
+    if (seconds < best.seconds) best = {.layers = layers, .seconds = seconds, .without = without};
+  }
+  if (best.seconds > (1.0 - kLeastWholeGain) * without)
+    best = {.seconds = without, .without = without};
+  return best;
+}
+
+}  // namespace moestro
