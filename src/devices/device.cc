@@ -90,7 +90,11 @@ Status Device::Begin(const Assignment& assignment, const float* ffn_in, float* r
 
 Status Device::BeginThere(const Assignment& assignment, const StepBuffers& rows) {
   BeginPlan(assignment);
-  transport_->BeginThere(assignment.plan, rows);
+  uint32_t pairs = 0;
+  for (const PlannedExpert& expert : assignment.plan.experts) {
+    if (is_mine(expert)) pairs += expert.n_pairs;
+  }
+  transport_->BeginThere(assignment.plan, rows, pairs);
   return LaunchHeld();
 }
 
@@ -190,6 +194,8 @@ Status Device::Finish() {
   layer_ = nullptr;
   return {};
 }
+
+Status Device::Await() { return link_->Finish(); }
 
 void Device::Abandon() {
   if (layer_ == nullptr) return;

@@ -8,9 +8,8 @@
 //   Advance()      launches copied experts, group by group, while the next group is copied
 //   Finish()       copies the results back: [pair][n_embd]
 //
-// If the dense part and all experts of a layer are on the device, rows stay there: BeginThere()
-// takes x from the StepBuffers on the device, and Finish() launches the sum of all results, without
-// waiting.
+// If the dense part is on the device, rows stay there: BeginThere() takes x from the StepBuffers on
+// the device, and Finish() launches the sum of the device's results, without waiting.
 //
 // Thread rule: the engine thread. Copies run on a thread of their own; a slot is rewritten only
 // between Finish() and the next Begin(), when no launch reads it.
@@ -81,9 +80,9 @@ class Device {
   // ffn_in: [rows][n_embd]; results: [pair][n_embd], written for this device's pairs. Both and the
   // plan must live until Finish() or Abandon(). After kDevice, call Abandon().
   Status Begin(const Assignment& assignment, const float* ffn_in, float* results);
-  // Computes `hidden` of `rows` on the device from ffn_in, shared and residual. REQUIRES: all
-  // experts and all K of each row are for this device; no launch is under way. After kDevice, call
-  // Abandon().
+  // Computes `hidden` of `rows` on the device from ffn_in, shared and residual, without the pairs
+  // of other processors. REQUIRES: the device computes some pair; no launch of experts is under
+  // way. After kDevice, call Abandon().
   Status BeginThere(const Assignment& assignment, const StepBuffers& rows);
   // Copies an expert of the plan to this device. True once its bytes are on the device and the
   // lease may be released.
@@ -95,6 +94,8 @@ class Device {
   // Ends the layer. Waits for the results, except after BeginThere(). REQUIRES: all_launched().
   // After kDevice, call Abandon().
   Status Finish();
+  // Waits until the results are there, after BeginThere() and Finish(). kDevice.
+  Status Await();
   // Waits until no copy and no launch of the layer is under way; the layer's results are lost.
   void Abandon();
 

@@ -57,6 +57,7 @@ void DeviceList::LandPromotions() {
 // on timing.
 Status DeviceList::BeginStep() {
   LandPromotions();
+  watches_ = !options_.is_fixed && steps_++ % kStepsToWatch == 1;
   for (uint32_t d = 0; d < size(); ++d) LookAfter(d);
   if (!options_.is_fixed) {
     tier_->SetModel(tracker_.Refitted(measured_));
@@ -197,6 +198,7 @@ Status DeviceList::Note(uint32_t device, Status done) {
 Status DeviceList::Begin(const LayerPlan& plan, const Rows& rows, float* results) {
   plan_ = &plan;
   failed_.reset();
+  keeps_results_ = rows.there != nullptr;
   works_.assign(size(), false);
   for (const PlannedExpert& expert : plan.experts) {
     if (expert.place != Place::kHost) works_[expert.device] = true;
@@ -204,7 +206,7 @@ Status DeviceList::Begin(const LayerPlan& plan, const Rows& rows, float* results
   for (uint32_t d = 0; d < size(); ++d) {
     if (!works_[d]) continue;
     const Device::Assignment assignment{.plan = plan, .device = d};
-    TRY_STATUS(Note(d, rows.there != nullptr
+    TRY_STATUS(Note(d, d == 0 && keeps_results_
                            ? devices_[d]->BeginThere(assignment, *rows.there)
                            : devices_[d]->Begin(assignment, rows.ffn_in, results)));
   }
@@ -231,7 +233,9 @@ bool DeviceList::all_launched() const {
 
 Status DeviceList::Finish(uint32_t device) {
   if (!works_[device]) return {};
-  return Note(device, devices_[device]->Finish());
+  TRY_STATUS(Note(device, devices_[device]->Finish()));
+  const bool waits = device == 0 && keeps_results_ && watches_;
+  return waits ? Note(device, devices_[device]->Await()) : Status();
 }
 
 void DeviceList::Abandon() {

@@ -78,10 +78,10 @@ class DeviceList {
 
   // A layer on all devices, by the calls of Device. Begin() launches the experts that are in
   // device slots; the plan, the rows and the results must live until the last Finish() or
-  // Abandon(). kDevice: a device failed; call Abandon(), then Failed(). Rows may stay on the first
-  // device alone.
+  // Abandon(). kDevice: a device failed; call Abandon(), then Failed(). The first device may take
+  // the rows where they lie and keep its results (Device::BeginThere()).
   struct Rows {
-    const float* ffn_in = nullptr;       // [rows][n_embd]
+    const float* ffn_in = nullptr;       // [rows][n_embd], for devices that have no rows
     const StepBuffers* there = nullptr;  // not null: the rows are on the first device
   };
   Status Begin(const LayerPlan& plan, const Rows& rows, float* results);
@@ -90,8 +90,14 @@ class DeviceList {
   bool all_launched() const;
   // Whether the device computes an expert of the layer.
   bool works(uint32_t device) const { return works_[device]; }
-  // Waits for the device's results, if it works. REQUIRES: all_launched().
+  // Waits for the device's results, if it works and does not keep them. REQUIRES: all_launched().
   Status Finish(uint32_t device);
+  // Whether Finish() has waited for the device: results that stay there are waited for in a step of
+  // kStepsToWatch, so that the device's costs are followed.
+  bool has_waited(uint32_t device) const {
+    return works_[device] && (!keeps_results_ || device != 0 || watches_);
+  }
+  static constexpr uint64_t kStepsToWatch = 32;
   void Abandon();
 
   // Call after the layer has run. Notes the layer's times in the plan.
@@ -149,7 +155,10 @@ class DeviceList {
   std::vector<std::vector<ExpertKey>> shares_;  // [device]: experts that stay there
   // State of the layer under way.
   const LayerPlan* plan_ = nullptr;
-  std::vector<bool> works_;         // [device]
+  std::vector<bool> works_;     // [device]
+  bool keeps_results_ = false;  // the first device
+  uint64_t steps_ = 0;
+  bool watches_ = false;            // the step's times of results that stay on the device
   std::optional<uint32_t> failed_;  // the device whose error ended the layer
   LatencyModel measured_;           // costs before any refit
   LatencyTracker tracker_;

@@ -22,8 +22,9 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr size_t kRepeats = 5;
-constexpr uint32_t kMostRows = 64;   // rows that are measured, at most
-constexpr uint32_t kMostAtOnce = 8;  // experts of a launch, at most
+constexpr uint32_t kMostRows = 64;     // rows that are measured, at most
+constexpr double kLeastBorder = 1e-6;  // seconds: a border is never free
+constexpr uint32_t kMostAtOnce = 8;    // experts of a launch, at most
 // More rows are not measured once fewer rows take this many seconds.
 constexpr double kLongRun = 0.1;
 
@@ -291,11 +292,12 @@ Result<DeviceProbe::Pair> DeviceProbe::Together(const Pair& alone) {
   return together;
 }
 
-// Rows to the device and back, as for a launch with rows in memory. 0: no device of this machine,
-// so the rows count as part of computing.
-Result<double> DeviceProbe::PairSeconds() {
+// Rows to the device and back, as for a launch with rows in memory; and at a border one row more
+// there and back beside a read that is made anyway. Without a device of this machine the rows count
+// as part of computing.
+Status DeviceProbe::MeasureRows(LatencyModel& model) {
   DeviceLink* const link = device_.link();
-  if (link == nullptr) return 0.0;
+  if (link == nullptr) return {};
   std::vector<float> x = RandomRows(kMostRows);
   TRY(const BackendBuffer there,
       BackendBuffer::On(link->device().backend(), x.size() * sizeof(float)));
@@ -304,37 +306,50 @@ Result<double> DeviceProbe::PairSeconds() {
   ggml_tensor* rows =
       ggml_new_tensor_1d(room.context(), GGML_TYPE_F32, static_cast<int64_t>(x.size()));
   there.Place(rows, 0);
-  const auto crossing = [&](size_t values) {
-    const std::span its = std::span(x).first(values);
+  const auto crossing = [&](const Border& border) {
     return MedianOf([&]() -> Result<double> {
       const auto start = SteadyClock::now();
-      TRY_STATUS(link->Cross({.writes = {{.to = rows, .from = std::as_bytes(its)}},
-                              .reads = {{.from = rows, .to = std::as_writable_bytes(its)}}}));
+      TRY_STATUS(link->Cross(border));
       return SecondsSince(start);
     });
   };
-  TRY(const double one, crossing(expert_.kernels.n_embd));
-  TRY(const double all, crossing(x.size()));
-  return std::max(all - one, 0.0) / (kMostRows - 1);
+  const auto there_and_back = [&](size_t values) {
+    const std::span its = std::span(x).first(values);
+    return Border{.writes = {{.to = rows, .from = std::as_bytes(its)}},
+                  .reads = {{.from = rows, .to = std::as_writable_bytes(its)}}};
+  };
+  Border border = there_and_back(expert_.kernels.n_embd);
+  TRY(const double one, crossing(border));
+  TRY(const double all, crossing(there_and_back(x.size())));
+  model.devices.front().pair = std::max(all - one, 0.0) / (kMostRows - 1);
+  border.reads.push_back(border.reads.front());
+  TRY(const double with_row, crossing(border));
+  border = {.reads = {border.reads.front()}};
+  TRY(const double without, crossing(border));
+  model.border = std::max(with_row - without, kLeastBorder);
+  return {};
 }
 
 // The calls that begin a launch, and that collect its results when the device has long ended.
 // `longest`: no launch takes longer.
-Result<double> DeviceProbe::CallSeconds(const LayerPlan& launched, double longest) {
+Status DeviceProbe::MeasureCalls(const LayerPlan& launched, double longest, DeviceCosts& costs) {
   const std::vector<float> x = RandomRows(1);
   std::vector<float> there(launched.row_of.size() * expert_.kernels.n_embd);
-  return MedianOf([&]() -> Result<double> {
-    const auto start = SteadyClock::now();
-    Status ran = device_.Begin({.plan = launched}, x.data(), there.data());
-    double seconds = SecondsSince(start);
-    while (SecondsSince(start) < longest) CpuRelax();
-    const auto ended = SteadyClock::now();
-    if (ran) ran = device_.Finish();
-    seconds += SecondsSince(ended);
-    if (!ran) device_.Abandon();
-    TRY_STATUS(ran);
-    return seconds;
-  });
+  std::vector<double> begins;
+  TRY(costs.calls, MedianOf([&]() -> Result<double> {
+        const auto start = SteadyClock::now();
+        Status ran = device_.Begin({.plan = launched}, x.data(), there.data());
+        double seconds = begins.emplace_back(SecondsSince(start));
+        while (SecondsSince(start) < longest) CpuRelax();
+        const auto ended = SteadyClock::now();
+        if (ran) ran = device_.Finish();
+        seconds += SecondsSince(ended);
+        if (!ran) device_.Abandon();
+        TRY_STATUS(ran);
+        return seconds;
+      }));
+  costs.begin = std::min(Median(std::move(begins)), costs.calls);
+  return {};
 }
 
 Result<LatencyModel> DeviceProbe::Measure(uint64_t scratch) {
@@ -352,7 +367,7 @@ Result<LatencyModel> DeviceProbe::Measure(uint64_t scratch) {
   }
   each = std::min(each, one);
   costs.launch = one - each;
-  TRY(costs.pair, PairSeconds());
+  TRY_STATUS(MeasureRows(model));
   std::vector<CostSample> host;
   std::vector<CostSample> device{{expert_.bytes, 1, each}};
   for (const uint32_t rows : {1U, 4U, 16U, kMostRows}) {
@@ -376,7 +391,7 @@ Result<LatencyModel> DeviceProbe::Measure(uint64_t scratch) {
   // Beside a launch that takes longer, its calls are nothing.
   const double longest = 2.0 * (one + together_there * each);
   if (longest < kLongRun) {
-    TRY(costs.calls, CallSeconds(launched, longest));
+    TRY_STATUS(MeasureCalls(launched, longest, costs));
   }
   const double host_beside = std::max(together.host, beside_launch) / alone.host;
   model.host_beside = std::clamp(host_beside, 1.0, kMostBeside);

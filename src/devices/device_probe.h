@@ -78,8 +78,8 @@ class DeviceProbe {
   // `launched`: the device computes this plan meanwhile; null: no launch.
   Result<double> HostSeconds(uint32_t rows, const LayerPlan* launched = nullptr);
   Result<double> HostOnce(std::span<const float> x, uint32_t rows, std::span<float> y);
-  Result<double> PairSeconds();
-  Result<double> CallSeconds(const LayerPlan& launched, double longest);
+  Status MeasureRows(LatencyModel& model);
+  Status MeasureCalls(const LayerPlan& launched, double longest, DeviceCosts& costs);
   Status Landed(const Device::Ticket& ticket);
   Result<double> CopySeconds();
   Result<Pair> Together(const Pair& alone);

@@ -238,15 +238,15 @@ void LocalTransport::Begin(const LayerPlan& plan, const float* ffn_in, float* re
   next_flight_ = 0;  // equal launches of every token find the graphs of the same flight
 }
 
-void LocalTransport::BeginThere(const LayerPlan& plan, const StepBuffers& rows) {
-  const size_t pairs = plan.row_of.size();
-  CHECK(pairs * shape_.n_embd * sizeof(float) <= results_there_.size());
+void LocalTransport::BeginThere(const LayerPlan& plan, const StepBuffers& rows, uint32_t pairs) {
+  CHECK(uint64_t{pairs} * shape_.n_embd * sizeof(float) <= results_there_.size());
   plan_ = &plan;
   there_ = &rows;
+  n_mine_ = pairs;
   n_launched_ = 0;
   is_summed_ = false;
   next_flight_ = 0;
-  launched_as_.assign(pairs, 0);
+  launched_as_.assign(plan.row_of.size(), -1);
 }
 
 uint64_t LocalTransport::BytesOf(uint32_t form, Matrix matrix) const {
@@ -290,7 +290,7 @@ std::vector<uint32_t> LocalTransport::KeyOf(uint32_t form, uint32_t first) const
   if (plan_->n_rows > kMostKeptRows) return {};
   const bool stays = there_ != nullptr;
   std::vector<uint32_t> key = {stays, form, plan_->n_rows, first};
-  if (stays) key.insert(key.end(), {is_summed_, plan_->n_used});
+  if (stays) key.insert(key.end(), {is_summed_, SumWidth()});
   if (shape_.bias_bytes > 0) key.push_back(plan_->layer.value);
   for (const PairLists::Part& part : lists_.parts()) {
     key.push_back(static_cast<uint32_t>(part.piece));
@@ -417,14 +417,14 @@ Status LocalTransport::ReserveThere(uint64_t pairs) {
 }
 
 // Stage: one launch with rows on the device: the numbers of the pairs are sent; x [pairs][n_embd]
-// is gathered from ffn_in [rows][n_embd]; y [pairs][n_embd] stays. A launch of all pairs of the
-// layer also adds up.
+// is gathered from ffn_in [rows][n_embd]; y [pairs][n_embd] stays. A launch of all of the device's
+// pairs also adds up.
 Status LocalTransport::LaunchThere(Flight& flight, uint32_t form) {
   const std::span<const Pair> pairs = lists_.pairs();
   const auto n = static_cast<int64_t>(pairs.size());
   const bool is_one_row = plan_->n_rows == 1;
   const uint32_t first = n_launched_;
-  is_summed_ = pairs.size() == plan_->row_of.size() && lists_.parts().size() == 1;
+  is_summed_ = pairs.size() == n_mine_;
   for (const Pair& pair : pairs) launched_as_[pair.pair] = static_cast<int32_t>(n_launched_++);
   const auto build = [&](LaunchGraph& graph) {
     ggml_context* context = graph.room.context();
@@ -444,7 +444,12 @@ Status LocalTransport::LaunchThere(Flight& flight, uint32_t form) {
     // Stage: x [pairs][n_embd] -> y [pairs][n_embd], into results_there_ or the sum.
     AddParts(graph, form, x, numbers);
     if (is_summed_) {
-      AddSum(graph, ggml_reshape_2d(context, graph.results[0], shape_.n_embd, n));
+      ggml_tensor* all = nullptr;  // [launched pair][n_embd]
+      for (ggml_tensor* y : graph.results) {
+        y = ggml_reshape_2d(context, y, shape_.n_embd, ggml_nelements(y) / shape_.n_embd);
+        all = all == nullptr ? y : ggml_concat(context, all, y, 1);
+      }
+      AddSum(graph, all);
       return;
     }
     for (size_t i = 0; i < graph.results.size(); ++i) {
@@ -464,9 +469,9 @@ Status LocalTransport::LaunchThere(Flight& flight, uint32_t form) {
 }
 
 // Stage: graph, results [launched pair][n_embd] -> hidden [rows][n_embd]. The last two inputs are
-// the results' places [rows * K] and the router's weights [rows * K].
+// the results' places [rows * K'] and the router's weights [rows * K'], K' = SumWidth().
 void LocalTransport::AddSum(LaunchGraph& graph, ggml_tensor* results) const {
-  const auto n_used = static_cast<int64_t>(plan_->n_used);
+  const auto n_used = static_cast<int64_t>(SumWidth());
   const auto n_rows = static_cast<int64_t>(plan_->n_rows);
   const int64_t width = shape_.n_embd;
   ggml_context* context = graph.room.context();
@@ -476,8 +481,8 @@ void LocalTransport::AddSum(LaunchGraph& graph, ggml_tensor* results) const {
   ggml_set_input(weights);
   graph.inputs.push_back(from);
   graph.inputs.push_back(weights);
-  // Stage: weight * y in router order, [rows * K][n_embd]; then the sum of each row's K results in
-  // router order.
+  // Stage: weight * y in router order, [rows * K'][n_embd]; then the sum of each row's K' results
+  // in router order.
   ggml_tensor* weighted = ggml_mul(context, ggml_get_rows(context, results, from), weights);
   const auto of = [&](int64_t k) {
     return ggml_view_2d(context, weighted, width, n_rows,
@@ -501,9 +506,16 @@ void LocalTransport::AddSum(LaunchGraph& graph, ggml_tensor* results) const {
 void LocalTransport::AddSumInputs(const LaunchGraph& graph, Border& border) {
   const std::span inputs = std::span(graph.inputs).last(2);
   places_.clear();
-  for (const uint32_t pair : plan_->pair_of) places_.push_back(launched_as_[pair]);
+  weights_of_sum_.clear();
+  for (size_t i = 0; i < plan_->pair_of.size(); ++i) {
+    const uint32_t pair = plan_->pair_of[i];
+    const int32_t place = pair == kNoPair ? -1 : launched_as_[pair];
+    if (place < 0 && plan_->n_rows == 1) continue;
+    places_.push_back(std::max(place, 0));
+    weights_of_sum_.push_back(place < 0 ? 0.0F : plan_->weights[i]);
+  }
   border.writes.push_back({.to = inputs[0], .from = std::as_bytes(std::span(places_))});
-  border.writes.push_back({.to = inputs[1], .from = std::as_bytes(std::span(plan_->weights))});
+  border.writes.push_back({.to = inputs[1], .from = std::as_bytes(std::span(weights_of_sum_))});
 }
 
 // Stage: one launch, results [launched pair][n_embd] -> hidden [rows][n_embd].
@@ -515,7 +527,7 @@ Status LocalTransport::Combine() {
     AddSum(graph, results);
   };
   std::vector<uint32_t> key;
-  if (plan_->n_rows <= kMostKeptRows) key = {plan_->n_rows, plan_->n_used, n_launched_};
+  if (plan_->n_rows <= kMostKeptRows) key = {plan_->n_rows, SumWidth(), n_launched_};
   TRY(LaunchGraph* const graph, combine_.Get(key, build));
   Border border;
   AddSumInputs(*graph, border);

@@ -5,10 +5,12 @@
 //   join       activation(gate, up)                               -> [P][n_ff]
 //   down       [n_ff][n_embd][slots] by slot                      -> [P][n_embd], + bias
 //
-// If the dense part is on the device, rows stay there. The launch of all of a layer's pairs, or
-// else Finish(), adds the sum of all results, without waiting:
+// If the dense part is on the device, rows stay there. The launch of all of the device's pairs, or
+// else Finish(), adds the sum of their results, without waiting:
 //
 //   hidden [rows][n_embd] = sum over K of weight * y, in router order, then shared, then residual
+//
+// Pairs of other processors are left out; the next graph adds the sum of these (kPartial).
 //
 // Slots of several pieces are multiplied piece by piece, in one launch.
 //
@@ -172,7 +174,7 @@ class LocalTransport final : public Transport {
   const DeviceInfo& info() const override { return device_.info(); }
   const LaunchShape& shape() const override { return shape_; }
   void Begin(const LayerPlan& plan, const float* ffn_in, float* results) override;
-  void BeginThere(const LayerPlan& plan, const StepBuffers& rows) override;
+  void BeginThere(const LayerPlan& plan, const StepBuffers& rows, uint32_t pairs) override;
   Status Launch(uint32_t form, std::span<const Pair> pairs) override;
   Status Finish() override;
   void Abandon() override;
@@ -192,6 +194,8 @@ class LocalTransport final : public Transport {
   std::vector<uint32_t> KeyOf(uint32_t form, uint32_t first) const;
   void AddParts(LaunchGraph& graph, uint32_t form, ggml_tensor* x, ggml_tensor* numbers) const;
   Status Collect(std::span<Flight> flights);
+  // Results of a row that are added up, at most: those of one row are known.
+  uint32_t SumWidth() const { return plan_->n_rows == 1 ? n_mine_ : plan_->n_used; }
   void AddSum(LaunchGraph& graph, ggml_tensor* results) const;
   void AddSumInputs(const LaunchGraph& graph, Border& border);
   Status Combine();
@@ -209,9 +213,11 @@ class LocalTransport final : public Transport {
   float* results_ = nullptr;
   const StepBuffers* there_ = nullptr;  // null: rows are in memory
   BackendBuffer results_there_;         // [launched pair][n_embd]
-  uint32_t n_launched_ = 0;             // pairs launched so far
-  std::vector<int32_t> launched_as_;    // [pair]: the pair's place in results_there_
-  std::vector<int32_t> places_;         // [rows * K]: launched_as_ in router order
+  uint32_t n_mine_ = 0;                 // pairs of the device
+  uint32_t n_launched_ = 0;             // of these so far
+  std::vector<int32_t> launched_as_;    // [pair]: the pair's place in results_there_; -1: not mine
+  std::vector<int32_t> places_;         // [rows * SumWidth()]: launched_as_ in router order
+  std::vector<float> weights_of_sum_;   // [rows * SumWidth()], 0 for pairs of other processors
   bool is_summed_ = false;              // the launch of all pairs has added up
   LaunchGraphs combine_;
 

@@ -23,6 +23,7 @@ StepBuffers::Offsets StepBuffers::Layout(const ModelSpec& spec, const StepLimits
   };
   const std::array<uint64_t, kRegions> sizes = {
       rows * spec.n_embd * sizeof(float),
+      backend != nullptr ? rows * spec.n_embd * sizeof(float) : 0,
       rows * spec.n_embd * sizeof(float),
       spec.any_layer(&ModelSpec::has_shared_result) ? rows * spec.n_embd * sizeof(float) : 0,
       rows * spec.n_embd * sizeof(float),

@@ -33,6 +33,7 @@ class StepBuffers {
  public:
   enum Region : uint8_t {
     kHidden,
+    kPartial,
     kResidual,
     kShared,
     kFfnIn,
@@ -56,7 +57,10 @@ class StepBuffers {
   static uint64_t BytesFor(const ModelSpec& spec, const StepLimits& limits,
                            ggml_backend_t backend = nullptr);
 
-  float* hidden() const { return At<float>(kHidden); }      // [rows][n_embd] enters a layer
+  float* hidden() const { return At<float>(kHidden); }  // [rows][n_embd] enters a layer
+  // [rows][n_embd] weighted results of experts beside the first device, which adds them to hidden;
+  // of graphs on a device alone
+  float* partial() const { return At<float>(kPartial); }
   float* residual() const { return At<float>(kResidual); }  // [rows][n_embd] after attention
   // [rows][n_embd] result of the shared expert
   float* shared() const { return At<float>(kShared); }

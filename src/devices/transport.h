@@ -60,12 +60,17 @@ class Transport {
   // Begins a layer with rows in memory: ffn_in [rows][n_embd], results [pair][n_embd]. All three
   // must live until Finish() or Abandon().
   virtual void Begin(const LayerPlan& plan, const float* ffn_in, float* results) = 0;
-  // Begins a layer whose rows are on the device. REQUIRES: the dense part is on the device.
-  virtual void BeginThere(const LayerPlan& /*plan*/, const StepBuffers& /*rows*/) { CHECK(false); }
+  // Begins a layer whose rows are on the device, of which the device computes `pairs` pairs.
+  // REQUIRES: the dense part is on the device.
+  virtual void BeginThere(const LayerPlan& /*plan*/, const StepBuffers& /*rows*/,
+                          uint32_t /*pairs*/) {
+    CHECK(false);
+  }
   // Returns while the device computes. REQUIRES: at most shape().most_pairs pairs. kDevice, here
   // and below.
   virtual Status Launch(uint32_t form, std::span<const Pair> pairs) = 0;
-  // Ends the layer: all results are in `results` of Begin(), or are launched after BeginThere().
+  // Ends the layer: all results are in `results` of Begin(), or after BeginThere() their sum is
+  // launched: hidden [rows][n_embd] without the pairs of other processors.
   virtual Status Finish() = 0;
   // Waits until no launch is under way; results are lost.
   virtual void Abandon() = 0;

@@ -123,7 +123,7 @@ Status ParseHost(JsonView json, LatencyModel& model) {
 
 Status ParseDevice(const CostFields& device, const CostFields& copy, LatencyFile& file) {
   DeviceCosts costs;
-  TRY_STATUS(device.Check({"name", "launch_us", "calls_us", "pair_us", "remote"}));
+  TRY_STATUS(device.Check({"name", "launch_us", "calls_us", "begin_us", "pair_us", "remote"}));
   TRY(std::string name, device.fields().Text("name"));
   if (name.empty()) return Fail(Errc::kInvalidFile, "the 'name' of 'device' is empty");
   if (std::ranges::contains(file.devices, name)) {
@@ -138,6 +138,7 @@ Status ParseDevice(const CostFields& device, const CostFields& copy, LatencyFile
     return {};
   };
   TRY_STATUS(optional("calls_us", costs.calls));
+  TRY_STATUS(optional("begin_us", costs.begin));
   TRY_STATUS(optional("pair_us", costs.pair));
   TRY(costs.compute, device.Parse());
   TRY_STATUS(copy.Check({"beside"}));
@@ -219,6 +220,7 @@ void SetDevices(Json& json, const LatencyFile& file) {
     Json device = ToJson(costs.compute);
     device.Set("name", file.devices[d]).Set("launch_us", Rounded(costs.launch / kMicro));
     if (costs.calls > 0.0) device.Set("calls_us", Rounded(costs.calls / kMicro));
+    if (costs.begin > 0.0) device.Set("begin_us", Rounded(costs.begin / kMicro));
     if (costs.pair > 0.0) device.Set("pair_us", Rounded(costs.pair / kMicro));
     if (d < file.is_remote.size() && file.is_remote[d]) device.Set("remote", true);
     Json copy = ToJson(costs.copy);

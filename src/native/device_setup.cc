@@ -381,8 +381,7 @@ Status FindDiskCosts(const std::string& latency_model, DeviceSetup& devices, Exp
 // The CPU's costs as measured with the first device. Beside any device the CPU is taken to be as
 // slow as beside the one that slows it down most.
 //
-// Rows lie on the first device if that device has the dense part. A launch is measured with inputs
-// that go there and results that come back, which is the price of a border, too.
+// Rows lie on the first device if that device has the dense part.
 LatencyModel LatencyOfAll(const DeviceSetup& devices, uint32_t n_used, bool has_dense,
                           bool has_fixed_costs) {
   LatencyModel all = devices.devices().front()->plan().latency;
@@ -395,10 +394,8 @@ LatencyModel LatencyOfAll(const DeviceSetup& devices, uint32_t n_used, bool has_
   if (!has_dense || !is_first) {
     all.border = all.border_pair = 0.0;
   } else if (!has_fixed_costs) {
-    all.border = all.devices.front().launch;
-    // A row crosses four times: residual, shared result and the experts' input come back, and the
-    // layer's result goes there. That is twice the crossing of a pair.
-    all.border_pair = 2.0 * all.devices.front().pair / n_used;
+    // A row crosses as a pair does: the experts' input comes back, their sum goes there.
+    all.border_pair = all.devices.front().pair / n_used;
   }
   return all;
 }

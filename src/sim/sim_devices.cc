@@ -164,14 +164,13 @@ void SimDevices::Assign(LayerPlan& plan) {
   };
   const bool leaves_first = std::ranges::any_of(plan.experts, leaves);
   if (leaves_first) times_.border = lanes_.model.BorderSeconds(plan.row_of.size());
-  stays_ = lanes_.model.border > 0.0 && !leaves_first;
   host_factor_ = uses_device ? lanes_.model.host_beside : 1.0;
   for (const PlannedExpert& expert : plan.experts) {
     if (expert.place != Place::kDevice) continue;
     const DeviceCosts& costs = lanes_.model.devices[expert.device];
     double& compute = times_.devices[expert.device].compute;
     if (compute == 0.0 && !tier_.whole().has(plan.layer)) compute = costs.launch;
-    compute += lanes_.model.OnDevice(expert.device, BytesOf(expert.key), expert.n_pairs, stays_);
+    compute += lanes_.model.OnDevice(expert.device, BytesOf(expert.key), expert.n_pairs);
   }
   times_.calls = plan.predicted.calls;
   if (times_.calls <= 0.0) return;
@@ -205,7 +204,7 @@ void SimDevices::Copy(const Asked& asked) {
   double& copy = times_.devices[d].copy;
   copy = std::max(copy, LandedAt(asked.reads));
   copy += (uses_host_ ? costs.copy_beside : 1.0) * costs.copy.Seconds(bytes);
-  copied_[d] += lanes_.model.OnDevice(d, bytes, asked.expert.n_pairs, stays_);
+  copied_[d] += lanes_.model.OnDevice(d, bytes, asked.expert.n_pairs);
 }
 
 void SimDevices::WaitForCopies(uint32_t device) {

@@ -105,7 +105,6 @@ class SimDevices {
   // State of the layer under way.
   double began_ = 0.0;
   double host_factor_ = 1.0;
-  bool stays_ = false;  // the layer's rows, on the first device
   double host_busy_ = 0.0;
   bool uses_host_ = false;
   LaneTimes times_;

@@ -179,14 +179,13 @@ bool LeavesFirst(Site site) { return site.place == Place::kHost || site.device !
 LaneTimes::Device PriceDevice(std::span<const LaneJob> jobs, std::span<const Site> sites,
                               uint32_t device, const LatencyModel& model, double& disk) {
   const DeviceCosts& costs = model.devices[device];
-  const bool stays = model.border > 0.0 && std::ranges::none_of(sites, LeavesFirst);
   const bool uses_host = std::ranges::contains(sites, Place::kHost, &Site::place);
   const double copy_factor = uses_host ? costs.copy_beside : 1.0;
   LaneTimes::Device times;
   for (size_t i = 0; i < jobs.size(); ++i) {
     if (sites[i] != Site{.place = Place::kDevice, .device = device}) continue;
     if (times.compute == 0.0) times.compute = costs.launch;
-    times.compute += model.OnDevice(device, jobs[i].bytes, jobs[i].rows, stays);
+    times.compute += model.OnDevice(device, jobs[i].bytes, jobs[i].rows);
   }
   double copied = 0.0;  // seconds of computing copied experts
   for (const bool in_memory : {true, false}) {
@@ -198,7 +197,7 @@ LaneTimes::Device PriceDevice(std::span<const LaneJob> jobs, std::span<const Sit
         times.copy = std::max(times.copy, disk);
       }
       times.copy += copy_factor * costs.copy.Seconds(jobs[i].bytes);
-      copied += model.OnDevice(device, jobs[i].bytes, jobs[i].rows, stays);
+      copied += model.OnDevice(device, jobs[i].bytes, jobs[i].rows);
     }
   }
   if (copied > 0.0) times.compute = std::max(times.compute, times.copy) + costs.launch + copied;
@@ -211,7 +210,7 @@ double CallSeconds(std::span<const Site> sites, const LatencyModel& model) {
   double seconds = 0.0;
   for (uint32_t d = 0; d < model.devices.size(); ++d) {
     const auto is_its = [d](Site s) { return s.place != Place::kHost && s.device == d; };
-    if (std::ranges::any_of(sites, is_its)) seconds += model.devices[d].calls;
+    if (std::ranges::any_of(sites, is_its)) seconds += model.CallSeconds(d);
   }
   return seconds;
 }

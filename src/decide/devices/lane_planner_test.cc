@@ -441,7 +441,7 @@ TEST(PlanLanes, APromptStaysWhereItsRowsAreIfTheyWouldTakeLongToCross) {
   const Rooms room = {{0}};
   EXPECT_TRUE(Letters(PlanLanes(jobs, model, PlaceMode::kAuto, room).sites).contains('h'));
   model.devices.front().pair = 8e-6;
-  model.border_pair = 2e-6;
+  model.border_pair = 8e-6;
   const LanePlan stays = PlanLanes(jobs, model, PlaceMode::kAuto, room);
   EXPECT_EQ(Letters(stays.sites), "DDDDDDDD");
   EXPECT_NEAR(stays.times.seconds(), 8e-3, 1e-9);

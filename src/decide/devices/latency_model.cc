@@ -152,7 +152,7 @@ Status CheckLatency(const LatencyModel& model) {
     TRY_STATUS(check(Lane::kDevice, device.compute));
     TRY_STATUS(check(Lane::kCopy, device.copy));
     TRY_STATUS(check_factor(device.copy_beside));
-    for (const double seconds : {device.launch, device.pair, device.calls}) {
+    for (const double seconds : {device.launch, device.pair, device.calls, device.begin}) {
       if (std::isfinite(seconds) && seconds >= 0.0) continue;
       return Fail(Errc::kInvalidRequest, "a launch of {} s is no time", seconds);
     }

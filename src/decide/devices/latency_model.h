@@ -52,6 +52,7 @@ struct DeviceCosts {
   // Seconds of the engine's thread in the calls that begin a launch and collect results that are
   // there. The CPU's team computes nothing meanwhile.
   double calls = 0.0;
+  double begin = 0.0;        // of `calls`, in those that begin the launch
   double copy_beside = 1.0;  // times as long while the CPU computes
 
   bool operator==(const DeviceCosts&) const = default;
@@ -66,8 +67,8 @@ struct LatencyModel {
   double host_begin = 0.0;   // seconds of the CPU's share of a layer, however many experts
   double host_beside = 1.0;  // times as long while a device computes or copies run
   // Seconds that a layer takes longer whose rows leave the first device because other processors
-  // compute some of the layer's experts: the rows come back, the results go there. 0: the rows are
-  // in memory anyway.
+  // compute some of the layer's experts: the rows come back, the sum of the results goes there. The
+  // first device keeps the results of its own experts. 0: the rows are in memory anyway.
   double border = 0.0;
   double border_pair = 0.0;               // the same, for each pair of a row and an expert
   std::vector<DeviceCosts> devices = {};  // in the order in which they are used
@@ -75,10 +76,16 @@ struct LatencyModel {
   double BorderSeconds(uint64_t pairs) const {
     return border + border_pair * static_cast<double>(pairs);
   }
-  // An expert on a device, as one of several in a launch. stays: the rows are on the device.
-  double OnDevice(uint32_t device, uint64_t bytes, uint32_t rows, bool stays) const {
+  // Whether rows lie on the device, which keeps the results of its experts.
+  bool has_rows(uint32_t device) const { return device == 0 && border > 0.0; }
+  // An expert on a device, as one of several in a launch.
+  double OnDevice(uint32_t device, uint64_t bytes, uint32_t rows) const {
     const DeviceCosts& its = devices[device];
-    return its.compute.Seconds(bytes, rows) + (stays ? 0.0 : its.pair * rows);
+    return its.compute.Seconds(bytes, rows) + (has_rows(device) ? 0.0 : its.pair * rows);
+  }
+  // Calls of a launch beside which the CPU computes.
+  double CallSeconds(uint32_t device) const {
+    return has_rows(device) ? devices[device].begin : devices[device].calls;
   }
   bool operator==(const LatencyModel&) const = default;
 };

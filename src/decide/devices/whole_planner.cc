@@ -25,7 +25,7 @@ double SecondsOfShared(const LatencyModel& model, uint64_t bytes, uint32_t n_use
   std::vector<LaneJob> jobs(n_used, {.bytes = bytes});
   for (uint32_t k = 0; k < there; ++k) jobs[k].on_device = 0;
   const std::vector<std::vector<uint32_t>> room(model.devices.size(), {0});
-  return model.border + PlanLanes(jobs, model, PlaceMode::kAuto, room).cost();
+  return model.devices.front().launch + PlanLanes(jobs, model, PlaceMode::kAuto, room).cost();
 }
 
 // The probabilities that 0, 1, ..., n of n experts are there, each with probability p.
@@ -45,17 +45,10 @@ std::vector<double> Binomial(uint32_t n, double p) {
 class Prices {
  public:
   Prices(const WholeCase& of, const LatencyModel& model)
-      : of_(of),
-        whole_(SecondsOfWhole(model, of.bytes, of.n_used)),
-        order_(size_t{of.n_layers} * of.n_expert),
-        in_layer_(of.n_layers, of.n_expert) {
+      : of_(of), whole_(SecondsOfWhole(model, of.bytes, of.n_used)) {
     for (uint32_t there = 0; there <= of.n_used; ++there) {
       shared_.push_back(SecondsOfShared(model, of.bytes, of.n_used, there));
     }
-    std::iota(order_.begin(), order_.end(), 0U);
-    if (of.uses.empty()) return;
-    std::ranges::stable_sort(order_, std::greater(), [&](size_t i) { return of.uses[i]; });
-    for (size_t i = 0; i < order_.size(); ++i) in_layer_[i / of.n_expert] += of.uses[i];
   }
 
   double Seconds(uint32_t layers) const {
@@ -70,30 +63,39 @@ class Prices {
   }
 
  private:
-  // [layer]: the share of the layer's uses that the hottest experts of the first `layers` layers
-  // have, as many as there are slots.
+  // [layer] The share of a layer's uses whose experts are there, of the first `layers` layers with
+  // so many slots for their hottest experts. Each use is judged by all others, as if it were still
+  // to come: by its own count an expert would always look hot.
   std::vector<double> SharesThere(uint32_t layers, uint64_t slots) const {
-    std::vector<double> there(layers);
-    if (of_.uses.empty()) {
-      const double all = static_cast<double>(layers) * of_.n_expert;
-      std::ranges::fill(there, std::min(1.0, static_cast<double>(slots) / std::max(all, 1.0)));
-      return there;
+    const size_t n = size_t{layers} * of_.n_expert;
+    const double even =
+        std::min(1.0, static_cast<double>(slots) / static_cast<double>(std::max<size_t>(n, 1)));
+    std::vector<double> there(layers, even);
+    if (of_.uses.empty()) return there;
+    std::vector<double> sorted(of_.uses.begin(), of_.uses.begin() + static_cast<std::ptrdiff_t>(n));
+    std::ranges::sort(sorted, std::greater());
+    const auto is_there = [&](double uses) {
+      const double others = std::max(uses - 1.0, 0.0);
+      const auto equal = std::ranges::equal_range(sorted, others, std::greater());
+      const auto hotter = static_cast<double>(equal.begin() - sorted.begin()) - 1.0;  // not itself
+      const double left = static_cast<double>(slots) - hotter;
+      return std::clamp(left / (static_cast<double>(equal.size()) + 1.0), 0.0, 1.0);
+    };
+    for (uint32_t layer = 0; layer < layers; ++layer) {
+      const auto its = of_.uses.subspan(size_t{layer} * of_.n_expert, of_.n_expert);
+      const double all = std::reduce(its.begin(), its.end());
+      if (all <= 0.0) continue;
+      there[layer] = 0.0;
+      for (const double uses : its) {
+        if (uses > 0.0) there[layer] += uses * is_there(uses) / all;
+      }
     }
-    for (size_t i = 0; i < order_.size() && slots > 0; ++i) {
-      const size_t layer = order_[i] / of_.n_expert;
-      if (layer >= layers) continue;
-      there[layer] += (of_.uses[order_[i]] + 1.0) / in_layer_[layer];
-      --slots;
-    }
-    for (double& share : there) share = std::min(share, 1.0);
     return there;
   }
 
   const WholeCase& of_;
   double whole_;
-  std::vector<double> shared_;    // [experts there]
-  std::vector<size_t> order_;     // experts of all layers, the most used first
-  std::vector<double> in_layer_;  // [layer]: uses of its experts, one more for each
+  std::vector<double> shared_;  // [experts there]
 };
 
 }  // namespace

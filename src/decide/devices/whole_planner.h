@@ -15,10 +15,11 @@
 
 namespace moestro {
 
-// Whether a layer that the first device computes whole, without a border and a launch of its own,
-// takes no longer than one whose experts the CPU shares. The device has all experts, of `bytes`
-// each; a row uses n_used of them. PlaceMode::kAuto compares, kGpuCentric has the
-// device compute all, the other modes have the CPU compute a share.
+// Whether a layer that the first device computes whole, without a border and launches of its own,
+// takes no longer than one whose experts the CPU shares. Such a layer also waits for its router's
+// logits, about as long as a launch takes. The device has all experts, of `bytes` each; a row uses
+// n_used of them. PlaceMode::kAuto compares, kGpuCentric has the device compute all, the other
+// modes have the CPU compute a share.
 bool WholeLayersPay(const LatencyModel& model, PlaceMode mode, uint64_t bytes, uint32_t n_used);
 
 struct WholeCase {
@@ -28,8 +29,7 @@ struct WholeCase {
   uint64_t bytes = 0;     // of an expert
   uint64_t slots = 0;     // of the first device
   uint32_t most = 0;      // layers that may be whole
-  // [layer][expert] Uses so far. Few uses say little: each expert counts as used once more. Empty:
-  // all experts are used alike.
+  // [layer][expert] Uses so far. Empty: all experts are used alike.
   std::span<const double> uses = {};
 };
 

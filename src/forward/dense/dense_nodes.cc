@@ -48,6 +48,11 @@ ggml_tensor* DenseNodes::Region(StepBuffers::Region where, StepRows rows) const 
   return x;
 }
 
+DenseNodes::LayerEnd DenseNodes::WithPartial(StepRows rows) const {
+  return {.hidden = ggml_add(parts_.graphs.context(), Region(StepBuffers::kHidden, rows),
+                             Region(StepBuffers::kPartial, rows))};
+}
+
 // The input of a layer, or of the head behind the last layer: hidden [rows][n_embd].
 ggml_tensor* DenseNodes::Input(uint32_t layer, StepRows rows, const LayerEnd& before) {
   const auto value = [&](ggml_tensor* in_graph, StepBuffers::Region region) {

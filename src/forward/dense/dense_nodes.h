@@ -77,6 +77,8 @@ class DenseNodes {
     StepBuffers::Region logits = StepBuffers::kRouter;
     uint64_t logits_at = 0;
   };
+  // hidden + partial [rows][n_embd], where the layer before has left both.
+  LayerEnd WithPartial(StepRows rows) const;
   // Adds a layer's nodes for rows of the step.
   LayerValues Layer(LayerId layer, StepRows rows, const LayerWish& wish, const LayerEnd& before);
   // hidden [rows][n_embd] -> keys and values of a layer that attends to the source.

@@ -45,6 +45,7 @@ class GraphCache {
     uint64_t visited = 0;  // cells that attention on a device visits
     uint32_t whole = 0;    // layers that a device computes whole; 0: the dense part of one layer
     uint32_t slots = 0;    // WholeLayers::version(), for such layers
+    bool adds_partial = false;  // to the layer's input
     bool operator==(const Key&) const = default;
   };
 

@@ -77,7 +77,7 @@ LayerGraph::LayerGraph(const Parts& parts)
       graphs_({.team = parts.team,
                .link = parts.link,
                .stop = parts.stop,
-               .places = parts.spec.layers.size() + 1,
+               .places = parts.spec.layers.size() + 2,
                .max_nodes = parts.link != nullptr ? WholeGraph::kTogether * kMaxNodes : kMaxNodes}),
       nodes_({.spec = parts.spec,
               .tensors = parts.tensors,
@@ -158,8 +158,10 @@ Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
     };
     if (std::ranges::any_of(std::views::iota(size_t{0}, l), is_alike)) continue;
     graphs_.Begin();
-    (void)nodes_.Layer(LayerId{static_cast<uint16_t>(l)}, {.count = std::min(chunk, piece_rows_)},
-                       {}, {});
+    const StepRows rows{.count = std::min(chunk, piece_rows_)};
+    const bool may_add = link_ != nullptr && l > 0;
+    (void)nodes_.Layer(LayerId{static_cast<uint16_t>(l)}, rows, {},
+                       may_add ? nodes_.WithPartial(rows) : DenseNodes::LayerEnd());
     TRY_STATUS(CheckComputes(DeviceOf(link_), graphs_.graph(), kv_->type()));
     TRY_STATUS(graphs_.Reserve());
   }
@@ -172,7 +174,7 @@ Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
 
 Status LayerGraph::SetRows(std::span<const StepRow> rows) {
   EmbedRows(*tensors_->token_embd, spec_->embedding_scale, rows, buffers_->hidden());
-  is_hidden_there_ = false;
+  is_hidden_there_ = has_partial_ = false;
   visible_.clear();
   recent_.clear();
   sources_.clear();
@@ -250,7 +252,8 @@ Status LayerGraph::Attend(LayerId layer, uint32_t look_ahead) {
 }
 
 Status LayerGraph::ComputeLayer(LayerId layer, uint32_t look_ahead) {
-  TRY_STATUS(SendHidden());
+  const bool adds_partial = has_partial_;
+  TRY_STATUS(adds_partial ? SendPartial() : SendHidden());
   const auto n_rows = static_cast<uint32_t>(visible_.size());
   // Pieces run in order, since a row attends only to cells of earlier rows.
   for (uint32_t first = 0; first < n_rows;) {
@@ -260,9 +263,11 @@ Status LayerGraph::ComputeLayer(LayerId layer, uint32_t look_ahead) {
     const Mixer* const mixer = nodes_.mixer_of(layer.value);
     const GraphCache::Key key{.rows = rows.count == n_rows ? n_rows : 0,
                               .look_ahead = look_ahead,
-                              .visited = mixer != nullptr ? mixer->visited() : 0};
+                              .visited = mixer != nullptr ? mixer->visited() : 0,
+                              .adds_partial = adds_partial};
     TRY_STATUS(graphs_.Run(layer.value, key, [&] {
-      (void)nodes_.Layer(layer, rows, {.look_ahead = look_ahead}, {});
+      (void)nodes_.Layer(layer, rows, {.look_ahead = look_ahead},
+                         adds_partial ? nodes_.WithPartial(rows) : DenseNodes::LayerEnd());
     }));
     first += rows.count;
   }
@@ -348,7 +353,7 @@ Result<WholeGraph::Choice> LayerGraph::ChoiceOf(LayerId layer) {
 
 Status LayerGraph::GoBack() {
   head_run_ = {};
-  is_hidden_there_ = false;
+  is_hidden_there_ = has_partial_ = false;
   return whole_->GoBack();
 }
 
@@ -371,11 +376,23 @@ Status LayerGraph::RunHead(StepRows all) {
       {.reads = {buffers_->ToMemory(StepBuffers::kLogits, LogitsBytes(all.count))}});
 }
 
-// Sends hidden to the device if it was computed in memory.
+// Sends hidden to the device if it was computed in memory, or adds there the part that was.
 Status LayerGraph::SendHidden() {
-  if (link_ == nullptr || is_hidden_there_) return {};
-  is_hidden_there_ = true;
+  if (link_ == nullptr) return {};
+  if (has_partial_) {
+    TRY_STATUS(SendPartial());
+    const StepRows rows{.count = static_cast<uint32_t>(visible_.size())};
+    return graphs_.Run(PlaceOfPartial(), {.rows = rows.count, .adds_partial = true}, [&] {
+      nodes_.Output(nodes_.WithPartial(rows).hidden, StepBuffers::kHidden, 0);
+    });
+  }
+  if (std::exchange(is_hidden_there_, true)) return {};
   return link_->Cross({.writes = {buffers_->ToDevice(StepBuffers::kHidden, row_bytes())}});
+}
+
+Status LayerGraph::SendPartial() {
+  has_partial_ = false;
+  return link_->Cross({.writes = {buffers_->ToDevice(StepBuffers::kPartial, row_bytes())}});
 }
 
 bool LayerGraph::IsForTeam(LayerRange layers, size_t n_rows, uint32_t look_ahead) const {
@@ -401,12 +418,18 @@ Status LayerGraph::FetchLogits(LayerId layer, uint32_t look_ahead) {
 }
 
 Status LayerGraph::FetchRows() {
-  return link_ != nullptr ? fetched_.Fetch(row_bytes(), *link_) : Status();
+  return link_ != nullptr ? fetched_.Fetch(FetchedRows::Which::kAll, row_bytes(), *link_)
+                          : Status();
 }
 
-void LayerGraph::HiddenIsThere() {
+Status LayerGraph::FetchInputs() {
+  return link_ != nullptr ? fetched_.Fetch(FetchedRows::Which::kInputs, row_bytes(), *link_)
+                          : Status();
+}
+
+void LayerGraph::HiddenIsThere(bool has_partial) {
   is_hidden_there_ = true;
-  fetched_.NoteUnused();
+  has_partial_ = has_partial;
 }
 
 // The cells that rows attend to in a layer.

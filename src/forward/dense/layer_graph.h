@@ -112,6 +112,8 @@ class LayerGraph {
   Status RememberSource();
   // Copies residual, shared and ffn_in to memory; on the CPU this does nothing. kDevice.
   Status FetchRows();
+  // The same for ffn_in alone.
+  Status FetchInputs();
   // From now on the device may compute layers whole. Sizes memory for graphs of `rows` rows, whose
   // values are reported by work_bytes(). kDevice: the device does not compute some node; kNoMemory.
   Status AddWhole(const WholeLayers& whole, uint32_t rows);
@@ -126,8 +128,9 @@ class LayerGraph {
   Result<WholeGraph::Choice> ChoiceOf(LayerId layer);
   // Gives the rows the values that they had before RunWhole(). kDevice.
   Status GoBack();
-  // Notes that hidden is on the device and not in memory. REQUIRES: is_on_device().
-  void HiddenIsThere();
+  // Notes that hidden is on the device and not in memory. has_partial: without the sum in
+  // StepBuffers::partial(), in memory, which the next graph adds. REQUIRES: is_on_device().
+  void HiddenIsThere(bool has_partial);
   // Seconds of evaluating layers, since creation.
   double seconds() const { return seconds_; }
   // Waits until no launch is under way on the device; kDevice.
@@ -146,6 +149,9 @@ class LayerGraph {
   const std::vector<RowCells>& CellsOf(LayerId layer) const;
   Status SetPositions();
   Status SendHidden();
+  Status SendPartial();
+  // The place of the graph that adds a partial sum alone, behind those of the layers and the head.
+  size_t PlaceOfPartial() const { return spec_->layers.size() + 1; }
   Status LaunchHead(StepRows rows, uint32_t at);
   Status RunHead(StepRows all);
   uint64_t LogitsBytes(uint32_t rows) const {
@@ -167,6 +173,7 @@ class LayerGraph {
   std::vector<RowState> states_;             // states by row
   std::unique_ptr<ChosenPositions> chosen_;  // null: no layer has an indexer
   bool is_hidden_there_ = false;
+  bool has_partial_ = false;  // and hidden lacks the partial sum in memory
   double seconds_ = 0.0;
   uint64_t work_bytes_ = 0;
   std::vector<float> ahead_;  // scratch

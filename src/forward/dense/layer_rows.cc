@@ -148,28 +148,34 @@ Status CheckComputes(const ComputeDevice* device, ggml_cgraph* graph, KvType typ
   return {};
 }
 
-void FetchedRows::AddAll(uint64_t bytes, Border& border) const {
-  border.reads.push_back(buffers_->ToMemory(StepBuffers::kResidual, bytes));
-  border.reads.push_back(buffers_->ToMemory(StepBuffers::kFfnIn, bytes));
-  if (has_shared_) border.reads.push_back(buffers_->ToMemory(StepBuffers::kShared, bytes));
+// Adds the reads of those of the rows that are not in memory.
+void FetchedRows::Add(Which which, uint64_t bytes, Border& border) {
+  if (are_here_ == Which::kNone && which != Which::kNone) {
+    border.reads.push_back(buffers_->ToMemory(StepBuffers::kFfnIn, bytes));
+  }
+  if (are_here_ != Which::kAll && which == Which::kAll) {
+    border.reads.push_back(buffers_->ToMemory(StepBuffers::kResidual, bytes));
+    if (has_shared_) border.reads.push_back(buffers_->ToMemory(StepBuffers::kShared, bytes));
+  }
+  are_here_ = std::max(are_here_, which);
 }
 
 void FetchedRows::AddLikely(size_t layer, uint64_t bytes, Border& border) {
   // Rows beyond these take longer to copy than a wait.
   constexpr uint64_t kFew = uint64_t{128} << 10;
   layer_ = layer;
-  are_here_ = were_fetched_[layer] && bytes <= kFew;
-  if (are_here_) AddAll(bytes, border);
+  are_here_ = Which::kNone;
+  Likely& its = likely_[layer];
+  if (bytes > kFew || its.steps == 0) return;
+  --its.steps;
+  Add(its.which, bytes, border);
 }
 
-Status FetchedRows::Fetch(uint64_t bytes, DeviceLink& link) {
-  were_fetched_[layer_] = true;
-  if (are_here_) return {};
+Status FetchedRows::Fetch(Which which, uint64_t bytes, DeviceLink& link) {
+  likely_[layer_] = {.which = which, .steps = kSteps};
   Border border;
-  AddAll(bytes, border);
-  TRY_STATUS(link.Cross(border));
-  are_here_ = true;
-  return {};
+  Add(which, bytes, border);
+  return border.reads.empty() ? Status() : link.Cross(border);
 }
 
 }  // namespace moestro

@@ -55,9 +55,11 @@ Status CheckLayer(const ModelSpec& spec, const StepBuffers& buffers, LayerId lay
 // and values. kDevice, naming the node.
 Status CheckComputes(const ComputeDevice* device, ggml_cgraph* graph, KvType type);
 
-// The rows of a layer that the CPU's experts need from a device: residual, shared and ffn_in, each
-// [rows][n_embd]. Rows come back at the border of the router's logits if the layer's rows did in
-// the last step, else at a border of their own, once the choice of experts is known.
+// The rows of a layer that are needed beside a device, each [rows][n_embd]: ffn_in for experts
+// whose sum the device adds to its own, also residual and shared for a sum in memory. Rows come
+// back at the border of the router's logits if the layer's rows did in one of the last steps, else
+// at a border of their own, once the choice of experts is known: bytes that are not used cost less
+// than another wait.
 //
 // Thread rule: the engine thread.
 
@@ -65,24 +67,30 @@ class FetchedRows {
  public:
   // `buffers` must outlive this.
   FetchedRows(const StepBuffers& buffers, size_t n_layers, bool has_shared)
-      : buffers_(&buffers), has_shared_(has_shared), were_fetched_(n_layers, false) {}
+      : buffers_(&buffers), has_shared_(has_shared), likely_(n_layers) {}
+
+  enum class Which : uint8_t { kNone, kInputs, kAll };
 
   // Adds the reads of the layer's rows to the border of its logits, if they are likely to be
   // needed. `bytes`: of the rows in one region.
   void AddLikely(size_t layer, uint64_t bytes, Border& border);
-  // Copies the rows to memory, unless the last border has brought them. kDevice.
-  Status Fetch(uint64_t bytes, DeviceLink& link);
-  // All experts of the layer were computed on the device.
-  void NoteUnused() { were_fetched_[layer_] = false; }
+  // Copies the rows to memory, unless they are there. kDevice.
+  Status Fetch(Which which, uint64_t bytes, DeviceLink& link);
 
  private:
-  void AddAll(uint64_t bytes, Border& border) const;
+  void Add(Which which, uint64_t bytes, Border& border);
 
   const StepBuffers* buffers_;
   bool has_shared_;
-  std::vector<bool> were_fetched_;  // [layer] in the last step
+  // Steps for which the rows are expected to be needed.
+  static constexpr uint8_t kSteps = 16;
+  struct Likely {
+    Which which = Which::kNone;
+    uint8_t steps = 0;
+  };
+  std::vector<Likely> likely_;  // [layer]
   size_t layer_ = 0;
-  bool are_here_ = false;
+  Which are_here_ = Which::kNone;
 };
 
 }  // namespace moestro

@@ -97,7 +97,7 @@ Status ExpertExec::Run(const LayerPlan& plan, const ExpertRows& rows, LeaseStrea
                        LeaseStream* ahead) {
   LayerRun run(*scratch_, plan, rows, {leases, ahead});
   Status worked;
-  if (rows.there != nullptr) {
+  if (rows.hidden == nullptr) {
     run.Work(0, 1);  // a team has nothing to compute
   } else {
     auto work = [&run](int thread, int n_threads) { run.Work(thread, n_threads); };

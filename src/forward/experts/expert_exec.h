@@ -45,10 +45,11 @@ struct ExpertRows {
   const float* ffn_in = nullptr;    // [rows][n_embd]
   const float* shared = nullptr;    // [rows][n_embd], added to the sum; null: no shared expert
   const float* residual = nullptr;  // [rows][n_embd], added last; null: the next graph adds it
-  float* hidden = nullptr;          // [rows][n_embd], the result
-  uint32_t hidden_stride = 0;       // values from one row of `hidden` to the next; 0: n_embd
-  // Not null: all experts are for the first device. The rows and the result are on that device; the
-  // pointers above are not used.
+  // [rows][n_embd], the result; null: all experts are for the first device, which has the result.
+  float* hidden = nullptr;
+  uint32_t hidden_stride = 0;  // values from one row of `hidden` to the next; 0: n_embd
+  // Not null: the first device takes the rows from there and keeps its results, which are not part
+  // of `hidden`.
   const StepBuffers* there = nullptr;
 };
 

@@ -110,29 +110,29 @@ ExpertRows ExpertStage::RowsOf(LayerId layer) const {
           .hidden_stride = parts_.spec.n_embd};
 }
 
-// Whether the layer's rows may stay on the first device.
-bool ExpertStage::StaysThere(const LayerPlan& plan) const {
+ExpertStage::There ExpertStage::OnFirst(const LayerPlan& plan) const {
   const auto is_there = [](const PlannedExpert& e) {
     return e.place != Place::kHost && e.device == 0;
   };
-  return parts_.graph.is_on_device() && std::ranges::all_of(plan.experts, is_there) &&
-         !std::ranges::contains(plan.pair_of, kNoPair);
+  if (!parts_.graph.is_on_device() || std::ranges::none_of(plan.experts, is_there)) {
+    return There::kNone;
+  }
+  return std::ranges::all_of(plan.experts, is_there) ? There::kAll : There::kSome;
 }
 
 Status ExpertStage::Run(LayerId layer, LayerPlan& plan, LeaseStream& leases,
                         LeaseStream& read_ahead) {
+  const There there = OnFirst(plan);
   ExpertRows its_rows = RowsOf(layer);
-  const bool stays = StaysThere(plan);
-  if (stays) {
-    its_rows.there = &parts_.buffers;
-  } else {
-    TRY_STATUS(parts_.graph.FetchRows());
+  if (there != There::kNone) {
+    its_rows = {.ffn_in = its_rows.ffn_in, .there = &parts_.buffers};
+    if (there == There::kSome) its_rows.hidden = parts_.buffers.partial();
   }
+  if (there == There::kNone) TRY_STATUS(parts_.graph.FetchRows());
+  if (there == There::kSome) TRY_STATUS(parts_.graph.FetchInputs());
   Status ran = parts_.experts.Run(plan, its_rows, leases, &read_ahead);
-  if (ran && stays) {
-    parts_.graph.HiddenIsThere();
-    ++layers_there_;
-  }
+  if (ran && there != There::kNone) parts_.graph.HiddenIsThere(there == There::kSome);
+  if (ran && there == There::kAll) ++layers_there_;
   if (!uses_devices()) return ran;
   if (ran) {
     parts_.devices->Done(plan, parts_.experts.lane_seconds());

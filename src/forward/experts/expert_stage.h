@@ -118,7 +118,9 @@ class ExpertStage {
   // An observer of experts also needs the CPU's intermediate results.
   bool uses_devices() const { return parts_.devices != nullptr && !parts_.watchers.experts; }
   ExpertRows RowsOf(LayerId layer) const;
-  bool StaysThere(const LayerPlan& plan) const;
+  // Experts of a layer with rows on the first device that this device computes.
+  enum class There : uint8_t { kNone, kSome, kAll };
+  There OnFirst(const LayerPlan& plan) const;
 
   ForwardParts parts_;
   uint64_t layers_there_ = 0;

@@ -70,6 +70,14 @@ LayerRun::LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRo
   // Stage: reset the jobs, one per expert; the first n_host_ experts are the CPU's.
   for (size_t j = 0; j < leases_.size(); ++j) s_.jobs[j].let_go = false;
   for (size_t j = 0; j < n_host_; ++j) ResetJob(j);
+  // Stage: find the pairs whose results stay on the first device.
+  if (rows.there != nullptr && rows.hidden != nullptr) {
+    stays_there_.assign(plan.row_of.size(), false);
+    for (const PlannedExpert& expert : plan.experts) {
+      if (is_host(expert) || expert.device != 0) continue;
+      std::fill_n(stays_there_.begin() + expert.first_pair, expert.n_pairs, true);
+    }
+  }
   BeginDevices();
   // A device that fails here ends the layer. Later devices have then not begun, so Pump() must not
   // run.
@@ -152,7 +160,7 @@ void LayerRun::WorkOn(int thread, int n_threads) {
   if (thread == 0) FinishDevices();  // Stage: results of devices [pair][n_embd].
   devices_done_.WaitUntil([](uint32_t done) { return done != 0; });
   // Stage: results [pair][n_embd] -> hidden [rows][n_embd], summed in router order.
-  if (!ShallEnd() && rows_.there == nullptr) SumUp(thread, n_threads);
+  if (!ShallEnd() && rows_.hidden != nullptr) SumUp(thread, n_threads);
 }
 
 void LayerRun::RunTasks(int thread) {
@@ -257,8 +265,7 @@ void LayerRun::FinishDevices() {
   for (uint32_t d = 0; d < devices_->size() && !stop_.load(std::memory_order_relaxed); ++d) {
     const double begun = seconds();
     if (auto finished = devices_->Finish(d); !finished) Fail(std::move(finished).error());
-    const bool was_waited_for = devices_->works(d) && rows_.there == nullptr;
-    const double done = was_waited_for ? seconds() : 0.0;
+    const double done = devices_->has_waited(d) ? seconds() : 0.0;
     s_.lane_seconds.devices.push_back({.done = done, .collecting = std::max(done - begun, 0.0)});
   }
   if (stop_.load(std::memory_order_relaxed)) devices_->Abandon();

@@ -228,6 +228,8 @@ class LayerRun {
   LeaseStream* ahead_;
   DeviceList* devices_;  // null: no expert of the plan is for devices
   size_t n_host_ = 0;    // experts of the plan that the CPU computes: the first ones
+  // [pair]: the first device keeps the result; empty: the device keeps none.
+  std::vector<bool> stays_there_;
   std::chrono::steady_clock::time_point begun_;
   // True if all experts were resident when the layer began, and rows are few. Every thread then
   // computes all its rows of gate and up, and then all its rows of down, at the speed of memory.

@@ -151,9 +151,10 @@ void LayerRun::SumUp(int thread, int n_threads) {
     for (uint32_t c = begin; c < end; ++c) out[c] = 0.0F;
     for (uint32_t k = 0; k < plan_.n_used; ++k) {
       const size_t at = size_t{row} * plan_.n_used + k;
-      if (plan_.pair_of[at] == kNoPair) continue;
+      const uint32_t pair = plan_.pair_of[at];
+      if (pair == kNoPair || (!stays_there_.empty() && stays_there_[pair])) continue;
       const float weight = plan_.weights[at];
-      const float* y = s_.results + size_t{plan_.pair_of[at]} * width;
+      const float* y = s_.results + size_t{pair} * width;
       for (uint32_t c = begin; c < end; ++c) out[c] += weight * y[c];
     }
     if (rows_.shared != nullptr) {
