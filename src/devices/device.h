@@ -94,7 +94,7 @@ class Device {
   // Ends the layer. Waits for the results, except after BeginThere(). REQUIRES: all_launched().
   // After kDevice, call Abandon().
   Status Finish();
-  // Waits until the results are there, after BeginThere() and Finish(). kDevice.
+  // Waits until the device has its results, after BeginThere() and Finish(). kDevice.
   Status Await();
   // Waits until no copy and no launch of the layer is under way; the layer's results are lost.
   void Abandon();

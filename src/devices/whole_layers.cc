@@ -59,7 +59,8 @@ Status WholeLayers::Follow(const DeviceTier& tier) {
   has_all_ = true;
   for (uint16_t l = 0; l < layers_.size(); ++l) {
     const ExpertLayerId id{l};
-    if (tier.whole().has(id) && layers_[l].slots.empty()) TRY_STATUS(Take(id, tier.WholeSlots(id)));
+    if (tier.whole().has(id) && layers_[l].slots.empty())
+      TRY_STATUS(Take(id, tier.SlotsOfWhole(id)));
     layers_[l].is_whole = tier.whole().has(id) && !layers_[l].slots.empty();
     has_all_ = has_all_ && layers_[l].is_whole;
   }

@@ -34,6 +34,33 @@ std::vector<ExpertKey> KeysOf(const LayerPlan& plan) {
   return keys;
 }
 
+uint32_t UsedOf(const DeviceTierSetup& parts) {
+  return static_cast<uint32_t>(std::lround(parts.usual_share * parts.n_expert));
+}
+
+WholeSlots::Parts WholePartsOf(const DeviceTierSetup& parts) {
+  return {.n_layers = parts.n_layers,
+          .n_expert = parts.n_expert,
+          .n_used = UsedOf(parts),
+          .bytes = parts.bytes_of({}),
+          .form_of = parts.form_of,
+          .memory_slots = std::reduce(parts.memory_slots.begin(), parts.memory_slots.end()),
+          .runs_layers = parts.runs_layers};
+}
+
+// Sorts the experts as PlanLayer() would with the model of memory: present ones first, and in each
+// part the order of the routing. The plan's order so far came from memory's real contents, which
+// depend on timing.
+void SortBy(const ResidentModel& memory, LayerPlan& plan) {
+  std::vector<size_t> choice_of(plan.row_of.size());  // [pair]
+  for (size_t i = 0; i < plan.pair_of.size(); ++i) {
+    if (plan.pair_of[i] != kNoPair) choice_of[plan.pair_of[i]] = i;
+  }
+  std::ranges::sort(plan.experts, {}, [&](const PlannedExpert& e) {
+    return std::pair(!memory.contains(e.key), choice_of[e.first_pair]);
+  });
+}
+
 // Share of the later uses of an expert that leaves the device, for which memory would keep it. With
 // half or all of them so many move to and fro that OLMoE on an RTX 4090 loses 3 % (make lanes).
 constexpr double kShareInMemory = 0.25;
@@ -58,7 +85,8 @@ DeviceTier::DeviceTier(DeviceTierSetup parts, const LatencyModel& model, PlaceMo
       is_on_(parts_.tables.size(), true),
       work_(parts_.tables.size()),
       under_way_(parts_.memory_slots.size()),
-      whole_(parts_.n_layers) {
+      whole_(parts_.n_layers),
+      whole_slots_(WholePartsOf(parts_)) {
   CHECK(model_.devices.size() == parts_.tables.size());
 }
 
@@ -134,32 +162,14 @@ void DeviceTier::Predict(ExpertLayerId layer, std::span<const ExpertId> experts)
   if (parts_.memory) parts_.memory->Predict(layer, experts);
 }
 
-bool DeviceTier::HasAll(ExpertLayerId layer) const {
-  const uint32_t form = parts_.form_of({.layer = layer, .expert = ExpertId{0}});
-  for (uint32_t e = 0; e < parts_.n_expert; ++e) {
-    const ExpertKey key{.layer = layer, .expert = ExpertId{static_cast<uint16_t>(e)}};
-    const SlotTable* its = table(0, key);
-    if (its == nullptr || parts_.form_of(key) != form || !its->is_ready(key)) return false;
-  }
-  return true;
-}
-
 void DeviceTier::FindWhole() {
   if (!parts_.runs_layers || devices() == 0) return;
   if (whole_.has_moved()) {
-    whole_.Note([this](ExpertLayerId layer) { return is_on_.front() && HasAll(layer); });
+    whole_.Note([this](ExpertLayerId layer) {
+      return is_on_.front() && whole_slots_.HasAll(parts_.tables.front(), layer);
+    });
   }
-  const auto n_used = static_cast<uint32_t>(std::lround(parts_.usual_share * parts_.n_expert));
-  whole_.Use(WholeLayersPay(model_, mode_, parts_.bytes_of({}), n_used));
-}
-
-std::vector<SlotId> DeviceTier::WholeSlots(ExpertLayerId layer) const {
-  std::vector<SlotId> slots;
-  for (uint32_t e = 0; e < parts_.n_expert; ++e) {
-    const ExpertKey key{.layer = layer, .expert = ExpertId{static_cast<uint16_t>(e)}};
-    slots.push_back(table(0, key)->SlotOf(key));
-  }
-  return slots;
+  whole_.Use(WholeLayersPay(model_, mode_, parts_.bytes_of({}), UsedOf(parts_)));
 }
 
 std::vector<LaneJob> DeviceTier::JobsOf(const LayerPlan& plan) {
@@ -191,23 +201,10 @@ std::vector<std::vector<uint32_t>> DeviceTier::RoomFor(const LayerPlan& plan) co
   for (const PlannedExpert& expert : plan.experts) {
     const auto device = ReadyOn(expert.key);
     if (!device || is_settled(*device)) continue;
-    const bool is_pinned = *device == 0 && keeps_slots(expert.key.layer);
+    const bool is_pinned = *device == 0 && whole_slots_.keeps(expert.key.layer);
     if (!is_pinned) --room[*device][parts_.form_of(expert.key)];
   }
   return room;
-}
-
-// Sorts the experts as PlanLayer() would with the model of memory: present ones first, and in each
-// part the order of the routing. The plan's order so far came from memory's real contents, which
-// depend on timing.
-void DeviceTier::SortByModel(LayerPlan& plan) const {
-  std::vector<size_t> choice_of(plan.row_of.size());  // [pair]
-  for (size_t i = 0; i < plan.pair_of.size(); ++i) {
-    if (plan.pair_of[i] != kNoPair) choice_of[plan.pair_of[i]] = i;
-  }
-  std::ranges::sort(plan.experts, {}, [&](const PlannedExpert& e) {
-    return std::pair(!parts_.memory->contains(e.key), choice_of[e.first_pair]);
-  });
 }
 
 // The places of the plan's experts; those of a whole layer are in slots of the first device.
@@ -230,7 +227,7 @@ LaneTimes DeviceTier::Assign(LayerPlan& plan) {
   plan.moved_back.clear();
   const bool are_all_off = !is_on_.empty() && !std::ranges::contains(is_on_, true);
   if (are_all_off) return {};
-  if (parts_.memory) SortByModel(plan);
+  if (parts_.memory) SortBy(*parts_.memory, plan);
   const LanePlan lanes = PlanSites(plan);
   for (size_t i = 0; i < plan.experts.size(); ++i) {
     PlannedExpert& expert = plan.experts[i];
@@ -275,11 +272,8 @@ void DeviceTier::CountUses(const LayerPlan& plan) {
       its.staged += expert.is_staged;
       its.copied_bytes += parts_.bytes_of(expert.key);
     }
-    if (expert.use == Use::kPrefill && !is_filled_) uses_.CountPrompt(expert.key, expert.n_pairs);
-    if (expert.use == Use::kDecode) uses_.Count(expert.key);
   }
-  const bool decodes = std::ranges::contains(plan.experts, Use::kDecode, &PlannedExpert::use);
-  if (decodes && plan.layer.value == parts_.first_layer) ++decoded_;
+  uses_.Count(plan, !is_filled_);
 }
 
 void DeviceTier::Done(const LayerPlan& plan) {
@@ -315,37 +309,22 @@ void DeviceTier::Failed(LayerPlan& plan, std::optional<uint32_t> by) {
   if (parts_.memory) parts_.memory->Run(asked_after_all);
 }
 
-// All experts of the model, if the first device has room for them and is to compute what it has;
-// else empty.
-std::vector<ExpertKey> DeviceTier::AllIfTheyFit() const {
-  if (mode_ != PlaceMode::kAuto && mode_ != PlaceMode::kGpuCentric) return {};
-  if (devices() == 0 || is_settled(0)) return {};
-  std::vector<std::vector<uint32_t>> room = RoomFor({});
-  std::vector<ExpertKey> all;
-  for (uint16_t l = 0; l < parts_.n_layers; ++l) {
-    for (uint16_t e = 0; e < parts_.n_expert; ++e) {
-      const ExpertKey key{.layer = ExpertLayerId{l}, .expert = ExpertId{e}};
-      uint32_t& left = room.front()[parts_.form_of(key)];
-      if (left == 0) return {};
-      --left;
-      all.push_back(key);
-    }
-  }
-  return all;
-}
-
 std::vector<DeviceTier::Promotion> DeviceTier::Fill(std::span<const ExpertKey> first) {
   constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-  const std::vector<ExpertKey> all = AllIfTheyFit();
-  if (!all.empty()) return FillWithin(all, kNoLimit);
+  const bool is_for_devices = mode_ == PlaceMode::kAuto || mode_ == PlaceMode::kGpuCentric;
+  if (is_for_devices && devices() > 0 && !is_settled(0)) {
+    const std::vector<ExpertKey> all = whole_slots_.AllIn(RoomFor({}).front());
+    if (!all.empty()) return FillWithin(all, kNoLimit);
+  }
   if (first.empty()) return {};
-  return Divide(first, ChooseWhole(CaseOf(parts_.popularity, kNoLimit), model_, mode_), kNoLimit);
+  const WholeCase of = CaseOf(parts_.popularity, kNoLimit);
+  return Divide(first, ChooseWhole(of, model_, mode_, kGainAtFirst), kNoLimit);
 }
 
 std::vector<DeviceTier::Promotion> DeviceTier::FillByUses() {
   if (!wants_fill()) return {};
   const bool is_change = std::exchange(is_filled_, true);
-  if (is_change) ++decoded_;  // once
+  may_change_ = !is_change;
   const ExpertUses::By by = is_change ? ExpertUses::By::kDecode : ExpertUses::By::kPrompt;
   // Decode without a prompt is not interrupted at its begin.
   if (!is_change && !uses_.has_prompt()) return {};
@@ -353,93 +332,48 @@ std::vector<DeviceTier::Promotion> DeviceTier::FillByUses() {
   const std::vector<ExpertKey> popular = uses_.MostFirst(by);
   uses_.ForgetPrompt();
   const WholeCase of = CaseOf(uses, kMostFillSeconds);
-  const WholeChoice choice = ChooseWhole(of, model_, mode_);
+  const WholeChoice choice =
+      ChooseWhole(of, model_, mode_, is_change ? kGainToChange : kGainAtFirst);
   if (is_change) {
-    const double now = WholeSeconds(of, model_, division_.layers);
-    if (choice.layers == division_.layers || choice.seconds > (1.0 - kGainToChange) * now)
-      return {};
+    if (choice.layers == division().layers) return {};
+    const double now = WholeSeconds(of, model_, division().layers);
+    const double gain = now - choice.seconds;
+    if (gain < kGainToChange * now || !Repays(popular, choice, gain)) return {};
   }
   return Divide(popular, choice, kMostFillSeconds);
 }
 
-// The form of a layer's experts; nullopt: they have several, or the first device computes none.
-std::optional<uint32_t> DeviceTier::FormOf(ExpertLayerId layer) const {
-  const uint32_t form = parts_.form_of({.layer = layer, .expert = ExpertId{0}});
-  if (!parts_.tables.front()[form]) return std::nullopt;
-  for (uint16_t e = 1; e < parts_.n_expert; ++e) {
-    if (parts_.form_of({.layer = layer, .expert = ExpertId{e}}) != form) return std::nullopt;
-  }
-  return form;
+// The case of ChooseWhole() on the first device, if the device takes experts.
+WholeCase DeviceTier::CaseOf(std::span<const double> uses, double seconds) const {
+  if (devices() == 0 || is_settled(0) || !is_on_.front()) return {};
+  return whole_slots_.CaseOf(parts_.tables.front(), uses, model_.devices.front().copy, seconds);
 }
 
-// The case of ChooseWhole(), with copies of at most so many seconds.
-WholeCase DeviceTier::CaseOf(std::span<const double> uses, double seconds) const {
-  WholeCase of{.n_layers = parts_.n_layers,
-               .n_expert = parts_.n_expert,
-               .n_used = static_cast<uint32_t>(std::lround(parts_.usual_share * parts_.n_expert)),
-               .bytes = parts_.bytes_of({}),
-               .uses = uses};
-  if (devices() == 0 || is_settled(0) || !is_on_.front()) return of;
-  std::vector<uint64_t> left;  // [form]
-  for (const std::optional<SlotTable>& t : parts_.tables.front()) {
-    left.push_back(t ? t->slots() : 0);
-  }
-  of.slots = std::reduce(left.begin(), left.end());
-  const uint64_t here = std::reduce(parts_.memory_slots.begin(), parts_.memory_slots.end());
-  const uint64_t all = uint64_t{parts_.n_layers} * parts_.n_expert;
-  if (!parts_.runs_layers || here + of.slots < all) return of;
-  const double layer_seconds =
-      parts_.n_expert * model_.devices.front().copy.Seconds(parts_.bytes_of({}));
-  for (; of.most < parts_.n_layers; ++of.most) {
-    const auto form = FormOf(ExpertLayerId{static_cast<uint16_t>(parts_.n_layers - 1 - of.most)});
-    if (!form || left[*form] < parts_.n_expert || (of.most + 1) * layer_seconds > seconds) break;
-    left[*form] -= parts_.n_expert;
-  }
-  return of;
+// Whether the copies that the division takes cost no more than kTokensToRepay tokens gain.
+bool DeviceTier::Repays(std::span<const ExpertKey> popular, const WholeChoice& choice,
+                        double gain) const {
+  const std::vector<ExpertKey> after = whole_slots_.After(parts_.tables.front(), choice, popular);
+  const auto copies =
+      std::ranges::count_if(after, [this](ExpertKey key) { return !contains(key); });
+  const double seconds = model_.devices.front().copy.Seconds(parts_.bytes_of({}));
+  return static_cast<double>(copies) * seconds <= kTokensToRepay * gain;
 }
 
 // Divides the slots between whole layers and the first of `first`.
 std::vector<DeviceTier::Promotion> DeviceTier::Divide(std::span<const ExpertKey> first,
                                                       const WholeChoice& choice, double seconds) {
   if (mode_ == PlaceMode::kCpu) return {};
-  ReleaseWhole();
-  division_ = choice;
-  std::vector<Promotion> filled = ClaimWhole(seconds);
+  std::vector<Promotion> filled;
+  for (const auto& [key, slot] : whole_slots_.Claim(parts_.tables.front(), choice)) {
+    seconds -= model_.devices.front().copy.Seconds(parts_.bytes_of(key));
+    filled.push_back({.key = key, .device = 0, .slot = slot});
+    BeginCopy(filled.back());
+  }
   std::vector<ExpertKey> others(first.begin(), first.end());
-  std::erase_if(others, [this](ExpertKey key) { return keeps_slots(key.layer); });
+  std::erase_if(others, [this](ExpertKey key) { return whole_slots_.keeps(key.layer); });
   is_filled_ = is_filled_ || !filled.empty();
   filled.append_range(FillWithin(others, seconds));
   return filled;
-}
-
-// Gives the experts of the model's last layers slots one behind the other. The first group of slots
-// is the last layer's, so that more layers later need no copies of these.
-std::vector<DeviceTier::Promotion> DeviceTier::ClaimWhole(double& seconds) {
-  std::vector<Promotion> copied;
-  std::vector<uint32_t> next(parts_.tables.empty() ? 0 : parts_.tables.front().size());  // [form]
-  for (uint32_t i = 0; i < division_.layers; ++i) {
-    const ExpertLayerId layer{static_cast<uint16_t>(parts_.n_layers - 1 - i)};
-    const uint32_t form = *FormOf(layer);
-    SlotTable& its = *parts_.tables.front()[form];
-    for (uint16_t e = 0; e < parts_.n_expert; ++e) {
-      const ExpertKey key{.layer = layer, .expert = ExpertId{e}};
-      const SlotId slot{next[form]++};
-      const Placement placed = its.Claim(key, slot);
-      kept_.push_back({.form = form, .slot = slot});
-      if (placed.was == Placement::Was::kReady) continue;
-      its.Request(key, Use::kPrefetch);  // pinned until Promoted(), and kept
-      seconds -= model_.devices.front().copy.Seconds(parts_.bytes_of(key));
-      copied.push_back({.key = key, .device = 0, .slot = slot});
-      BeginCopy(copied.back());
-    }
-  }
-  return copied;
-}
-
-void DeviceTier::ReleaseWhole() {
-  for (const Kept& one : kept_) parts_.tables.front()[one.form]->Unpin(one.slot);
-  kept_.clear();
-  division_ = {};
 }
 
 // Chooses the experts that get a slot, and those that keep theirs. Slots are assigned later.

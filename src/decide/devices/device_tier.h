@@ -28,6 +28,7 @@
 #include "decide/devices/lane_planner.h"
 #include "decide/devices/latency_model.h"
 #include "decide/devices/whole_planner.h"
+#include "decide/devices/whole_slots.h"
 #include "decide/slots/resident_model.h"
 #include "decide/slots/slot_table.h"
 
@@ -188,12 +189,14 @@ class DeviceTier {
   const WholeLayerList& whole() const { return whole_; }
   // [expert]: the slots of the first device that have the layer's experts, all of one form.
   // REQUIRES: whole().has(layer).
-  std::vector<SlotId> WholeSlots(ExpertLayerId layer) const;
+  std::vector<SlotId> SlotsOfWhole(ExpertLayerId layer) const {
+    return whole_slots_.SlotsOf(parts_.tables.front(), layer);
+  }
 
-  // Gives every expert its place, and experts of the devices their slots. All experts of a whole
-  // layer are the first device's. These slots are pinned
-  // until Done() or Failed(). Orders the experts as LayerPlan::experts requires, and lists the
-  // experts that move back first. If all devices are off, the CPU computes all experts.
+  // Gives every expert its place, and experts of the devices their slots, pinned until Done() or
+  // Failed(). All experts of a whole layer are the first device's. Orders the experts as
+  // LayerPlan::experts requires, and lists the experts that move back first. If all devices are
+  // off, the CPU computes all experts.
   LaneTimes Assign(LayerPlan& plan);
   // The copies have landed and the launches have ended.
   void Done(const LayerPlan& plan);
@@ -216,20 +219,25 @@ class DeviceTier {
   // device. If the first device has room for all experts of the model, all of them get slots,
   // unless the mode is for the CPU. PlaceMode::kCpu: no expert gets a slot.
   std::vector<Promotion> Fill(std::span<const ExpertKey> first);
-  // Call before a step that decodes, with no copy under way. Before the first such step, if Fill()
-  // has filled no slot, whole layers and the experts that the prompts so far requested most get
-  // device slots as in Fill(). After kTokensToChange steps, once, the slots are divided anew if the
-  // uses by decode so far let a token take kGainToChange less. By the latency model the copies take
-  // at most kMostFillSeconds, since a token waits for them.
+  // Call before a step that decodes, with no copy under way. Before the first, if Fill() has filled
+  // no slot, slots are filled as there, by the experts that the prompts so far requested most.
+  // After kTokensToChange steps, once, they are divided anew if by the uses so far a token takes
+  // kGainToChange less, and kTokensToRepay tokens repay the copies. By the latency model copies
+  // take at most kMostFillSeconds, since a token waits for them.
   std::vector<Promotion> FillByUses();
   static constexpr double kMostFillSeconds = 2.0;
   static constexpr uint64_t kTokensToChange = 64;
   static constexpr double kGainToChange = 0.1;
+  static constexpr double kTokensToRepay = 512.0;
+  // Of whole layers before decode has uses of its own, which are less even than those of prompts.
+  static constexpr double kGainAtFirst = 0.2;
   bool is_filled() const { return is_filled_; }
   // Whether FillByUses() has a decision to make.
-  bool wants_fill() const { return !is_filled_ || decoded_ == kTokensToChange; }
+  bool wants_fill() const {
+    return !is_filled_ || (may_change_ && uses_.decoded() >= kTokensToChange);
+  }
   // The last division of slots between whole layers and hot experts.
-  const WholeChoice& division() const { return division_; }
+  const WholeChoice& division() const { return whole_slots_.division(); }
   // The most copies for later that may be under way. Their bytes compete with the step's own.
   static constexpr size_t kMostPromotions = 8;
   // Call after Done(). Copies at most one expert for a layer of decode. The CPU has computed this
@@ -257,7 +265,6 @@ class DeviceTier {
     whole_.Move();
   }
   bool is_on(uint32_t device) const { return is_on_[device]; }
-  // Takes new costs, as measured on the machine during the run.
   void SetModel(const LatencyModel& model) { model_ = model; }
   const LatencyModel& model() const { return model_; }
   DeviceStats stats() const;
@@ -267,27 +274,18 @@ class DeviceTier {
   bool is_settled(uint32_t device) const {
     return !parts_.is_settled.empty() && parts_.is_settled[device];
   }
-  // Whether the layer's experts keep their slots on the first device.
-  bool keeps_slots(ExpertLayerId layer) const {
-    return layer.value + division_.layers >= parts_.n_layers && division_.layers > 0;
-  }
   SlotTable* table(uint32_t device, ExpertKey key);
   const SlotTable* table(uint32_t device, ExpertKey key) const;
   // The device in use that has the expert, ready or on its way; nullopt: no device has it.
   std::optional<uint32_t> DeviceOf(ExpertKey key) const;
   std::optional<uint32_t> ReadyOn(ExpertKey key) const;
   void LeaveMemory(ExpertKey key);
-  void SortByModel(LayerPlan& plan) const;
   void RunInMemory(const LayerPlan& plan);
   std::vector<LaneJob> JobsOf(const LayerPlan& plan);
   std::vector<std::vector<uint32_t>> RoomFor(const LayerPlan& plan) const;
   void CountUses(const LayerPlan& plan);
-  bool HasAll(ExpertLayerId layer) const;
-  std::optional<uint32_t> FormOf(ExpertLayerId layer) const;
-  std::vector<ExpertKey> AllIfTheyFit() const;
   WholeCase CaseOf(std::span<const double> uses, double seconds) const;
-  std::vector<Promotion> ClaimWhole(double& seconds);
-  void ReleaseWhole();
+  bool Repays(std::span<const ExpertKey> popular, const WholeChoice& choice, double gain) const;
   std::vector<Promotion> Divide(std::span<const ExpertKey> first, const WholeChoice& choice,
                                 double seconds);
   LanePlan PlanSites(const LayerPlan& plan);
@@ -316,20 +314,14 @@ class DeviceTier {
   uint64_t experts_ = 0;          // planned
   uint64_t asked_ = 0;            // of `experts_`: did not run from device slots
   uint64_t failures_ = 0;         // layers
-  ExpertUses uses_;               // by prompts: until is_filled_
-  uint64_t decoded_ = 0;          // steps
+  ExpertUses uses_;
+  bool may_change_ = true;  // FillByUses() after kTokensToChange
   bool is_filled_ = false;
   // Share of the experts without device slots that memory lacked.
   double missing_ = 0.0;
   std::vector<uint64_t> under_way_;  // [pool of memory]: copies for later
   WholeLayerList whole_;
-  WholeChoice division_;
-  // Slots of the first device that whole layers keep, each pinned once.
-  struct Kept {
-    uint32_t form = 0;
-    SlotId slot;
-  };
-  std::vector<Kept> kept_;
+  WholeSlots whole_slots_;
 };
 
 }  // namespace moestro

@@ -186,7 +186,7 @@ TEST(WholeLayers, AllExpertsThatFitAreThereInOrder) {
   SmallModel model(8, PlaceMode::kAuto, 1e-3);
   EXPECT_EQ(model.Fill({}), 8U);
   EXPECT_TRUE(model.tier->whole().has_all());
-  const std::vector<SlotId> slots = model.tier->WholeSlots(ExpertLayerId{1});
+  const std::vector<SlotId> slots = model.tier->SlotsOfWhole(ExpertLayerId{1});
   ASSERT_EQ(slots.size(), 4U);
   for (uint32_t e = 0; e < 4; ++e) EXPECT_EQ(slots[e].value, 4 + e);
   const LayerPlan plan = model.Assign(1, {3, 0});

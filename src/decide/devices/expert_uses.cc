@@ -9,7 +9,14 @@
 
 namespace moestro {
 
-void ExpertUses::Count(ExpertKey key) { uses_[key] = {.count = Of(key) + 1.0, .step = step_}; }
+void ExpertUses::Count(const LayerPlan& plan, bool with_prompts) {
+  for (const PlannedExpert& expert : plan.experts) {
+    if (expert.use == Use::kPrefill && with_prompts) prompt_rows_[expert.key] += expert.n_pairs;
+    if (expert.use != Use::kDecode) continue;
+    uses_[expert.key] = {.count = Of(expert.key) + 1.0, .step = step_};
+    if (!std::exchange(decodes_, true)) ++decoded_;
+  }
+}
 
 void ExpertUses::Assume(ExpertKey key, double share) {
   uses_[key] = {.count = share / (1.0 - std::exp2(-1.0 / kHalfLife)), .step = step_};

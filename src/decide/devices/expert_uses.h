@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "core/layer_plan.h"
 
 namespace moestro {
 
@@ -15,14 +16,18 @@ class ExpertUses {
   // Steps after which a use by decode counts half. So a count also estimates the uses to come.
   static constexpr double kHalfLife = 64.0;
 
-  void BeginStep() { ++step_; }
-  void Count(ExpertKey key);
+  void BeginStep() {
+    ++step_;
+    decodes_ = false;
+  }
+  // Counts the uses of a layer's experts, those of prompts only if wished.
+  void Count(const LayerPlan& plan, bool with_prompts);
+  // Steps that have decoded.
+  uint64_t decoded() const { return decoded_; }
   // Counts the expert as used in every step before with probability `share`.
   void Assume(ExpertKey key, double share);
   double Of(ExpertKey key) const;
 
-  // Uses by prompts, in rows.
-  void CountPrompt(ExpertKey key, uint32_t rows) { prompt_rows_[key] += rows; }
   bool has_prompt() const { return !prompt_rows_.empty(); }
   void ForgetPrompt() { prompt_rows_.clear(); }
 
@@ -39,7 +44,9 @@ class ExpertUses {
   };
   std::unordered_map<ExpertKey, Uses> uses_;
   uint64_t step_ = 0;
-  std::unordered_map<ExpertKey, uint64_t> prompt_rows_;
+  uint64_t decoded_ = 0;
+  bool decodes_ = false;                                 // the step
+  std::unordered_map<ExpertKey, uint64_t> prompt_rows_;  // uses by prompts
 };
 
 }  // namespace moestro

@@ -28,7 +28,7 @@ double SecondsOfShared(const LatencyModel& model, uint64_t bytes, uint32_t n_use
   return model.devices.front().launch + PlanLanes(jobs, model, PlaceMode::kAuto, room).cost();
 }
 
-// The probabilities that 0, 1, ..., n of n experts are there, each with probability p.
+// The probabilities that the device has 0, 1, ..., n of n experts, each with probability p.
 std::vector<double> Binomial(uint32_t n, double p) {
   std::vector<double> chances = {1.0};
   for (uint32_t i = 0; i < n; ++i) {
@@ -63,9 +63,9 @@ class Prices {
   }
 
  private:
-  // [layer] The share of a layer's uses whose experts are there, of the first `layers` layers with
-  // so many slots for their hottest experts. Each use is judged by all others, as if it were still
-  // to come: by its own count an expert would always look hot.
+  // [layer] The share of a layer's uses whose experts the device has, for the first `layers` layers
+  // with so many slots for their hottest experts. Each use is judged by all others, as if it were
+  // still to come: by its own count an expert would always look hot.
   std::vector<double> SharesThere(uint32_t layers, uint64_t slots) const {
     const size_t n = size_t{layers} * of_.n_expert;
     const double even =
@@ -110,7 +110,8 @@ double WholeSeconds(const WholeCase& of, const LatencyModel& model, uint32_t lay
   return Prices(of, model).Seconds(layers);
 }
 
-WholeChoice ChooseWhole(const WholeCase& of, const LatencyModel& model, PlaceMode mode) {
+WholeChoice ChooseWhole(const WholeCase& of, const LatencyModel& model, PlaceMode mode,
+                        double least_gain) {
   CHECK(of.uses.empty() || of.uses.size() == size_t{of.n_layers} * of.n_expert);
   const Prices prices(of, model);
   const double without = prices.Seconds(0);
@@ -120,8 +121,7 @@ WholeChoice ChooseWhole(const WholeCase& of, const LatencyModel& model, PlaceMod
     const double seconds = prices.Seconds(layers);
     if (seconds < best.seconds) best = {.layers = layers, .seconds = seconds, .without = without};
   }
-  if (best.seconds > (1.0 - kLeastWholeGain) * without)
-    best = {.seconds = without, .without = without};
+  if (best.seconds > (1.0 - least_gain) * without) best = {.seconds = without, .without = without};
   return best;
 }
 

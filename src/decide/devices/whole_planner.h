@@ -41,10 +41,10 @@ struct WholeChoice {
 };
 
 // The whole layers with which a token is expected to take least. Memory is taken to hold the
-// experts that the device lacks. A whole layer must gain kLeastWholeGain of the time without, since
+// experts that the device lacks. Whole layers must gain `least_gain` of the time without, since
 // uses to come are guessed. PlaceMode::kAuto; 0 layers in other modes.
-inline constexpr double kLeastWholeGain = 0.05;
-WholeChoice ChooseWhole(const WholeCase& of, const LatencyModel& model, PlaceMode mode);
+WholeChoice ChooseWhole(const WholeCase& of, const LatencyModel& model, PlaceMode mode,
+                        double least_gain);
 
 // The expected seconds as in WholeChoice, with `layers` whole.
 double WholeSeconds(const WholeCase& of, const LatencyModel& model, uint32_t layers);

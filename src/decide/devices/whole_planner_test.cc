@@ -48,8 +48,8 @@ WholeCase TwoOfFour(const std::vector<double>& uses = {}) {
 }
 
 TEST(ChooseWhole, AddsUpByHand) {
-  // Without, the expert of a layer is there in half of the cases.
-  const WholeChoice choice = ChooseWhole(TwoOfFour(), ByHand(), PlaceMode::kAuto);
+  // Without, the device has the expert of a layer in half of the cases.
+  const WholeChoice choice = ChooseWhole(TwoOfFour(), ByHand(), PlaceMode::kAuto, 0.05);
   EXPECT_EQ(choice.layers, 1U);
   EXPECT_NEAR(choice.without, 23e-3, 1e-9);
   EXPECT_NEAR(choice.seconds, 17e-3, 1e-9);
@@ -58,7 +58,7 @@ TEST(ChooseWhole, AddsUpByHand) {
 
 TEST(ChooseWhole, HotExpertsAreWorthMoreThanAWholeLayer) {
   const std::vector<double> hot = {998.0, 0.0, 998.0, 0.0};
-  const WholeChoice choice = ChooseWhole(TwoOfFour(hot), ByHand(), PlaceMode::kAuto);
+  const WholeChoice choice = ChooseWhole(TwoOfFour(hot), ByHand(), PlaceMode::kAuto, 0.05);
   EXPECT_EQ(choice.layers, 0U);
   EXPECT_EQ(choice.seconds, choice.without);
   EXPECT_NEAR(choice.without, 2 * 7e-3, 1e-9);
@@ -67,7 +67,7 @@ TEST(ChooseWhole, HotExpertsAreWorthMoreThanAWholeLayer) {
 TEST(ChooseWhole, FewUsesSayLittle) {
   // Without its own use an expert is one of three unused ones, for which one slot is left.
   const std::vector<double> once = {1.0, 0.0, 1.0, 0.0};
-  const WholeChoice choice = ChooseWhole(TwoOfFour(once), ByHand(), PlaceMode::kAuto);
+  const WholeChoice choice = ChooseWhole(TwoOfFour(once), ByHand(), PlaceMode::kAuto, 0.05);
   EXPECT_NEAR(choice.without, 2 * (1.0 / 3 * 7e-3 + 2.0 / 3 * 16e-3), 1e-9);
 }
 
@@ -82,23 +82,23 @@ TEST(ChooseWhole, SlotsGoToTheHottestExpertsOfTheOtherLayers) {
 
 TEST(ChooseWhole, AGainMustBeWorthIt) {
   // 15 ms without, 13 with one
-  EXPECT_EQ(ChooseWhole(TwoOfFour(), ByHand(1e-3), PlaceMode::kAuto).layers, 1U);
+  EXPECT_EQ(ChooseWhole(TwoOfFour(), ByHand(1e-3), PlaceMode::kAuto, 0.05).layers, 1U);
   // 11.4 ms without, 11.2 with one
-  const WholeChoice choice = ChooseWhole(TwoOfFour(), ByHand(0.1e-3), PlaceMode::kAuto);
+  const WholeChoice choice = ChooseWhole(TwoOfFour(), ByHand(0.1e-3), PlaceMode::kAuto, 0.05);
   EXPECT_EQ(choice.layers, 0U);
   EXPECT_EQ(choice.seconds, choice.without);
 }
 
 TEST(ChooseWhole, NoneWhereTheModeOrTheMachineHasNone) {
   for (const PlaceMode mode : {PlaceMode::kCpu, PlaceMode::kCooperative, PlaceMode::kGpuCentric}) {
-    EXPECT_EQ(ChooseWhole(TwoOfFour(), ByHand(), mode).layers, 0U);
+    EXPECT_EQ(ChooseWhole(TwoOfFour(), ByHand(), mode, 0.05).layers, 0U);
   }
   LatencyModel in_memory = ByHand();
   in_memory.border = 0.0;
-  EXPECT_EQ(ChooseWhole(TwoOfFour(), in_memory, PlaceMode::kAuto).layers, 0U);
+  EXPECT_EQ(ChooseWhole(TwoOfFour(), in_memory, PlaceMode::kAuto, 0.05).layers, 0U);
   WholeCase none = TwoOfFour();
   none.most = 0;
-  EXPECT_EQ(ChooseWhole(none, ByHand(), PlaceMode::kAuto).layers, 0U);
+  EXPECT_EQ(ChooseWhole(none, ByHand(), PlaceMode::kAuto, 0.05).layers, 0U);
 }
 
 }  // namespace

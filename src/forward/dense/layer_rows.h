@@ -74,7 +74,7 @@ class FetchedRows {
   // Adds the reads of the layer's rows to the border of its logits, if they are likely to be
   // needed. `bytes`: of the rows in one region.
   void AddLikely(size_t layer, uint64_t bytes, Border& border);
-  // Copies the rows to memory, unless they are there. kDevice.
+  // Copies the rows to memory, unless memory has them. kDevice.
   Status Fetch(Which which, uint64_t bytes, DeviceLink& link);
 
  private:

@@ -34,6 +34,16 @@ uint32_t RowsPerBlock(size_t row_bytes, uint32_t rows) {
 
 bool is_host(const PlannedExpert& expert) { return expert.place == Place::kHost; }
 
+// [pair]: the first device computes the result.
+std::vector<bool> PairsOfFirst(const LayerPlan& plan) {
+  std::vector<bool> pairs(plan.row_of.size());
+  for (const PlannedExpert& expert : plan.experts) {
+    if (is_host(expert) || expert.device != 0) continue;
+    std::fill_n(pairs.begin() + expert.first_pair, expert.n_pairs, true);
+  }
+  return pairs;
+}
+
 }  // namespace
 
 RunForm FormOf(const FormKernels& kernels, std::span<const ExpertKernel> inputs,
@@ -62,6 +72,7 @@ LayerRun::LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRo
       ahead_(leases.ahead),
       devices_(std::ranges::all_of(plan.experts, is_host) ? nullptr : scratch.parts.devices),
       n_host_(static_cast<size_t>(std::ranges::count_if(plan.experts, is_host))),
+      stays_there_(rows.there != nullptr ? PairsOfFirst(plan) : std::vector<bool>()),
       begun_(std::chrono::steady_clock::now()) {
   CHECK(plan.experts.size() <= s_.jobs.size() && leases_.size() <= plan.experts.size());
   CHECK(plan.n_rows <= s_.limits.rows);
@@ -70,14 +81,6 @@ LayerRun::LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRo
   // Stage: reset the jobs, one per expert; the first n_host_ experts are the CPU's.
   for (size_t j = 0; j < leases_.size(); ++j) s_.jobs[j].let_go = false;
   for (size_t j = 0; j < n_host_; ++j) ResetJob(j);
-  // Stage: find the pairs whose results stay on the first device.
-  if (rows.there != nullptr && rows.hidden != nullptr) {
-    stays_there_.assign(plan.row_of.size(), false);
-    for (const PlannedExpert& expert : plan.experts) {
-      if (is_host(expert) || expert.device != 0) continue;
-      std::fill_n(stays_there_.begin() + expert.first_pair, expert.n_pairs, true);
-    }
-  }
   BeginDevices();
   // A device that fails here ends the layer. Later devices have then not begun, so Pump() must not
   // run.

@@ -163,7 +163,6 @@ class LayerRun {
   // have interleaved some rows of an expert; then the other rows are interleaved too.
   void Close();
   std::optional<Error> TakeError() { return std::exchange(error_, std::nullopt); }
-  // For any thread. Stays true.
   bool is_asked_to_stop() const {
     return s_.parts.stop != nullptr && s_.parts.stop->is_requested();
   }
@@ -226,10 +225,9 @@ class LayerRun {
   const ExpertRows& rows_;
   LeaseStream& leases_;
   LeaseStream* ahead_;
-  DeviceList* devices_;  // null: no expert of the plan is for devices
-  size_t n_host_ = 0;    // experts of the plan that the CPU computes: the first ones
-  // [pair]: the first device keeps the result; empty: the device keeps none.
-  std::vector<bool> stays_there_;
+  DeviceList* devices_;            // null: no expert of the plan is for devices
+  size_t n_host_ = 0;              // experts of the plan that the CPU computes: the first ones
+  std::vector<bool> stays_there_;  // [pair]: the first device keeps the result; empty: of none
   std::chrono::steady_clock::time_point begun_;
   // True if all experts were resident when the layer began, and rows are few. Every thread then
   // computes all its rows of gate and up, and then all its rows of down, at the speed of memory.
