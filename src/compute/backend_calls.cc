@@ -53,6 +53,10 @@ void FreeAllocator::operator()(ggml_gallocr_t allocator) const noexcept {
   Swallowed([&] { ggml_gallocr_free(allocator); });
 }
 
+void FreeEvent::operator()(ggml_backend_event_t event) const noexcept {
+  Swallowed([&] { ggml_backend_event_free(event); });
+}
+
 void FreeGraphPlan::operator()(ggml_backend_graph_plan_t plan) const noexcept {
   Swallowed([&] { ggml_backend_graph_plan_free(backend, plan); });
 }
@@ -143,6 +147,25 @@ Status QueueCopyFrom(ggml_backend_t backend, const ggml_tensor* tensor, uint64_t
                      std::span<std::byte> bytes) {
   return Guarded("a copy from the device", [&]() -> Status {
     ggml_backend_tensor_get_async(backend, tensor, bytes.data(), offset, bytes.size());
+    return {};
+  });
+}
+
+EventPtr MakeEvent(ggml_backend_dev_t device) {
+  return Caught([&] { return EventPtr(ggml_backend_event_new(device)); },
+                [](std::string_view) { return EventPtr(); });
+}
+
+Status RecordEvent(ggml_backend_t backend, ggml_backend_event_t event) {
+  return Guarded("a copy to the device", [&]() -> Status {
+    ggml_backend_event_record(event, backend);
+    return {};
+  });
+}
+
+Status AwaitEvent(ggml_backend_event_t event) {
+  return Guarded("a copy to the device", [&]() -> Status {
+    ggml_backend_event_synchronize(event);
     return {};
   });
 }

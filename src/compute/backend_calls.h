@@ -39,6 +39,11 @@ struct FreeGraphPlan {
   ggml_backend_t backend = nullptr;
   void operator()(ggml_backend_graph_plan_t plan) const noexcept;
 };
+struct FreeEvent {
+  void operator()(ggml_backend_event_t event) const noexcept;
+};
+// A point in the order of a backend's launches and copies.
+using EventPtr = std::unique_ptr<ggml_backend_event, FreeEvent>;
 // A backend's plan of a placed graph, for any number of runs.
 using GraphPlanPtr = std::unique_ptr<void, FreeGraphPlan>;
 
@@ -78,6 +83,13 @@ Status QueueCopyTo(ggml_backend_t backend, ggml_tensor* tensor, uint64_t offset,
                    std::span<const std::byte> bytes);
 Status QueueCopyFrom(ggml_backend_t backend, const ggml_tensor* tensor, uint64_t offset,
                      std::span<std::byte> bytes);
+
+// Null: the device has no events.
+EventPtr MakeEvent(ggml_backend_dev_t device);
+// Places the event behind all launches and copies so far, and sends them to the device.
+Status RecordEvent(ggml_backend_t backend, ggml_backend_event_t event);
+// Waits until the device has passed the event. Any thread. REQUIRES: the event was recorded.
+Status AwaitEvent(ggml_backend_event_t event);
 
 // Whether no weight of a tensor on a device is NaN or infinite. Reads the tensor in pieces.
 // kDevice. REQUIRES: the tensor lies as in a file; ggml reads no other layout back.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "devices/copier.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -8,8 +9,11 @@
 
 namespace moestro {
 
-Copier::Copier(std::function<bool()> fails, Clock clock)
-    : fails_(std::move(fails)), clock_(std::move(clock)), thread_([this] { Run(); }) {}
+Copier::Copier(std::function<bool()> fails, Land land, Clock clock)
+    : fails_(std::move(fails)),
+      land_(std::move(land)),
+      clock_(std::move(clock)),
+      thread_([this] { Run(); }) {}
 
 Copier::~Copier() {
   {
@@ -47,29 +51,52 @@ Copier::Made Copier::made() const {
   return made_;
 }
 
+Copier::UnderWay Copier::Begin(const Copy& copy) {
+  const bool is_refused =
+      fails_ && Caught([&] { return fails_(); }, [](std::string_view) { return true; });
+  const double begun = clock_();
+  if (is_refused) {
+    return {.number = Fail(Errc::kDevice, "a copy failed on purpose"), .begun = begun};
+  }
+  return {.number = copy.begin(), .bytes = copy.bytes, .begun = begun};
+}
+
+// Waits until the first copy under way has landed, and counts it. REQUIRES: lock is held.
+void Copier::LandFirst(std::unique_lock<std::mutex>& lock) {
+  const UnderWay first = std::move(under_way_.front());
+  under_way_.pop_front();
+  lock.unlock();
+  const bool has_landed = first.number && (*first.number == 0 || land_(*first.number));
+  const double end = clock_();
+  const double seconds = end - std::max(first.begun, std::exchange(last_end_, end));
+  lock.lock();
+  ++n_done_;
+  if (!has_landed) {
+    failed_.push_back(n_done_);
+  } else {
+    made_ = {.copies = made_.copies + 1,
+             .bytes = made_.bytes + first.bytes,
+             .seconds = made_.seconds + seconds};
+  }
+  done_.notify_all();
+}
+
 void Copier::Run() {
   std::unique_lock lock(mutex_);
   for (;;) {
+    const bool can_begin = under_way_.size() < kMostUnderWay && !copies_.empty();
+    if (!under_way_.empty() && (!can_begin || under_way_.front().has_ended())) {
+      LandFirst(lock);
+      continue;
+    }
     asked_.wait(lock, [&] { return ends_ || !copies_.empty(); });
     if (copies_.empty()) return;
     const Copy copy = std::move(copies_.front());
     copies_.pop_front();
     lock.unlock();
-    const bool is_refused =
-        fails_ && Caught([&] { return fails_(); }, [](std::string_view) { return true; });
-    const double start = clock_();
-    const bool has_failed = is_refused || !copy.make();
-    const double seconds = clock_() - start;
+    UnderWay begun = Begin(copy);
     lock.lock();
-    ++n_done_;
-    if (has_failed) {
-      failed_.push_back(n_done_);
-    } else {
-      made_ = {.copies = made_.copies + 1,
-               .bytes = made_.bytes + copy.bytes,
-               .seconds = made_.seconds + seconds};
-    }
-    done_.notify_all();
+    under_way_.push_back(std::move(begun));
   }
 }
 

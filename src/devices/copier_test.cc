@@ -12,6 +12,7 @@
 #include <cstring>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "compute/backend_calls.h"
@@ -33,7 +34,11 @@ class CopierTest : public testing::Test {
     std::memset(tensor_->data, 0, ggml_nbytes(tensor_));
   }
   Copier::Copy CopyOf(size_t i) {
-    return {.make = [this, i] { return CopyTo(tensor_, i * kBytes, from_[i]); }, .bytes = kBytes};
+    return {.begin = [this, i]() -> Result<uint64_t> {
+              TRY_STATUS(CopyTo(tensor_, i * kBytes, from_[i]));
+              return 0;
+            },
+            .bytes = kBytes};
   }
   std::byte At(size_t i) const {
     return static_cast<const std::byte*>(tensor_->data)[i * kBytes + kBytes - 1];
@@ -84,7 +89,7 @@ TEST_F(CopierTest, WhatACopyThrowsEndsItAloneAndNotTheProcess) {
 TEST_F(CopierTest, KnowsHowLongItsCopiesTook) {
   const auto now = std::make_shared<std::atomic<int>>(0);
   const auto count = std::make_shared<std::atomic<int>>(0);
-  Copier copier([count] { return count->fetch_add(1) == 1; },
+  Copier copier([count] { return count->fetch_add(1) == 1; }, {},
                 [now] { return static_cast<double>(now->fetch_add(1)); });
   for (size_t i = 0; i < 3; ++i) copier.Ask(CopyOf(i));
   EXPECT_FALSE(copier.Wait(1, 3));
@@ -96,6 +101,55 @@ TEST_F(CopierTest, KnowsHowLongItsCopiesTook) {
   EXPECT_TRUE(copier.Wait(4, 4));
   EXPECT_EQ((copier.made() - first).copies, 1U);
   EXPECT_DOUBLE_EQ((copier.made() - first).seconds, 1.0);
+}
+
+// Copies that have begun land in order, each while others are under way.
+TEST_F(CopierTest, BeginsTheNextCopyBeforeTheLastHasLanded) {
+  std::atomic<uint64_t> begun = 0;
+  std::atomic<uint64_t> landed = 0;
+  std::atomic<bool> is_open = false;
+  Copier copier({}, [&](uint64_t number) -> Status {
+    is_open.wait(false);
+    EXPECT_EQ(number, ++landed);
+    if (number == 5) return Fail(Errc::kDevice, "the copy was lost");
+    return {};
+  });
+  for (size_t i = 0; i < 9; ++i) {
+    copier.Ask({.begin = [&]() -> Result<uint64_t> {
+                  EXPECT_LT(begun - landed, Copier::kMostUnderWay);
+                  return ++begun;
+                },
+                .bytes = kBytes});
+  }
+  while (begun < Copier::kMostUnderWay) std::this_thread::yield();
+  EXPECT_FALSE(copier.is_done(1));
+  is_open = true;
+  is_open.notify_all();
+  EXPECT_TRUE(copier.Wait(1, 4));
+  EXPECT_FALSE(copier.Wait(5, 9));
+  EXPECT_EQ(landed, 9U);
+  EXPECT_EQ(copier.made().copies, 8U);
+}
+
+// A clock that ticks at every call: two copies begin at 0 and 1 and land at 2 and 3.
+TEST_F(CopierTest, TimeInWhichTwoCopiesAreUnderWayCountsOnce) {
+  const auto now = std::make_shared<std::atomic<int>>(0);
+  std::atomic<bool> is_open = false;
+  Copier copier(
+      {},
+      [&](uint64_t) -> Status {
+        is_open.wait(false);
+        return {};
+      },
+      [now] { return static_cast<double>(now->fetch_add(1)); });
+  for (uint64_t i = 1; i <= 2; ++i) {
+    copier.Ask({.begin = [i]() -> Result<uint64_t> { return i; }, .bytes = kBytes});
+  }
+  while (*now < 2) std::this_thread::yield();
+  is_open = true;
+  is_open.notify_all();
+  EXPECT_TRUE(copier.Wait(1, 2));
+  EXPECT_DOUBLE_EQ(copier.made().seconds, 3.0);
 }
 
 TEST_F(CopierTest, EndsWithAllThatWasAskedFor) {

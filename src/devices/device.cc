@@ -44,7 +44,8 @@ void Device::TakeSlots(std::unique_ptr<Transport> transport, std::vector<uint64_
   slots_ = std::move(slots);
   plan_.slots = std::reduce(slots_.begin(), slots_.end());
   faults_ = std::move(faults);
-  copier_ = std::make_unique<Copier>(faults_.fails_copy);
+  copier_ = std::make_unique<Copier>(
+      faults_.fails_copy, [this](uint64_t number) { return transport_->AwaitWrite(number); });
 }
 
 void Device::GiveUpSlots() {
@@ -124,10 +125,16 @@ Device::Ticket Device::Fill(ExpertKey key, SlotId slot, const Matrices& matrices
     const Transport::Target to{.form = form, .matrix = m, .slot = slot};
     const std::span from(matrices[static_cast<size_t>(m)], bytes);
     ticket.last = copier_->Ask(
-        {.make = [this, to, from] { return transport_->Write(to, from); }, .bytes = bytes});
+        {.begin = [this, to, from] { return transport_->BeginWrite(to, from); }, .bytes = bytes});
     if (ticket.first == 0) ticket.first = ticket.last;
   }
   return ticket;
+}
+
+bool Device::SetCopyWay(Transport::CopyWay way) {
+  const bool has_way = transport_->SetCopyWay(way);
+  if (has_way) copy_way_ = way;
+  return has_way;
 }
 
 Status Device::Fetch(ExpertKey key, SlotId slot,

@@ -114,6 +114,9 @@ class Device {
   // Copies a slot to memory and waits. REQUIRES: the slot is not written meanwhile. kDevice.
   Status Fetch(ExpertKey key, SlotId slot, const std::array<std::byte*, kMatrices>& to) const;
   bool Wait(const Ticket& ticket) { return copier_->Wait(ticket.first, ticket.last); }
+  // How Fill() copies; false: the device has no such way. REQUIRES: no copy is under way.
+  bool SetCopyWay(Transport::CopyWay way);
+  Transport::CopyWay copy_way() const { return copy_way_; }
   // Copies made, one for each matrix.
   Copier::Made copies_made() const { return copier_->made(); }
   uint64_t copies_per_expert() const { return HasGate(transport_->shape().activation) ? 3 : 2; }
@@ -142,6 +145,7 @@ class Device {
   std::unique_ptr<Transport> transport_;
   DeviceFaults faults_;
   std::unique_ptr<Copier> copier_;  // null: the device has no slots
+  Transport::CopyWay copy_way_ = Transport::CopyWay::kBlocking;
   uint32_t failures_ = 0;
 
   // State of the layer under way.

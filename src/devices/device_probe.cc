@@ -255,6 +255,48 @@ Result<double> DeviceProbe::CopySeconds() {
   return std::max((device_.copies_made() - before).seconds / kRepeats, 1e-9);
 }
 
+// Copies of some experts while the device computes another one.
+Result<double> DeviceProbe::SecondsOfCopiesBesideLaunch() {
+  constexpr uint32_t kRows = 16;
+  constexpr uint32_t kCopies = 8;
+  const LayerPlan plan = PlanOf(expert_.key, 1, kRows, 1);
+  const std::vector<float> x = RandomRows(kRows);
+  std::vector<float> y(x.size());
+  return MedianOf([&]() -> Result<double> {
+    const auto start = SteadyClock::now();
+    Status ran = device_.Begin({.plan = plan}, x.data(), y.data());
+    Device::Ticket all;
+    for (uint32_t i = 0; i < kCopies; ++i) {
+      const SlotId slot{1 + i % (expert_.slots - 1)};  // the launch reads slot 0
+      const Device::Ticket next = device_.Fill(expert_.key, slot, NextCopy());
+      if (i == 0) all.first = next.first;
+      all.last = next.last;
+    }
+    const Status landed = Landed(all);
+    if (ran) ran = device_.Finish();
+    if (!ran) device_.Abandon();
+    TRY_STATUS(landed);
+    TRY_STATUS(ran);
+    return SecondsSince(start);
+  });
+}
+
+// Takes the device's own copies if they are faster beside a launch, and right.
+Status DeviceProbe::ChooseCopyWay() {
+  constexpr auto kBlocking = Transport::CopyWay::kBlocking;
+  // A smaller gain is within the error of measuring.
+  constexpr double kGain = 0.9;
+  if (device_.copy_way() != kBlocking || expert_.slots < 2) return {};
+  if (!device_.SetCopyWay(expert_.own_copies)) return {};
+  TRY(const double own, SecondsOfCopiesBesideLaunch());
+  TRY(const double difference, Difference(1));
+  device_.SetCopyWay(kBlocking);
+  TRY(const double blocking, SecondsOfCopiesBesideLaunch());
+  const bool pays = own <= kGain * blocking && difference <= kMostDifference;
+  if (pays) device_.SetCopyWay(expert_.own_copies);
+  return {};
+}
+
 // Measures the CPU and copies together. Enough copies are requested ahead that the copier never
 // runs dry while the CPU computes.
 Result<DeviceProbe::Pair> DeviceProbe::Together(const Pair& alone) {
@@ -354,8 +396,10 @@ Status DeviceProbe::MeasureCalls(const LayerPlan& launched, double longest, Devi
 
 Result<LatencyModel> DeviceProbe::Measure(uint64_t scratch) {
   TRY_STATUS(MakeCopies(scratch));
+  TRY_STATUS(ChooseCopyWay());
   LatencyModel model{.devices = {{}}};
   DeviceCosts& costs = model.devices.front();
+  costs.is_queued = device_.copy_way() != Transport::CopyWay::kBlocking;
   for (uint32_t i = 0; i < expert_.slots && i < kMostAtOnce; ++i) TRY_STATUS(Landed(FillNext()));
   // The cost of each further expert of a launch, and the rest: the cost of a launch.
   const uint32_t many = std::min(expert_.slots, kMostAtOnce);

@@ -40,6 +40,7 @@ class DeviceProbe {
     uint32_t slots = 1;
     HostMemorySource memory = {};
     Biases biases = {};
+    Transport::CopyWay own_copies = Transport::CopyWay::kRing;  // how the device copies itself
   };
   DeviceProbe(Device& device, Team& team, Expert expert)
       : device_(device), team_(team), expert_(std::move(expert)) {}
@@ -52,10 +53,11 @@ class DeviceProbe {
   // The most difference of two products in sequence: ggml allows its backends 5e-4 for each.
   static constexpr double kMostDifference = 1e-3;
 
-  // Measures the costs with this one device, without the disk, in about a second: the CPU and
-  // copies alone, then each while the other works. For the CPU beside other work, the longer time
-  // counts: beside copies or beside launches. Takes up to `scratch` bytes of memory meanwhile, for
-  // weights that do not fit in a cache. kDevice, kNoMemory.
+  // Measures the costs with this one device, without the disk, in about a second: first both ways
+  // of copies, of which the faster is taken, unless the device has another than the driver's
+  // already; then the CPU and copies alone, then each while the other works. For the CPU beside
+  // other work, the longer time counts: beside copies or beside launches. Takes up to `scratch`
+  // bytes of memory meanwhile, for weights that do not fit in a cache. kDevice, kNoMemory.
   Result<LatencyModel> Measure(uint64_t scratch = kScratch);
   // Whether costs of an earlier measurement still hold: the quickest of some launches takes neither
   // an eighth nor eight times as long as the costs promise. Less is what other work on the machine
@@ -71,6 +73,8 @@ class DeviceProbe {
     double copy = 0.0;
   };
   Status MakeCopies(uint64_t scratch);
+  Result<double> SecondsOfCopiesBesideLaunch();
+  Status ChooseCopyWay();
   Device::Matrices NextCopy();
   Device::Ticket FillNext();
   // Seconds for `experts` experts with `rows` rows each.

@@ -254,16 +254,39 @@ uint64_t LocalTransport::BytesOf(uint32_t form, Matrix matrix) const {
   return tensor == nullptr ? 0 : DevicePools::SliceBytes(tensor);
 }
 
+LocalTransport::Place LocalTransport::Find(const Target& target) const {
+  const DevicePools::SlotAddress place = weights_.pools.Find(target.form, target.slot);
+  ggml_tensor* tensor = weights_.pools.tensor(target.form, place.piece, target.matrix);
+  return {.tensor = tensor, .offset = place.slot * DevicePools::SliceBytes(tensor) + target.offset};
+}
+
 Status LocalTransport::Write(const Target& to, std::span<const std::byte> bytes) {
-  const DevicePools::SlotAddress place = weights_.pools.Find(to.form, to.slot);
-  ggml_tensor* tensor = weights_.pools.tensor(to.form, place.piece, to.matrix);
-  return CopyTo(tensor, place.slot * DevicePools::SliceBytes(tensor) + to.offset, bytes);
+  const Place place = Find(to);
+  return CopyTo(place.tensor, place.offset, bytes);
 }
 
 Status LocalTransport::Read(const Target& from, std::span<std::byte> bytes) const {
-  const DevicePools::SlotAddress place = weights_.pools.Find(from.form, from.slot);
-  const ggml_tensor* tensor = weights_.pools.tensor(from.form, place.piece, from.matrix);
-  return CopyFrom(tensor, place.slot * DevicePools::SliceBytes(tensor) + from.offset, bytes);
+  const Place place = Find(from);
+  return CopyFrom(place.tensor, place.offset, bytes);
+}
+
+Result<uint64_t> LocalTransport::BeginWrite(const Target& to, std::span<const std::byte> bytes) {
+  if (copy_way_ == CopyWay::kBlocking) return Transport::BeginWrite(to, bytes);
+  const Place place = Find(to);
+  return ring_->Begin(place.tensor, place.offset, bytes, copy_way_ == CopyWay::kPinned);
+}
+
+Status LocalTransport::AwaitWrite(uint64_t number) { return ring_->Await(number); }
+
+bool LocalTransport::SetCopyWay(CopyWay way) {
+  if (way == CopyWay::kBlocking) ring_.reset();
+  if (way != CopyWay::kBlocking && !ring_) {
+    Result<std::unique_ptr<CopyRing>> ring = CopyRing::Create(device_);
+    if (!ring) return false;
+    ring_ = *std::move(ring);
+  }
+  copy_way_ = way;
+  return true;
 }
 
 ExpertTensors LocalTransport::tensors(ExpertLayerId layer, uint32_t form, size_t piece) const {

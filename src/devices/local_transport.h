@@ -35,6 +35,7 @@
 #include "core/expert_catalog.h"
 #include "core/layer_plan.h"
 #include "core/model_spec.h"
+#include "devices/copy_ring.h"
 #include "devices/device_link.h"
 #include "devices/device_pools.h"
 #include "devices/step_buffers.h"
@@ -181,8 +182,16 @@ class LocalTransport final : public Transport {
   uint64_t BytesOf(uint32_t form, Matrix matrix) const override;
   Status Write(const Target& to, std::span<const std::byte> bytes) override;
   Status Read(const Target& from, std::span<std::byte> bytes) const override;
+  Result<uint64_t> BeginWrite(const Target& to, std::span<const std::byte> bytes) override;
+  Status AwaitWrite(uint64_t number) override;
+  bool SetCopyWay(CopyWay way) override;
 
  private:
+  struct Place {
+    ggml_tensor* tensor = nullptr;
+    uint64_t offset = 0;
+  };
+  Place Find(const Target& target) const;
   // A launch whose results are not back yet.
   struct Flight {
     std::unique_ptr<LaunchGraphs> graphs;
@@ -206,6 +215,8 @@ class LocalTransport final : public Transport {
   Weights weights_;
   LaunchShape shape_;
   bool spoils_results_;
+  CopyWay copy_way_ = CopyWay::kBlocking;
+  std::unique_ptr<CopyRing> ring_;  // null: kBlocking
 
   // State of the layer under way.
   const LayerPlan* plan_ = nullptr;

@@ -3,7 +3,7 @@
 // device of this machine (local_transport.h), or through a process to another machine
 // (remote/remote_transport.h). device.h decides what is launched and when.
 //
-// Thread rule: the engine thread; Write() comes from a copier's thread.
+// Thread rule: the engine thread; BeginWrite() and AwaitWrite() come from a copier's thread.
 #pragma once
 
 #include <cstddef>
@@ -112,6 +112,23 @@ class Transport {
   // slots.
   virtual Status Write(const Target& to, std::span<const std::byte> bytes) = 0;
   virtual Status Read(const Target& from, std::span<std::byte> bytes) const = 0;
+  // Begins to write the bytes of a slot, which must live until AwaitWrite(). Returns the number for
+  // AwaitWrite(); 0: the bytes are copied.
+  virtual Result<uint64_t> BeginWrite(const Target& to, std::span<const std::byte> bytes) {
+    TRY_STATUS(Write(to, bytes));
+    return 0;
+  }
+  // Waits until the bytes are copied, and those of earlier writes.
+  virtual Status AwaitWrite(uint64_t /*number*/) { return {}; }
+
+  // The ways in which BeginWrite() copies.
+  enum class CopyWay : uint8_t {
+    kBlocking,  // the driver's copy, one after another
+    kRing,      // through a ring of pinned memory (copy_ring.h)
+    kPinned,    // as kRing, without the ring: the bytes are in memory pinned for the device
+  };
+  // False: the device has no other way than kBlocking. REQUIRES: no write is under way.
+  virtual bool SetCopyWay(CopyWay way) { return way == CopyWay::kBlocking; }
 };
 
 }  // namespace moestro

@@ -95,12 +95,14 @@ struct DeviceOptions {
   std::string cost_folder = {};  // folder that keeps measured costs for later starts; empty: none
 
   // For tests: faults; the device that has them (empty: all); "auto" takes software devices if
-  // there is no GPU; memory's slots are pinned even if reads into them are slow; false: the host
-  // chooses the experts of every layer.
+  // there is no GPU; memory's slots are pinned even if reads into them are slow; the device copies
+  // from pinned memory even if the driver's copies are faster; false: the host chooses the experts
+  // of every layer.
   DeviceFaults faults = {};
   std::string faults_of = {};
   bool auto_takes_software = false;
   bool pins_slow_memory = false;
+  bool queues_slow_copies = false;
   bool runs_whole_layers = true;
 };
 

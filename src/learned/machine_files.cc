@@ -141,15 +141,17 @@ Status ParseDevice(const CostFields& device, const CostFields& copy, LatencyFile
   TRY_STATUS(optional("begin_us", costs.begin));
   TRY_STATUS(optional("pair_us", costs.pair));
   TRY(costs.compute, device.Parse());
-  TRY_STATUS(copy.Check({"beside"}));
+  TRY_STATUS(copy.Check({"beside", "queued"}));
   TRY(costs.copy_beside, copy.Beside());
   TRY(costs.copy, copy.Parse());
-  bool is_remote = false;
-  if (const auto remote = device.Find("remote")) {
-    const auto truth = remote->boolean();
-    if (!truth) return Fail(Errc::kInvalidFile, "'remote' of '{}' is neither true nor false", name);
-    is_remote = *truth;
-  }
+  const auto flag = [&](const CostFields& of, const char* key) -> Result<bool> {
+    const auto value = of.Find(key);
+    if (!value) return false;
+    if (const auto truth = value->boolean()) return *truth;
+    return Fail(Errc::kInvalidFile, "'{}' of '{}' is neither true nor false", key, name);
+  };
+  TRY(costs.is_queued, flag(copy, "queued"));
+  TRY(const bool is_remote, flag(device, "remote"));
   file.is_remote.push_back(is_remote);
   file.devices.push_back(std::move(name));
   file.model.devices.push_back(costs);
@@ -225,6 +227,7 @@ void SetDevices(Json& json, const LatencyFile& file) {
     if (d < file.is_remote.size() && file.is_remote[d]) device.Set("remote", true);
     Json copy = ToJson(costs.copy);
     copy.Set("beside", Rounded(costs.copy_beside));
+    if (costs.is_queued) copy.Set("queued", true);
     if (n == 1) {
       json.Set("device", std::move(device)).Set("copy", std::move(copy));
       return;

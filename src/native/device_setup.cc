@@ -18,6 +18,7 @@
 #include "decide/slots/first_experts.h"
 #include "decide/slots/policy.h"
 #include "decide/slots/slot_table.h"
+#include "devices/copy_ring.h"
 #include "devices/device_pools.h"
 #include "devices/local_transport.h"
 #include "devices/whole_layers.h"
@@ -320,12 +321,18 @@ void DeviceSetup::AddTo(FixedBytes& fixed) const {
   if (slot_memory()) fixed.work = std::max(fixed.work, fixed.staging);
   // A software device's memory is in use already.
   for (const std::unique_ptr<Device>& one : devices_) {
+    if (one->copy_way() != Transport::CopyWay::kBlocking) fixed.work += CopyRing::kBytes;
     if (one->info().kind == DeviceKind::kIntegrated) fixed.work += one->plan().bytes;
   }
 }
 
 void DeviceSetup::CopyFromPlainMemory() {
-  for (const std::unique_ptr<Device>& one : devices_) one->plan().from_pinned = false;
+  for (const std::unique_ptr<Device>& one : devices_) {
+    one->plan().from_pinned = false;
+    if (one->copy_way() == Transport::CopyWay::kPinned) {
+      one->SetCopyWay(Transport::CopyWay::kRing);
+    }
+  }
 }
 
 // Orders the experts by the paths that 'moestro profile' has written, beside the model or at

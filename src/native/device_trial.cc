@@ -167,6 +167,12 @@ Result<DeviceProbe::Biases> ReadBiasesOf(ExpertKey key, const ModelFile& model) 
 
 namespace {
 
+// How the device copies experts itself.
+Transport::CopyWay OwnCopiesOf(const Device& device, const DeviceTrial::Setting& s) {
+  const bool is_pinned = s.slot_memory && s.pinned_by == device.info().name;
+  return is_pinned ? Transport::CopyWay::kPinned : Transport::CopyWay::kRing;
+}
+
 // Bytes sent to a remote host to measure its network, which carries 12 to 1200 MB a second.
 constexpr uint64_t kRemoteScratch = 8 * kMiB;
 
@@ -186,7 +192,9 @@ Status FindCosts(const DeviceTrial::Setting& s, uint32_t form, DeviceProbe& prob
                     .expert = s.opened.catalog.forms[form]};
   if (const auto kept = KeptCosts(folder, key)) {
     TRY(const bool still_hold, probe.AreLike(*kept));
-    if (still_hold) {
+    const bool has_way =
+        !kept->devices.front().is_queued || device.SetCopyWay(OwnCopiesOf(device, s));
+    if (still_hold && has_way) {
       plan.latency = *kept;
       plan.costs = CostSource::kKept;
       return {};
@@ -222,6 +230,9 @@ Status DeviceTrial::Run(Device& device) const {
     TRY(plan.latency, CostsOf(costs, plan.info.name, s_.is_only_device));
     plan.costs = CostSource::kFile;
     has_costs = true;
+  }
+  if (options.queues_slow_copies || (has_costs && plan.latency.devices.front().is_queued)) {
+    device.SetCopyWay(OwnCopiesOf(device, s_));
   }
   const std::vector<CopyForm>& forms = s_.opened.catalog.forms;
   for (uint32_t form = 0; form < forms.size(); ++form) {
@@ -273,7 +284,8 @@ Result<double> DeviceTrial::TryForm(Device& device, uint32_t form, bool has_cost
                      .activation = model.spec.experts.activation,
                      .slots = static_cast<uint32_t>(device.slots()[form]),
                      .memory = s_.slot_memory.value_or(HostMemorySource()),
-                     .biases = std::move(biases)});
+                     .biases = std::move(biases),
+                     .own_copies = OwnCopiesOf(device, s_)});
   double worst = 0.0;
   for (const uint32_t rows : DeviceProbe::kRowsToTry) {
     TRY(const double difference, probe.Difference(rows));

@@ -271,15 +271,17 @@ Result<DeviceProfile> ProfileDevice(const DeviceInfo& info, const ProfileRequest
       catalog);
   const std::optional<HostMemorySource> pinned =
       PinnedSource(device, reader.get(), request.pins_slow_memory);
-  DeviceProbe probe(experts, team,
-                    {.key = {},
-                     .matrices = {subject.matrices[0].data(), subject.matrices[1].data(),
-                                  subject.matrices[2].data()},
-                     .bytes = subject.bytes(),
-                     .kernels = kernels[0],
-                     .activation = subject.activation,
-                     .slots = static_cast<uint32_t>(sizes[0].slots),
-                     .memory = pinned.value_or(HostMemorySource())});
+  DeviceProbe probe(
+      experts, team,
+      {.key = {},
+       .matrices = {subject.matrices[0].data(), subject.matrices[1].data(),
+                    subject.matrices[2].data()},
+       .bytes = subject.bytes(),
+       .kernels = kernels[0],
+       .activation = subject.activation,
+       .slots = static_cast<uint32_t>(sizes[0].slots),
+       .memory = pinned.value_or(HostMemorySource()),
+       .own_copies = pinned ? Transport::CopyWay::kPinned : Transport::CopyWay::kRing});
   DeviceProfile profile{.latency = {}, .from_pinned = pinned.has_value()};
   for (const uint32_t rows : DeviceProbe::kRowsToTry) {
     TRY(const double difference, probe.Difference(rows));

@@ -162,5 +162,35 @@ TEST_F(DeviceCostsTest, WhenAutoLosesItsDeviceTheCpuGoesOn) {
   EXPECT_EQ(run.device.failures, 3U);  // after which nothing is tried any more
 }
 
+// Copies of the device's own, from pinned slots and through the ring, with copies that fail under
+// way: the plans are the same, and so are the bits.
+TEST_F(DeviceCostsTest, TheDevicesOwnCopiesGiveTheSameBits) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = OnDevice(spec, PlaceMode::kGpuCentric, 12);
+  const Run blocking = Decode(model, options, 4, 40);
+  ASSERT_TRUE(blocking.status) << blocking.status.error().message;
+  options.device.queues_slow_copies = true;
+  for (const bool is_pinned : {false, true}) {
+    options.device.pins_slow_memory = is_pinned;
+    options.wrap_reader = {};
+    if (!is_pinned) {
+      options.wrap_reader = [](std::unique_ptr<BlockReader> inner) {
+        return std::make_unique<FaultReader>(std::move(inner), FaultScript().ErrorAt(0, EFAULT));
+      };
+    }
+    const Run own = Decode(model, options, 4, 40);
+    ASSERT_TRUE(own.status) << own.status.error().message;
+    EXPECT_EQ(own.logits, blocking.logits) << is_pinned;
+    EXPECT_EQ(own.device.copied, blocking.device.copied);
+
+    EngineOptions faulty = options;
+    faulty.device.faults.fails_copy = EveryNth(97);
+    const Run faults = Decode(model, faulty, 4, 40);
+    ExpectNear(faults, blocking, kEightBits, "faults");
+    EXPECT_GT(faults.device.failures, 0U);
+  }
+}
+
 }  // namespace
 }  // namespace moestro

@@ -54,6 +54,7 @@ struct DeviceCosts {
   double calls = 0.0;
   double begin = 0.0;        // of `calls`, in those that begin the launch
   double copy_beside = 1.0;  // times as long while the CPU computes
+  bool is_queued = false;  // copies are the device's own, from pinned memory (devices/copy_ring.h)
 
   bool operator==(const DeviceCosts&) const = default;
 };
