@@ -430,8 +430,9 @@ void LocalTransport::Abandon() {
 }
 
 uint64_t LocalTransport::BytesThere(const LaunchShape& shape, uint64_t pairs) {
-  // Results of launches, gathered by row, weighted, and added up.
-  return 4 * pairs * shape.n_embd * sizeof(float);
+  // Results of launches; those of some rows gathered by row, weighted, and added up.
+  const uint64_t at_once = std::min(pairs, uint64_t{kMostSummed} * std::max(shape.n_used, 1U));
+  return (pairs + 3 * at_once) * shape.n_embd * sizeof(float);
 }
 
 Status LocalTransport::ReserveThere(uint64_t pairs) {
@@ -447,7 +448,8 @@ Status LocalTransport::LaunchThere(Flight& flight, uint32_t form) {
   const auto n = static_cast<int64_t>(pairs.size());
   const bool is_one_row = plan_->n_rows == 1;
   const uint32_t first = n_launched_;
-  is_summed_ = pairs.size() == n_mine_;
+  // Of many rows the values of a sum take more memory than a launch has.
+  is_summed_ = pairs.size() == n_mine_ && plan_->n_rows * SumWidth() <= shape_.most_pairs;
   for (const Pair& pair : pairs) launched_as_[pair.pair] = static_cast<int32_t>(n_launched_++);
   const auto build = [&](LaunchGraph& graph) {
     ggml_context* context = graph.room.context();
@@ -472,7 +474,7 @@ Status LocalTransport::LaunchThere(Flight& flight, uint32_t form) {
         y = ggml_reshape_2d(context, y, shape_.n_embd, ggml_nelements(y) / shape_.n_embd);
         all = all == nullptr ? y : ggml_concat(context, all, y, 1);
       }
-      AddSum(graph, all);
+      AddSum(graph, all, {.n = plan_->n_rows});
       return;
     }
     for (size_t i = 0; i < graph.results.size(); ++i) {
@@ -484,18 +486,19 @@ Status LocalTransport::LaunchThere(Flight& flight, uint32_t form) {
   // Stage: send the numbers, then launch.
   Border border;
   border.writes.push_back({.to = graph->inputs[0], .from = std::as_bytes(lists_.numbers())});
-  if (is_summed_) AddSumInputs(*graph, border);
+  if (is_summed_) AddSumInputs(*graph, {.n = plan_->n_rows}, border);
   TRY_STATUS(link_.Cross(border));
   TRY_STATUS(link_.Launch(graph->room.graph()));
   flight.y = graph->results;
   return {};
 }
 
-// Stage: graph, results [launched pair][n_embd] -> hidden [rows][n_embd]. The last two inputs are
-// the results' places [rows * K'] and the router's weights [rows * K'], K' = SumWidth().
-void LocalTransport::AddSum(LaunchGraph& graph, ggml_tensor* results) const {
+// Stage: graph, results [launched pair][n_embd] -> hidden [rows][n_embd] of some rows. The last two
+// inputs are the results' places [rows * K'] and the router's weights [rows * K'], K' = SumWidth().
+void LocalTransport::AddSum(LaunchGraph& graph, ggml_tensor* results,
+                            const RowRange& of_rows) const {
   const auto n_used = static_cast<int64_t>(SumWidth());
-  const auto n_rows = static_cast<int64_t>(plan_->n_rows);
+  const auto n_rows = static_cast<int64_t>(of_rows.n);
   const int64_t width = shape_.n_embd;
   ggml_context* context = graph.room.context();
   ggml_tensor* from = ggml_new_tensor_1d(context, GGML_TYPE_I32, n_used * n_rows);
@@ -507,6 +510,7 @@ void LocalTransport::AddSum(LaunchGraph& graph, ggml_tensor* results) const {
   // Stage: weight * y in router order, [rows * K'][n_embd]; then the sum of each row's K' results
   // in router order.
   ggml_tensor* weighted = ggml_mul(context, ggml_get_rows(context, results, from), weights);
+  const uint64_t skip_bytes = uint64_t{of_rows.first} * shape_.n_embd * sizeof(float);
   const auto of = [&](int64_t k) {
     return ggml_view_2d(context, weighted, width, n_rows,
                         static_cast<size_t>(n_used) * weighted->nb[1],
@@ -519,18 +523,21 @@ void LocalTransport::AddSum(LaunchGraph& graph, ggml_tensor* results) const {
     if (region == StepBuffers::kShared && !shape_.has_shared) continue;
     if (region == StepBuffers::kResidual && !shape_.adds_residual) continue;
     ggml_tensor* rows = ggml_new_tensor_2d(context, GGML_TYPE_F32, width, n_rows);
-    there_->Place(rows, region);
+    there_->Place(rows, region, skip_bytes);
     sum = ggml_add(context, sum, rows);
   }
-  there_->Place(sum, StepBuffers::kHidden);
+  there_->Place(sum, StepBuffers::kHidden, skip_bytes);
   ggml_build_forward_expand(graph.room.graph(), sum);
 }
 
-void LocalTransport::AddSumInputs(const LaunchGraph& graph, Border& border) {
+void LocalTransport::AddSumInputs(const LaunchGraph& graph, const RowRange& of_rows,
+                                  Border& border) {
   const std::span inputs = std::span(graph.inputs).last(2);
+  const size_t first = size_t{of_rows.first} * plan_->n_used;
+  const size_t n = size_t{of_rows.n} * plan_->n_used;
   places_.clear();
   weights_of_sum_.clear();
-  for (size_t i = 0; i < plan_->pair_of.size(); ++i) {
+  for (size_t i = first; i < first + n; ++i) {
     const uint32_t pair = plan_->pair_of[i];
     const int32_t place = pair == kNoPair ? -1 : launched_as_[pair];
     if (place < 0 && plan_->n_rows == 1) continue;
@@ -541,19 +548,27 @@ void LocalTransport::AddSumInputs(const LaunchGraph& graph, Border& border) {
   border.writes.push_back({.to = inputs[1], .from = std::as_bytes(std::span(weights_of_sum_))});
 }
 
-// Stage: one launch, results [launched pair][n_embd] -> hidden [rows][n_embd].
+// Stage: results [launched pair][n_embd] -> hidden [rows][n_embd], one launch for kMostSummed rows.
 Status LocalTransport::Combine() {
+  for (uint32_t first = 0; first < plan_->n_rows; first += kMostSummed) {
+    if (first > 0) TRY_STATUS(link_.Finish());  // the launches share their inputs' memory
+    TRY_STATUS(CombineRows({.first = first, .n = std::min(kMostSummed, plan_->n_rows - first)}));
+  }
+  return {};
+}
+
+Status LocalTransport::CombineRows(const RowRange& of_rows) {
   const auto build = [&](LaunchGraph& graph) {
     ggml_tensor* results = ggml_new_tensor_2d(graph.room.context(), GGML_TYPE_F32, shape_.n_embd,
                                               static_cast<int64_t>(n_launched_));
     results_there_.Place(results, 0);
-    AddSum(graph, results);
+    AddSum(graph, results, of_rows);
   };
   std::vector<uint32_t> key;
   if (plan_->n_rows <= kMostKeptRows) key = {plan_->n_rows, SumWidth(), n_launched_};
   TRY(LaunchGraph* const graph, combine_.Get(key, build));
   Border border;
-  AddSumInputs(*graph, border);
+  AddSumInputs(*graph, of_rows, border);
   TRY_STATUS(link_.Cross(border));
   return link_.Launch(graph->room.graph());
 }

@@ -153,6 +153,8 @@ class LocalTransport final : public Transport {
   static bool Supports(const ComputeDevice& device, const CopyForm& form, const LaunchShape& shape);
   // Bytes of launches beside the slots, biases included.
   static uint64_t WorkBytes(const LaunchShape& shape);
+  // Rows whose results are added up at once, at most.
+  static constexpr uint32_t kMostSummed = 1024;
   static uint64_t BytesThere(const LaunchShape& shape, uint64_t pairs);
 
   struct Weights {
@@ -203,11 +205,16 @@ class LocalTransport final : public Transport {
   std::vector<uint32_t> KeyOf(uint32_t form, uint32_t first) const;
   void AddParts(LaunchGraph& graph, uint32_t form, ggml_tensor* x, ggml_tensor* numbers) const;
   Status Collect(std::span<Flight> flights);
+  struct RowRange {
+    uint32_t first = 0;
+    uint32_t n = 0;
+  };
   // Results of a row that are added up, at most: those of one row are known.
   uint32_t SumWidth() const { return plan_->n_rows == 1 ? n_mine_ : plan_->n_used; }
-  void AddSum(LaunchGraph& graph, ggml_tensor* results) const;
-  void AddSumInputs(const LaunchGraph& graph, Border& border);
+  void AddSum(LaunchGraph& graph, ggml_tensor* results, const RowRange& of_rows) const;
+  void AddSumInputs(const LaunchGraph& graph, const RowRange& of_rows, Border& border);
   Status Combine();
+  Status CombineRows(const RowRange& of_rows);
 
   DeviceLink& link_;
   const ComputeDevice& device_;

@@ -2,9 +2,11 @@
 // The composition root: puts the parts together.
 #include "native/engine_parts.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/text.h"
+#include "devices/local_transport.h"
 #include "native/make_slots.h"
 #include "native/plan/engine_plan.h"
 
@@ -40,7 +42,7 @@ Status NativeEngine::Running::AllocateFixed(const EngineOptions& options, Lastin
     const bool may_follow = options.chunk == 0 && !options.cache && devices->empty() &&
                             options.has_exact_experts() && !options.fast_batches &&
                             !opened->model.spec.encoder;  // a source is one chunk
-    if (!may_follow) return {};
+    if (!may_follow) return LengthenChunk(lasting);
     const FixedBytes fixed = FixedFor(Limits());
     chosen.chunk = ChunkWithin(opened->plan.chunk, fixed.work, RoomIn(*opened, fixed));
     if (chosen.chunk == opened->plan.chunk) return {};
@@ -49,6 +51,38 @@ Status NativeEngine::Running::AllocateFixed(const EngineOptions& options, Lastin
     numa.reset();
     team.reset();
   }
+}
+
+// A chunk by DeviceChunk() if the first device computes prompts. A source of an encoder is one
+// chunk.
+Status NativeEngine::Running::LengthenChunk(Lasting& lasting) {
+  Device* const first = devices->first_here();
+  const bool may_lengthen = opened->options.chunk == 0 && first != nullptr &&
+                            dense->is_on_device() && !opened->model.spec.encoder;
+  if (!may_lengthen) return {};
+  const uint32_t usual = opened->plan.chunk;
+  const DeviceBudget& there = first->plan();
+  const uint64_t launches = LocalTransport::WorkBytes(LaunchShapeOf(*opened, *first->here()));
+  const FixedBytes fixed = FixedFor(Limits());
+  const uint32_t chunk =
+      DeviceChunk({.usual = usual,
+                   .n_ctx = opened->plan.n_ctx,
+                   .router = opened->model.spec.router,
+                   .expert_bytes = opened->catalog.total_bytes(),
+                   .vram = first->vram(),
+                   .work_there = there.bytes - there.dense - there.kv,
+                   .slots_there = first->vram() - std::min(first->vram(), there.bytes + launches),
+                   .work_here = fixed.work,
+                   .slots_here = RoomIn(*opened, fixed)});
+  for (const uint32_t tried : {chunk, usual}) {
+    if (tried == opened->plan.chunk) return {};
+    dense.reset();
+    first->plan() = DeviceBudget{.info = first->info()};
+    TRY_STATUS(opened->PlanFor(tried));
+    TRY(dense, DenseModel::Create(*opened, *team, lasting.state.stop, first));
+    if (dense->is_on_device()) return {};
+  }
+  return {};
 }
 
 Status NativeEngine::Running::Allocate(const EngineOptions& options, Lasting& lasting) {

@@ -65,6 +65,7 @@ struct NativeEngine::Running {
   Status Start(const EngineOptions& options, Lasting& lasting);
   Status Allocate(const EngineOptions& options, Lasting& lasting);
   Status AllocateFixed(const EngineOptions& options, Lasting& lasting);
+  Status LengthenChunk(Lasting& lasting);
   Status Load(Lasting& lasting);
 
   Status MakeForward(Lasting& lasting, const ExpertExec::Limits& limits);

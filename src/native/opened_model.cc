@@ -49,6 +49,13 @@ Result<std::unique_ptr<OpenedModel>> OpenedModel::Open(const ModelFile& model,
   return opened;
 }
 
+Status OpenedModel::PlanFor(uint32_t chunk) {
+  SizeRequest sizes = SizesOf(options);
+  sizes.chunk = chunk;
+  TRY(plan, EnginePlan::Of(sizes, model.spec, remembers));
+  return {};
+}
+
 Status OpenedModel::OpenLow() {
   TRY_STATUS(CheckLossy(options.lossy, !options.low.empty()));
   if (options.low.empty()) return {};

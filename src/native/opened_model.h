@@ -47,6 +47,8 @@ struct OpenedModel {
   // Bytes of a sequence per position, and bytes beside the positions.
   uint64_t position_bytes() const;
   uint64_t state_bytes() const;
+  // Plans all sizes for another chunk than `options` give.
+  Status PlanFor(uint32_t chunk);
   // Whether some steps are compared with exact steps.
   bool checks() const { return options.check_every > 0 && !options.has_exact_experts(); }
 

@@ -188,6 +188,33 @@ TEST_F(DeviceDenseTest, ATokenWaitsOnceForEachLayer) {
   EXPECT_EQ(token.waits, layers + 2);
 }
 
+// More rows than are added up at once.
+TEST_F(DeviceDenseTest, RowsOfALongPromptAreAddedUpPieceByPiece) {
+  constexpr uint32_t kTokens = LocalTransport::kMostSummed + 76;
+  TinySpec spec = Spec("qwen2moe", "Q8_0");
+  spec.context = 2048;
+  spec.layers = 1;
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const auto last = [&](EngineOptions options, uint32_t chunk) {
+    options.ctx = 2048;
+    options.sequences = 1;
+    options.chunk = chunk;
+    Run run{.n_vocab = spec.vocab};
+    const auto engine = NativeEngine::Open(model, options);
+    if (!engine) return run;
+    Sequence sequence = (*engine)->NewSequence();
+    const auto logits = Append(**engine, sequence, SeededTokens(kTokens, spec.vocab, 5));
+    if (logits) run.logits.assign(logits->begin(), logits->end());
+    return run;
+  };
+  EngineOptions there = Whole(spec);
+  there.device.runs_whole_layers = false;
+  const Run at_once = last(there, 2048);
+  ASSERT_EQ(at_once.logits.size(), spec.vocab);
+  ExpectNear(at_once, last(there, 512), kEightBits, "chunks");
+  ExpectNear(at_once, last(OnCpu(), 512), kEightBits, "cpu");
+}
+
 // Borders larger than what is left of the ring, and than the ring.
 TEST_F(DeviceDenseTest, BytesCrossWhateverTheRingHolds) {
   const std::vector<DeviceInfo> found = FindDevices();

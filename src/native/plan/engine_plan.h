@@ -32,6 +32,31 @@ uint32_t ChunkWithin(uint32_t chunk, uint64_t work, uint64_t room);
 // The requested chunk; if that is 0, PromptChunk().
 uint32_t ChunkFor(uint32_t asked, const RouterSpec& router);
 
+// The chunk where a device computes prompts but lacks some of the experts: each missing expert is
+// copied for each chunk, so the chunk is long enough that an expert has about as much work there as
+// its copy takes. Pure.
+
+struct DeviceChunkCase {
+  uint32_t usual = 0;  // PromptChunk()
+  uint32_t n_ctx = 0;
+  RouterSpec router = {};
+  uint64_t expert_bytes = 0;  // of all experts
+  // Bytes on the device: all that may be used; work memory for `usual` tokens; and experts' slots
+  // beside it. Then work memory for `usual` tokens in this machine's memory, and slots beside it.
+  uint64_t vram = 0;
+  uint64_t work_there = 0;
+  uint64_t slots_there = 0;
+  uint64_t work_here = 0;
+  uint64_t slots_here = 0;
+};
+
+inline constexpr uint32_t kMostChunk = 8192;
+
+// `usual` or more tokens, up to kMostChunk. More work memory than for `usual` takes at most a
+// sixteenth of the device's memory and an eighth of each machine's slots, so that decoding has
+// about the same slots.
+uint32_t DeviceChunk(const DeviceChunkCase& of);
+
 // The sizes in EngineOptions, in tokens except `sequences` and `look_ahead`.
 struct SizeRequest {
   uint32_t ctx = 0;

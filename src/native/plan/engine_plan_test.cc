@@ -30,6 +30,54 @@ TEST(PromptChunk, FollowsASmallBudget) {
   EXPECT_EQ(ChunkWithin(100, 100, 0), 100U);
 }
 
+// A model of 128 experts of which 8 are used, with room for half of them on the device.
+constexpr DeviceChunkCase kHalfThere{.usual = 1024,
+                                     .n_ctx = 32768,
+                                     .router = {.n_expert = 128, .n_used = 8},
+                                     .expert_bytes = 16000,
+                                     .vram = 16000,
+                                     .work_there = 200,
+                                     .slots_there = 8000,
+                                     .work_here = 200,
+                                     .slots_here = 16000};
+
+TEST(DeviceChunk, GivesEachCopiedExpertRowsEnough) {
+  DeviceChunkCase of = kHalfThere;
+  of.work_there = of.work_here = 1;
+  EXPECT_EQ(DeviceChunk(of), kMostChunk);
+  of.router.n_used = 32;
+  EXPECT_EQ(DeviceChunk(of), 2560U);
+  of.router.n_used = 128;
+  EXPECT_EQ(DeviceChunk(of), 1024U);
+}
+
+TEST(DeviceChunk, TakesASmallShareOfTheSlots) {
+  DeviceChunkCase of = kHalfThere;
+  EXPECT_EQ(DeviceChunk(of), 1024U + 5U * 1024);  // 1000 bytes more, a sixteenth of the device
+  of.vram = 100000;
+  of.slots_there = 3200;
+  EXPECT_EQ(DeviceChunk(of), 1024U + 2 * 1024);  // 400 bytes more, an eighth of the slots
+  of.slots_here = 800;
+  EXPECT_EQ(DeviceChunk(of), 1024U + 512);
+  of.slots_here = 0;
+  EXPECT_EQ(DeviceChunk(of), 1024U);
+}
+
+TEST(DeviceChunk, IsNoLongerThanTheContext) {
+  DeviceChunkCase of = kHalfThere;
+  of.n_ctx = 3000;
+  EXPECT_EQ(DeviceChunk(of), 3000U);
+  of.n_ctx = 1000;
+  of.usual = 1000;
+  EXPECT_EQ(DeviceChunk(of), 1000U);
+}
+
+TEST(DeviceChunk, IsTheUsualOneWhereNothingIsCopied) {
+  DeviceChunkCase of = kHalfThere;
+  of.expert_bytes = of.slots_there;
+  EXPECT_EQ(DeviceChunk(of), 1024U);
+}
+
 TEST(PromptChunk, AModelWithoutExpertsHasOneToo) { EXPECT_EQ(PromptChunk({}), 512U); }
 
 // Two layers with experts; 32 positions are a block of the KV cache.

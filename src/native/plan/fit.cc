@@ -104,7 +104,7 @@ std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const Mode
   uint64_t experts = 0;
   for (const PoolShape& pool : catalog.pools) experts += pool.is_low ? 0 : pool.experts;
   if (experts == 0) return {};
-  LaunchShape shape{.n_embd = spec.n_embd_expert()};
+  LaunchShape shape{.n_embd = spec.n_embd_expert(), .n_used = spec.router.n_used};
   for (const CopyForm& form : catalog.forms) shape.n_ff = std::max(shape.n_ff, form.n_ff);
   const uint64_t work = LocalTransport::WorkBytes(shape);
   const uint64_t dense = fixed.dense + fixed.kv + fixed.work +
