@@ -74,7 +74,7 @@ void PairLists::Assign(const DevicePools& pools, uint32_t form,
     return pools.Find(form, pair.slot).piece;
   };
   pairs_.assign(pairs.begin(), pairs.end());
-  std::ranges::stable_sort(pairs_, {}, piece_of);
+  if (pools.most_pieces() > 1) std::ranges::stable_sort(pairs_, {}, piece_of);
   parts_.clear();
   numbers_.clear();
   for (size_t i = 0; i < pairs_.size(); ++i) {

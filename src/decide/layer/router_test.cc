@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
 #include <vector>
 
 namespace moestro {
@@ -40,6 +41,24 @@ TEST(Route, TiesGoToTheLowerId) {
   const Routing r = Route(kPlain, logits);
   EXPECT_EQ(r.experts[0].value, 0);
   EXPECT_EQ(r.experts[1].value, 1);
+}
+
+// Few experts are found in another way than many: the first ones of more candidates are the same.
+TEST(Route, FewExpertsAreTheFirstOfMany) {
+  std::mt19937 random(3);
+  RouterSpec few{.n_expert = 128, .n_used = 8};
+  RouterSpec many{.n_expert = 128, .n_used = 64};
+  for (const uint32_t values : {3U, 40U, 100000U}) {  // many ties, some, hardly any
+    std::vector<float> logits(size_t{50} * few.n_expert);
+    for (float& logit : logits) logit = static_cast<float>(random() % values) * 1e-3F - 1.0F;
+    const Routing of_few = Route(few, logits);
+    const Routing of_many = Route(many, logits);
+    for (size_t t = 0; t < of_few.n_tokens; ++t) {
+      for (size_t k = 0; k < few.n_used; ++k) {
+        EXPECT_EQ(of_few.experts_of(t)[k].value, of_many.experts_of(t)[k].value) << t << " " << k;
+      }
+    }
+  }
 }
 
 // A device's choices by the same logits, in its order.
