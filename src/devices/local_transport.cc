@@ -448,7 +448,7 @@ Status LocalTransport::LaunchThere(Flight& flight, uint32_t form) {
   const auto n = static_cast<int64_t>(pairs.size());
   const bool is_one_row = plan_->n_rows == 1;
   const uint32_t first = n_launched_;
-  // Of many rows the values of a sum take more memory than a launch has.
+  // The values of a sum of many rows take more memory than a launch has.
   is_summed_ = pairs.size() == n_mine_ && plan_->n_rows * SumWidth() <= shape_.most_pairs;
   for (const Pair& pair : pairs) launched_as_[pair.pair] = static_cast<int32_t>(n_launched_++);
   const auto build = [&](LaunchGraph& graph) {

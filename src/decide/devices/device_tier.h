@@ -229,14 +229,12 @@ class DeviceTier {
   static constexpr uint64_t kTokensToChange = 64;
   static constexpr double kGainToChange = 0.1;
   static constexpr double kTokensToRepay = 512.0;
-  // Of whole layers before decode has uses of its own, which are less even than those of prompts.
+  // The same for whole layers by other uses: those of decode are less even.
   static constexpr double kGainAtFirst = 0.2;
   bool is_filled() const { return is_filled_; }
-  // Whether FillByUses() has a decision to make.
   bool wants_fill() const {
     return !is_filled_ || (may_change_ && uses_.decoded() >= kTokensToChange);
   }
-  // The last division of slots between whole layers and hot experts.
   const WholeChoice& division() const { return whole_slots_.division(); }
   // The most copies for later that may be under way. Their bytes compete with the step's own.
   static constexpr size_t kMostPromotions = 8;
@@ -297,7 +295,6 @@ class DeviceTier {
   double GainOf(ExpertKey key, uint32_t device) const;
   double SlotPrice(const PlannedExpert& expert, uint32_t device,
                    std::span<const ExpertKey> keeps) const;
-  // The expert of the plan whose move to the device saves most, and the saving less the price.
   struct Offer {
     ExpertKey key;
     double saves = 0.0;
