@@ -189,6 +189,65 @@ TEST_F(DeviceDenseTest, ATokenWaitsOnceForEachLayer) {
 }
 
 // More rows than are added up at once.
+// Where the CPU computes some experts of a layer, the device keeps the results of its own, and the
+// next dense part adds the CPU's sum. The driver's calls of eight tokens.
+TEST_F(DeviceDenseTest, ALayerThatIsSharedWaitsOnceAndHasTwoGraphs) {
+  TinySpec spec = Spec("qwen2moe", "Q8_0");  // with a shared expert
+  spec.layers = 6;
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = Small(model, spec, PlaceMode::kCooperative, 36);
+  options.cache = CacheSize{.percent = 100.0};
+  options.prefetch = 0;
+  const auto engine = NativeEngine::Open(model, options);
+  ASSERT_TRUE(engine) << engine.error().message;
+  Sequence sequence = (*engine)->NewSequence();
+  const std::vector<Token> tokens = SeededTokens(40, spec.vocab, 3);
+  ASSERT_TRUE(Append(**engine, sequence, std::span(tokens).first(16)));
+  const auto decode = [&](size_t first, size_t n) {
+    for (const Token& token : std::span(tokens).subspan(first, n)) {
+      ASSERT_TRUE(Append(**engine, sequence, {&token, 1}));
+    }
+  };
+  decode(16, 16);
+  const DeviceStats before = (*engine)->learned().device;
+  decode(32, 8);
+  const DeviceStats after = (*engine)->learned().device;
+  const uint64_t on_device = after.computed() - before.computed();
+  EXPECT_GT(on_device, 8U);
+  EXPECT_LT(on_device, after.experts - before.experts);
+  const DeviceTraffic calls = after.traffic.at(0) - before.traffic.at(0);
+  constexpr uint64_t kTokens = 8;
+  // Once a layer, for the head, and before it; and for inputs that were not expected to be needed.
+  EXPECT_LE(calls.waits, kTokens * (spec.layers + 2) + 4);
+  // Dense part and experts of a layer; a sum behind the last layer, and the head.
+  EXPECT_LE(calls.launches, kTokens * (2 * spec.layers + 2));
+}
+
+// Costs by which borders and waits are dear: layers are whole, and the CPU's experts beside them.
+TEST_F(DeviceDenseTest, WholeLayersBesideSharedOnesAreAsOnTheCpu) {
+  for (const std::string arch : {"qwen3moe", "qwen2moe", "gpt-oss"}) {
+    TinySpec spec = Spec(arch, "Q8_0");
+    spec.layers = 6;
+    const std::string model = WriteTinyModel(folder_.path(), spec);
+    LatencyModel costs = MixedCosts();
+    costs.border = 2e-3;
+    costs.devices[0].launch = 2e-3;
+    EngineOptions options = Small(model, spec, PlaceMode::kAuto, 44);
+    options.device.runs_whole_layers = true;
+    options.device.latency_model = CostsFile(costs);
+    options.cache = CacheSize{.percent = 100.0};
+    EngineOptions here = OnCpu();
+    here.cache = options.cache;
+    for (const uint32_t rows : {1U, 4U}) {
+      const Run device = Decode(model, options, rows, 8);
+      ExpectNear(device, Decode(model, here, rows, 8), kEightBits, arch);
+      EXPECT_GE(device.device.layers_there, 8U) << arch;
+      EXPECT_LT(device.device.computed(), device.device.experts) << arch;
+      EXPECT_EQ(Decode(model, options, rows, 8).logits, device.logits) << arch;
+    }
+  }
+}
+
 TEST_F(DeviceDenseTest, RowsOfALongPromptAreAddedUpPieceByPiece) {
   constexpr uint32_t kTokens = LocalTransport::kMostSummed + 76;
   TinySpec spec = Spec("qwen2moe", "Q8_0");

@@ -142,12 +142,13 @@ TEST(DeviceTier, AProfileGoesBeforeThePrompt) {
 
 // Two layers of four experts on a device of `slots`.
 struct SmallModel {
-  SmallModel(size_t slots, PlaceMode mode, double border) {
+  SmallModel(size_t slots, PlaceMode mode, double border, double launch = 0.0) {
     std::vector<std::vector<std::optional<SlotTable>>> tables(1);
     tables[0].emplace_back(std::in_place, PolicyShape{.slots = slots, .layers = 2, .experts = 4},
                            *MakePolicy({.name = "lru"}));
     LatencyModel costs = Costs();
     costs.border = border;
+    costs.devices[0].launch = launch;
     tier.emplace(DeviceTierSetup{.tables = std::move(tables),
                                  .form_of = [](ExpertKey) { return 0U; },
                                  .bytes_of = [](ExpertKey) { return kBytes; },
@@ -205,6 +206,76 @@ TEST(WholeLayers, OneExpertLessAndTheLayerIsShared) {
   EXPECT_FALSE(model.tier->whole().has(ExpertLayerId{0}));
   EXPECT_TRUE(model.tier->whole().has(ExpertLayerId{1}));
   EXPECT_FALSE(model.tier->whole().has_all());
+}
+
+std::vector<ExpertKey> AllOfSmallModel() {
+  std::vector<ExpertKey> all;
+  for (uint16_t e = 0; e < 4; ++e) {
+    for (const uint16_t layer : {uint16_t{0}, uint16_t{1}}) all.push_back(Key(e, layer));
+  }
+  return all;
+}
+
+// Five slots: the last layer has its own, and the fifth is the first layer's.
+TEST(WholeLayers, KeepTheirSlotsBesideHotExperts) {
+  SmallModel model(5, PlaceMode::kAuto, 1e-3, 2e-3);
+  EXPECT_EQ(model.Fill(AllOfSmallModel()), 5U);
+  EXPECT_EQ(model.tier->division().layers, 1U);
+  EXPECT_LT(model.tier->division().seconds, 0.8 * model.tier->division().without);
+  EXPECT_FALSE(model.tier->whole().has(ExpertLayerId{0}));
+  ASSERT_TRUE(model.tier->whole().has(ExpertLayerId{1}));
+  const std::vector<SlotId> slots = model.tier->SlotsOfWhole(ExpertLayerId{1});
+  for (uint32_t e = 0; e < 4; ++e) EXPECT_EQ(slots[e].value, e);
+  const LayerPlan whole = model.Assign(1, {3, 0});
+  EXPECT_EQ(Text(whole), "3D 0D");
+  model.tier->Done(whole);
+  // Other experts of the first layer come and go in the fifth slot alone.
+  for (uint16_t e = 0; e < 12; ++e) {
+    const LayerPlan plan = model.Assign(0, {static_cast<uint16_t>(e % 4)});
+    model.tier->Done(plan);
+    if (const auto later = model.tier->Promote(plan)) {
+      EXPECT_EQ(later->slot.value, 4U);
+      model.tier->Promoted(*later, true);
+    }
+  }
+  model.tier->FindWhole();
+  EXPECT_TRUE(model.tier->whole().has(ExpertLayerId{1}));
+}
+
+TEST(WholeLayers, ALayerThatLosesACopyIsNotWholeAndKeepsItsSlots) {
+  SmallModel model(5, PlaceMode::kAuto, 1e-3, 2e-3);
+  for (const auto& one : model.tier->Fill(AllOfSmallModel())) {
+    model.tier->Promoted(one, one.key != Key(2, 1));
+  }
+  model.tier->FindWhole();
+  EXPECT_FALSE(model.tier->whole().has(ExpertLayerId{1}));
+  const LayerPlan plan = model.Assign(1, {2, 3});
+  EXPECT_EQ(plan.experts.back().key, Key(3, 1));
+  EXPECT_EQ(plan.experts.back().place, Place::kDevice);
+  model.tier->Done(plan);
+}
+
+TEST(WholeLayers, SlotsAreDividedAnewOnceWhenDecodeHasShownItsUses) {
+  SmallModel model(4, PlaceMode::kAuto, 1e-3, 2e-3);
+  EXPECT_TRUE(model.tier->FillByUses().empty());  // no prompt
+  EXPECT_FALSE(model.tier->wants_fill());
+  // Every expert as often as the others, for 64 steps.
+  for (uint16_t step = 0; step < DeviceTier::kTokensToChange; ++step) {
+    EXPECT_FALSE(model.tier->wants_fill()) << step;
+    for (const uint16_t layer : {uint16_t{0}, uint16_t{1}}) {
+      model.tier->BeginLayer(ExpertLayerId{layer});
+      const auto first = static_cast<uint16_t>(step % 4);
+      const LayerPlan plan = model.Assign(layer, {first, static_cast<uint16_t>((first + 1) % 4)});
+      model.tier->Done(plan);
+    }
+  }
+  ASSERT_TRUE(model.tier->wants_fill());
+  const std::vector<DeviceTier::Promotion> copied = model.tier->FillByUses();
+  EXPECT_EQ(model.tier->division().layers, 1U);
+  for (const auto& one : copied) model.tier->Promoted(one, true);
+  model.tier->FindWhole();
+  EXPECT_TRUE(model.tier->whole().has(ExpertLayerId{1}));
+  EXPECT_FALSE(model.tier->wants_fill());
 }
 
 TEST(WholeLayers, FollowTheModeTheCostsAndTheDevice) {

@@ -172,7 +172,8 @@ void FetchedRows::AddLikely(size_t layer, uint64_t bytes, Border& border) {
 }
 
 Status FetchedRows::Fetch(Which which, uint64_t bytes, DeviceLink& link) {
-  likely_[layer_] = {.which = which, .steps = kSteps};
+  Likely& its = likely_[layer_];
+  its = {.which = its.steps > 0 ? std::max(its.which, which) : which, .steps = kSteps};
   Border border;
   Add(which, bytes, border);
   return border.reads.empty() ? Status() : link.Cross(border);
