@@ -349,7 +349,7 @@ Status DeviceSetup::ChooseFirst() {
     TRY(paths, ReadPathsFor(opened_.model.id, path));
   }
   const std::vector<uint64_t> popularity = PopularityOf(*paths);
-  fill_first_ = MostFirst(paths->shape(), popularity);
+  fill_first_ = ByPopularity(*paths);
   popularity_.assign(popularity.begin(), popularity.end());
   return {};
 }

@@ -258,7 +258,8 @@ TEST_F(DeviceDenseTest, RowsOfALongPromptAreAddedUpPieceByPiece) {
     options.ctx = 2048;
     options.sequences = 1;
     options.chunk = chunk;
-    Run run{.n_vocab = spec.vocab};
+    Run run;
+    run.n_vocab = spec.vocab;
     const auto engine = NativeEngine::Open(model, options);
     if (!engine) return run;
     Sequence sequence = (*engine)->NewSequence();

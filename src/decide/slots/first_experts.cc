@@ -39,6 +39,10 @@ std::vector<uint64_t> PopularityOf(const PathTable& paths) {
   return counts;
 }
 
+std::vector<ExpertKey> ByPopularity(const PathTable& paths) {
+  return MostFirst(paths.shape(), PopularityOf(paths));
+}
+
 namespace {
 
 // All experts by popularity, those that memory keeps at the end; without popularity round by round,

@@ -21,6 +21,8 @@ std::vector<ExpertKey> MostFirst(const MoeShape& shape, std::span<const uint64_t
 // Popularity of the path table's experts, [layer][expert], in a measure of its own. The table has
 // none for the first layer, whose experts count as K of E.
 std::vector<uint64_t> PopularityOf(const PathTable& paths);
+// The most popular experts first.
+std::vector<ExpertKey> ByPopularity(const PathTable& paths);
 
 // Divides experts among devices whose experts stay the same (DeviceTierSetup::is_settled): every
 // layer gives each device the same share. The engine uploads by it, and the simulator starts with

@@ -26,7 +26,7 @@ TEST(Popularity, TheMostAskedForComeFirstAndOfEqualsTheEarlier) {
 TEST(Popularity, OfTheFirstLayerNothingIsKnown) {
   const auto paths = PathTable::Create(kTwoOfFour, {{}, {.popularity = {1, 65535, 40000, 25534}}});
   ASSERT_TRUE(paths) << paths.error().message;
-  const std::vector<ExpertKey> learned = MostFirst(paths->shape(), PopularityOf(*paths));
+  const std::vector<ExpertKey> learned = ByPopularity(*paths);
   EXPECT_EQ(learned[0], At(1, 1));
   EXPECT_EQ(learned[1], At(1, 2));
   EXPECT_EQ(learned[2], At(0, 0));  // half, as far as anybody knows
