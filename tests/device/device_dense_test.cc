@@ -42,7 +42,8 @@ class DeviceDenseTest : public DeviceTest {
     options.device.runs_whole_layers = false;
     const auto plan = NativeEngine::Plan(model, options);
     EXPECT_TRUE(plan) << plan.error().message;
-    const uint64_t expert = 3 * uint64_t{spec.embd} * spec.ff * 34 / 32;  // Q8_0
+    const uint64_t of_block = spec.type == "Q4_0" ? 18 : 34;  // bytes of 32 weights
+    const uint64_t expert = 3 * uint64_t{spec.embd} * spec.ff * of_block / 32;
     options.device.vram = {plan->devices.at(0).bytes - (plan->devices.at(0).slots + 1) * expert +
                            (slots + 1) * expert};
     return options;
@@ -387,6 +388,9 @@ TEST_F(DeviceDenseTest, EqualRunsGiveEqualBits) {
   const std::string model = WriteTinyModel(folder_.path(), spec);
   const Run first = Decode(model, Small(model, spec, PlaceMode::kAuto, 9), 4);
   ASSERT_TRUE(first.status) << first.status.error().message;
+  EXPECT_GT(first.memory.devices.at(0).dense, 0U);
+  EXPECT_GT(first.device.computed(), 0U);
+  EXPECT_LT(first.device.computed(), first.device.experts);
   EXPECT_EQ(Decode(model, Small(model, spec, PlaceMode::kAuto, 9), 4).logits, first.logits);
 }
 
