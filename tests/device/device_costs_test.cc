@@ -46,10 +46,19 @@ TEST_F(DeviceCostsTest, TheSecondStartDoesNotMeasure) {
     EXPECT_TRUE(plan) << plan.error().message;
     return plan && !plan->devices.empty() ? plan->devices.front() : DeviceBudget{};
   };
-  const DeviceBudget first = costs();
-  EXPECT_EQ(first.costs, CostSource::kMeasured);
-  const DeviceBudget second = costs();
-  EXPECT_EQ(second.costs, CostSource::kKept);
+  // A launch among other work may take eight times as long; the costs are then measured again.
+  const auto kept_costs = [&](DeviceBudget before) {
+    for (int i = 0; i < 5; ++i) {
+      const DeviceBudget next = costs();
+      if (next.costs == CostSource::kKept) return std::pair(before, next);
+      before = next;
+    }
+    ADD_FAILURE() << "every start measures";
+    return std::pair(before, before);
+  };
+  const DeviceBudget measured = costs();
+  EXPECT_EQ(measured.costs, CostSource::kMeasured);
+  const auto [first, second] = kept_costs(measured);
   EXPECT_NEAR(second.latency.host.Seconds(kMiB) / first.latency.host.Seconds(kMiB), 1.0, 1e-4);
   EXPECT_GT(second.latency.disk.per_byte, 0.0);  // every start's own
   options.threads = 1;
@@ -58,8 +67,9 @@ TEST_F(DeviceCostsTest, TheSecondStartDoesNotMeasure) {
   for (const fs::directory_entry& file : fs::directory_iterator(kept)) {
     fs::resize_file(file.path(), fs::file_size(file.path()) / 2);
   }
-  EXPECT_EQ(costs().costs, CostSource::kMeasured);
-  EXPECT_EQ(costs().costs, CostSource::kKept);
+  const DeviceBudget again = costs();
+  EXPECT_EQ(again.costs, CostSource::kMeasured);
+  (void)kept_costs(again);
   options.device.cost_folder = "";
   EXPECT_EQ(costs().costs, CostSource::kMeasured);
   options.device.latency_model = CostsFile(MixedCosts());

@@ -312,7 +312,8 @@ void DeviceTier::Failed(LayerPlan& plan, std::optional<uint32_t> by) {
 std::vector<DeviceTier::Promotion> DeviceTier::Fill(std::span<const ExpertKey> first) {
   constexpr double kNoLimit = std::numeric_limits<double>::infinity();
   const bool is_for_devices = mode_ == PlaceMode::kAuto || mode_ == PlaceMode::kGpuCentric;
-  if (is_for_devices && devices() > 0 && !is_settled(0)) {
+  if (devices() == 0) return {};
+  if (is_for_devices && !is_settled(0)) {
     const std::vector<ExpertKey> all = whole_slots_.AllIn(RoomFor({}).front());
     if (!all.empty()) return FillWithin(all, kNoLimit);
   }
@@ -327,7 +328,7 @@ std::vector<DeviceTier::Promotion> DeviceTier::FillByUses() {
   may_change_ = !is_change;
   const ExpertUses::By by = is_change ? ExpertUses::By::kDecode : ExpertUses::By::kPrompt;
   // Decode without a prompt is not interrupted at its begin.
-  if (!is_change && !uses_.has_prompt()) return {};
+  if (devices() == 0 || (!is_change && !uses_.has_prompt())) return {};
   const std::vector<double> uses = uses_.Table(by, parts_.n_layers, parts_.n_expert);
   const std::vector<ExpertKey> popular = uses_.MostFirst(by);
   uses_.ForgetPrompt();
@@ -335,7 +336,7 @@ std::vector<DeviceTier::Promotion> DeviceTier::FillByUses() {
   const WholeChoice choice =
       ChooseWhole(of, model_, mode_, is_change ? kGainToChange : kGainAtFirst);
   if (is_change) {
-    if (choice.layers == division().layers) return {};
+    if (of.n_layers == 0 || choice.layers == division().layers) return {};
     const double now = WholeSeconds(of, model_, division().layers);
     const double gain = now - choice.seconds;
     if (gain < kGainToChange * now || !Repays(popular, choice, gain)) return {};
@@ -345,7 +346,7 @@ std::vector<DeviceTier::Promotion> DeviceTier::FillByUses() {
 
 // The case of ChooseWhole() on the first device, if the device takes experts.
 WholeCase DeviceTier::CaseOf(std::span<const double> uses, double seconds) const {
-  if (devices() == 0 || is_settled(0) || !is_on_.front()) return {};
+  if (is_settled(0) || !is_on_.front()) return {};
   return whole_slots_.CaseOf(parts_.tables.front(), uses, model_.devices.front().copy, seconds);
 }
 

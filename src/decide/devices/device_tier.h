@@ -179,12 +179,11 @@ class DeviceTier {
   void Predict(ExpertLayerId layer, std::span<const ExpertId> experts);
   // Whether the expert is on a device, or on its way to one.
   bool contains(ExpertKey key) const;
-  // Whether the expert is in memory, as plans see memory.
-  bool is_in_memory(ExpertKey key) const;
+  bool is_in_memory(ExpertKey key) const;  // as plans see memory
 
-  // Call before a step. Finds the layers that the first device computes whole: the device has all
-  // experts of the layer, and is expected to be faster alone than with the CPU beside it. Rows of
-  // such a layer never leave the device, which also chooses their experts.
+  // Call before a step. Finds the layers that the first device computes whole: those of which it
+  // has all experts, if that is expected to be faster than with the CPU beside it. Rows of such a
+  // layer never leave the device, which also chooses their experts.
   void FindWhole();
   const WholeLayerList& whole() const { return whole_; }
   // [expert]: the slots of the first device that have the layer's experts, all of one form.
@@ -236,7 +235,7 @@ class DeviceTier {
     return !is_filled_ || (may_change_ && uses_.decoded() >= kTokensToChange);
   }
   const WholeChoice& division() const { return whole_slots_.division(); }
-  // The most copies for later that may be under way. Their bytes compete with the step's own.
+  // Copies for later that may be under way. Their bytes compete with the step's own.
   static constexpr size_t kMostPromotions = 8;
   // Call after Done(). Copies at most one expert for a layer of decode. The CPU has computed this
   // expert from memory. Its later uses must save more than the copy costs and the expert that

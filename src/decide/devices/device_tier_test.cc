@@ -216,6 +216,22 @@ std::vector<ExpertKey> AllOfSmallModel() {
   return all;
 }
 
+TEST(WholeLayers, AMachineWithoutDevicesFillsNone) {
+  DeviceTier tier({.tables = {},
+                   .form_of = [](ExpertKey) { return 0U; },
+                   .bytes_of = [](ExpertKey) { return kBytes; },
+                   .in_memory = [](ExpertKey) { return true; },
+                   .memory_slots = {8},
+                   .pool_of = [](ExpertKey) { return 0U; },
+                   .n_expert = 4,
+                   .n_layers = 2,
+                   .usual_share = 0.5},
+                  {.host = {.per_byte = 1e-9}}, PlaceMode::kAuto);
+  EXPECT_TRUE(tier.Fill(AllOfSmallModel()).empty());
+  EXPECT_TRUE(tier.FillByUses().empty());
+  EXPECT_FALSE(tier.wants_fill());
+}
+
 // Five slots: the last layer has its own, and the fifth is the first layer's.
 TEST(WholeLayers, KeepTheirSlotsBesideHotExperts) {
   SmallModel model(5, PlaceMode::kAuto, 1e-3, 2e-3);
@@ -240,6 +256,17 @@ TEST(WholeLayers, KeepTheirSlotsBesideHotExperts) {
   }
   model.tier->FindWhole();
   EXPECT_TRUE(model.tier->whole().has(ExpertLayerId{1}));
+}
+
+TEST(WholeLayers, ALostDeviceIsNotFilledAnew) {
+  SmallModel model(5, PlaceMode::kAuto, 1e-3, 2e-3);
+  model.Fill(AllOfSmallModel());
+  model.tier->TurnOff(0);
+  for (uint16_t step = 0; step < DeviceTier::kTokensToChange; ++step) {
+    model.tier->BeginLayer(ExpertLayerId{0});
+    model.tier->Done(model.Assign(0, {0, 1}));
+  }
+  EXPECT_TRUE(model.tier->FillByUses().empty());
 }
 
 TEST(WholeLayers, ALayerThatLosesACopyIsNotWholeAndKeepsItsSlots) {
