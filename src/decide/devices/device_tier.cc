@@ -315,6 +315,7 @@ std::vector<DeviceTier::Promotion> DeviceTier::Fill(std::span<const ExpertKey> f
   if (devices() == 0) return {};
   if (is_for_devices && !is_settled(0)) {
     const std::vector<ExpertKey> all = whole_slots_.AllIn(RoomFor({}).front());
+    may_change_ = all.empty();
     if (!all.empty()) return FillWithin(all, kNoLimit);
   }
   if (first.empty()) return {};
@@ -353,9 +354,8 @@ WholeCase DeviceTier::CaseOf(std::span<const double> uses, double seconds) const
 // Whether the copies that the division takes cost no more than kTokensToRepay tokens gain.
 bool DeviceTier::Repays(std::span<const ExpertKey> popular, const WholeChoice& choice,
                         double gain) const {
-  const std::vector<ExpertKey> after = whole_slots_.After(parts_.tables.front(), choice, popular);
-  const auto copies =
-      std::ranges::count_if(after, [this](ExpertKey key) { return !contains(key); });
+  const uint64_t copies = whole_slots_.CopiesFor(parts_.tables.front(), choice, popular,
+                                                 [this](ExpertKey key) { return contains(key); });
   const double seconds = model_.devices.front().copy.Seconds(parts_.bytes_of({}));
   return static_cast<double>(copies) * seconds <= kTokensToRepay * gain;
 }

@@ -194,6 +194,12 @@ TEST(WholeLayers, AllExpertsThatFitAreThereInOrder) {
   EXPECT_EQ(Text(plan), "3D 0D");
   EXPECT_EQ(plan.predicted.border, 0.0);
   model.tier->Done(plan);
+  // And stay where they are.
+  for (uint64_t step = 0; step < DeviceTier::kTokensToChange; ++step) {
+    model.tier->BeginLayer(ExpertLayerId{0});
+    model.tier->Done(model.Assign(0, {0, 1}));
+  }
+  EXPECT_FALSE(model.tier->wants_fill());
 }
 
 TEST(WholeLayers, OneExpertLessAndTheLayerIsShared) {

@@ -49,25 +49,22 @@ WholeCase WholeSlots::CaseOf(const Tables& tables, std::span<const double> uses,
   return of;
 }
 
-std::vector<ExpertKey> WholeSlots::After(const Tables& tables, const WholeChoice& choice,
-                                         std::span<const ExpertKey> popular) const {
+uint64_t WholeSlots::CopiesFor(const Tables& tables, const WholeChoice& choice,
+                               std::span<const ExpertKey> popular,
+                               const std::function<bool(ExpertKey)>& is_on_device) const {
   std::vector<uint64_t> left = CountsOf(tables);
-  std::vector<ExpertKey> keys;
-  const auto add = [&](ExpertKey key) {
-    uint64_t& slots = left[parts_.form_of(key)];
-    if (slots == 0) return;
-    --slots;
-    keys.push_back(key);
-  };
+  uint64_t copies = 0;
   for (uint32_t i = 0; i < choice.layers; ++i) {
-    for (uint16_t e = 0; e < parts_.n_expert; ++e) {
-      add({.layer = LayerOf(i), .expert = ExpertId{e}});
-    }
+    left[*FormOf(tables, LayerOf(i))] -= parts_.n_expert;
+    if (!keeps(LayerOf(i))) copies += parts_.n_expert;
   }
   for (const ExpertKey key : popular) {
-    if (key.layer.value + choice.layers < parts_.n_layers) add(key);
+    uint64_t& slots = left[parts_.form_of(key)];
+    if (key.layer.value + choice.layers >= parts_.n_layers || slots == 0) continue;
+    --slots;
+    if (!is_on_device(key)) ++copies;
   }
-  return keys;
+  return copies;
 }
 
 std::vector<ExpertKey> WholeSlots::AllIn(std::vector<uint32_t> room) const {

@@ -37,9 +37,11 @@ class WholeSlots {
   // memory does not hold the experts that the device lacks.
   WholeCase CaseOf(const Tables& tables, std::span<const double> uses, const Cost& copy,
                    double seconds) const;
-  // The experts that have slots after a division, with the most used experts `popular`.
-  std::vector<ExpertKey> After(const Tables& tables, const WholeChoice& choice,
-                               std::span<const ExpertKey> popular) const;
+  // Copies to the device that a division takes, with the most used experts `popular`. Experts of
+  // further whole layers move to slots of their own even if they are on the device.
+  uint64_t CopiesFor(const Tables& tables, const WholeChoice& choice,
+                     std::span<const ExpertKey> popular,
+                     const std::function<bool(ExpertKey)>& is_on_device) const;
 
   // All experts of the model in their order; empty: `room`, free slots by form, does not hold them.
   std::vector<ExpertKey> AllIn(std::vector<uint32_t> room) const;
