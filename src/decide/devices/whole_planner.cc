@@ -2,11 +2,9 @@
 #include "decide/devices/whole_planner.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <functional>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "base/result.h"

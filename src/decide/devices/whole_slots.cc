@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "decide/devices/whole_slots.h"
 
-#include <algorithm>
 #include <numeric>
-#include <utility>
 
 namespace moestro {
 namespace {
