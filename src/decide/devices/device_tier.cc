@@ -201,8 +201,9 @@ std::vector<std::vector<uint32_t>> DeviceTier::RoomFor(const LayerPlan& plan) co
   for (const PlannedExpert& expert : plan.experts) {
     const auto device = ReadyOn(expert.key);
     if (!device || is_settled(*device)) continue;
-    const bool is_pinned = *device == 0 && whole_slots_.keeps(expert.key.layer);
-    if (!is_pinned) --room[*device][parts_.form_of(expert.key)];
+    const uint32_t form = parts_.form_of(expert.key);
+    const SlotId slot = table(*device, expert.key)->SlotOf(expert.key);
+    if (*device != 0 || !whole_slots_.keeps(form, slot)) --room[*device][form];
   }
   return room;
 }

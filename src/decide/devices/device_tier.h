@@ -186,8 +186,7 @@ class DeviceTier {
   // layer never leave the device, which also chooses their experts.
   void FindWhole();
   const WholeLayerList& whole() const { return whole_; }
-  // [expert]: the slots of the first device that have the layer's experts, all of one form.
-  // REQUIRES: whole().has(layer).
+  // [expert] The layer's slots on the first device. REQUIRES: whole().has(layer).
   std::vector<SlotId> SlotsOfWhole(ExpertLayerId layer) const {
     return whole_slots_.SlotsOf(parts_.tables.front(), layer);
   }

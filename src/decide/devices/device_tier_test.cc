@@ -288,6 +288,24 @@ TEST(WholeLayers, ALayerThatLosesACopyIsNotWholeAndKeepsItsSlots) {
   model.tier->Done(plan);
 }
 
+// Two experts of a whole layer have no copy, and the fifth slot is for both.
+TEST(WholeLayers, LostCopiesShareTheSlotsThatAreLeft) {
+  SmallModel model(5, PlaceMode::kAuto, 1e-3, 0.5e-3);
+  for (const auto& one : model.tier->Fill(AllOfSmallModel())) {
+    model.tier->Promoted(one, one.key.layer.value == 1 && one.key.expert.value < 2);
+  }
+  ASSERT_EQ(model.tier->division().layers, 1U);
+  LatencyModel copies_are_cheap = model.tier->model();
+  copies_are_cheap.devices[0].copy = {.per_byte = 1e-12};
+  model.tier->SetModel(copies_are_cheap);
+  const LayerPlan one = model.Assign(1, {2});
+  EXPECT_EQ(Text(one), "2c");
+  model.tier->Done(one);
+  const LayerPlan both = model.Assign(1, {2, 3});
+  EXPECT_EQ(Text(both), "3h 2D");
+  model.tier->Done(both);
+}
+
 TEST(WholeLayers, SlotsAreDividedAnewOnceWhenDecodeHasShownItsUses) {
   SmallModel model(4, PlaceMode::kAuto, 1e-3, 2e-3);
   EXPECT_TRUE(model.tier->FillByUses().empty());  // no prompt

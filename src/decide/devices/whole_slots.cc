@@ -100,19 +100,19 @@ std::vector<SlotId> WholeSlots::SlotsOf(const Tables& tables, ExpertLayerId laye
 // The first group of slots of a form is the last layer's, so that more layers later need no copies
 // of these.
 std::vector<WholeSlots::Claimed> WholeSlots::Claim(Tables& tables, const WholeChoice& choice) {
-  for (const Kept& one : kept_) tables[one.form]->Unpin(one.slot);
-  kept_.clear();
+  for (uint32_t form = 0; form < kept_.size(); ++form) {
+    for (uint32_t s = 0; s < kept_[form]; ++s) tables[form]->Unpin(SlotId{s});
+  }
+  kept_.assign(tables.size(), 0);
   division_ = choice;
   std::vector<Claimed> copied;
-  std::vector<uint32_t> next(tables.size());  // [form]
   for (uint32_t i = 0; i < choice.layers; ++i) {
     const uint32_t form = *FormOf(tables, LayerOf(i));
     SlotTable& table = *tables[form];
     for (uint16_t e = 0; e < parts_.n_expert; ++e) {
       const ExpertKey key{.layer = LayerOf(i), .expert = ExpertId{e}};
-      const SlotId slot{next[form]++};
+      const SlotId slot{kept_[form]++};
       const bool was_ready = table.Claim(key, slot).was == Placement::Was::kReady;
-      kept_.push_back({.form = form, .slot = slot});
       if (was_ready) continue;
       table.Request(key, Use::kPrefetch);
       copied.push_back({.key = key, .slot = slot});

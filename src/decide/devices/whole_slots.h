@@ -62,6 +62,10 @@ class WholeSlots {
   bool keeps(ExpertLayerId layer) const {
     return division_.layers > 0 && layer.value + division_.layers >= parts_.n_layers;
   }
+  // Whether a whole layer keeps the slot.
+  bool keeps(uint32_t form, SlotId slot) const {
+    return form < kept_.size() && slot.value < kept_[form];
+  }
   // The last choice.
   const WholeChoice& division() const { return division_; }
 
@@ -74,11 +78,7 @@ class WholeSlots {
 
   Parts parts_;
   WholeChoice division_;
-  struct Kept {
-    uint32_t form = 0;
-    SlotId slot;
-  };
-  std::vector<Kept> kept_;
+  std::vector<uint32_t> kept_;  // [form] the first slots, each pinned once
 };
 
 }  // namespace moestro
