@@ -22,6 +22,11 @@ namespace {
 
 constexpr size_t kBytes = 4096;
 
+void Open(std::atomic<bool>& gate) {
+  gate = true;
+  gate.notify_all();
+}
+
 class CopierTest : public testing::Test {
  protected:
   CopierTest()
@@ -103,10 +108,12 @@ TEST_F(CopierTest, KnowsHowLongItsCopiesTook) {
   EXPECT_DOUBLE_EQ((copier.made() - first).seconds, 1.0);
 }
 
-// Copies that have begun land in order, each while others are under way.
+// Copies that have begun land in order, each while others are under way. The first copy begins
+// when all are asked for: a copier with one copy alone lands it at once.
 TEST_F(CopierTest, BeginsTheNextCopyBeforeTheLastHasLanded) {
   std::atomic<uint64_t> begun = 0;
   std::atomic<uint64_t> landed = 0;
+  std::atomic<bool> are_asked = false;
   std::atomic<bool> is_open = false;
   Copier copier({}, [&](uint64_t number) -> Status {
     is_open.wait(false);
@@ -116,15 +123,16 @@ TEST_F(CopierTest, BeginsTheNextCopyBeforeTheLastHasLanded) {
   });
   for (size_t i = 0; i < 9; ++i) {
     copier.Ask({.begin = [&]() -> Result<uint64_t> {
+                  are_asked.wait(false);
                   EXPECT_LT(begun - landed, Copier::kMostUnderWay);
                   return ++begun;
                 },
                 .bytes = kBytes});
   }
+  Open(are_asked);
   while (begun < Copier::kMostUnderWay) std::this_thread::yield();
   EXPECT_FALSE(copier.is_done(1));
-  is_open = true;
-  is_open.notify_all();
+  Open(is_open);
   EXPECT_TRUE(copier.Wait(1, 4));
   EXPECT_FALSE(copier.Wait(5, 9));
   EXPECT_EQ(landed, 9U);
@@ -134,6 +142,7 @@ TEST_F(CopierTest, BeginsTheNextCopyBeforeTheLastHasLanded) {
 // A clock that ticks at every call: two copies begin at 0 and 1 and land at 2 and 3.
 TEST_F(CopierTest, TimeInWhichTwoCopiesAreUnderWayCountsOnce) {
   const auto now = std::make_shared<std::atomic<int>>(0);
+  std::atomic<bool> are_asked = false;
   std::atomic<bool> is_open = false;
   Copier copier(
       {},
@@ -143,11 +152,15 @@ TEST_F(CopierTest, TimeInWhichTwoCopiesAreUnderWayCountsOnce) {
       },
       [now] { return static_cast<double>(now->fetch_add(1)); });
   for (uint64_t i = 1; i <= 2; ++i) {
-    copier.Ask({.begin = [i]() -> Result<uint64_t> { return i; }, .bytes = kBytes});
+    copier.Ask({.begin = [&, i]() -> Result<uint64_t> {
+                  are_asked.wait(false);
+                  return i;
+                },
+                .bytes = kBytes});
   }
+  Open(are_asked);
   while (*now < 2) std::this_thread::yield();
-  is_open = true;
-  is_open.notify_all();
+  Open(is_open);
   EXPECT_TRUE(copier.Wait(1, 2));
   EXPECT_DOUBLE_EQ(copier.made().seconds, 3.0);
 }
