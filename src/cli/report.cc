@@ -132,6 +132,10 @@ Json DeviceAsJson(const DeviceBudget& plan, const DeviceWork& did, const DeviceT
       .Set("costs", std::string(NameOf(plan.costs)))
       .Set("compute_ratio", ratios.compute)
       .Set("copy_ratio", ratios.copy);
+  if (plan.ways) {
+    json.Set("expected_tps", 1.0 / plan.ways->Of(plan.ways->best_there()))
+        .Set("expected_cpu_tps", 1.0 / plan.ways->Of(DeviceWay::kCpu));
+  }
   Json driver = Json::Object();
   AddCounters(driver, traffic);
   json.Set("driver", std::move(driver));
@@ -243,6 +247,11 @@ std::string DeviceText(const RunReport& report, size_t device) {
   text += Format("         {}; copies from {} memory\n",
                  CostsText(plan, report.lane_ratios, report.lane_ratios.devices[device]),
                  plan.from_pinned ? "pinned" : "plain");
+  if (plan.ways) {
+    const WayPrices& ways = *plan.ways;
+    text += Format("         expected {:.1f} tok/s in decode, and {:.1f} with the CPU alone\n",
+                   1.0 / ways.Of(ways.best_there()), 1.0 / ways.Of(DeviceWay::kCpu));
+  }
   if (plan.dense == 0) return text;
   return text + Format(
                     "         dense weights ({}), keys and values ({}), attention and head there; "

@@ -77,6 +77,7 @@ struct Measured {
   std::string engine;
   std::string arch;
   uint32_t chunk = 0;
+  uint32_t threads = 0;
   std::optional<Forecast> forecast = {};
   std::optional<PlannedSpeed> planned = {};
 };
@@ -246,7 +247,8 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   run.logits_hash = rows.hash();
   TRY(run.report, MakeReport(*engine, rows.sequences(), true, disk));
   run.report.stats.prefill = prefill;
-  run.planned = FindPlanned(CacheFolder(), options.common.engine.threads, *engine, run.report);
+  run.planned = FindPlanned(CacheFolder(), *engine, run.report);
+  run.threads = engine->facts().threads;
   // Random tokens are routed otherwise than text: better than nothing, and no more.
   if (!KeptCaching(CacheFolder(), engine->facts().id.fingerprint)) {
     KeepCachingSeen(CacheFolder(), *engine, run.report);
@@ -267,7 +269,7 @@ Json ToJson(const BenchOptions& options, const Measured& run) {
   object.Set("model", options.model).Set("architecture", run.arch);
   AddReport(object, run.report);
   if (run.planned) AddPlanned(object, *run.planned);
-  object.Set("threads", options.common.engine.threads)
+  object.Set("threads", run.threads)
       .Set("ctx", options.common.engine.ctx)
       .Set("chunk", run.chunk)
       .Set("seed", options.common.seed.value_or(kDefaultSeed))
@@ -328,7 +330,6 @@ Status CheckUsage(const BenchOptions& options) {
 
 Status Run(BenchOptions& options) {
   if (options.common.verbose) SetLogLevel(LogLevel::kInfo);
-  options.common.engine.threads = ResolveThreads(options.common.engine.threads);
   TRY_STATUS(CheckTogether(FeaturesOf(options)));
   if (options.draft.is_on() && !options.routing.empty()) {
     return Fail(Errc::kUsage,

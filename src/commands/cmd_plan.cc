@@ -39,7 +39,7 @@ Status Run(const PlanOptions& options) {
                                          .measures_again = options.measures,
                                          .network = options.network}));
   if (!options.machine_out.empty()) {
-    TRY_STATUS(WriteRates(options.machine_out, report.machine));
+    TRY_STATUS(WriteMachine(options.machine_out, report.machine, report.devices));
   }
   if (options.machine.empty()) KeepForRuns(report);
   if (options.common.json) return output.Write(PlanAsJson(report).Dump() + "\n");

@@ -92,7 +92,7 @@ Status PrintJson(const RunOptions& options, const std::string& prompt, const Gen
       .Set("text", made.text)
       .Set("stop", ToString(made.reason))
       .Set("seed", options.sampling.seed)
-      .Set("threads", options.common.engine.threads);
+      .Set("threads", session.engine().facts().threads);
   AddReport(object, report);
   if (const auto wish = options.common.quality.kl) AddOneStepKl(object, checked, *wish);
   return output.Write(object.Dump() + "\n");
@@ -159,8 +159,7 @@ Status Converse(const RunOptions& options, const std::optional<std::string>& pro
 Status PrintSummary(const RunOptions& options, Session& session, const OneStepKl& checked) {
   TRY(const RunReport report, MakeReport(session.engine(), session.sequence(), false));
   std::string summary = SummaryText(report);
-  if (const auto planned =
-          FindPlanned(CacheFolder(), options.common.engine.threads, session.engine(), report)) {
+  if (const auto planned = FindPlanned(CacheFolder(), session.engine(), report)) {
     summary += PlannedText(*planned, report);
   }
   KeepCachingSeen(CacheFolder(), session.engine(), report);
@@ -237,7 +236,6 @@ Status Run(RunOptions& options) {
   // A session that cannot be saved is refused before the run, not after.
   if (!options.session.empty()) TRY_STATUS(CheckMayCreate(options.session));
   options.sampling.seed = options.common.seed ? *options.common.seed : std::random_device()();
-  options.common.engine.threads = ResolveThreads(options.common.engine.threads);
   if (options.escapes) {
     for (std::string& stop : options.stops) stop = ProcessEscapes(stop);
   }

@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <system_error>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,7 @@
 #include "load/open_engine.h"
 #include "model/vocab.h"
 #include "native/device_setup.h"
+#include "native/machine_probe.h"
 #include "speed/planned_model.h"
 #include "speed/predict_speed.h"
 
@@ -338,6 +340,59 @@ Result<std::optional<PlannedHosts>> Hosts(const Planned& planned, const SpeedPre
   return hosts;
 }
 
+// Bytes of a device that a run takes without --vram.
+uint64_t UsualVram(uint64_t memory) { return memory - std::min(memory, VramMargin(memory)); }
+
+// The costs of the devices that the plan may use: from a file, or measured.
+Result<LatencyFile> DevicesFor(const PlanWish& wish, const Planned& planned) {
+  const DeviceOptions& asked = wish.engine.device;
+  if (asked.name == "cpu") return LatencyFile();
+  if (!asked.latency_model.empty()) return ReadLatency(asked.latency_model);
+  if (!wish.machine.empty()) return ReadDevices(wish.machine);
+  const bool is_native = planned.report.planned.engine == "native";
+  return ProfileFirst(asked.name, {.threads = wish.engine.threads,
+                                   .model = is_native ? planned.file : std::string()});
+}
+
+// The first device of `file` that --device names, or the first one; nullopt: a remote host, or no
+// device.
+std::optional<size_t> ChooseFrom(const LatencyFile& file, const std::string& names) {
+  for (size_t d = 0; d < file.devices.size(); ++d) {
+    const bool is_named = names == "auto" || file.devices.size() == 1 ||
+                          LowerCase(file.devices[d]) == LowerCase(names);
+    if (is_named && !file.is_remote[d]) return d;
+  }
+  return std::nullopt;
+}
+
+// nullopt: no device.
+Result<std::optional<PlannedDevice>> PriceDevice(const LatencyFile& file, const Planned& planned,
+                                                 const SpeedPredictor& predictor,
+                                                 const DeviceOptions& asked) {
+  const std::optional<size_t> at = ChooseFrom(file, asked.name);
+  if (!at && asked.name != "auto" && asked.name != "cpu") {
+    return Fail(Errc::kUsage, "--device {}: the machine's file has no such device", asked.name);
+  }
+  if (!at || !planned.report.chosen) return std::nullopt;
+  const uint64_t memory = file.memory[*at];
+  PlannedDevice device{.name = file.devices[*at],
+                       .vram = asked.vram.empty() ? UsualVram(memory) : asked.vram.front()};
+  if (device.vram == 0) {
+    return Fail(Errc::kUsage, "the memory of {} is not known: set --vram", device.name);
+  }
+  const PlannedModel& model = planned.report.planned;
+  if (model.engine != "native") {
+    device.refusal = "the hosted engine uses no devices";
+    return device;
+  }
+  LatencyModel costs = file.model;
+  costs.devices = {file.model.devices[*at]};
+  TRY(std::tie(device.even, device.recorded),
+      predictor.PriceDevice(model.needs, planned.report.chosen->fit, model.fixed,
+                            {.name = device.name, .vram = device.vram, .costs = std::move(costs)}));
+  return device;
+}
+
 // Speeds of the repository's other files. The bytes that a token needs, and the time of computing,
 // are assumed to grow with the file's size.
 Result<std::vector<PlannedChoice>> Choices(const Planned& planned, const SpeedPredictor& predictor,
@@ -393,6 +448,8 @@ Result<PlanReport> MakePlan(const PlanWish& wish) {
     report.chosen = report.speeds.back();
     report.speeds.pop_back();
   }
+  TRY(report.devices, DevicesFor(wish, planned));
+  TRY(report.device, PriceDevice(report.devices, planned, predictor, engine.device));
   TRY(report.hosts, Hosts(planned, predictor, wish));
   if (!wish.has_choices) return std::move(planned.report);
   TRY(report.choices, Choices(planned, predictor, ram));

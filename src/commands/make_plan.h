@@ -17,6 +17,7 @@
 #include "engine/engine_options.h"
 #include "hub/choose_file.h"
 #include "hub/hub_settings.h"
+#include "learned/machine_files.h"
 #include "load/open_engine.h"
 #include "model/byte_source.h"
 #include "native/machine_probe.h"
@@ -102,8 +103,9 @@ struct PlanWish {
   Network network = {};         // to the hosts of engine.device.remote
 };
 
-// Takes the compute threads for two seconds unless this machine's speeds are kept: no engine is
-// open. Errors of FindSubject(), PlannedModel::Of(), FindSpeeds() and SpeedPredictor.
+// Takes the compute threads for two seconds unless this machine's speeds are kept, and for two more
+// with a device of this machine: no engine is open. Errors of FindSubject(), PlannedModel::Of(),
+// FindSpeeds() and SpeedPredictor.
 Result<PlanReport> MakePlan(const PlanWish& wish);
 
 // Keeps the predicted speeds, which later runs of the model compare with their own.

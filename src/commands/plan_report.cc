@@ -68,6 +68,27 @@ SpeedRange WithHosts(const PlanReport& r) {
   return {.low = times * r.chosen->decode.low, .high = times * r.chosen->decode.high};
 }
 
+// Decode in the chosen budget. REQUIRES: a device that is of use.
+SpeedRange WithDevice(const PlanReport& r) {
+  const auto [less, more] =
+      std::minmax({r.device->even.gain.factor(), r.device->recorded.gain.factor()});
+  return {.low = less * r.chosen->decode.low, .high = more * r.chosen->decode.high};
+}
+
+std::string DeviceText(const PlanReport& r) {
+  if (!r.device) return {};
+  const PlannedDevice& device = *r.device;
+  std::string text =
+      Format("device     {}, {} of its memory", device.name, FormatBytes(device.vram));
+  if (!device.refusal.empty()) return Format("{}, of no use: {}\n", text, device.refusal);
+  const bool pays = device.even.gain.pays() && device.recorded.gain.pays();
+  text += Format(": {}{:.0f} % of the experts there\n",
+                 device.even.has_dense ? "the dense part and " : "", 100.0 * device.even.share);
+  return text + Format("           {} {} tok/s decoded, and {} by the CPU alone\n",
+                       pays ? "it pays:" : "it hardly pays:", SpeedText(WithDevice(r)),
+                       SpeedText(r.chosen->decode));
+}
+
 std::string_view NameOf(RoutingSource source) {
   constexpr std::array<std::string_view, 3> kNames{"range", "family", "run"};
   return kNames[static_cast<size_t>(source)];
@@ -146,6 +167,17 @@ Json BudgetAsJson(const BudgetSpeed& f) {
   return json;
 }
 
+Json DeviceAsJson(const PlanReport& r) {
+  if (!r.device) return Json();
+  const PlannedDevice& device = *r.device;
+  Json json = Json::Object();
+  json.Set("name", device.name).Set("bytes", device.vram);
+  if (!device.refusal.empty()) return std::move(json.Set("refusal", device.refusal));
+  return std::move(json.Set("has_dense_part", device.even.has_dense)
+                       .Set("share_of_experts", device.even.share)
+                       .Set("decode_tps", SpeedAsJson(WithDevice(r))));
+}
+
 Json HostsAsJson(const PlanReport& r) {
   if (!r.hosts) return {};
   const PlannedHosts& hosts = *r.hosts;
@@ -185,8 +217,9 @@ std::string RamText(uint64_t bytes) {
 }
 
 std::string PlanText(const PlanReport& report) {
-  return ModelText(report) + MachineText(report) + BudgetText(report) + HostsText(report) +
-         RoutingText(report) + DiskText(report) + TableText(report) + ChoicesText(report);
+  return ModelText(report) + MachineText(report) + BudgetText(report) + DeviceText(report) +
+         HostsText(report) + RoutingText(report) + DiskText(report) + TableText(report) +
+         ChoicesText(report);
 }
 
 std::string PlanLine(const PlanReport& r) {
@@ -244,6 +277,7 @@ Json PlanAsJson(const PlanReport& r) {
       .Set("machine", std::move(machine))
       .Set("budgets", std::move(table))
       .Set("choices", ChoicesAsJson(r))
+      .Set("device", DeviceAsJson(r))
       .Set("hosts", HostsAsJson(r));
   return json;
 }
@@ -264,11 +298,12 @@ std::optional<double> ShareOfPlainRun(const RunReport& report) {
 
 }  // namespace
 
-std::optional<PlannedSpeed> FindPlanned(const std::string& folder, uint32_t threads,
-                                        const Engine& engine, const RunReport& report) {
+std::optional<PlannedSpeed> FindPlanned(const std::string& folder, const Engine& engine,
+                                        const RunReport& report) {
   const std::optional<double> share = ShareOfPlainRun(report);
   if (!share) return std::nullopt;
-  return SpeedAt(KeptPlan(folder, engine.facts().id.fingerprint, ResolveThreads(threads)), *share);
+  const EngineFacts& facts = engine.facts();
+  return SpeedAt(KeptPlan(folder, facts.id.fingerprint, facts.threads), *share);
 }
 
 void KeepCachingSeen(const std::string& folder, const Engine& engine, const RunReport& report) {

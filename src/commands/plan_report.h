@@ -12,7 +12,9 @@
 #include "engine/engine.h"
 #include "engine/run_report.h"
 #include "learned/kept_facts.h"
+#include "learned/machine_files.h"
 #include "native/plan/fit.h"
+#include "speed/device_price.h"
 #include "speed/planned_model.h"
 #include "speed/predict_speed.h"
 #include "speed/remote_price.h"
@@ -43,6 +45,15 @@ struct PlannedHosts {
   RemotePrice price = {};
 };
 
+// Effect of the machine's first device in the chosen budget.
+struct PlannedDevice {
+  std::string name = {};
+  uint64_t vram = 0;         // bytes that a run may use
+  std::string refusal = {};  // why it cannot compute the model's experts; empty: it can
+  DevicePrice even = {};     // by even routing, and by recorded routing
+  DevicePrice recorded = {};
+};
+
 struct PlanReport {
   std::string model = {};                   // as the user gave it
   std::string folder = {};                  // where the model is, or would be put
@@ -51,14 +62,16 @@ struct PlanReport {
   uint64_t fingerprint = 0;
   PlannedModel planned = {};
   MachineRates machine = {};
+  LatencyFile devices = {};   // the machine's devices
   std::string measured = {};  // where the machine's speeds are from
   RoutingSource routing = RoutingSource::kRange;
   std::vector<BudgetSpeed> speeds = {};  // rising budgets
   // The budget of --ram, or the recommended one; nullopt: none fits.
   std::optional<BudgetSpeed> chosen = {};
-  bool is_recommended = false;              // `chosen` is not --ram's budget
-  std::vector<PlannedChoice> choices = {};  // the best first; empty: the repository has one file
-  std::optional<PlannedHosts> hosts = {};   // nullopt: none are named, or the model does not fit
+  bool is_recommended = false;               // `chosen` is not --ram's budget
+  std::vector<PlannedChoice> choices = {};   // the best first; empty: the repository has one file
+  std::optional<PlannedHosts> hosts = {};    // nullopt: none are named, or the model does not fit
+  std::optional<PlannedDevice> device = {};  // nullopt: none, or the model does not fit
 };
 
 // A size that --ram takes, never less than `bytes`: sizes that a rounded text would make smaller
@@ -76,8 +89,8 @@ Json FitAsJson(const Fit& fit);
 // nullopt: nothing was predicted for the engine's model, threads and share of experts, or too few
 // tokens were decoded, or the run is of a kind that plans do not cover: several rows in a step, a
 // device, fewer experts than the router chose.
-std::optional<PlannedSpeed> FindPlanned(const std::string& folder, uint32_t threads,
-                                        const Engine& engine, const RunReport& report);
+std::optional<PlannedSpeed> FindPlanned(const std::string& folder, const Engine& engine,
+                                        const RunReport& report);
 // Keeps the share of requests that memory lacked, for later plans of the model, if plans cover the
 // kind of run and at most 60 % of the experts were in memory.
 void KeepCachingSeen(const std::string& folder, const Engine& engine, const RunReport& report);

@@ -68,15 +68,22 @@ Result<CpuDevice> CpuDevice::Open(uint32_t threads) {
   ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
   Result<BackendPtr> backend = StartBackend(ggml_backend_dev_name(device));
   if (!backend) return Fail(Errc::kUnsupported, "ggml cannot start its CPU backend");
-  const uint32_t team = threads > 0 ? threads : PhysicalCores();
   auto* set_threads =
       reinterpret_cast<ggml_backend_set_n_threads_t>(ggml_backend_reg_get_proc_address(
           ggml_backend_dev_backend_reg(device), "ggml_backend_set_n_threads"));
   if (set_threads == nullptr) {
     return Fail(Errc::kUnsupported, "ggml's CPU backend does not let its threads be set");
   }
-  set_threads(backend->get(), static_cast<int>(team));
-  return CpuDevice(*std::move(backend), traits, team);
+  CpuDevice opened(*std::move(backend), traits, set_threads);
+  opened.SetThreads(threads > 0 ? threads
+                                : std::min<uint32_t>(PhysicalCores(), GGML_MAX_N_THREADS));
+  return opened;
+}
+
+void CpuDevice::SetThreads(uint32_t threads) {
+  CHECK(threads > 0 && threads <= GGML_MAX_N_THREADS);
+  set_threads_(backend(), static_cast<int>(threads));
+  threads_ = threads;
 }
 
 std::string CpuDevice::plug_in() const {
@@ -86,10 +93,10 @@ std::string CpuDevice::plug_in() const {
   return name.starts_with("lib") ? name.substr(3) : name;
 }
 
-CpuDevice::CpuDevice(BackendPtr backend, CpuTraits traits, uint32_t threads)
+CpuDevice::CpuDevice(BackendPtr backend, CpuTraits traits, ggml_backend_set_n_threads_t set_threads)
     : backend_(std::move(backend)),
       traits_(traits),
-      threads_(threads),
+      set_threads_(set_threads),
       set_abort_callback_(
           reinterpret_cast<ggml_backend_set_abort_callback_t>(ggml_backend_reg_get_proc_address(
               ggml_backend_dev_backend_reg(handle()), "ggml_backend_set_abort_callback"))) {}

@@ -89,6 +89,8 @@ class CpuDevice {
   static Result<CpuDevice> Open(uint32_t threads);
 
   uint32_t threads() const { return threads_; }
+  // Call before a team is created. REQUIRES: 1 to GGML_MAX_N_THREADS.
+  void SetThreads(uint32_t threads);
   ggml_backend_t backend() const { return backend_.get(); }
   const CpuTraits& traits() const { return traits_; }
   TeamTime& team_time() const { return *team_time_; }  // time of all our nodes
@@ -111,11 +113,12 @@ class CpuDevice {
                    ggml_backend_buffer_type_t buffer_type) const;
 
  private:
-  CpuDevice(BackendPtr backend, CpuTraits traits, uint32_t threads);
+  CpuDevice(BackendPtr backend, CpuTraits traits, ggml_backend_set_n_threads_t set_threads);
 
   BackendPtr backend_;
   CpuTraits traits_;
   std::unique_ptr<TeamTime> team_time_ = std::make_unique<TeamTime>();
+  ggml_backend_set_n_threads_t set_threads_;
   uint32_t threads_ = 1;
   ggml_backend_set_abort_callback_t set_abort_callback_ = nullptr;  // null: the plug-in has none
 };

@@ -49,6 +49,7 @@ struct EngineFacts {
   std::string_view engine;     // "native" or "hosted"
   ModelId id = {};             // identifies files for this model
   std::string arch_name = {};  // as in general.architecture
+  uint32_t threads = 0;        // that compute
   uint32_t n_layer = 0;        // with and without experts
   uint32_t n_vocab = 0;
   uint32_t n_ctx_train = 0;

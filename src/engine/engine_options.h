@@ -2,6 +2,7 @@
 // Options of an engine: memory, disk, threads, devices, remote hosts and choices of the user.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "decide/devices/device_tier.h"
 #include "decide/devices/lane_planner.h"
 #include "decide/devices/latency_model.h"
+#include "decide/devices/way_planner.h"
 #include "decide/layer/lossy_options.h"
 #include "decide/slots/policy.h"
 
@@ -106,6 +108,13 @@ struct DeviceOptions {
   bool runs_whole_layers = true;
 };
 
+// Bytes of a device's free memory that stay free if the user names no size.
+constexpr uint64_t VramMargin(uint64_t free) {
+  constexpr uint64_t kLeast = 256 * kMiB;
+  constexpr uint64_t kShare = 20;
+  return std::max(kLeast, free / kShare);
+}
+
 enum class CostSource : uint8_t { kMeasured, kKept, kFile };
 // "measured", "kept" (from an earlier start), "file".
 std::string_view NameOf(CostSource source);
@@ -118,6 +127,8 @@ struct DeviceBudget {
   uint64_t kv = 0;     // of `bytes`: keys and values
   uint64_t slots = 0;
   LatencyModel latency = {};  // costs with this device alone
+  // Expected seconds of a token with the devices and without; of the first device.
+  std::optional<WayPrices> ways = {};
   CostSource costs = CostSource::kMeasured;
   double difference = 0.0;   // of the self-test, a share (mean squares)
   bool from_pinned = false;  // memory's slots are pinned, by the first device
@@ -142,6 +153,12 @@ Result<CacheSize> ParseCacheSize(const std::string& text);  // "2G", "25%"; kUsa
 
 // The flag --threads resolved: 0 becomes the physical cores.
 uint32_t ResolveThreads(uint32_t threads);
+// Threads that compute, on so many cores, beside a GPU's driver, which polls with a thread of its
+// own. Few cores all compute.
+constexpr uint32_t ThreadsBesideDriver(uint32_t cores) {
+  constexpr uint32_t kFew = 3;
+  return cores > kFew ? cores - 1 : cores;
+}
 
 // Division of the budget. Sizes in bytes.
 struct MemoryPlan {

@@ -87,6 +87,7 @@ Status HostedEngine::Running::OpenModel() {
   outputs = sizes.outputs;
   TRY(const std::optional<std::string> arch, file.FindString("general.architecture"));
   facts.arch_name = arch.value_or("");
+  facts.threads = ResolveThreads(options.threads);
   HostedModel::Shape shape{.n_cells = n_blocks * KvBlocks::kPositions,
                            .n_places = sizes.places,
                            .n_places_of_states = sizes.places_of_states,

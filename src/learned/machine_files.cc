@@ -31,6 +31,7 @@ constexpr double kMostMicros = 1e9;
 constexpr double kLeastRate = 1e-6;
 constexpr double kMostRate = 1e9;
 constexpr double kMostShare = 1e6;
+constexpr double kMostMemory = 1e15;
 
 double Rounded(double value) {
   const std::string text = Format("{:.6g}", value);
@@ -123,7 +124,8 @@ Status ParseHost(JsonView json, LatencyModel& model) {
 
 Status ParseDevice(const CostFields& device, const CostFields& copy, LatencyFile& file) {
   DeviceCosts costs;
-  TRY_STATUS(device.Check({"name", "launch_us", "calls_us", "begin_us", "pair_us", "remote"}));
+  TRY_STATUS(device.Check(
+      {"name", "launch_us", "calls_us", "begin_us", "pair_us", "remote", "memory_bytes"}));
   TRY(std::string name, device.fields().Text("name"));
   if (name.empty()) return Fail(Errc::kInvalidFile, "the 'name' of 'device' is empty");
   if (std::ranges::contains(file.devices, name)) {
@@ -152,6 +154,11 @@ Status ParseDevice(const CostFields& device, const CostFields& copy, LatencyFile
   };
   TRY(costs.is_queued, flag(copy, "queued"));
   TRY(const bool is_remote, flag(device, "remote"));
+  uint64_t memory = 0;
+  if (device.Find("memory_bytes")) {
+    TRY(memory, device.fields().Count("memory_bytes", 1, kMostMemory));
+  }
+  file.memory.push_back(memory);
   file.is_remote.push_back(is_remote);
   file.devices.push_back(std::move(name));
   file.model.devices.push_back(costs);
@@ -191,6 +198,16 @@ Status ParseSources(JsonView json, LatencyFile& file) {
   return {};
 }
 
+Status ParseBorder(JsonView json, LatencyModel& model) {
+  for (const auto& [key, seconds] :
+       {std::pair("border_us", &model.border), std::pair("border_pair_us", &model.border_pair)}) {
+    if (!json.Find(key)) continue;
+    TRY(const double micros, Fields(json, "the file").Number(key, 0.0, kMostMicros));
+    *seconds = micros * kMicro;
+  }
+  return {};
+}
+
 Status Parse(JsonView json, LatencyFile& file) {
   static constexpr std::string_view kKeys[] = {"format",    "version",        "machine", "host",
                                                "disk",      "device",         "copy",    "dense",
@@ -203,12 +220,7 @@ Status Parse(JsonView json, LatencyFile& file) {
   if (json.Find("dense")) {
     TRY(file.dense, ParsePlain(json, "dense"));
   }
-  for (const auto& [key, seconds] : {std::pair("border_us", &file.model.border),
-                                     std::pair("border_pair_us", &file.model.border_pair)}) {
-    if (!json.Find(key)) continue;
-    TRY(const double micros, Fields(json, "the file").Number(key, 0.0, kMostMicros));
-    *seconds = micros * kMicro;
-  }
+  TRY_STATUS(ParseBorder(json, file.model));
   if (const auto sources = json.Find("sources")) TRY_STATUS(ParseSources(*sources, file));
   return CheckLatency(file.model);
 }
@@ -225,6 +237,7 @@ void SetDevices(Json& json, const LatencyFile& file) {
     if (costs.begin > 0.0) device.Set("begin_us", Rounded(costs.begin / kMicro));
     if (costs.pair > 0.0) device.Set("pair_us", Rounded(costs.pair / kMicro));
     if (d < file.is_remote.size() && file.is_remote[d]) device.Set("remote", true);
+    if (d < file.memory.size() && file.memory[d] > 0) device.Set("memory_bytes", file.memory[d]);
     Json copy = ToJson(costs.copy);
     copy.Set("beside", Rounded(costs.copy_beside));
     if (costs.is_queued) copy.Set("queued", true);
@@ -236,6 +249,11 @@ void SetDevices(Json& json, const LatencyFile& file) {
     copies.Push(std::move(copy));
   }
   if (n > 1) json.Set("device", std::move(devices)).Set("copy", std::move(copies));
+}
+
+void SetBorder(Json& json, const LatencyModel& model) {
+  if (model.border > 0.0) json.Set("border_us", Rounded(model.border / kMicro));
+  if (model.border_pair > 0.0) json.Set("border_pair_us", Rounded(model.border_pair / kMicro));
 }
 
 }  // namespace
@@ -251,10 +269,7 @@ Status WriteLatency(const OutputPath& path, const LatencyFile& file) {
       .Set("disk", ToJson(file.model.disk));
   SetDevices(json, file);
   json.Set("dense", ToJson(file.dense));
-  if (file.model.border > 0.0) json.Set("border_us", Rounded(file.model.border / kMicro));
-  if (file.model.border_pair > 0.0) {
-    json.Set("border_pair_us", Rounded(file.model.border_pair / kMicro));
-  }
+  SetBorder(json, file.model);
   Json sources = Json::Object();
   for (const auto& [value, source] : file.sources) sources.Set(value, source);
   json.Set("sources", std::move(sources));
@@ -288,7 +303,6 @@ constexpr double kGiga = 1e9;
 constexpr double kMostBarrierMicros = 1e6;
 // Beyond these a value has the wrong unit.
 constexpr double kMostMachineRate = 1e7;
-constexpr double kMostMemory = 1e15;
 constexpr double kMostThreads = 65536;
 constexpr double kMostReads = 4096;
 constexpr size_t kMostKernels = 256;
@@ -341,6 +355,13 @@ Result<MachineRates> Parse(JsonView file) {
   return rates;
 }
 
+Status ParseDevicesAlone(JsonView json, LatencyFile& file) {
+  if (!json.Find("device") && !json.Find("copy")) return {};
+  TRY_STATUS(ParseDevices(json, file));
+  TRY_STATUS(ParseBorder(json, file.model));
+  return CheckLatency(file.model);
+}
+
 Json ToJson(const MachineRates& rates) {
   Json kernels = Json::Array();
   for (const KernelRate& rate : rates.kernels) {
@@ -365,6 +386,21 @@ Json ToJson(const MachineRates& rates) {
 
 Status WriteRates(const OutputPath& path, const MachineRates& rates) {
   return WriteJsonFile(path, ToJson(rates));
+}
+
+Status WriteMachine(const OutputPath& path, const MachineRates& rates, const LatencyFile& devices) {
+  CHECK(devices.devices.size() == devices.model.devices.size());
+  Json json = ToJson(rates);
+  SetDevices(json, devices);
+  SetBorder(json, devices.model);
+  return WriteJsonFile(path, json);
+}
+
+Result<LatencyFile> ReadDevices(const std::string& path) {
+  LatencyFile file;
+  TRY_STATUS(ReadJsonFile(path, kRatesKind,
+                          [&file](JsonView json) { return ParseDevicesAlone(json, file); }));
+  return file;
 }
 
 Result<MachineRates> ReadRates(const std::string& path) {

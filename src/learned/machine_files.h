@@ -27,6 +27,7 @@ struct LatencyFile {
   LatencyModel model = {};
   // [device] True: a remote host, whose experts stay the same. Its copies are the upload.
   std::vector<bool> is_remote = {};
+  std::vector<uint64_t> memory = {};  // [device] bytes; 0: the file does not say
   // Cost of a layer's part beside its experts (attention, norms, router) on the processor that
   // computes it, by bytes of dense weights. 0 where the file has none.
   Cost dense = {};
@@ -59,10 +60,14 @@ Result<LatencyFile> ReadLatency(const std::string& path);
 
 // `path` holds the old file or the whole new one. kIo, naming the file and the reason.
 Status WriteRates(const OutputPath& path, const MachineRates& rates);
+// The same with devices: their names, memory, costs and the border alone.
+Status WriteMachine(const OutputPath& path, const MachineRates& rates, const LatencyFile& devices);
 
 // Trusts nothing in the file. kIo: cannot be read; kUnsupported: a newer format; kInvalidFile:
 // anything else, a value out of range or a type that comes twice, too. The message names the file.
 Result<MachineRates> ReadRates(const std::string& path);
+// The devices of such a file; none: it has no 'device'.
+Result<LatencyFile> ReadDevices(const std::string& path);
 
 // Conditions of kept rates: a processor with so many threads, and the disk of a folder.
 struct RatesKey {

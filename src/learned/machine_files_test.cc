@@ -288,6 +288,33 @@ TEST_F(RatesFile, ComesBackAsItWas) {
   EXPECT_EQ(*rates, Some());
 }
 
+TEST_F(RatesFile, DevicesComeBackBesideTheRates) {
+  const LatencyFile gpu{.devices = {"Card0"},
+                        .model = {.border = 2e-5,
+                                  .devices = {{.compute = {.base = 5e-6, .per_byte = 1e-12},
+                                               .copy = {.base = 1e-5, .per_byte = 1e-10},
+                                               .launch = 1e-5}}},
+                        .is_remote = {false},
+                        .memory = {uint64_t{8} << 30}};
+  ASSERT_TRUE(WriteMachine(Path(), Some(), gpu));
+  EXPECT_EQ(*ReadRates(Path()), Some());
+  const auto devices = ReadDevices(Path());
+  ASSERT_TRUE(devices) << devices.error().message;
+  EXPECT_EQ(devices->devices, gpu.devices);
+  EXPECT_EQ(devices->memory, gpu.memory);
+  EXPECT_NEAR(devices->model.border, gpu.model.border, 1e-12);
+  ASSERT_EQ(devices->model.devices.size(), 1U);
+  EXPECT_NEAR(devices->model.devices.front().launch, 1e-5, 1e-12);
+  EXPECT_NEAR(devices->model.devices.front().copy.per_byte, 1e-10, 1e-17);
+
+  ASSERT_TRUE(WriteRates(Path(), Some()));
+  EXPECT_TRUE(ReadDevices(Path())->devices.empty());
+  Write(R"({"format": "moestro machine", "version": 1, "device": {"name": "a"}})");
+  const auto half = ReadDevices(Path());
+  ASSERT_FALSE(half);
+  EXPECT_TRUE(half.error().message.contains("no 'copy'")) << half.error().message;
+}
+
 TEST_F(RatesFile, WhatIsWrongIsNamed) {
   EXPECT_NE(ErrorWith("\"threads\": 2", "\"threads\": 0").find("threads"), std::string::npos);
   EXPECT_NE(ErrorWith("\"disk_gb_per_s\": 2", "\"disk_gb_per_s\": -2").find("disk_gb_per_s"),

@@ -33,10 +33,20 @@
 namespace moestro {
 namespace {
 
-// Memory of a device that is left free when the user names no size.
-constexpr uint64_t kLeastVramMargin = 256 * kMiB;
 // Memory for experts on their way from the disk to devices, if experts are small.
 constexpr uint64_t kStagingBytes = 32 * kMiB;
+
+// The devices of this machine that the options choose.
+Result<std::vector<DeviceInfo>> ChosenBy(const DeviceOptions& options) {
+  const bool takes_software = options.auto_takes_software;
+  const bool has_none = options.name == "auto" && !takes_software && !MayHaveGpu();
+  if (options.name == "cpu" || has_none) return std::vector<DeviceInfo>();
+  const std::vector<DeviceInfo> found = FindDevices();
+  TRY(const std::vector<size_t> chosen, ChooseDevices(found, options.name, takes_software));
+  std::vector<DeviceInfo> devices;
+  for (const size_t at : chosen) devices.push_back(found[at]);
+  return devices;
+}
 
 // The size that the user allows each device, 0: no size.
 Result<std::vector<uint64_t>> SizesFor(const std::vector<uint64_t>& vram, size_t devices) {
@@ -95,20 +105,23 @@ Status CheckForRemotes(const ModelFile& model, const RemoteOptions& remote) {
   return {};
 }
 
+bool DeviceSetup::UsesGpu(const EngineOptions& options) {
+  const Result<std::vector<DeviceInfo>> chosen = ChosenBy(options.device);
+  return chosen && std::ranges::any_of(*chosen, [](const DeviceInfo& info) {
+           return info.kind == DeviceKind::kDiscrete || info.kind == DeviceKind::kIntegrated;
+         });
+}
+
 // Opens the chosen devices: finds the forms that each device computes and the bytes that may be
 // used on the device.
 Result<std::unique_ptr<DeviceSetup>> DeviceSetup::Open(const OpenedModel& opened) {
   std::unique_ptr<DeviceSetup> part(new DeviceSetup(opened));
   const DeviceOptions& options = opened.options.device;
-  const bool takes_software = options.auto_takes_software;
-  const bool has_none = part->is_auto() && !takes_software && !MayHaveGpu();
-  if (options.name == "cpu" || has_none) return part;
-  const std::vector<DeviceInfo> found = FindDevices();
-  TRY(const std::vector<size_t> chosen, ChooseDevices(found, options.name, takes_software));
+  TRY(const std::vector<DeviceInfo> chosen, ChosenBy(options));
   if (chosen.empty()) return part;
   TRY(const std::vector<uint64_t> sizes, SizesFor(options.vram, chosen.size()));
   for (size_t i = 0; i < chosen.size(); ++i) {
-    const Status opened_one = part->OpenOne(found[chosen[i]], sizes[i]);
+    const Status opened_one = part->OpenOne(chosen[i], sizes[i]);
     if (opened_one) continue;
     if (!part->is_auto()) return std::unexpected(opened_one.error());
     LogWarning("{}; it is left out", opened_one.error().message);
@@ -132,8 +145,7 @@ Status DeviceSetup::OpenOne(const DeviceInfo& info, uint64_t vram) {
     return Fail(Errc::kInvalidRequest, "--vram {} is more than the {} that are free on {}",
                 FormatBytes(vram), FormatBytes(available), info.name);
   }
-  const uint64_t margin = std::max(kLeastVramMargin, available / 20);
-  const uint64_t usual = available - std::min(available, margin);
+  const uint64_t usual = available - std::min(available, VramMargin(available));
   devices_.push_back(std::make_unique<Device>(std::move(gpu), opened_.catalog,
                                               vram > 0 ? vram : usual, std::move(computes)));
   return {};

@@ -42,6 +42,9 @@ class DeviceSetup {
   // No device if the CPU computes everything. kDevice, kUsage; kInvalidRequest: sizes that do not
   // fit the devices. `opened` must outlive this.
   static Result<std::unique_ptr<DeviceSetup>> Open(const OpenedModel& opened);
+  // Whether Open() would open a GPU, whose driver has a thread of its own. Errors of the choice are
+  // left to Open().
+  static bool UsesGpu(const EngineOptions& options);
   DeviceSetup(const DeviceSetup&) = delete;
   DeviceSetup& operator=(const DeviceSetup&) = delete;
 

@@ -31,6 +31,9 @@ Status NativeEngine::Running::AllocateFixed(const EngineOptions& options, Lastin
   EngineOptions chosen = options;
   while (true) {
     TRY(opened, OpenedModel::Open(lasting.model, chosen));
+    if (options.threads == 0 && DeviceSetup::UsesGpu(options)) {
+      opened->cpu->SetThreads(ThreadsBesideDriver(opened->cpu->threads()));
+    }
     TRY(team, Team::Create(*opened->cpu));
     // Numa begins before memory is touched.
     TRY(numa, NumaPlacement::Begin(options.numa, options.numa_machine, *team));
@@ -85,6 +88,20 @@ Status NativeEngine::Running::LengthenChunk(Lasting& lasting) {
   return {};
 }
 
+// kDevice: the CPU alone is expected to be faster than with a device that nobody asked for.
+Status NativeEngine::Running::CompareWays() {
+  ways = FindDeviceWays(*opened, *devices, *slots, *dense, joined->tier());
+  if (!ways) return {};
+  DeviceBudget& plan = devices->first_here()->plan();
+  plan.ways = ways->prices;
+  const std::string figures = TextOf(ways->prices, plan.info.name);
+  if (ways->may_leave_at_start && ways->prices.leaves_device(kGainToLeaveDevice)) {
+    return Fail(Errc::kDevice, "{}", figures);
+  }
+  LogInfo("{}", figures);
+  return {};
+}
+
 Status NativeEngine::Running::Allocate(const EngineOptions& options, Lasting& lasting) {
   TRY_STATUS(AllocateFixed(options, lasting));
   TRY_STATUS(devices->AddRemotes());
@@ -103,6 +120,7 @@ Status NativeEngine::Running::Allocate(const EngineOptions& options, Lasting& la
   TRY(slots, MakeSlots(*opened, *devices, FixedFor(limits)));
   if (!devices->empty()) {
     TRY(joined, JoinDevices(*opened, *devices, *slots, *dense));
+    TRY_STATUS(CompareWays());
   }
   facts = FindFacts();
   if (options.planned) options.planned(facts.memory);
@@ -202,6 +220,7 @@ EngineFacts NativeEngine::Running::FindFacts() const {
   EngineFacts found{.engine = "native",
                     .id = model.id,
                     .arch_name = model.spec.arch_name,
+                    .threads = opened->cpu->threads(),
                     .n_layer = model.spec.n_layer(),
                     .n_vocab = model.spec.n_vocab,
                     .n_ctx_train = model.spec.n_ctx_train,

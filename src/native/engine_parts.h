@@ -17,6 +17,7 @@
 #include "memory/sequence.h"
 #include "native/dense_model.h"
 #include "native/device_setup.h"
+#include "native/device_ways.h"
 #include "native/kept_sequences.h"
 #include "native/lossy_run.h"
 #include "native/make_slots.h"
@@ -49,6 +50,8 @@ struct NativeEngine::Running {
   std::unique_ptr<DenseModel> dense;
   std::unique_ptr<ExpertSlots> slots;
   std::unique_ptr<DeviceList> joined;  // null: the CPU computes everything
+  std::optional<DeviceWays> ways;      // nullopt: no device of this machine is in use
+  WayWatch watch;                      // of the tokens that these parts decode
   std::unique_ptr<LossyChoices> lossy;
   std::unique_ptr<LayerDecisions> decisions;
   std::unique_ptr<ExpertExec> experts;
@@ -66,6 +69,7 @@ struct NativeEngine::Running {
   Status Allocate(const EngineOptions& options, Lasting& lasting);
   Status AllocateFixed(const EngineOptions& options, Lasting& lasting);
   Status LengthenChunk(Lasting& lasting);
+  Status CompareWays();
   Status Load(Lasting& lasting);
 
   Status MakeForward(Lasting& lasting, const ExpertExec::Limits& limits);

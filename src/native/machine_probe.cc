@@ -17,6 +17,7 @@
 #include "base/number.h"
 #include "base/output_file.h"
 #include "base/system_limits.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "compute/cpu_device.h"
 #include "compute/devices.h"
@@ -302,6 +303,27 @@ Result<DeviceProfile> ProfileDevice(const DeviceInfo& info, const ProfileRequest
     profile.latency.disk = {.per_byte = 1.0 / disk.bytes_per_second};
   }
   return profile;
+}
+
+Result<LatencyFile> ProfileFirst(const std::string& names, const ProfileRequest& request) {
+  LatencyFile file;
+  const bool is_auto = names == "auto";
+  if (names == "cpu" || (is_auto && !MayHaveGpu())) return file;
+  const std::vector<DeviceInfo> found = FindDevices();
+  TRY(const std::vector<size_t> chosen, ChooseDevices(found, names));
+  if (chosen.empty()) return file;
+  const DeviceInfo& first = found[chosen.front()];
+  Result<DeviceProfile> profile = ProfileDevice(first, request);
+  if (!profile && is_auto) {
+    LogWarning("{} is left out: {}", first.name, profile.error().message);
+    return file;
+  }
+  TRY_STATUS(profile);
+  file.devices = {first.name};
+  file.memory = {first.memory_free};
+  file.is_remote = {false};
+  file.model = profile->latency;
+  return file;
 }
 
 }  // namespace moestro

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "core/machine.h"
 #include "decide/devices/latency_model.h"
+#include "learned/machine_files.h"
 
 namespace moestro {
 
@@ -68,5 +69,10 @@ struct DeviceProfile {
 // the device does not start, has too little memory or does not compute such experts; errors of
 // reading a model.
 Result<DeviceProfile> ProfileDevice(const DeviceInfo& info, const ProfileRequest& request);
+
+// Measures the device that a run with `names` (DeviceOptions::name) would use first. No device in
+// the result: "cpu", or "auto" finds none that computes such experts. kUsage: an unknown name; for
+// a name that is given errors of ProfileDevice().
+Result<LatencyFile> ProfileFirst(const std::string& names, const ProfileRequest& request);
 
 }  // namespace moestro

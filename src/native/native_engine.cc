@@ -66,11 +66,33 @@ Result<MemoryPlan> NativeEngine::Plan(const std::string& model_path, const Engin
   return running.facts.memory;
 }
 
-// Goes on after the first device, and keys and values with it, are lost in the middle of a run: all
-// parts are made again for the CPU alone, and the sequences' tokens are computed again.
-Status NativeEngine::LeaveDevices(const Error& why) {
-  LogWarning("{} is lost ({}); starting again on the CPU",
-             running_->devices->first_here()->info().name, why.message);
+// Goes on after the first device, and keys and values with it, are lost in the middle of a run.
+Status NativeEngine::LoseDevices(const Error& why) {
+  return LeaveDevices(Format("{} is lost ({}); starting again on the CPU",
+                             running_->devices->first_here()->info().name, why.message));
+}
+
+// Counts the step's seconds, if it decoded one row, and leaves devices once the CPU alone is
+// expected to decode faster.
+Status NativeEngine::LeaveSlowDevices(const Batch& batch, double seconds) {
+  Running& r = *running_;
+  if (!r.ways || !r.ways->may_leave_later || batch.size() != 1 || !batch.has_decode_rows()) {
+    return {};
+  }
+  if (!r.watch.Note(seconds) || !may_leave_devices()) return {};
+  const double alone = PriceWays(r.ways->of, r.joined->tier().model()).Of(DeviceWay::kCpu);
+  if (!r.watch.is_slower_than(alone)) return {};
+  constexpr double kMs = 1e3;
+  return LeaveDevices(
+      Format("{} tokens took {:.1f} ms each with {}, and the CPU alone is expected to take {:.1f}; "
+             "starting again on the CPU",
+             WayWatch::kTokens, kMs * *r.watch.median(), r.devices->first_here()->info().name,
+             kMs * alone));
+}
+
+// Makes all parts again for the CPU alone, and computes the sequences' tokens again.
+Status NativeEngine::LeaveDevices(const std::string& why) {
+  LogWarning("{}", why);
   EngineOptions again = running_->opened->options;
   const double start = again.clock();
   again.io_depth = running_->slots->io_depth();
@@ -165,7 +187,7 @@ Status NativeEngine::ComputeStep(const Batch& batch, StepCount& count, const Log
     const Error why = exact.error();
     sequences.Undo(batch);
     if (why.code != Errc::kDevice || !may_leave_devices()) return std::unexpected(why);
-    TRY_STATUS(LeaveDevices(why));  // destroys `r`
+    TRY_STATUS(LoseDevices(why));  // destroys `r`
     TRY_STATUS(sequences.Append(batch));
   }
   count.before = count.phase;
@@ -173,7 +195,10 @@ Status NativeEngine::ComputeStep(const Batch& batch, StepCount& count, const Log
     if (!lasting_->exact.empty()) lasting_->check_observer(lasting_->exact, logits);
     if (sink) sink(row, logits);
   });
-  return EndPieces(ComputeCounted(batch, count.phase, once.sink()), batch, count.phase, once);
+  const Clock clock = running_->opened->options.clock;
+  const double start = clock();
+  TRY_STATUS(EndPieces(ComputeCounted(batch, count.phase, once.sink()), batch, count.phase, once));
+  return LeaveSlowDevices(batch, clock() - start);
 }
 
 // Goes on without lost devices and lying hosts, and computes the rows again.
@@ -189,7 +214,7 @@ Status NativeEngine::EndPieces(Status computed, const Batch& batch, PhaseStats& 
   if (is_lost && running_->joined && running_->joined->has_wrong()) {
     computed = compute_again();  // between the pieces of a run, which computes all texts again
   } else if (is_lost && may_leave_devices()) {
-    TRY_STATUS(LeaveDevices(computed.error()));
+    TRY_STATUS(LoseDevices(computed.error()));
     computed = compute_again();
   }
   for (; wrong; wrong = TakeWrong()) {
@@ -238,7 +263,7 @@ Result<std::optional<double>> NativeEngine::ProbeComputeSeconds(
   if (!is_lost || kit() == nullptr || !may_leave_devices()) return probed;
   // LeaveDevices() computes these rows, which were cut back, with all others
   TRY_STATUS(lasting_->sequences->Append(again));
-  TRY_STATUS(LeaveDevices(probed.error()));
+  TRY_STATUS(LoseDevices(probed.error()));
   return std::optional<double>();
 }
 

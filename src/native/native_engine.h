@@ -93,7 +93,9 @@ class NativeEngine final : public SlotEngine {
   Status ComputeAgainWithout(const Error& wrong);
   std::optional<Error> TakeWrong();
   bool may_leave_devices() const;
-  Status LeaveDevices(const Error& why);
+  Status LoseDevices(const Error& why);
+  Status LeaveSlowDevices(const Batch& batch, double seconds);
+  Status LeaveDevices(const std::string& why);
 
   std::unique_ptr<Lasting> lasting_;
   std::unique_ptr<Running> running_;

@@ -246,6 +246,16 @@ class FileSpeed {
             .count_from = kUncounted};
   }
 
+  // A device to price beside this machine's CPU.
+  DeviceToPrice Device(DeviceToPrice device) const {
+    device.disk = costs_.bandwidth;
+    device.io_depth = rates_.io_depth;
+    device.resident = resident_;
+    device.experts = costs_.expert_share * resident_;
+    device.count_from = kUncounted;
+    return device;
+  }
+
   // A prompt needs every expert once: absent ones are read while others are computed.
   SpeedRange Prompt(const Fit& fit) const {
     const double absent = (1.0 - fit.share()) * static_cast<double>(needs_.all_experts);
@@ -332,6 +342,17 @@ Result<RemotePrice> SpeedPredictor::PriceHosts(const ModelNeeds& needs, const Fi
   FileSpeed file(needs, *rates_);
   TRY_STATUS(file.Prepare());
   return moestro::PriceHosts(recorded_, needs, fit, file.Hosts(host_bytes, network));
+}
+
+Result<std::pair<DevicePrice, DevicePrice>> SpeedPredictor::PriceDevice(
+    const ModelNeeds& needs, const Fit& fit, const FixedMemory& fixed, DeviceToPrice device) const {
+  FileSpeed file(needs, *rates_);
+  TRY_STATUS(file.Prepare());
+  const DeviceToPrice priced = file.Device(std::move(device));
+  TRY(const DevicePrice recorded, moestro::PriceDevice(recorded_, needs, fit, fixed, priced));
+  if (!even_) return std::pair(recorded, recorded);
+  TRY(const DevicePrice even, moestro::PriceDevice(*even_, needs, fit, fixed, priced));
+  return std::pair(even, recorded);
 }
 
 }  // namespace moestro

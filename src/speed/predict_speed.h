@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -14,6 +15,7 @@
 #include "core/run_identity.h"
 #include "learned/kept_facts.h"
 #include "native/plan/fit.h"
+#include "speed/device_price.h"
 #include "speed/planned_model.h"
 #include "speed/remote_price.h"
 #include "trace/trace.h"
@@ -96,6 +98,12 @@ class SpeedPredictor {
   Result<RemotePrice> PriceHosts(const ModelNeeds& needs, const Fit& fit,
                                  const std::vector<uint64_t>& host_bytes,
                                  const Network& network) const;
+  // Gain by a device of this machine in a fit, of which name, vram and costs are set: the first
+  // price by even routing, the second by recorded routing, both the same where routing is known.
+  // Errors: those of ResidentSeconds().
+  Result<std::pair<DevicePrice, DevicePrice>> PriceDevice(const ModelNeeds& needs, const Fit& fit,
+                                                          const FixedMemory& fixed,
+                                                          DeviceToPrice device) const;
 
  private:
   SpeedPredictor(const MachineRates& rates, Trace recorded, std::optional<Trace> even);

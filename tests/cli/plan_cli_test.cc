@@ -110,6 +110,37 @@ TEST_F(PlanTest, HostsArePriced) {
   EXPECT_EQ(Dump(*none, "hosts"), "null");
 }
 
+// A GPU of a machine's file is priced without being asked.
+TEST_F(PlanTest, AGpuOfTheMachineIsPriced) {
+  const LatencyFile gpu{.devices = {"Card0"},
+                        .model = {.devices = {{.compute = {.base = 5e-6, .per_byte = 1e-12},
+                                               .copy = {.base = 1e-5, .per_byte = 1e-10},
+                                               .launch = 1e-5}}},
+                        .is_remote = {false},
+                        .memory = {8 * kGiB}};
+  ASSERT_TRUE(WriteMachine(machine_, *ReadRates(machine_), gpu));
+  const Finished run = Run({model_, "--machine", machine_});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_TRUE(run.out.contains("device     Card0, 7.6 GiB of its memory: the dense part and 100 %"))
+      << run.out;
+  EXPECT_TRUE(run.out.contains("it pays: ")) << run.out;
+  const auto plan = Plan({model_, "--machine", machine_, "--vram", "90M"});
+  ASSERT_TRUE(plan);
+  const auto device = plan->Find("device");
+  ASSERT_TRUE(device);
+  EXPECT_EQ(device->Find("name")->text(), "Card0");
+  EXPECT_EQ(device->Find("bytes")->number(), 90.0 * kMiB);
+  EXPECT_TRUE(device->Find("decode_tps"));
+  EXPECT_EQ(Dump(*Plan({model_, "--machine", machine_, "--device", "cpu"}), "device"), "null");
+
+  LatencyFile unknown = gpu;
+  unknown.memory = {0};
+  ASSERT_TRUE(WriteMachine(machine_, *ReadRates(machine_), unknown));
+  const Finished no_size = Run({model_, "--machine", machine_});
+  EXPECT_EQ(no_size.exit_code, 2);
+  EXPECT_TRUE(no_size.err.contains("set --vram")) << no_size.err;
+}
+
 TEST_F(PlanTest, HostsThatCannotBePriced) {
   const Finished no_size = Run({model_, "--machine", machine_, "--remote", "127.0.0.1:1"});
   EXPECT_EQ(no_size.exit_code, 2);

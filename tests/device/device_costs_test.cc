@@ -2,11 +2,13 @@
 // What experts cost on a device: measured, kept, followed; and the memory that copies come from.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/number.h"
 #include "learned/machine_files.h"
@@ -170,6 +172,68 @@ TEST_F(DeviceCostsTest, WhenAutoLosesItsDeviceTheCpuGoesOn) {
   ExpectNear(run, Decode(model, OnCpu(), 4, 20), kEightBits, "lost");
   EXPECT_GT(run.device.on_device + run.device.copied, 0U);
   EXPECT_EQ(run.device.failures, 3U);  // after which nothing is tried any more
+}
+
+// Costs from a file: where the device takes a second for an expert, no token is for the device.
+TEST_F(DeviceCostsTest, AutoLeavesADearDeviceForTheCpuAtTheStart) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = OnDevice(spec, PlaceMode::kAuto);
+  options.device.dense_on_cpu = false;
+  options.device.vram = {256 * kMiB};
+  options.device.auto_takes_software = true;
+  LatencyModel costs = MixedCosts();
+  const auto devices_of = [&](const std::string& name) {
+    options.device.latency_model = CostsFile(costs);
+    options.device.name = name;
+    const auto engine = NativeEngine::Open(model, options);
+    EXPECT_TRUE(engine) << engine.error().message;
+    return engine ? (*engine)->facts().memory.devices : std::vector<DeviceBudget>();
+  };
+  costs.devices.front().launch = 0.0;
+  costs.border = 1e-9;
+  costs.host = {.base = 1.0};
+  EXPECT_EQ(devices_of("auto").size(), 1U);
+  costs.host = {.base = 1e-6};
+  costs.devices.front().compute.base = 1.0;
+  EXPECT_TRUE(devices_of("auto").empty());
+  const std::vector<DeviceBudget> by_name = devices_of(info_.name);
+  ASSERT_EQ(by_name.size(), 1U);  // a user has asked for the device
+  ASSERT_TRUE(by_name.front().ways);
+  EXPECT_GT(by_name.front().ways->Of(DeviceWay::kWhole), 1.0);
+  EXPECT_LT(by_name.front().ways->Of(DeviceWay::kCpu), 0.1);
+}
+
+// A clock that ticks a second at every look makes tokens slower than the CPU's promise, which is
+// measured by another clock: the run goes on without the device, with the bits of a run that never
+// had one.
+TEST_F(DeviceCostsTest, AutoLeavesASlowDeviceWhileDecoding) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = Measuring(spec, PlaceMode::kAuto, 20);
+  options.device.dense_on_cpu = false;
+  options.device.vram = {256 * kMiB};
+  options.device.name = "auto";
+  options.device.auto_takes_software = true;
+  options.ctx = 512;
+  const auto now = std::make_shared<std::atomic<int>>(0);
+  options.clock = [now] { return static_cast<double>(now->fetch_add(1)); };
+  constexpr uint32_t kSteps = WayWatch::kTokens * (WayWatch::kFirstWindows + 1) + 8;
+  auto engine = NativeEngine::Open(model, options);
+  ASSERT_TRUE(engine) << engine.error().message;
+  ASSERT_EQ((*engine)->facts().memory.devices.size(), 1U);
+  const Run run = Decode(engine, 1, kSteps);
+  ASSERT_TRUE(run.status) << run.status.error().message;
+  EXPECT_TRUE((*engine)->facts().memory.devices.empty());
+  EngineOptions alone = OnCpu();
+  alone.ctx = options.ctx;
+  const Run cpu = Decode(model, alone, 1, kSteps);
+  ASSERT_EQ(run.logits.size(), cpu.logits.size());
+  const auto last = [&](const Run& of) {
+    return std::vector<float>(of.logits.end() - 4 * of.n_vocab, of.logits.end());
+  };
+  EXPECT_EQ(last(run), last(cpu));
+  ExpectNear(run, cpu, kEightBits, "all");
 }
 
 // Copies of the device's own, from pinned slots and through the ring, with copies that fail under

@@ -346,7 +346,6 @@ std::vector<DeviceTier::Promotion> DeviceTier::FillByUses() {
   return Divide(popular, choice, kMostFillSeconds);
 }
 
-// The case of ChooseWhole() on the first device, if the device takes experts.
 WholeCase DeviceTier::CaseOf(std::span<const double> uses, double seconds) const {
   if (is_settled(0) || !is_on_.front()) return {};
   return whole_slots_.CaseOf(parts_.tables.front(), uses, model_.devices.front().copy, seconds);
@@ -357,8 +356,8 @@ bool DeviceTier::Repays(std::span<const ExpertKey> popular, const WholeChoice& c
                         double gain) const {
   const uint64_t copies = whole_slots_.CopiesFor(parts_.tables.front(), choice, popular,
                                                  [this](ExpertKey key) { return contains(key); });
-  const double seconds = model_.devices.front().copy.Seconds(parts_.bytes_of({}));
-  return static_cast<double>(copies) * seconds <= kTokensToRepay * gain;
+  const Cost& copy = model_.devices.front().copy;
+  return static_cast<double>(copies) * copy.Seconds(parts_.bytes_of({})) <= kTokensToRepay * gain;
 }
 
 // Divides the slots between whole layers and the first of `first`.

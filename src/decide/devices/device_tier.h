@@ -198,9 +198,8 @@ class DeviceTier {
   LaneTimes Assign(LayerPlan& plan);
   // The copies have landed and the launches have ended.
   void Done(const LayerPlan& plan);
-  // The copies or launches of the plan have failed. Copied experts give their slots back.
-  // Afterwards the CPU computes every expert of the plan. `by` is the device that failed; nullopt:
-  // no device failed.
+  // The copies or launches of the plan have failed. Copied experts give their slots back, and the
+  // CPU computes every expert of the plan. `by`: the device that failed; nullopt: none did.
   void Failed(LayerPlan& plan, std::optional<uint32_t> by);
 
   struct Promotion {
@@ -234,6 +233,8 @@ class DeviceTier {
     return !is_filled_ || (may_change_ && uses_.decoded() >= kTokensToChange);
   }
   const WholeChoice& division() const { return whole_slots_.division(); }
+  // The case of ChooseWhole() on the first device, if the device takes experts.
+  WholeCase CaseOf(std::span<const double> uses, double seconds) const;
   // Copies for later that may be under way. Their bytes compete with the step's own.
   static constexpr size_t kMostPromotions = 8;
   // Call after Done(). Copies at most one expert for a layer of decode. The CPU has computed this
@@ -280,7 +281,6 @@ class DeviceTier {
   std::vector<LaneJob> JobsOf(const LayerPlan& plan);
   std::vector<std::vector<uint32_t>> RoomFor(const LayerPlan& plan) const;
   void CountUses(const LayerPlan& plan);
-  WholeCase CaseOf(std::span<const double> uses, double seconds) const;
   bool Repays(std::span<const ExpertKey> popular, const WholeChoice& choice, double gain) const;
   std::vector<Promotion> Divide(std::span<const ExpertKey> first, const WholeChoice& choice,
                                 double seconds);

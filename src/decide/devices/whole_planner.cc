@@ -17,13 +17,14 @@ double SecondsOfWhole(const LatencyModel& model, uint64_t bytes, uint32_t n_used
   return n_used * model.devices.front().compute.Seconds(bytes);
 }
 
-// Seconds of a layer with a border of whose experts the device has `there`, the wait for the
-// router's logits included.
+// Seconds of a layer of whose experts the device has `there`. If the rows are on the device, the
+// wait for the router's logits is included.
 double SecondsOfShared(const LatencyModel& model, uint64_t bytes, uint32_t n_used, uint32_t there) {
   std::vector<LaneJob> jobs(n_used, {.bytes = bytes});
   for (uint32_t k = 0; k < there; ++k) jobs[k].on_device = 0;
   const std::vector<std::vector<uint32_t>> room(model.devices.size(), {0});
-  return model.devices.front().launch + PlanLanes(jobs, model, PlaceMode::kAuto, room).cost();
+  const double wait = model.border > 0.0 ? model.devices.front().launch : 0.0;
+  return wait + PlanLanes(jobs, model, PlaceMode::kAuto, room).cost();
 }
 
 // The probabilities that the device has 0, 1, ..., n of n experts, each with probability p.

@@ -33,7 +33,8 @@ struct WholeCase {
   std::span<const double> uses = {};
 };
 
-// Seconds of the experts of one decoded token, borders and waits for routers included.
+// Seconds of the experts of one decoded token, with borders and waits for routers where rows are on
+// the device.
 struct WholeChoice {
   uint32_t layers = 0;   // whole ones: the model's last
   double seconds = 0.0;  // with these whole, and the other slots for the most used experts
