@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "devices/local_transport.h"
+#include "learned/kept_facts.h"
 #include "native/make_slots.h"
 #include "native/plan/engine_plan.h"
 
@@ -173,6 +174,17 @@ Status NativeEngine::Running::MakeForward(Lasting& lasting, const ExpertExec::Li
   runner.emplace(*opened, *lasting.sequences, *dense, *forward, *frame);
   if (opened->little.is_on()) little.emplace(*opened, *runner, *forward, *frame);
   return {};
+}
+
+void NativeEngine::Running::ForgetOldCosts() const {
+  constexpr double kMostOff = 1.2;
+  if (!joined) return;
+  const LaneRatios ratios = joined->ratios();
+  for (uint32_t d = 0; d < joined->size(); ++d) {
+    const DeviceBudget& plan = (*joined)[d].plan();
+    if (plan.costs != CostSource::kKept || !ratios.differs(d, kMostOff)) continue;
+    ForgetCosts(opened->options.device.cost_folder, plan.info);
+  }
 }
 
 // Bytes taken in memory whatever the number of slots.

@@ -97,6 +97,9 @@ struct NativeEngine::Running {
     return options.recall.is_on() && options.has_exact_experts() &&
            opened->model.id.fingerprint != 0 && !joined;
   }
+  // Has the next start measure costs again that are of an earlier start and were a fifth off in
+  // this run.
+  void ForgetOldCosts() const;
   void KeepUses() const {
     if (kit && may_recall() && opened->options.recall.keeps) slots->KeepUses();
   }

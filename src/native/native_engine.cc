@@ -21,8 +21,9 @@ NativeEngine::NativeEngine(std::unique_ptr<Lasting> lasting, std::unique_ptr<Run
 NativeEngine::~NativeEngine() {
   try {
     if (running_) running_->KeepUses();
+    if (running_) running_->ForgetOldCosts();
   } catch (const std::exception& error) {
-    LogInfo("which experts decode used is not kept: {}", error.what());
+    LogInfo("facts of this run are not kept: {}", error.what());
   }
 }
 

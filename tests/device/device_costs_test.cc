@@ -174,6 +174,29 @@ TEST_F(DeviceCostsTest, WhenAutoLosesItsDeviceTheCpuGoesOn) {
   EXPECT_EQ(run.device.failures, 3U);  // after which nothing is tried any more
 }
 
+// Costs of an earlier start are used as they are, and forgotten after a run that found them wrong.
+TEST_F(DeviceCostsTest, CostsThatARunFoundWrongAreForgotten) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  const std::string kept = folder_.path() / "cache";
+  const EngineOptions options = Measuring(spec, PlaceMode::kGpuCentric, 20, kept);
+  ASSERT_TRUE(Decode(model, options, 1).status);
+  size_t changed = 0;
+  for (const auto& entry : fs::directory_iterator(kept)) {
+    Result<LatencyFile> file = ReadLatency(entry.path());
+    if (!file) continue;
+    file->model.devices.front().copy.base += 1.0;  // a start does not try copies
+    ASSERT_TRUE(WriteLatency(entry.path().string(), *file));
+    ++changed;
+  }
+  ASSERT_EQ(changed, 1U);
+  const Run run = Decode(model, options, 1, 80);
+  ASSERT_TRUE(run.status) << run.status.error().message;
+  EXPECT_EQ(run.memory.devices.at(0).costs, CostSource::kKept);
+  EXPECT_LT(run.lane_ratios.devices.at(0).copy, 0.5);
+  EXPECT_EQ(Decode(model, options, 1).memory.devices.at(0).costs, CostSource::kMeasured);
+}
+
 // Costs from a file: where the device takes a second for an expert, no token is for the device.
 TEST_F(DeviceCostsTest, AutoLeavesADearDeviceForTheCpuAtTheStart) {
   const TinySpec spec = Spec("olmoe", "Q8_0");

@@ -111,6 +111,12 @@ struct LaneRatios {
   double disk = 1.0;
   std::vector<Device> devices = {};
 
+  // Whether the CPU, the device or the copies to the device take another time than predicted, by
+  // more than this factor.
+  bool differs(size_t device, double factor) const {
+    const auto is_off = [factor](double ratio) { return ratio > factor || ratio * factor < 1.0; };
+    return is_off(host) || is_off(devices[device].compute) || is_off(devices[device].copy);
+  }
   bool operator==(const LaneRatios&) const = default;
 };
 

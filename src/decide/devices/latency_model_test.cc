@@ -181,5 +181,19 @@ TEST(LatencyTracker, RefitsEveryLaneByItsRatio) {
             (LaneRatios{.host = 2.0, .devices = {{.compute = 0.5}, {.copy = 3.0}}}));
 }
 
+TEST(LaneRatios, DifferByAFactorEitherWay) {
+  LaneRatios ratios{.devices = {{}, {}}};
+  EXPECT_FALSE(ratios.differs(0, 1.2));
+  ratios.devices[1].copy = 0.8;
+  EXPECT_FALSE(ratios.differs(0, 1.2));
+  EXPECT_TRUE(ratios.differs(1, 1.2));
+  ratios.devices[1].copy = 1.19;
+  EXPECT_FALSE(ratios.differs(1, 1.2));
+  ratios.devices[1].compute = 1.21;
+  EXPECT_TRUE(ratios.differs(1, 1.2));
+  ratios.host = 0.5;
+  EXPECT_TRUE(ratios.differs(0, 1.2));
+}
+
 }  // namespace
 }  // namespace moestro
