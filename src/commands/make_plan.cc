@@ -314,7 +314,11 @@ Result<Planned> ReadModel(const PlanWish& wish) {
   TRY(planned.report.planned,
       PlannedModel::Of(subject.model,
                        {.ctx = engine.ctx, .chunk = engine.chunk, .kv_type = engine.kv_type}));
-  TRY_STATUS(MeasureMemory(subject, engine, planned.report.planned));
+  EngineOptions measured = engine;
+  // The devices are another machine's.
+  if (!wish.machine.empty() || !engine.device.latency_model.empty())
+    measured.device = {.name = "cpu"};
+  TRY_STATUS(MeasureMemory(subject, measured, planned.report.planned));
   planned.refusal_of_hosts = RefusalOfHosts(subject.model, engine.device.remote);
   return planned;
 }

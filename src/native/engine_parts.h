@@ -88,6 +88,10 @@ struct NativeEngine::Running {
   bool is_repeatable() const {
     return lossy->are_repeatable() || (joined && joined->has_fixed_costs());
   }
+  // Whether a start that failed is tried again on the CPU: nobody has asked for the device.
+  bool leaves_devices_for(const Error& why) const {
+    return why.code == Errc::kDevice && devices && devices->is_auto() && !devices->empty();
+  }
   // After kDevice: whether the CPU goes on with everything.
   bool may_leave_devices() const { return devices->goes_on_if_lost() && !devices->empty(); }
   // Exact results do not depend on the experts in memory. With devices recall is off, since experts

@@ -41,10 +41,7 @@ Result<std::unique_ptr<NativeEngine>> NativeEngine::Open(ModelFile model,
       .model = std::move(model), .state = EngineState(options.at_look, std::move(progress))});
   auto running = std::make_unique<Running>();
   Status started = running->Start(options, *lasting);
-  const auto has_chosen_devices = [&] {
-    return running->devices && running->devices->is_auto() && !running->devices->empty();
-  };
-  if (!started && started.error().code == Errc::kDevice && has_chosen_devices()) {
+  if (!started && running->leaves_devices_for(started.error())) {
     LogWarning("{}; the CPU computes everything", started.error().message);
     EngineOptions again = options;
     again.device = {.name = "cpu"};
@@ -60,11 +57,19 @@ Result<std::unique_ptr<NativeEngine>> NativeEngine::Open(ModelFile model,
 Result<MemoryPlan> NativeEngine::Plan(const std::string& model_path, const EngineOptions& options) {
   TRY(ModelFile model, ModelFile::Open(model_path));
   Lasting lasting{.model = std::move(model), .state = EngineState({}, {})};
-  Running running;
   EngineOptions unmeasured = options;
   if (options.io_depth == 0) unmeasured.io_depth = kIoDepths.front();
-  TRY_STATUS(running.Allocate(unmeasured, lasting));
-  return running.facts.memory;
+  auto running = std::make_unique<Running>();
+  Status allocated = running->Allocate(unmeasured, lasting);
+  if (!allocated && running->leaves_devices_for(allocated.error())) {
+    unmeasured.device = {.name = "cpu"};
+    running.reset();  // before the next parts take as much memory
+    lasting.sequences.reset();
+    running = std::make_unique<Running>();
+    allocated = running->Allocate(unmeasured, lasting);
+  }
+  TRY_STATUS(std::move(allocated));
+  return running->facts.memory;
 }
 
 // Goes on after the first device, and keys and values with it, are lost in the middle of a run.

@@ -133,6 +133,21 @@ TEST_F(PlanTest, AGpuOfTheMachineIsPriced) {
   EXPECT_TRUE(device->Find("decode_tps"));
   EXPECT_EQ(Dump(*Plan({model_, "--machine", machine_, "--device", "cpu"}), "device"), "null");
 
+  EXPECT_EQ(Plan({model_, "--machine", machine_, "--device", "card0"})->Find("device")->kind(),
+            JsonKind::kObject);
+
+  LatencyFile two = gpu;
+  two.devices.push_back("Card1");
+  two.model.devices.push_back(two.model.devices.front());
+  two.is_remote.push_back(false);
+  two.memory.push_back(4 * kGiB);
+  ASSERT_TRUE(WriteMachine(machine_, *ReadRates(machine_), two));
+  const Finished second = Run({model_, "--machine", machine_, "--device", "card1"});
+  EXPECT_TRUE(second.out.contains("device     Card1, 3.7 GiB")) << second.out << second.err;
+  const Finished none = Run({model_, "--machine", machine_, "--device", "card2"});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_TRUE(none.err.contains("no such device")) << none.err;
+
   LatencyFile unknown = gpu;
   unknown.memory = {0};
   ASSERT_TRUE(WriteMachine(machine_, *ReadRates(machine_), unknown));

@@ -220,6 +220,9 @@ TEST_F(DeviceCostsTest, AutoLeavesADearDeviceForTheCpuAtTheStart) {
   costs.host = {.base = 1e-6};
   costs.devices.front().compute.base = 1.0;
   EXPECT_TRUE(devices_of("auto").empty());
+  const auto plan = NativeEngine::Plan(model, options);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_TRUE(plan->devices.empty());
   const std::vector<DeviceBudget> by_name = devices_of(info_.name);
   ASSERT_EQ(by_name.size(), 1U);  // a user has asked for the device
   ASSERT_TRUE(by_name.front().ways);
