@@ -61,6 +61,7 @@ std::optional<DeviceWays> FindDeviceWays(const OpenedModel& opened, const Device
   const std::vector<double> popularity = devices.popularity();
   DeviceWays ways{.of = CaseOf(opened, devices, slots, dense, tier, popularity)};
   ways.prices = PriceWays(ways.of, tier.model());
+  ways.of.experts.uses = {};  // of `popularity`; the price of the CPU alone needs none
   const DeviceOptions& options = opened.options.device;
   const bool is_free =
       devices.is_auto() && options.place == PlaceMode::kAuto && options.remote.hosts.empty();

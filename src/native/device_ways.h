@@ -18,7 +18,7 @@
 namespace moestro {
 
 struct DeviceWays {
-  WayCase of = {};
+  WayCase of = {};        // without uses
   WayPrices prices = {};  // by the costs at the start
   // "auto" may leave the device out for the CPU alone. No user has asked for the device, for a
   // place of experts, or for another machine; software devices are for tests, which may give costs.

@@ -250,30 +250,31 @@ Result<DeviceProfile> ProfileDevice(const DeviceInfo& info, const ProfileRequest
   }
   TRY(CpuDevice cpu, CpuDevice::Open(request.threads));
   TRY(Team team, Team::Create(cpu));
-  TRY(const ComputeDevice device, ComputeDevice::Open(info));
+  TRY(ComputeDevice opened, ComputeDevice::Open(info));
   const ExpertCatalog& catalog = subject.catalog;
   TRY(const std::vector<FormKernels> kernels, FindFormKernels(catalog, true));
   const CopyForm& form = catalog.forms[0];
   const LaunchShape shape{
       .n_embd = form.n_embd, .n_ff = form.n_ff, .activation = subject.activation};
-  if (!LocalTransport::Supports(device, form, shape)) {
+  if (!LocalTransport::Supports(opened, form, shape)) {
     return Fail(Errc::kDevice, "{} does not compute such experts", info.name);
   }
+  Device device(std::move(opened), catalog, 0, std::vector<bool>(catalog.forms.size(), true));
+  const ComputeDevice& here = *device.here();
   std::unique_ptr<BlockReader> reader;
   if (!subject.paths.empty()) {
     TRY(reader, OpenReader({}, subject.paths));
   }
-  TRY(const std::vector<DevicePools::Size> sizes, SlotsFor(subject, device));
-  TRY(DevicePools pools, DevicePools::Allocate(device, catalog.forms, sizes));
-  DeviceLink link(device);
-  Device experts(
-      std::make_unique<LocalTransport>(link, catalog.forms,
+  TRY(const std::vector<DevicePools::Size> sizes, SlotsFor(subject, here));
+  TRY(DevicePools pools, DevicePools::Allocate(here, catalog.forms, sizes));
+  device.TakeSlots(
+      std::make_unique<LocalTransport>(*device.link(), catalog.forms,
                                        LocalTransport::Weights{.pools = std::move(pools)}, shape),
-      catalog);
+      {}, {});
   const std::optional<HostMemorySource> pinned =
-      PinnedSource(device, reader.get(), request.pins_slow_memory);
+      PinnedSource(here, reader.get(), request.pins_slow_memory);
   DeviceProbe probe(
-      experts, team,
+      device, team,
       {.key = {},
        .matrices = {subject.matrices[0].data(), subject.matrices[1].data(),
                     subject.matrices[2].data()},

@@ -37,7 +37,7 @@ LatencyModel ModelOf(const ModelNeeds& needs, const DeviceToPrice& device, bool 
   model.host = {.per_byte = device.experts / (experts * static_cast<double>(needs.expert_bytes))};
   model.host_begin = 0.0;
   model.disk = {.per_byte = 1.0 / device.disk};
-  // A profile without an engine has no border: a row there and one back are as long as a launch.
+  // Costs that somebody wrote may have no border: a row there and one back take a launch at most.
   if (model.border == 0.0) model.border = model.devices.front().launch;
   if (!has_dense) model.border = model.border_pair = 0.0;
   return model;
@@ -82,8 +82,8 @@ Result<DevicePrice> PriceDevice(const Trace& routing, const ModelNeeds& needs, c
   machine.model = model;
   machine.mode = PlaceMode::kAuto;
   machine.device_slots = {there};
-  if (price.has_dense) machine.dense = {.base = DenseThere(needs, model, there == all)};
   if (price.has_dense) {
+    machine.dense = {.base = DenseThere(needs, model, there == all)};
     options.slots = std::min(fit.experts, options.slots + moved / needs.expert_bytes);
   }
   TRY(price.gain.with, seconds());

@@ -32,6 +32,7 @@ TEST_F(DeviceCostsTest, AreMeasuredInALittleTime) {
   EXPECT_GT(profile->latency.host.Seconds(1 << 20), 0.0);
   EXPECT_GT(profile->latency.devices.at(0).compute.Seconds(1 << 20), 0.0);
   EXPECT_GT(profile->latency.devices.at(0).copy.Seconds(1 << 20), 0.0);
+  EXPECT_GT(profile->latency.border, 0.0);  // as in an engine, which takes these costs, too
   EXPECT_EQ(profile->latency.disk, Cost{});
   EXPECT_TRUE(CheckLatency(profile->latency));
 }
@@ -247,7 +248,7 @@ TEST_F(DeviceCostsTest, AutoLeavesASlowDeviceWhileDecoding) {
   constexpr uint32_t kSteps = WayWatch::kTokens * (WayWatch::kFirstWindows + 1) + 8;
   auto engine = NativeEngine::Open(model, options);
   ASSERT_TRUE(engine) << engine.error().message;
-  ASSERT_EQ((*engine)->facts().memory.devices.size(), 1U);
+  ASSERT_FALSE((*engine)->facts().memory.devices.empty());
   const Run run = Decode(engine, 1, kSteps);
   ASSERT_TRUE(run.status) << run.status.error().message;
   EXPECT_TRUE((*engine)->facts().memory.devices.empty());

@@ -127,45 +127,55 @@ float GroupScore(std::span<const float> members) {
   return sorted[0] + sorted[1];
 }
 
-// By the best groups of these scores, and how far a choice of experts is from these groups: the
-// score of a best group that the choice lacks less that of a chosen one outside; 0: it has none.
-std::pair<std::vector<bool>, float> BestGroups(std::span<const float> scores,
-                                               std::span<const ExpertId> chosen,
-                                               const RouterSpec& router) {
+// The groups by these scores, the best first, with their scores.
+std::vector<std::pair<float, size_t>> GroupsByScore(std::span<const float> scores,
+                                                    const RouterSpec& router) {
   const size_t size = scores.size() / router.n_group;
   std::vector<std::pair<float, size_t>> order;
   for (size_t g = 0; g < router.n_group; ++g) {
     order.emplace_back(GroupScore(scores.subspan(g * size, size)), g);
   }
   std::ranges::sort(order, std::greater());
-  std::vector<bool> is_best(router.n_group);
-  for (size_t i = 0; i < router.n_group_used; ++i) is_best[order[i].second] = true;
-  float gap = 0.0F;
-  for (const auto& [score, group] : order) {
-    const bool is_chosen =
-        std::ranges::any_of(chosen, [&, g = group](ExpertId e) { return e.value / size == g; });
-    if (!is_best[group] && is_chosen) {
-      gap = std::max(gap, order[router.n_group_used - 1].first - score);
-    }
-  }
-  return {std::move(is_best), gap};
+  return order;
 }
 
-// How far a choice of experts is from what these router scores choose: the largest rejected one
-// less the smallest chosen one, in standard deviations; 0 for the same choice.
-double RouterGap(std::span<const float> scores, std::span<const ExpertId> chosen,
-                 const RouterSpec& router) {
-  const auto [is_best, group_gap] = BestGroups(scores, chosen, router);
-  if (group_gap > 0.0F) return group_gap / Deviation(scores);
+// The largest score of an expert that a choice among these groups rejects, less the smallest
+// chosen one; 0: the choice is theirs; infinity: it has an expert of another group.
+float GapWithin(std::span<const float> scores, std::span<const ExpertId> chosen,
+                const std::vector<bool>& has_group) {
+  const size_t size = scores.size() / has_group.size();
   float least = std::numeric_limits<float>::infinity();
-  for (const ExpertId e : chosen) least = std::min(least, scores[e.value]);
+  for (const ExpertId e : chosen) {
+    if (!has_group[e.value / size]) return std::numeric_limits<float>::infinity();
+    least = std::min(least, scores[e.value]);
+  }
   float most = -std::numeric_limits<float>::infinity();
   for (size_t e = 0; e < scores.size(); ++e) {
     const ExpertId id{static_cast<uint16_t>(e)};
-    if (!is_best[e / (scores.size() / router.n_group)]) continue;
-    if (std::ranges::find(chosen, id) == chosen.end()) most = std::max(most, scores[e]);
+    if (has_group[e / size] && !std::ranges::contains(chosen, id)) most = std::max(most, scores[e]);
   }
-  return most > least ? (most - least) / Deviation(scores) : 0.0;
+  return std::max(most - least, 0.0F);
+}
+
+// How far a choice of experts is from what these router scores choose, in standard deviations; 0
+// for the same choice. The best groups are taken, or all but one of them and another group, which
+// is then as far as their scores differ.
+double RouterGap(std::span<const float> scores, std::span<const ExpertId> chosen,
+                 const RouterSpec& router) {
+  const std::vector<std::pair<float, size_t>> order = GroupsByScore(scores, router);
+  std::vector<bool> has_group(router.n_group);
+  for (size_t i = 0; i < router.n_group_used; ++i) has_group[order[i].second] = true;
+  float gap = GapWithin(scores, chosen, has_group);
+  for (size_t out = 0; out < router.n_group_used; ++out) {
+    for (size_t in = router.n_group_used; in < order.size(); ++in) {
+      std::vector<bool> other = has_group;
+      other[order[out].second] = false;
+      other[order[in].second] = true;
+      gap = std::min(
+          gap, std::max(order[out].first - order[in].first, GapWithin(scores, chosen, other)));
+    }
+  }
+  return gap / Deviation(scores);
 }
 
 // What the two engines say about one token.
