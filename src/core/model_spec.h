@@ -173,6 +173,7 @@ struct LatentAttentionSpec {
   float scale = 0.0F;                 // of scores
   // One matrix holds what brings queries to the latent and values back (older files).
   bool is_joined = false;
+  bool has_gates = false;  // what each head gives is weighed by a sigmoid of the head's own
   std::optional<IndexerSpec> indexer = {};  // nullopt: rows attend to all positions
 
   uint32_t n_key() const { return n_latent + n_turned; }
@@ -200,8 +201,16 @@ struct DeltaNetSpec {
   // Each value of a key decays on its own, and results are gated by a sigmoid: else a head decays
   // as one, and the gate is silu.
   bool decays_values = false;
+  // Where values decay on their own: one matrix each gives decays and gates, else two do, by way of
+  // head_dim values.
+  bool has_whole_gates = false;
+  // The logarithm of the smallest decay, which is below 0: decays are exp(bound * sigmoid(a * x)).
+  // 0: they have no bound and are exp(a * softplus(x)).
+  float decay_bound = 0.0F;
 
   uint32_t n_decays() const { return decays_values ? n_head_v * head_dim : n_head_v; }
+  // Results of the first matrices of decays and gates, where values decay on their own.
+  uint32_t n_gate_inputs() const { return has_whole_gates ? n_head_v * head_dim : head_dim; }
   uint32_t n_keys() const { return n_head_k * head_dim; }
   uint32_t n_values() const { return n_head_v * head_dim; }
   // Channels of the convolution: queries, keys, values.

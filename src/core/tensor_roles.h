@@ -35,6 +35,7 @@ enum class Dim : uint8_t {
   kTaps,         // inputs of that convolution
   kStateHeads,   // heads with a matrix of their own
   kDecays,       // of a delta net: one of each head, or of each value of a key
+  kGateInputs,   // of a delta net of Kimi's: results of its first matrices of decays and gates
   kStateHeads2,  // twice as many
   kStateHead,    // values of such a head
   kProjected,    // all projections of a state mixer's input together
@@ -61,6 +62,7 @@ enum class LayerModule : uint8_t {
   kAttention,
   kAttended,         // attention of any kind, a delta net of Kimi's, a mixer of a test
   kQueried,          // attention that projects queries at once, or a delta net of Kimi's
+  kGated,            // attention, or latent attention with gates
   kLatentAttention,  // latent attention
   kQueryLatent,      // latent attention that projects queries by way of a latent
   kSplitHeads,       // latent attention with a matrix for queries and one for values
@@ -69,6 +71,7 @@ enum class LayerModule : uint8_t {
   kKeyed,            // attention, or a delta net of the next kind
   kDeltaNet,
   kKimiDelta,    // a delta net where each value of a key decays on its own
+  kGatesInTwo,   // such a delta net with two matrices each for decays and gates
   kColumnDecay,  // kKimiDelta or Mamba-2
   kMamba2,
   kStateHeads,  // a delta net or Mamba-2
@@ -144,7 +147,7 @@ struct LayerRoles {
   T state_norm{};
   T state_out{};
   // Tensors of a delta net whose values decay on their own: the convolutions of queries, keys and
-  // values, and the matrices that compute decays and gates by way of head_dim values.
+  // values, and the matrices that compute decays and gates, by way of head_dim values or at once.
   T kimi_conv_q{};
   T kimi_conv_k{};
   T kimi_conv_v{};
@@ -252,6 +255,7 @@ constexpr void ForEachStateRole(Visit&& visit, Parts&... parts) {
   constexpr auto kMamba = LayerModule::kMamba2;
   constexpr auto kSsm = LayerModule::kStateHeads;
   constexpr auto kKimi = LayerModule::kKimiDelta;
+  constexpr auto kTwo = LayerModule::kGatesInTwo;
   constexpr auto kColumn = LayerModule::kColumnDecay;
   constexpr auto kShort = LayerModule::kShortConv;
   using Role = TensorRole;
@@ -272,10 +276,10 @@ constexpr void ForEachStateRole(Visit&& visit, Parts&... parts) {
         parts.kimi_conv_k...);
   visit(Role{"ssm_conv1d_v.weight", kVec, kTaps, kOne, kAny, kKimi, {}, kValues},
         parts.kimi_conv_v...);
-  visit(Role{"ssm_f_a.weight", kMat, kEmbd, kStateHead, kMul, kKimi}, parts.kimi_decay_a...);
-  visit(Role{"ssm_f_b.weight", kMat, kStateHead, kKeys, kMul, kKimi}, parts.kimi_decay_b...);
-  visit(Role{"ssm_g_a.weight", kMat, kEmbd, kStateHead, kMul, kKimi}, parts.kimi_gate_a...);
-  visit(Role{"ssm_g_b.weight", kMat, kStateHead, kValues, kMul, kKimi}, parts.kimi_gate_b...);
+  visit(Role{"ssm_f_a.weight", kMat, kEmbd, kGateInputs, kMul, kKimi}, parts.kimi_decay_a...);
+  visit(Role{"ssm_f_b.weight", kMat, kGateInputs, kKeys, kMul, kTwo}, parts.kimi_decay_b...);
+  visit(Role{"ssm_g_a.weight", kMat, kEmbd, kGateInputs, kMul, kKimi}, parts.kimi_gate_a...);
+  visit(Role{"ssm_g_b.weight", kMat, kGateInputs, kValues, kMul, kTwo}, parts.kimi_gate_b...);
   visit(Role{"ssm_conv1d.bias", kVec, kConvolved, kOne, kAny, kMamba}, parts.mamba_conv_b...);
   visit(Role{"ssm_a", kVec, kOne, kStateHeads, kAny, kColumn}, parts.state_a_column...);
   visit(Role{"ssm_d", kVec, kOne, kStateHeads, kAny, kMamba}, parts.mamba_d...);
@@ -358,7 +362,8 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   visit(Role{"attn_output.bias", kVec, kEmbd, kOne, kAny, kAttended}, parts.attn_out_b...);
   visit(Role{"attn_q_norm.weight", kVec, kQueryNorm, kOne, kAny, kAtt}, parts.attn_q_norm...);
   visit(Role{"attn_k_norm.weight", kVec, kKeyNorm, kOne, kAny, kAtt}, parts.attn_k_norm...);
-  visit(Role{"attn_gate.weight", kMat, kEmbd, kGates, kMul, kAtt}, parts.attn_gate...);
+  visit(Role{"attn_gate.weight", kMat, kEmbd, kGates, kMul, LayerModule::kGated},
+        parts.attn_gate...);
   visit(Role{"post_attention_norm.weight", kVec, kEmbd, kOne, kAny, kAtt}, parts.attn_post_norm...);
   visit(Role{"post_ffw_norm.weight", kVec, kEmbd}, parts.ffn_post_norm...);
   visit(Role{"attn_rel_b.weight", kVec, kHeads, kBuckets, kAny, kAtt}, parts.attn_relative...);

@@ -188,7 +188,7 @@ Result<MixerSpec> ReadState(const MetaKeys& keys, const StateRules& rules, uint3
     case StateMixer::kDeltaNet:
       return ReadDeltaNet(keys, rules);
     case StateMixer::kKimiDelta:
-      return ReadKimiDelta(keys, n_all);
+      return ReadKimiDelta(keys, rules, n_all);
     case StateMixer::kMamba2:
       return ReadMamba2(keys);
     case StateMixer::kShortConv:

@@ -81,7 +81,7 @@ Status ReadLatentScale(const MetaKeys& keys, const LatentRules& rules, LatentAtt
   const float kept = !is_taken_back ? usual : rules.keeps_magnitude ? usual / by_multiplier : 1.0F;
   const float magnitude = spec.rope->attn_factor * kept * by_multiplier;
   spec.rope->attn_factor *= kept / usual;
-  spec.scale = unit * magnitude * magnitude;
+  if (rules.scales_scores) spec.scale = unit * magnitude * magnitude;
   if (std::isfinite(spec.scale) && std::isfinite(spec.rope->attn_factor)) return {};
   return Fail(Errc::kInvalidFile, "{}: {}* give scores no finite scale", keys.path(),
               keys.Full("rope.scaling."));
@@ -155,7 +155,7 @@ Result<std::vector<LatentAttentionSpec>> ReadLatentAttention(const MetaKeys& key
                                                              const LatentRules& rules,
                                                              uint32_t n_all, uint32_t n_layer,
                                                              uint32_t n_ctx_train) {
-  LatentAttentionSpec spec{.rope_pairs = rules.rope_pairs};
+  LatentAttentionSpec spec{.rope_pairs = rules.rope_pairs, .has_gates = rules.has_gates};
   TRY(spec.n_latent, keys.Count("attention.kv_lora_rank", {1, kMaxLatent}));
   TRY_STATUS(ReadLatentSizes(keys, spec));
   if (rules.rotates) {
@@ -256,8 +256,34 @@ Result<DeltaNetSpec> ReadDeltaNet(const MetaKeys& keys, const StateRules& rules)
   return delta;
 }
 
-Result<DeltaNetSpec> ReadKimiDelta(const MetaKeys& keys, uint32_t n_all) {
-  DeltaNetSpec delta{.decays_values = true};
+namespace {
+
+// The logarithm of the smallest decay.
+Result<float> ReadDecayBound(const MetaKeys& keys) {
+  TRY(const auto is_bounded, keys.file().FindBool(keys.Full("kda.safe_gate")));
+  if (!is_bounded.value_or(true)) {
+    return Fail(Errc::kUnsupported, "{}: {} is false: decays without a bound are not supported",
+                keys.path(), keys.Full("kda.safe_gate"));
+  }
+  constexpr std::string_view kKey = "kda.gate_lower_bound";
+  TRY(const auto bound, keys.file().FindFloat(keys.Full(kKey)));
+  if (!bound) {
+    return Fail(Errc::kInvalidFile, "{}: metadata '{}' is missing; convert the model again",
+                keys.path(), keys.Full(kKey));
+  }
+  const auto value = static_cast<float>(*bound);
+  if (std::isfinite(value) && value < 0.0F) return value;
+  return Fail(Errc::kInvalidFile, "{}: {} is {}, expected a number below 0", keys.path(),
+              keys.Full(kKey), *bound);
+}
+
+}  // namespace
+
+Result<DeltaNetSpec> ReadKimiDelta(const MetaKeys& keys, const StateRules& rules, uint32_t n_all) {
+  DeltaNetSpec delta{.decays_values = true, .has_whole_gates = rules.has_whole_gates};
+  if (rules.has_decay_bound) {
+    TRY(delta.decay_bound, ReadDecayBound(keys));
+  }
   TRY(const auto heads, keys.Counts("attention.head_count", {1, kMaxStateHeads}, n_all, n_all));
   TRY(delta.head_dim, keys.Count("kda.head_dim", {1, kMaxStateDim}));
   TRY(delta.n_taps, ReadTaps(keys, "ssm.conv_kernel"));

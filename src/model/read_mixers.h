@@ -40,7 +40,7 @@ Result<std::vector<bool>> FindStateLayers(const MetaKeys& keys, uint32_t n_all,
 // Read a layer's state mixer. kInvalidFile; kUnsupported: a size for which no kernel exists.
 Result<DeltaNetSpec> ReadDeltaNet(const MetaKeys& keys, const StateRules& rules);
 // n_all: layers of the file.
-Result<DeltaNetSpec> ReadKimiDelta(const MetaKeys& keys, uint32_t n_all);
+Result<DeltaNetSpec> ReadKimiDelta(const MetaKeys& keys, const StateRules& rules, uint32_t n_all);
 Result<Mamba2Spec> ReadMamba2(const MetaKeys& keys);
 Result<ShortConvSpec> ReadShortConv(const MetaKeys& keys, uint32_t n_embd);
 

@@ -61,6 +61,8 @@ int64_t LatentAttentionSize(Dim dim, const LatentAttentionSpec& a) {
       return a.n_plain;
     case Dim::kHeadValues:
       return a.head_dim_v;
+    case Dim::kGates:
+      return a.has_gates ? a.n_head : 0;
     case Dim::kIndexerHeads:
       return a.indexer ? a.indexer->n_head : 0;
     case Dim::kIndexerKey:
@@ -86,6 +88,8 @@ int64_t DeltaNetSize(Dim dim, const DeltaNetSpec& d) {
       return d.n_head_v;
     case Dim::kDecays:
       return d.n_decays();
+    case Dim::kGateInputs:
+      return d.n_gate_inputs();
     case Dim::kQuery:
     case Dim::kKeys:
       return d.n_keys();
@@ -157,8 +161,12 @@ bool HasPart(const LayerSpec& layer, LayerModule part) {
              (latent != nullptr && latent->n_query_latent == 0);
     case LayerModule::kKeyed:
       return layer.attention() != nullptr || is_kimi;
+    case LayerModule::kGated:
+      return layer.attention() != nullptr || (latent != nullptr && latent->has_gates);
     case LayerModule::kKimiDelta:
       return is_kimi;
+    case LayerModule::kGatesInTwo:
+      return is_kimi && !layer.delta_net()->has_whole_gates;
     case LayerModule::kColumnDecay:
       return is_kimi || layer.mamba2() != nullptr;
     case LayerModule::kLatentAttention:

@@ -64,6 +64,16 @@ ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml
   return WithBias(ctx, y, bias);
 }
 
+ggml_tensor* TimesGates(ggml_context* ctx, ggml_tensor* mixed, ggml_tensor* gates,
+                        uint32_t n_head) {
+  if (gates->ne[0] == mixed->ne[0]) return ggml_mul(ctx, mixed, gates);
+  const int64_t n = mixed->ne[0];
+  const int64_t n_rows = mixed->ne[1];
+  mixed = ggml_reshape_3d(ctx, mixed, n / n_head, n_head, n_rows);
+  mixed = ggml_mul(ctx, mixed, ggml_reshape_3d(ctx, gates, 1, n_head, n_rows));
+  return ggml_reshape_2d(ctx, mixed, n, n_rows);
+}
+
 void Linears(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggml_tensor* x,
              std::span<ggml_tensor* const> biases, std::span<ggml_tensor*> products) {
   const auto bias = [&](size_t i) { return biases.empty() ? nullptr : biases[i]; };

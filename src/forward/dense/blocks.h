@@ -52,6 +52,9 @@ ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml
 ggml_tensor* Turned(ggml_context* ctx, ggml_tensor* heads, ggml_tensor* positions,
                     const RopeSpec& rope, RopePairs pairs, ggml_tensor* factors);
 
+// mixed [n_head * n, rows] times gates: one for each value, or [n_head, rows], one for each head.
+ggml_tensor* TimesGates(ggml_context* ctx, ggml_tensor* mixed, ggml_tensor* gates, uint32_t n_head);
+
 // Linear() of several matrices, in one node if possible. biases: one for each matrix, or empty.
 // REQUIRES: as many products as weights.
 void Linears(ggml_context* ctx, std::span<ggml_tensor* const> weights, ggml_tensor* x,

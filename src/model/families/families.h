@@ -71,6 +71,8 @@ struct LatentRules {
   // YaRN makes rotated values larger. True: the multiplier sets how much of that they keep; false:
   // they keep nothing of it (without a multiplier all, either way).
   bool keeps_magnitude = false;
+  bool scales_scores = true;  // YaRN's magnitude counts for values that are not rotated, too
+  bool has_gates = false;     // attn_gate has a gate for each head
   Indexers indexers = Indexers::kNone;
   RopePairs indexer_pairs = RopePairs::kHalves;
 };
@@ -93,6 +95,8 @@ struct StateRules {
   StateMixer mixer = StateMixer::kNone;
   StateLayers layers = StateLayers::kByInterval;
   HeadSharing sharing = HeadSharing::kConsecutive;
+  bool has_whole_gates = false;  // one matrix each gives kKimiDelta's decays and gates, else two
+  bool has_decay_bound = false;  // kda.gate_lower_bound counts
 };
 
 // Meaning of the key feed_forward_length.

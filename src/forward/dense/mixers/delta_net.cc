@@ -168,7 +168,8 @@ void DeltaNet::Weigh(const StateRun& run, uint32_t h, uint32_t i, const ggml_ten
   const float* dt = layer_.dt + size_t{head} * n;
   for (uint32_t r = 0; r < run.count; ++r) {
     for (uint32_t d = 0; d < n; ++d) {
-      s.decays[r * n + d] = std::exp(layer_.a[head] * Softplus(decays.row(r)[d] + dt[d]));
+      const float x = decays.row(r)[d] + dt[d];
+      s.decays[r * n + d] = Decay(layer_.a[head], x, spec_.decay_bound);
     }
     s.rates[r] = Sigmoid(*rates.row(r));
   }
@@ -220,15 +221,16 @@ class DeltaNetMixer final : public Mixer {
     Linears(ctx, std::span(weights).first(n), x, {}, inputs.first(n));
   }
 
-  // Projects x; gates and decays by way of head_dim values.
+  // Projects x; gates and decays at once, or by way of head_dim values.
   static void ProjectKimi(ggml_context* ctx, const LayerTensors& w, ggml_tensor* x,
                           std::span<ggml_tensor*> inputs) {
     const std::array weights = {w.attn_q, w.attn_k, w.attn_v, w.state_beta};
     std::array<ggml_tensor*, 4> products{};
     Linears(ctx, weights, x, {}, products);
-    ggml_tensor* gate = Linear(ctx, w.kimi_gate_b, Linear(ctx, w.kimi_gate_a, x, nullptr), nullptr);
-    ggml_tensor* decay =
-        Linear(ctx, w.kimi_decay_b, Linear(ctx, w.kimi_decay_a, x, nullptr), nullptr);
+    ggml_tensor* gate = Linear(ctx, w.kimi_gate_a, x, nullptr);
+    if (w.kimi_gate_b != nullptr) gate = Linear(ctx, w.kimi_gate_b, gate, nullptr);
+    ggml_tensor* decay = Linear(ctx, w.kimi_decay_a, x, nullptr);
+    if (w.kimi_decay_b != nullptr) decay = Linear(ctx, w.kimi_decay_b, decay, nullptr);
     inputs[0] = products[0];
     inputs[1] = products[1];
     inputs[2] = products[2];

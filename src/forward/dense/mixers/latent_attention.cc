@@ -199,6 +199,10 @@ class LatentAttentionMixer final : public Mixer {
     // mixed [n_head * head_dim_v, rows], back to [n_embd, rows].
     ggml_tensor* values = HeadByHead(ctx, ToValues(ctx, w), found);
     ggml_tensor* mixed = ggml_reshape_2d(ctx, values, spec_.n_embd_out(), n_rows);
+    if (spec_.has_gates) {
+      ggml_tensor* gates = ggml_sigmoid(ctx, Linear(ctx, w.attn_gate, x, nullptr));
+      mixed = TimesGates(ctx, mixed, gates, spec_.n_head);
+    }
     return Linear(ctx, w.attn_out, mixed, w.attn_out_b);
   }
 

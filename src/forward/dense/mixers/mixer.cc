@@ -265,11 +265,7 @@ class AttentionMixer final : public Mixer {
   ggml_tensor* Gated(ggml_context* ctx, ggml_tensor* mixed, ggml_tensor* gate) const {
     const bool is_softplus = spec_.form.output_gate == OutputGate::kSoftplus;
     gate = is_softplus ? ggml_softplus(ctx, gate) : ggml_sigmoid(ctx, gate);
-    if (gate->ne[0] == mixed->ne[0]) return ggml_mul(ctx, mixed, gate);
-    const int64_t n_rows = mixed->ne[1];
-    mixed = ggml_reshape_3d(ctx, mixed, spec_.head_dim_v, spec_.n_head, n_rows);
-    mixed = ggml_mul(ctx, mixed, ggml_reshape_3d(ctx, gate, 1, spec_.n_head, n_rows));
-    return ggml_reshape_2d(ctx, mixed, spec_.n_embd_out(), n_rows);
+    return TimesGates(ctx, mixed, gate, spec_.n_head);
   }
 
   // x [2 * n_embd_q, rows], two halves per head -> one half, [n_embd_q, rows].

@@ -38,6 +38,12 @@ inline float Softplus(float x) { return x > 20.0F ? x : std::log1p(std::exp(x));
 
 inline float Sigmoid(float x) { return 1.0F / (1.0F + std::exp(-x)); }
 
+// The share that a head, or a value of its key, keeps: `a` is the head's rate, and `bound` the
+// logarithm of the smallest share, or 0. REQUIRES: a is below 0, or with a bound above 0.
+inline float Decay(float a, float x, float bound) {
+  return std::exp(bound < 0.0F ? bound * Sigmoid(a * x) : a * Softplus(x));
+}
+
 // The graph of a layer under construction, and the inputs of the mixer's nodes.
 struct MixerGraph {
   ggml_context* ctx = nullptr;
