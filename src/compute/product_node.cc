@@ -18,7 +18,9 @@
 namespace moestro {
 namespace {
 
-float Swiglu(float gate, float up) { return gate / (1.0F + std::exp(-gate)) * up; }
+float Silu(float x) { return x / (1.0F + std::exp(-x)); }
+
+float Swiglu(float gate, float up) { return Silu(gate) * up; }
 
 float Geglu(float gate, float up) {
   constexpr float kSqrtTwoByPi = 0.79788456080286535588F;
@@ -42,13 +44,16 @@ float Relu(float /*gate*/, float up) { return std::max(up, 0.0F); }
 
 }  // namespace
 
-void Join(Activation activation, std::span<const float> up, std::span<float> gate) {
+void Join(Activation activation, std::span<const float> up, std::span<float> gate, float limit) {
   const auto join = [&](auto function) {
     for (size_t i = 0; i < gate.size(); ++i) gate[i] = function(gate[i], up[i]);
   };
   switch (activation) {
     case Activation::kSwiglu:
-      return join(Swiglu);
+      if (limit == 0.0F) return join(Swiglu);
+      return join([limit](float g, float u) {
+        return std::min(Silu(g), limit) * std::clamp(u, -limit, limit);
+      });
     case Activation::kGeglu:
       return join(Geglu);
     case Activation::kSwigluOai:
@@ -60,10 +65,24 @@ void Join(Activation activation, std::span<const float> up, std::span<float> gat
   }
 }
 
-ggml_tensor* Activate(ggml_context* ctx, Activation activation, ggml_tensor* gate,
-                      ggml_tensor* up) {
+namespace {
+
+// min(silu(gate), limit) * (up within -limit to limit). ggml's limits turn NaN into numbers, and
+// change a tensor in its place.
+ggml_tensor* LimitedSwiglu(ggml_context* ctx, ggml_tensor* gate, ggml_tensor* up, float limit) {
+  ggml_tensor* nan = ggml_add(ctx, ggml_sub(ctx, gate, gate), ggml_sub(ctx, up, up));
+  ggml_tensor* opened = ggml_clamp(ctx, ggml_silu(ctx, gate), -limit - 1.0F, limit);
+  ggml_tensor* within = ggml_clamp(ctx, ggml_cont(ctx, up), -limit, limit);
+  return ggml_add(ctx, ggml_mul(ctx, opened, within), nan);
+}
+
+}  // namespace
+
+ggml_tensor* Activate(ggml_context* ctx, Activation activation, ggml_tensor* gate, ggml_tensor* up,
+                      float limit) {
   switch (activation) {
     case Activation::kSwiglu:
+      if (limit > 0.0F) return LimitedSwiglu(ctx, gate, up, limit);
       return ggml_swiglu_split(ctx, gate, up);
     case Activation::kGeglu:
       return ggml_geglu_split(ctx, gate, up);

@@ -25,11 +25,13 @@ inline constexpr float kOaiAlpha = 1.702F;
 inline constexpr float kOaiLimit = 7.0F;
 
 // gate[i] = activation(gate[i], up[i]). REQUIRES: equal sizes. Without a gate (HasGate()) both may
-// be the same values.
-void Join(Activation activation, std::span<const float> up, std::span<float> gate);
+// be the same values. limit: of kSwiglu (FeedForwardSpec); 0: none.
+void Join(Activation activation, std::span<const float> up, std::span<float> gate,
+          float limit = 0.0F);
 
 // The same in a graph: a node for activation(gate, up). gate: not used if the activation has none.
-ggml_tensor* Activate(ggml_context* ctx, Activation activation, ggml_tensor* gate, ggml_tensor* up);
+ggml_tensor* Activate(ggml_context* ctx, Activation activation, ggml_tensor* gate, ggml_tensor* up,
+                      float limit = 0.0F);
 
 // The most bytes that a node uses of each thread's stack.
 inline constexpr uint64_t kProductStackBytes = uint64_t{100} * 1024;

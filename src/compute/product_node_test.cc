@@ -43,6 +43,47 @@ TEST(Join, Swiglu) {
   }
 }
 
+TEST(Join, LimitsOfSwiglu) {
+  std::vector<float> gate = {9.0F, 9.0F, -9.0F, 0.5F};
+  const std::vector<float> up = {12.0F, -12.0F, 2.0F, 1.0F};
+  Join(Activation::kSwiglu, up, gate, 4.0F);
+  EXPECT_EQ(gate[0], 16.0F);
+  EXPECT_EQ(gate[1], -16.0F);
+  EXPECT_NEAR(gate[2], -9 / (1 + std::exp(9.0)) * 2, kTolerance);
+  EXPECT_NEAR(gate[3], 0.5 / (1 + std::exp(-0.5)), kTolerance);
+  gate = {std::nanf(""), 1.0F};
+  Join(Activation::kSwiglu, std::vector<float>{1.0F, std::nanf("")}, gate, 4.0F);
+  EXPECT_TRUE(std::isnan(gate[0]) && std::isnan(gate[1]));
+}
+
+// The nodes of a graph give what the loop gives, NaN included.
+TEST(Activate, LimitsOfSwiglu) {
+  constexpr float kLimit = 0.5F;
+  std::vector<float> gate = {9.0F, -9.0F, 0.25F, std::nanf(""), 1.0F, -0.125F};
+  std::vector<float> up = {12.0F, 2.0F, 0.25F, 1.0F, std::nanf(""), -7.0F};
+  CpuDevice device = *CpuDevice::Open(1);
+  GraphArena arena(device.backend(), 32);
+  ggml_context* ctx = arena.Begin();
+  auto buffer = *BackendBuffer::OnHost(4096);
+  const auto place = [&](const std::vector<float>& from, uint64_t at) {
+    ggml_tensor* t = ggml_new_tensor_1d(ctx, GGML_TYPE_F32, static_cast<int64_t>(from.size()));
+    buffer.Place(t, at);
+    std::ranges::copy(from, static_cast<float*>(t->data));
+    return t;
+  };
+  ggml_tensor* joined = Activate(ctx, Activation::kSwiglu, place(gate, 0), place(up, 64), kLimit);
+  buffer.Place(joined, 128);
+  ggml_build_forward_expand(arena.graph(), joined);
+  ASSERT_TRUE(arena.Run());
+  Join(Activation::kSwiglu, up, gate, kLimit);
+  for (size_t i = 0; i < gate.size(); ++i) {
+    const float found = static_cast<const float*>(joined->data)[i];
+    EXPECT_EQ(std::isnan(found), std::isnan(gate[i])) << i;
+    if (std::isnan(gate[i])) continue;
+    EXPECT_NEAR(found, gate[i], kTolerance) << i;
+  }
+}
+
 TEST(Join, GegluByTheTanhFormula) {
   for (const Pair& p : {Pair{0, 3}, {2, -1.5F}, {-3, 0.5F}, {40, 2}}) {
     const double g = p.gate;

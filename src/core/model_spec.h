@@ -273,6 +273,10 @@ struct FeedForwardSpec {
   uint32_t n_ff_dense = 0;   // of the dense block, in a layer without experts or beside experts
   // Routed experts take and give so many values, which two dense matrices project; 0: n_embd.
   uint32_t n_latent = 0;
+  // Limits of Activation::kSwiglu: silu(g) is at most the limit, and u within it on both sides; 0:
+  // none. Of routed experts, and of the shared expert or the dense block.
+  float limit_expert = 0.0F;
+  float limit_shared = 0.0F;
 
   bool has_experts() const { return n_ff_expert > 0; }
   // false: the layer is a mixer alone.
@@ -399,10 +403,11 @@ struct ModelSpec {
     }
     return nullptr;
   }
-  // The largest of a width over the layers.
-  uint32_t MostOf(uint32_t FeedForwardSpec::* width) const {
-    uint32_t most = 0;
-    for (const LayerSpec& l : layers) most = std::max(most, l.feed_forward.*width);
+  // The largest of a width, or of a limit, over the layers.
+  template <class T>
+  T MostOf(T FeedForwardSpec::* member) const {
+    T most = 0;
+    for (const LayerSpec& l : layers) most = std::max(most, l.feed_forward.*member);
     return most;
   }
 };

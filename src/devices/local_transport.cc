@@ -171,6 +171,7 @@ struct LaunchInputs {
 
 bool LocalTransport::Supports(const ComputeDevice& device, const CopyForm& form,
                               const LaunchShape& shape) {
+  if (shape.has_limits) return false;
   const ggml_init_params params{
       .mem_size = kNodes * ggml_tensor_overhead() + 2 * ggml_graph_overhead_custom(kNodes, false),
       .mem_buffer = nullptr,

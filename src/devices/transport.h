@@ -30,6 +30,7 @@ struct LaunchShape {
   uint32_t n_used = 0;        // K
   bool has_shared = false;    // the model has a shared expert
   bool adds_residual = true;  // false: the next graph adds the residual
+  bool has_limits = false;    // FeedForwardSpec::limit_expert of some layer: no device applies them
   uint64_t bias_bytes = 0;    // biases of all experts, on the device from the start
   // The activation is computed by the same operations as the CPU's team does, one by one, so that
   // the same processor gives the same bits.

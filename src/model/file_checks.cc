@@ -70,6 +70,29 @@ Result<std::optional<float>> MetaKeys::FindFactor(std::string_view key) const {
               Full(key), *value);
 }
 
+Result<std::vector<float>> MetaKeys::Factors(std::string_view key, uint32_t n,
+                                             uint32_t n_first) const {
+  if (!IsArray(key)) {
+    TRY(const auto factor, FindFactor(key));
+    return std::vector(n_first, factor.value_or(0.0F));
+  }
+  const MetaValue& array = *file_.FindValue(Full(key));
+  if (array.count != n && array.count != n_first) {
+    return Fail(Errc::kInvalidFile, "{}: '{}' has {} values for {} layers", path(), Full(key),
+                array.count, n);
+  }
+  std::vector<float> factors;
+  for (uint32_t i = 0; i < n_first; ++i) {
+    const auto factor = static_cast<float>(array.FloatAt(i).value_or(-1.0));
+    if (!std::isfinite(factor) || factor < 0.0F) {
+      return Fail(Errc::kInvalidFile, "{}: {} has no number of at least 0 in layer {}", path(),
+                  Full(key), i);
+    }
+    factors.push_back(factor);
+  }
+  return factors;
+}
+
 namespace {
 
 // Types with a dot product and a row conversion in ggml's CPU backend. NVFP4 is left out: files of

@@ -55,6 +55,9 @@ class MetaKeys {
   bool IsArray(std::string_view key) const;
   // Finite and at least 0.
   Result<std::optional<float>> FindFactor(std::string_view key) const;
+  // A factor for each of the first `n_first` of `n` layers, from an array for either or from one
+  // number for all; zeros where the key is missing.
+  Result<std::vector<float>> Factors(std::string_view key, uint32_t n, uint32_t n_first) const;
 
  private:
   const GgufFile& file_;

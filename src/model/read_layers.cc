@@ -384,6 +384,21 @@ Result<uint32_t> ReadLatentSize(const MetaKeys& keys, const Family& family, uint
   return size.value_or(0);
 }
 
+// Reads limits of gates and up projections.
+Status ReadLimits(const MetaKeys& keys, const Blocks& blocks,
+                  std::vector<FeedForwardSpec>& layers) {
+  constexpr float kLeast = 1e-6F;  // converters write 0 for no limit
+  const auto read = [&](std::string_view key, float FeedForwardSpec::* member) -> Status {
+    TRY(const std::vector<float> limits, keys.Factors(key, blocks.all, blocks.evaluated));
+    for (size_t l = 0; l < layers.size(); ++l) {
+      layers[l].*member = limits[l] > kLeast ? limits[l] : 0.0F;
+    }
+    return {};
+  };
+  TRY_STATUS(read("swiglu_clamp_exp", &FeedForwardSpec::limit_expert));
+  return read("swiglu_clamp_shexp", &FeedForwardSpec::limit_shared);
+}
+
 Result<std::vector<FeedForwardSpec>> ReadFeedForward(const MetaKeys& keys, const Family& family,
                                                      const Blocks& blocks, uint32_t n_used,
                                                      uint32_t n_embd) {
@@ -405,6 +420,7 @@ Result<std::vector<FeedForwardSpec>> ReadFeedForward(const MetaKeys& keys, const
     return Fail(Errc::kInvalidFile, "{}: '{}' gives layer {} no width", keys.path(),
                 keys.Full("feed_forward_length"), l);
   }
+  if (family.has_limits) TRY_STATUS(ReadLimits(keys, blocks, layers));
   return layers;
 }
 

@@ -89,6 +89,7 @@ std::vector<LayerForm> LayerFormsOf(const ModelSpec& spec, const ModelTensors& t
     const LayerTensors& tensor = tensors.layers[l];
     LayerForm form;
     form.activation = spec.experts.activation;
+    form.limit = spec.layers[l].feed_forward.limit_expert;
     form.bias = {values(tensor.gate_b), values(tensor.up_b), values(tensor.down_b)};
     if (tensor.router_b != nullptr) {
       form.router_bias = {values(tensor.router_b), spec.router.n_expert};

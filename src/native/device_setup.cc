@@ -70,7 +70,8 @@ LaunchShape ShapeOf(const OpenedModel& opened) {
                     .n_used = spec.router.n_used,
                     .has_shared = spec.any_layer(&ModelSpec::has_shared_result) &&
                                   !spec.any_layer(&ModelSpec::adds_shared_in_next),
-                    .adds_residual = !spec.any_layer(&ModelSpec::ends_in_next)};
+                    .adds_residual = !spec.any_layer(&ModelSpec::ends_in_next),
+                    .has_limits = spec.MostOf(&FeedForwardSpec::limit_expert) > 0.0F};
   for (const CopyForm& form : opened.catalog.forms) shape.n_ff = std::max(shape.n_ff, form.n_ff);
   return shape;
 }
@@ -94,8 +95,8 @@ LaunchShape LaunchShapeOf(const OpenedModel& opened, const ComputeDevice& there)
 }
 
 Status CheckForRemotes(const ModelFile& model, const RemoteOptions& remote) {
-  if (HasBiases(model)) {
-    return Fail(Errc::kUnsupported, "--remote: this model's experts have biases, which hosts lack");
+  if (HasBiases(model) || model.spec.MostOf(&FeedForwardSpec::limit_expert) > 0.0F) {
+    return Fail(Errc::kUnsupported, "--remote: experts have biases or limits, which hosts lack");
   }
   if (remote.is_exact() && !HasExactForm(model.spec.experts.activation)) {
     return Fail(Errc::kUnsupported,

@@ -18,7 +18,7 @@ ggml_tensor* WithBias(ggml_context* ctx, ggml_tensor* y, ggml_tensor* bias) {
 }
 
 // down * activation(gate * x, up * x)
-ggml_tensor* FeedForward(ggml_context* ctx, Activation activation,
+ggml_tensor* FeedForward(ggml_context* ctx, Activation activation, float limit,
                          const std::array<ggml_tensor*, 2>& gate_up, ggml_tensor* down,
                          ggml_tensor* x) {
   std::array<ggml_tensor*, 2> products{};
@@ -27,7 +27,7 @@ ggml_tensor* FeedForward(ggml_context* ctx, Activation activation,
   } else {
     products[1] = Linear(ctx, gate_up[1], x, nullptr);
   }
-  return Linear(ctx, down, Activate(ctx, activation, products[0], products[1]), nullptr);
+  return Linear(ctx, down, Activate(ctx, activation, products[0], products[1], limit), nullptr);
 }
 
 }  // namespace
@@ -137,16 +137,17 @@ ggml_tensor* AddResidual(ggml_context* ctx, ggml_tensor* y, ggml_tensor* x, floa
   return ggml_add(ctx, scale != 1.0F ? ggml_scale(ctx, y, scale) : y, x);
 }
 
-ggml_tensor* SharedExpert(ggml_context* ctx, Activation activation, const LayerTensors& w,
-                          ggml_tensor* x) {
-  ggml_tensor* y = FeedForward(ctx, activation, {w.shared_gate, w.shared_up}, w.shared_down, x);
+ggml_tensor* SharedExpert(ggml_context* ctx, Activation activation, float limit,
+                          const LayerTensors& w, ggml_tensor* x) {
+  ggml_tensor* y =
+      FeedForward(ctx, activation, limit, {w.shared_gate, w.shared_up}, w.shared_down, x);
   if (w.shared_router == nullptr) return y;
   return ggml_mul(ctx, y, ggml_sigmoid(ctx, Linear(ctx, w.shared_router, x, nullptr)));
 }
 
-ggml_tensor* DenseFfn(ggml_context* ctx, Activation activation, const LayerTensors& w,
+ggml_tensor* DenseFfn(ggml_context* ctx, Activation activation, float limit, const LayerTensors& w,
                       ggml_tensor* x) {
-  return FeedForward(ctx, activation, {w.dense_gate, w.dense_up}, w.dense_down, x);
+  return FeedForward(ctx, activation, limit, {w.dense_gate, w.dense_up}, w.dense_down, x);
 }
 
 ggml_tensor* EndLayer(ggml_context* ctx, const LayerTensors& w, const LayerEnd& end) {

@@ -69,12 +69,12 @@ void Linears(ggml_context* ctx, std::span<ggml_tensor* const> weights, const Nor
 ggml_tensor* AddResidual(ggml_context* ctx, ggml_tensor* y, ggml_tensor* x, float scale);
 
 // The expert that every token uses, weighted by its own sigmoid gate where the expert has a gate:
-// [n_embd, tokens]. REQUIRES: w.shared_up is set.
-ggml_tensor* SharedExpert(ggml_context* ctx, Activation activation, const LayerTensors& w,
-                          ggml_tensor* x);
+// [n_embd, tokens]. limit: FeedForwardSpec. REQUIRES: w.shared_up is set.
+ggml_tensor* SharedExpert(ggml_context* ctx, Activation activation, float limit,
+                          const LayerTensors& w, ggml_tensor* x);
 
 // The feed-forward block of a layer without experts: [n_embd, tokens]. REQUIRES: w.dense_up is set.
-ggml_tensor* DenseFfn(ggml_context* ctx, Activation activation, const LayerTensors& w,
+ggml_tensor* DenseFfn(ggml_context* ctx, Activation activation, float limit, const LayerTensors& w,
                       ggml_tensor* x);
 
 // The end of a layer whose experts' results are projected or normed before they are added.

@@ -161,7 +161,8 @@ DenseNodes::LayerValues DenseNodes::DenseBlock(LayerId layer, ggml_tensor* atten
                                                ggml_tensor* ffn_in, StepRows rows) {
   ggml_context* ctx = parts_.graphs.context();
   const LayerTensors& w = parts_.tensors.layers[layer.value];
-  ggml_tensor* ffn = DenseFfn(ctx, parts_.spec.experts.activation, w, ffn_in);
+  const float limit = parts_.spec.layers[layer.value].feed_forward.limit_shared;
+  ggml_tensor* ffn = DenseFfn(ctx, parts_.spec.experts.activation, limit, w, ffn_in);
   if (w.ffn_post_norm != nullptr) {
     ffn = RmsNorm(ctx, ffn, w.ffn_post_norm, nullptr, parts_.spec.rms_eps);
   }
@@ -178,6 +179,7 @@ DenseNodes::LayerValues DenseNodes::InputsOfExperts(LayerId layer, ggml_tensor* 
   ggml_context* ctx = parts_.graphs.context();
   const LayerTensors& w = parts_.tensors.layers[layer.value];
   const Activation activation = parts_.spec.experts.activation;
+  const float limit = parts_.spec.layers[layer.value].feed_forward.limit_shared;
   // The experts' input [rows][n_embd_expert].
   ggml_tensor* expert_in = ffn_in;
   if (w.experts_norm != nullptr) {
@@ -199,12 +201,12 @@ DenseNodes::LayerValues DenseNodes::InputsOfExperts(LayerId layer, ggml_tensor* 
   // The shared expert's result, which is added to the experts' results, [rows][n_embd].
   ggml_tensor* shared = nullptr;
   if (w.shared_up != nullptr) {
-    shared = SharedExpert(ctx, activation, w, ffn_in);
+    shared = SharedExpert(ctx, activation, limit, w, ffn_in);
     if (parts_.spec.residual_scale != 1.0F)
       shared = ggml_scale(ctx, shared, parts_.spec.residual_scale);
     Output(shared, StepBuffers::kShared, rows.first);
   } else if (w.dense_up != nullptr) {  // a dense block beside the experts
-    shared = DenseFfn(ctx, activation, w, ffn_in);
+    shared = DenseFfn(ctx, activation, limit, w, ffn_in);
     shared = RmsNorm(ctx, shared, w.dense_post_norm, nullptr, parts_.spec.rms_eps);
     Output(shared, StepBuffers::kShared, rows.first);
   }

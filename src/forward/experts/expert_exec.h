@@ -31,6 +31,7 @@ namespace moestro {
 // Additions of a model's family to the experts of a layer.
 struct LayerForm {
   Activation activation = Activation::kSwiglu;
+  float limit = 0.0F;  // FeedForwardSpec::limit_expert
   // Biases of each matrix's products, [expert][n_ff] and for down [expert][n_embd]; null: no bias.
   std::array<const float*, kMatrices> bias{};
   std::span<const float> router_bias;     // [expert], added to the router's logits; empty: none

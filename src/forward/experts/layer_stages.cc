@@ -93,7 +93,7 @@ void LayerRun::MultiplyHidden(size_t j, RowBlock block, int thread, const std::b
       float* u = f.has_gate() ? up_rows.data() + size_t{i} * n_rows : g;
       if (f.has_gate()) AddBias(kMatrixGate, j, row, {g, n_rows});
       AddBias(kMatrixUp, j, row, {u, n_rows});
-      Join(layer_.activation, {u, n_rows}, {g, n_rows});
+      Join(layer_.activation, {u, n_rows}, {g, n_rows}, layer_.limit);
     }
   }
 }

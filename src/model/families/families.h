@@ -151,6 +151,7 @@ struct Family {
   bool has_latent_experts = false;       // moe_latent_size
   bool has_next_token_layers = false;    // nextn_predict_layers, which are passed over
   bool has_post_norms = false;           // norms on the outputs of attention and feed-forward parts
+  bool has_limits = false;               // swiglu_clamp_exp, swiglu_clamp_shexp
   bool scales_embedding = false;         // by the root of the embedding's length
   bool has_other_norm_name = false;      // output_norm has a second name
   bool has_other_epsilon_name = false;   // attention.layer_norm_epsilon serves, too
