@@ -158,11 +158,16 @@ ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
   }
   if (family.latent.is_used) {
     LatentAttentionSpec latent = kLatent;
+    latent.has_gates = family.latent.has_gates;
     if (family.latent.indexers != Indexers::kNone) latent.indexer = kIndexer;
     for (LayerSpec& layer : spec.layers) layer.mixer = latent;
   }
   if (family.states.mixer == StateMixer::kDeltaNet) spec.layers[0].mixer = kDelta;
-  if (family.states.mixer == StateMixer::kKimiDelta) spec.layers[0].mixer = kKimi;
+  if (family.states.mixer == StateMixer::kKimiDelta) {
+    DeltaNetSpec delta = kKimi;
+    delta.has_whole_gates = family.states.has_whole_gates;
+    spec.layers[0].mixer = delta;
+  }
   if (family.states.mixer == StateMixer::kMamba2) spec.layers[0].mixer = kMamba;
   if (family.states.mixer == StateMixer::kShortConv) {
     spec.layers[0].mixer = ShortConvSpec{.n_channels = kEmbd, .n_taps = 3};
@@ -189,6 +194,7 @@ void AddStateKeys(GgufBuilder& file, const std::string& arch, const StateRules& 
   }
   if (rules.mixer == StateMixer::kKimiDelta) {
     file.Set(arch + ".ssm.conv_kernel", kKimi.n_taps).Set(arch + ".kda.head_dim", kKimi.head_dim);
+    if (rules.has_decay_bound) file.Set(arch + ".kda.gate_lower_bound", -5.0F);
     return;
   }
   if (rules.mixer == StateMixer::kMamba2) {

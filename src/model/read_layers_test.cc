@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -67,6 +68,77 @@ TEST_F(ReadLayersTest, ArraysOfTheLayersThatAreEvaluated) {
   }
   ExpectError(with({2}), Errc::kInvalidFile, "head_count_kv");
   ExpectError(with({2, 1, 1, 1}), Errc::kInvalidFile, "head_count_kv");
+}
+
+// Ling 3 with a layer that is passed over.
+GgufBuilder Ling() {
+  GgufBuilder file = SmallMoe("bailingmoe3");
+  file.Set("bailingmoe3.block_count", 3U)
+      .Set("bailingmoe3.nextn_predict_layers", 1U)
+      .SetInts("bailingmoe3.attention.head_count_kv", {0, 2, 2})
+      .Tensor("blk.2.nextn.eh_proj.weight", GGML_TYPE_F16, {64, 32})
+      .Tensor("blk.2.layer_output_norm.weight", GGML_TYPE_F32, {32});
+  return file;
+}
+
+TEST_F(ReadLayersTest, DecaysWithABoundAndGatesOfHeads) {
+  const auto spec = Spec(Ling());
+  ASSERT_TRUE(spec) << spec.error().message;
+  ASSERT_EQ(spec->n_layer(), 2U);
+  EXPECT_EQ(spec->n_next_token_layers, 1U);
+  const DeltaNetSpec* delta = spec->layers[0].delta_net();
+  ASSERT_NE(delta, nullptr);
+  EXPECT_TRUE(delta->decays_values && delta->has_whole_gates);
+  EXPECT_EQ(delta->decay_bound, -5.0F);
+  const LatentAttentionSpec* latent = spec->layers[1].latent_attention();
+  ASSERT_NE(latent, nullptr);
+  EXPECT_TRUE(latent->has_gates && latent->rope);
+  const std::string bound = "bailingmoe3.kda.gate_lower_bound";
+  ExpectError(Ling().Remove(bound), Errc::kInvalidFile, bound);
+  ExpectError(Ling().Set(bound, 0.0F), Errc::kInvalidFile, bound);
+  ExpectError(Ling().Set(bound, std::nanf("")), Errc::kInvalidFile, bound);
+  ExpectError(Ling().Set("bailingmoe3.kda.safe_gate", false), Errc::kUnsupported, "safe_gate");
+  EXPECT_TRUE(Spec(Ling().Set("bailingmoe3.kda.safe_gate", true)));
+}
+
+// YaRN makes rotated values larger, and the scale of scores stays.
+TEST_F(ReadLayersTest, YarnLeavesTheScaleOfScores) {
+  const auto scale = [this](float factor) {
+    GgufBuilder file = Ling();
+    if (factor > 0.0F) {
+      file.Set("bailingmoe3.rope.scaling.type", "yarn")
+          .Set("bailingmoe3.rope.scaling.factor", factor);
+    }
+    const auto spec = Spec(file);
+    EXPECT_TRUE(spec) << spec.error().message;
+    return spec ? spec->layers[1].latent_attention()->scale : 0.0F;
+  };
+  EXPECT_GT(scale(0.0F), 0.0F);
+  EXPECT_EQ(scale(4.0F), scale(0.0F));
+}
+
+TEST_F(ReadLayersTest, LimitsOfGatesInEachLayer) {
+  const std::string of_experts = "bailingmoe3.swiglu_clamp_exp";
+  const auto limits = [this](const GgufBuilder& file) {
+    const auto spec = Spec(file);
+    EXPECT_TRUE(spec) << spec.error().message;
+    std::vector<float> found;
+    if (!spec) return found;
+    for (const LayerSpec& layer : spec->layers) {
+      found.push_back(layer.feed_forward.limit_expert);
+      found.push_back(layer.feed_forward.limit_shared);
+    }
+    return found;
+  };
+  EXPECT_EQ(limits(Ling()), (std::vector<float>{0, 0, 0, 0}));
+  EXPECT_EQ(limits(Ling().SetFloats(of_experts, {1e-7F, 4, 0})), (std::vector<float>{0, 0, 4, 0}));
+  EXPECT_EQ(limits(Ling().SetFloats(of_experts, {4, 0})), (std::vector<float>{4, 0, 0, 0}));
+  EXPECT_EQ(limits(Ling().Set("bailingmoe3.swiglu_clamp_shexp", 7.0F)),
+            (std::vector<float>{0, 7, 0, 7}));
+  ExpectError(Ling().SetFloats(of_experts, {4}), Errc::kInvalidFile, of_experts);
+  ExpectError(Ling().SetFloats(of_experts, {4, -4, 0}), Errc::kInvalidFile, "in layer 1");
+  ExpectError(Ling().SetFloats(of_experts, {4, std::nanf(""), 0}), Errc::kInvalidFile,
+              "in layer 1");
 }
 
 }  // namespace

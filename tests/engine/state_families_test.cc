@@ -192,6 +192,24 @@ std::vector<Switch> Switches() {
       {"kimi_is_not_turned", "kimi-linear", [](Family& f) { f.latent.rotates = true; }},
       {"kimi_weights_of_the_chosen", "kimi-linear",
        [](Family& f) { f.router.renormalise = false; }},
+      {"ling_decays_have_a_bound", "bailingmoe3",
+       [](Family& f) {
+         f.read = [](const MetaKeys& /*keys*/, ModelSpec& spec) -> Status {
+           for (LayerSpec& layer : spec.layers) {
+             if (auto* delta = std::get_if<DeltaNetSpec>(&layer.mixer)) delta->decay_bound = -1.0F;
+           }
+           return {};
+         };
+       }},
+      {"ling_limits", "bailingmoe3", [](Family& f) { f.has_limits = false; }},
+      {"ling_is_turned", "bailingmoe3", [](Family& f) { f.latent.rotates = false; }},
+      {"ling_neighbouring_pairs", "bailingmoe3",
+       [](Family& f) { f.latent.rope_pairs = RopePairs::kHalves; }},
+      {"ling_scores_have_one_scale", "bailingmoe3",
+       [](Family& f) { f.latent.scales_scores = true; }},
+      {"ling_weights_of_the_chosen", "bailingmoe3",
+       [](Family& f) { f.router.renormalise_by_key = false; }},
+      {"ling_weights_scale", "bailingmoe3", [](Family& f) { f.router.scales_by_key = false; }},
       {"windows_of_gated_layers", "laguna", [](Family& f) { f.windows.period = 0; }},
   };
 }
@@ -201,9 +219,12 @@ INSTANTIATE_TEST_SUITE_P(All, FamilySwitches, testing::ValuesIn(Switches()),
 
 TEST_P(FamilySwitches, EachCounts) {
   const TempFolder folder;
-  const std::string path = WriteTinyModel(
-      folder.path(),
-      {.arch = GetParam().arch, .type = "F32", .layers = 5, .vocab = kFamilyVocab, .window = 8});
+  const std::string path = WriteTinyModel(folder.path(), {.arch = GetParam().arch,
+                                                          .type = "F32",
+                                                          .layers = 5,
+                                                          .vocab = kFamilyVocab,
+                                                          .window = 8,
+                                                          .limit = 0.5F});
   std::vector<std::vector<float>> logits;
   for (const bool is_whole : {true, false}) {
     Family family = *FindFamily(Families(), GetParam().arch);
@@ -315,7 +336,8 @@ TEST_P(OtherLayers, EveryTensorCounts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OtherLayers,
-                         testing::Values("gemma4", "nemotron_h_moe", "deepseek2", "glm-dsa"),
+                         testing::Values("gemma4", "nemotron_h_moe", "deepseek2", "glm-dsa",
+                                         "bailingmoe3"),
                          [](const auto& arch) { return CaseName(arch.param); });
 
 }  // namespace

@@ -71,11 +71,10 @@ std::vector<std::string> TraitsOf(const std::string& arch) {
 namespace {
 
 void SetLatent(const TinySpec& spec, const Family& family, SynthShape& shape) {
-  const bool has_states = family.states.mixer != StateMixer::kNone;
   const bool has_indexers = family.latent.indexers != Indexers::kNone;
   shape.kv_latent = 64;
   // libllama takes Kimi Linear without one alone.
-  shape.query_latent = has_states ? 0 : spec.query_latent;
+  shape.query_latent = family.written.has_whole_queries ? 0 : spec.query_latent;
   shape.value_dim = 64;
   shape.is_joined = spec.is_joined;
   shape.indexer_heads = has_indexers ? 16 : 0;  // few would give many positions a score of 0
@@ -165,6 +164,11 @@ SynthShape TinyShape(const TinySpec& spec) {
       .yarn_factor = family->written.has_yarn ? 4.0F : 0.0F,
       .rope_base = 10000,
       .rms_eps = spec.rms_eps};
+  // Another one of the shared expert and the dense block.
+  if (family->has_limits) {
+    shape.limit_expert = spec.limit;
+    shape.limit_shared = 0.75F * spec.limit;
+  }
   if (is_latent) SetLatent(spec, *family, shape);
   if (family->has_encoder) SetEncoder(spec, shape);
   return shape;
@@ -176,7 +180,8 @@ namespace {
 std::string LatentName(const TinySpec& spec) {
   return Format("{}{}{}{}-top{}", spec.query_latent > 0 ? "" : "-lite",
                 spec.is_joined ? "-joined" : "", spec.has_sigmoid ? "-sigmoid" : "",
-                spec.yarn_log > 0 ? "" : "-plain", spec.top_k);
+                spec.yarn_log > 0 ? "" : "-plain", spec.top_k) +
+         (spec.limit > 0 ? "-limits" : "");
 }
 
 }  // namespace

@@ -124,6 +124,8 @@ struct WrittenForm {
   bool has_rope_length_key = false;
   bool has_rope_sections = false;      // rope.dimension_sections
   bool has_expert_length_key = false;  // expert_feed_forward_length, though it is not read
+  bool has_shared_count_key = false;   // expert_shared_count, though it is not read
+  bool has_whole_queries = false;      // latent attention projects queries at once
   bool has_other_names = false;        // layers' roles with another name have that one
   bool has_moe_step_key = false;       // interleave_moe_layer_step
   bool has_groups = false;             // of experts
@@ -149,9 +151,9 @@ struct Family {
   // A layer is a mixer alone, or experts alone where feed_forward_length is not 0.
   bool has_lone_parts = false;
   bool has_latent_experts = false;       // moe_latent_size
+  bool has_limits = false;               // swiglu_clamp_exp, swiglu_clamp_shexp
   bool has_next_token_layers = false;    // nextn_predict_layers, which are passed over
   bool has_post_norms = false;           // norms on the outputs of attention and feed-forward parts
-  bool has_limits = false;               // swiglu_clamp_exp, swiglu_clamp_shexp
   bool scales_embedding = false;         // by the root of the embedding's length
   bool has_other_norm_name = false;      // output_norm has a second name
   bool has_other_epsilon_name = false;   // attention.layer_norm_epsilon serves, too
@@ -176,6 +178,7 @@ LayerRoles<Presence> CommonLayerTensors();
 
 Family AfMoe();
 Family BailingMoe2();
+Family BailingMoe3();
 Family DeepSeek2();
 Family DeepSeek32();
 Family GlmDsa();

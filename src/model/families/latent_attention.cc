@@ -95,22 +95,66 @@ Family GlmDsa() {
 // Kimi Linear: three layers of four are delta nets in which each value of a key decays on its own,
 // the fourth is latent attention without rotation; a sigmoid router with a bias.
 Family KimiLinear() {
-  Family family{
-      .name = "kimi-linear",
-      .router = {.gating = Gating::kSigmoid,
-                 .gating_key = Presence::kRequired,
-                 .renormalise = true},
-      .latent = {.is_used = true, .rotates = false},
-      .states = {.mixer = StateMixer::kKimiDelta, .layers = StateLayers::kWithoutKvHeads},
-      .feed_forward_length = FeedForwardLength::kDenseLayer,
-      .shared_expert = SharedExpertKind::kCounted,
-      .has_dense_layers = true,
-      .model_tensors = CommonModelTensors(),
-      .layer_tensors = CommonLayerTensors(),
-      .written = {.has_free_heads = true, .has_rope_length_key = true, .weights_scale = 2.446F}};
+  Family family{.name = "kimi-linear",
+                .router = {.gating = Gating::kSigmoid,
+                           .gating_key = Presence::kRequired,
+                           .renormalise = true},
+                .latent = {.is_used = true, .rotates = false},
+                .states = {.mixer = StateMixer::kKimiDelta, .layers = StateLayers::kWithoutKvHeads},
+                .feed_forward_length = FeedForwardLength::kDenseLayer,
+                .shared_expert = SharedExpertKind::kCounted,
+                .has_dense_layers = true,
+                .model_tensors = CommonModelTensors(),
+                .layer_tensors = CommonLayerTensors(),
+                .written = {.has_free_heads = true,
+                            .has_rope_length_key = true,
+                            .has_whole_queries = true,
+                            .weights_scale = 2.446F}};
   family.model_tensors.output = Presence::kRequired;
   LayerRoles<Presence>& layer = family.layer_tensors;
   RequireLatentAttention(layer);
+  RequireKimiDelta(layer);
+  layer.selection_b = Presence::kRequired;
+  RequireSharedExpert(layer);
+  RequireDenseBlock(layer);
+  return family;
+}
+
+// Ling 3: delta nets as Kimi Linear's, but decays have a lower bound and one matrix each gives
+// decays and gates; latent attention is rotated, and each head has a gate; a sigmoid router with
+// groups and a bias. Gates and up projections of late layers have limits.
+Family BailingMoe3() {
+  Family family{.name = "bailingmoe3",
+                .router = {.gating = Gating::kSigmoid,
+                           .gating_key = Presence::kRequired,
+                           .renormalise_by_key = true,
+                           .has_groups = true},
+                .latent = {.is_used = true,
+                           .has_multiplier = false,
+                           .scales_scores = false,
+                           .has_gates = true},
+                .states = {.mixer = StateMixer::kKimiDelta,
+                           .layers = StateLayers::kWithoutKvHeads,
+                           .has_whole_gates = true,
+                           .has_decay_bound = true},
+                .feed_forward_length = FeedForwardLength::kDenseLayer,
+                .shared_expert = SharedExpertKind::kLikeExpert,
+                .has_dense_layers = true,
+                .has_limits = true,
+                .has_next_token_layers = true,
+                .model_tensors = CommonModelTensors(),
+                .layer_tensors = CommonLayerTensors(),
+                .written = {.has_free_heads = true,
+                            .can_be_tied = true,
+                            .has_rope_length_key = true,
+                            .has_shared_count_key = true,
+                            .has_groups = true,
+                            .has_yarn = true,
+                            .weights_scale = 2.5F}};
+  LayerRoles<Presence>& layer = family.layer_tensors;
+  RequireLatentAttention(layer);
+  layer.latent_kv_b = Presence::kNone;
+  layer.attn_gate = Presence::kRequired;
   RequireKimiDelta(layer);
   layer.selection_b = Presence::kRequired;
   RequireSharedExpert(layer);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "offline/synth/synth_metadata.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <span>
@@ -35,6 +36,10 @@ class ArchKeys {
   void Set(std::string_view suffix, std::span<const int32_t> values) {
     gguf_set_arr_data(gguf_, Format("{}.{}", arch_, suffix).c_str(), GGUF_TYPE_INT32, values.data(),
                       values.size());
+  }
+  void Set(std::string_view suffix, const std::vector<float>& values) {
+    gguf_set_arr_data(gguf_, Format("{}.{}", arch_, suffix).c_str(), GGUF_TYPE_FLOAT32,
+                      values.data(), values.size());
   }
   void Set(std::string_view suffix, const std::vector<bool>& values) {
     const std::vector<int8_t> bytes(values.begin(), values.end());
@@ -155,6 +160,17 @@ void SetLatentKeys(ArchKeys& keys, const SynthShape& shape) {
   keys.Set("attention.value_length_mla", shape.value_dim);
 }
 
+// Sets limits of gates and up projections, which only late layers have.
+void SetLimitKeys(ArchKeys& keys, const SynthShape& shape) {
+  const auto of_layers = [&](float limit) {
+    std::vector<float> limits(shape.layers, limit);
+    std::fill_n(limits.begin(), shape.limited_from, 0.0F);
+    return limits;
+  };
+  keys.Set("swiglu_clamp_exp", of_layers(shape.limit_expert));
+  keys.Set("swiglu_clamp_shexp", of_layers(shape.limit_shared));
+}
+
 void SetEncoderKeys(ArchKeys& keys, const SynthShape& shape) {
   constexpr uint32_t kCapacity = 64;  // of the published models
   keys.Set("block_count", shape.encoder_layers);
@@ -184,6 +200,10 @@ void SetStateKeys(ArchKeys& keys, const SynthShape& shape, const StateRules& rul
   if (rules.mixer == StateMixer::kKimiDelta) {
     keys.Set("ssm.conv_kernel", shape.taps);
     keys.Set("kda.head_dim", shape.state_dim);
+    if (rules.has_decay_bound) {
+      keys.Set("kda.safe_gate", true);
+      keys.Set("kda.gate_lower_bound", kSynthDecayBound);
+    }
     return;
   }
   const bool is_mamba = rules.mixer == StateMixer::kMamba2;
@@ -232,6 +252,7 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
     keys.Set("expert_shared_feed_forward_length", shape.shared_ff);
   }
   if (is_counted) keys.Set("expert_shared_count", shape.shared_ff / shape.ff);
+  if (family.written.has_shared_count_key) keys.Set("expert_shared_count", 1U);
   if (family.has_dense_layers) keys.Set("leading_dense_block_count", shape.dense_layers);
   if (family.router.gating_key != Presence::kNone) {
     const Gating gating = shape.has_sigmoid ? Gating::kSigmoid : family.router.gating;
@@ -253,6 +274,7 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
     keys.Set("logit_scale", 1.5F);
     keys.Set("attention.scale", 1.25F / std::sqrt(static_cast<float>(shape.head_dim)));
   }
+  if (shape.limit_expert > 0) SetLimitKeys(keys, shape);
   if (family.has_encoder) SetEncoderKeys(keys, shape);
   if (family.written.has_moe_step_key) keys.Set("interleave_moe_layer_step", 1U);
   if (shape.window > 0) keys.Set("attention.sliding_window", shape.window);

@@ -34,7 +34,8 @@ MixerSpec StateOf(const SynthShape& shape, const StateRules& rules) {
                         .n_head_v = shape.heads,
                         .head_dim = shape.state_dim,
                         .n_taps = shape.taps,
-                        .decays_values = true};
+                        .decays_values = true,
+                        .has_whole_gates = rules.has_whole_gates};
   }
   return DeltaNetSpec{.n_head_k = shape.state_key_heads,
                       .n_head_v = shape.state_heads,
@@ -43,7 +44,7 @@ MixerSpec StateOf(const SynthShape& shape, const StateRules& rules) {
                       .sharing = rules.sharing};
 }
 
-LatentAttentionSpec LatentOf(const SynthShape& shape, uint32_t layer) {
+LatentAttentionSpec LatentOf(const SynthShape& shape, const LatentRules& rules, uint32_t layer) {
   std::optional<IndexerSpec> indexer;
   if (shape.indexer_heads > 0) {
     indexer = {.n_head = shape.indexer_heads,
@@ -58,6 +59,7 @@ LatentAttentionSpec LatentOf(const SynthShape& shape, uint32_t layer) {
           .head_dim_v = shape.value_dim,
           .n_query_latent = shape.query_latent,
           .is_joined = shape.is_joined,
+          .has_gates = rules.has_gates,
           .indexer = indexer};
 }
 
@@ -130,7 +132,7 @@ ModelSpec SpecOf(const SynthShape& shape) {
     layer.mixer = NoMixerSpec();
     if (shape.has_attention(l)) layer.mixer = attention;
     if (family.windows.has_own_heads) layer.mixer = OwnHeads(shape, attention, l);
-    if (family.latent.is_used) layer.mixer = LatentOf(shape, l);
+    if (family.latent.is_used) layer.mixer = LatentOf(shape, family.latent, l);
     if (shape.has_state(l)) layer.mixer = StateOf(shape, family.states);
     if (shape.has_experts(l)) {
       layer.feed_forward = {.n_ff_expert = shape.ff,
@@ -274,7 +276,9 @@ class Planner {
 
   // Filling of F32 tensors: vectors and routers.
   std::pair<Fill, float> VectorFill(std::string_view name, int64_t width) const {
-    if (name == "ssm_a") return {Fill::kDecay, 0.0F};
+    if (name == "ssm_a") {
+      return {family_.states.has_decay_bound ? Fill::kRate : Fill::kDecay, 0.0F};
+    }
     if (name == "rope_factors_long.weight") return {Fill::kRopeLong, 0.0F};
     if (name == "rope_factors_short.weight") return {Fill::kRopeShort, 0.0F};
     if (name == "rope_freqs.weight") return {Fill::kRopePart, 0.0F};

@@ -23,6 +23,8 @@ namespace moestro {
 // Sizes of relative positions, where a model has them: those of T5.
 inline constexpr uint32_t kSynthBuckets = 32;
 inline constexpr uint32_t kSynthDistance = 128;
+// Logarithm of the smallest decay, where a model has one: that of Ling 3.
+inline constexpr float kSynthDecayBound = -5.0F;
 
 // nullptr: unknown.
 const Family* FindSynthFamily(std::string_view arch);
@@ -41,6 +43,7 @@ enum class Fill {
   kRopeLong,   // rope factors growing with the wavelength
   kRopePart,   // rope factors of one for the first quarter; the other pairs are not turned
   kDecay,      // below zero: how fast heads forget, from a token to thousands
+  kRate,       // from one to four: factors of what decides how fast heads forget
 };
 
 struct PlannedTensor {

@@ -88,6 +88,15 @@ Status CheckStates(const SynthShape& s, const Family& family) {
               s.state_heads, s.state_dim, s.state_key_heads, s.taps, s.arch);
 }
 
+Status CheckLimits(const SynthShape& s, const Family& family) {
+  const bool is_limited = s.limit_expert > 0 || s.limit_shared > 0 || s.limited_from > 0;
+  const bool fits =
+      family.has_limits && s.limit_expert > 0 && s.limit_shared > 0 && s.limited_from < s.layers;
+  if (!is_limited || fits) return {};
+  return Fail(Errc::kInvalidRequest, "limits of {} and {} from layer {} on do not fit {}",
+              s.limit_expert, s.limit_shared, s.limited_from, s.arch);
+}
+
 Status CheckGroups(const SynthShape& s, const Family& family) {
   if (s.groups <= 1) return {};
   const bool fits = family.router.has_groups && s.experts % s.groups == 0 &&
@@ -215,6 +224,7 @@ Status CheckShape(const SynthShape& s) {
   TRY_STATUS(CheckStates(s, *family));
   TRY_STATUS(CheckEncoder(s, *family));
   TRY_STATUS(CheckGroups(s, *family));
+  TRY_STATUS(CheckLimits(s, *family));
   TRY_STATUS(CheckSharedExpert(s, *family));
   return CheckDenseLayers(s, *family);
 }

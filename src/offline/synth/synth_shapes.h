@@ -47,7 +47,11 @@ struct SynthShape {
   float yarn_log = 0;          // rope.scaling.yarn_log_multiplier; 0: not written
   bool has_sigmoid = false;    // where files of the family have routers of both kinds, with a bias
   float weights_scale = 0;     // expert_weights_scale with expert_weights_norm; 0: the family's
-  uint32_t groups = 0;         // of experts; 0: no groups
+  // Limits of gates and up projections: of experts, and of the shared expert or the dense block.
+  float limit_expert = 0;  // 0: no limits
+  float limit_shared = 0;
+  uint32_t limited_from = 0;  // layers before that one have no limits
+  uint32_t groups = 0;        // of experts; 0: no groups
   uint32_t groups_used = 0;
   // Layers with a state instead of attention.
   uint32_t attention_every = 0;  // each so many-th layer has attention; 0: all have

@@ -74,6 +74,9 @@ void FillRows(const PlannedTensor& tensor, SynthRng& rng, std::span<const float>
       case Fill::kDecay:
         values[i] = -std::exp(-7.0F * static_cast<float>(i) / static_cast<float>(values.size()));
         break;
+      case Fill::kRate:
+        values[i] = std::exp2(2.0F * static_cast<float>(i) / static_cast<float>(values.size()));
+        break;
     }
   }
 }
