@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/terminal.h"
 #include "base/text.h"
 #include "devices/local_transport.h"
 #include "learned/kept_facts.h"

@@ -2,7 +2,6 @@
 #include "speed/device_price.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <vector>
 
 #include "base/number.h"
