@@ -95,8 +95,10 @@ LaunchShape LaunchShapeOf(const OpenedModel& opened, const ComputeDevice& there)
 }
 
 Status CheckForRemotes(const ModelFile& model, const RemoteOptions& remote) {
-  if (HasBiases(model) || model.spec.MostOf(&FeedForwardSpec::limit_expert) > 0.0F) {
-    return Fail(Errc::kUnsupported, "--remote: experts have biases or limits, which hosts lack");
+  const bool has_limits = model.spec.MostOf(&FeedForwardSpec::limit_expert) > 0.0F;
+  if (HasBiases(model) || has_limits) {
+    return Fail(Errc::kUnsupported, "--remote: this model's experts have {}, which hosts lack",
+                has_limits ? "limits" : "biases");
   }
   if (remote.is_exact() && !HasExactForm(model.spec.experts.activation)) {
     return Fail(Errc::kUnsupported,

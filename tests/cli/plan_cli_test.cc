@@ -143,7 +143,7 @@ TEST_F(PlanTest, AGpuOfTheMachineIsPriced) {
   two.memory.push_back(4 * kGiB);
   ASSERT_TRUE(WriteMachine(machine_, *ReadRates(machine_), two));
   const Finished second = Run({model_, "--machine", machine_, "--device", "card1"});
-  EXPECT_TRUE(second.out.contains("device     Card1, 3.7 GiB")) << second.out << second.err;
+  EXPECT_TRUE(second.out.contains("device     Card1, 3.8 GiB")) << second.out << second.err;
   const Finished none = Run({model_, "--machine", machine_, "--device", "card2"});
   EXPECT_EQ(none.exit_code, 2);
   EXPECT_TRUE(none.err.contains("no such device")) << none.err;

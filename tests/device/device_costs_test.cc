@@ -181,19 +181,27 @@ TEST_F(DeviceCostsTest, CostsThatARunFoundWrongAreForgotten) {
   const std::string model = WriteTinyModel(folder_.path(), spec);
   const std::string kept = folder_.path() / "cache";
   const EngineOptions options = Measuring(spec, PlaceMode::kGpuCentric, 20, kept);
-  ASSERT_TRUE(Decode(model, options, 1).status);
-  size_t changed = 0;
-  for (const auto& entry : fs::directory_iterator(kept)) {
-    Result<LatencyFile> file = ReadLatency(entry.path());
-    if (!file) continue;
-    file->model.devices.front().copy.base += 1.0;  // a start does not try copies
-    ASSERT_TRUE(WriteLatency(entry.path().string(), *file));
-    ++changed;
+  // A launch among other work may take eight times as long; the costs are then measured again.
+  Run run;
+  const auto was_kept = [&] {
+    return !run.memory.devices.empty() && run.memory.devices.at(0).costs == CostSource::kKept;
+  };
+  for (int i = 0; i < 5 && !was_kept(); ++i) {
+    fs::remove_all(kept);
+    ASSERT_TRUE(Decode(model, options, 1).status);
+    size_t changed = 0;
+    for (const auto& entry : fs::directory_iterator(kept)) {
+      Result<LatencyFile> file = ReadLatency(entry.path());
+      if (!file) continue;
+      file->model.devices.front().copy.base += 1.0;  // a start does not try copies
+      ASSERT_TRUE(WriteLatency(entry.path().string(), *file));
+      ++changed;
+    }
+    ASSERT_EQ(changed, 1U);
+    run = Decode(model, options, 1, 80);
+    ASSERT_TRUE(run.status) << run.status.error().message;
   }
-  ASSERT_EQ(changed, 1U);
-  const Run run = Decode(model, options, 1, 80);
-  ASSERT_TRUE(run.status) << run.status.error().message;
-  EXPECT_EQ(run.memory.devices.at(0).costs, CostSource::kKept);
+  EXPECT_TRUE(was_kept());
   EXPECT_LT(run.lane_ratios.devices.at(0).copy, 0.5);
   EXPECT_EQ(Decode(model, options, 1).memory.devices.at(0).costs, CostSource::kMeasured);
 }
