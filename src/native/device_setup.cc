@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <utility>
@@ -39,13 +40,12 @@ constexpr uint64_t kStagingBytes = 32 * kMiB;
 // The devices of this machine that the options choose.
 Result<std::vector<DeviceInfo>> ChosenBy(const DeviceOptions& options) {
   const bool takes_software = options.auto_takes_software;
-  const bool has_none = options.name == "auto" && !takes_software && !MayHaveGpu();
-  if (options.name == "cpu" || has_none) return std::vector<DeviceInfo>();
+  const bool is_auto_without = options.name == "auto" && !takes_software && !MayHaveGpu();
+  if (options.name == "cpu" || is_auto_without) return {};
   const std::vector<DeviceInfo> found = FindDevices();
   TRY(const std::vector<size_t> chosen, ChooseDevices(found, options.name, takes_software));
-  std::vector<DeviceInfo> devices;
-  for (const size_t at : chosen) devices.push_back(found[at]);
-  return devices;
+  const auto info = [&found](size_t at) { return found[at]; };
+  return std::ranges::to<std::vector>(chosen | std::views::transform(info));
 }
 
 // The size that the user allows each device, 0: no size.
@@ -96,7 +96,7 @@ LaunchShape LaunchShapeOf(const OpenedModel& opened, const ComputeDevice& there)
 
 Status CheckForRemotes(const ModelFile& model, const RemoteOptions& remote) {
   const bool has_limits = model.spec.MostOf(&FeedForwardSpec::limit_expert) > 0.0F;
-  if (HasBiases(model) || has_limits) {
+  if (has_limits || HasBiases(model)) {
     return Fail(Errc::kUnsupported, "--remote: this model's experts have {}, which hosts lack",
                 has_limits ? "limits" : "biases");
   }
@@ -115,8 +115,7 @@ bool DeviceSetup::UsesGpu(const EngineOptions& options) {
          });
 }
 
-// Opens the chosen devices: finds the forms that each device computes and the bytes that may be
-// used on the device.
+// Opens the chosen devices, and finds the forms and the bytes that a run may use on each device.
 Result<std::unique_ptr<DeviceSetup>> DeviceSetup::Open(const OpenedModel& opened) {
   std::unique_ptr<DeviceSetup> part(new DeviceSetup(opened));
   const DeviceOptions& options = opened.options.device;
@@ -210,8 +209,8 @@ Status DeviceSetup::Try(DenseModel& dense, Team& team) {
 }
 
 // Rows of steps whose layers the device may compute whole, at most `most`, with `room` bytes there
-// for experts and these rows; 0: none. The choice of experts must be one that nodes of ggml make.
-// Where not all experts fit, many rows take at most a small share of the room.
+// for experts and rows; 0: none. Where some experts do not fit, rows take a small share of the
+// room.
 uint32_t DeviceSetup::RowsOfWhole(const Device& device, uint64_t room, uint32_t most) const {
   const ModelSpec& spec = opened_.model.spec;
   if (!WholeGraph::Supports(spec) || !WholeLayers::Supports(spec.router)) return 0;
@@ -306,8 +305,7 @@ Status DeviceSetup::ForEach(DenseModel& dense, const std::function<Status(size_t
   return {};
 }
 
-// Removes device `index`. Work of device 0 (dense part, slot memory) returns to the CPU; later
-// devices move down by one.
+// Removes a device; later ones move down by one. All work of device 0 returns to the CPU.
 Status DeviceSetup::Drop(size_t index, DenseModel& dense) {
   devices_[index]->GiveUpSlots();
   if (index == 0) slot_memory_.reset();
