@@ -79,7 +79,7 @@ std::string DeviceText(const PlanReport& r) {
   if (!r.device) return {};
   const PlannedDevice& device = *r.device;
   std::string text =
-      Format("device     {}, {} of its memory", device.name, FormatBytes(device.vram));
+      Format("device     {}, {} of its memory", Printable(device.name), FormatBytes(device.vram));
   if (!device.refusal.empty()) return Format("{}, of no use: {}\n", text, device.refusal);
   const bool pays = device.even.gain.pays() && device.recorded.gain.pays();
   text += Format(": {}{:.0f} % of the experts there\n",

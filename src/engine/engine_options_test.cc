@@ -61,5 +61,18 @@ TEST(ParseCacheSize, RefusesNonsense) {
   }
 }
 
+TEST(ThreadsBesideDriver, FewCoresAllCompute) {
+  EXPECT_EQ(ThreadsBesideDriver(1), 1U);
+  EXPECT_EQ(ThreadsBesideDriver(3), 3U);
+  EXPECT_EQ(ThreadsBesideDriver(4), 3U);
+  EXPECT_EQ(ThreadsBesideDriver(64), 63U);
+}
+
+TEST(VramMargin, IsATwentiethAndNoLessThanAQuarterGiB) {
+  EXPECT_EQ(VramMargin(0), 256 * kMiB);
+  EXPECT_EQ(VramMargin(4096 * kMiB), 256 * kMiB);
+  EXPECT_EQ(VramMargin(20480 * kMiB), 1024 * kMiB);
+}
+
 }  // namespace
 }  // namespace moestro

@@ -148,6 +148,12 @@ TEST_F(PlanTest, AGpuOfTheMachineIsPriced) {
   EXPECT_EQ(none.exit_code, 2);
   EXPECT_TRUE(none.err.contains("no such device")) << none.err;
 
+  LatencyFile odd = gpu;
+  odd.devices = {"Card\n0"};
+  ASSERT_TRUE(WriteMachine(machine_, *ReadRates(machine_), odd));
+  const Finished one_line = Run({model_, "--machine", machine_});
+  EXPECT_FALSE(one_line.out.contains("Card\n")) << one_line.out;
+
   LatencyFile unknown = gpu;
   unknown.memory = {0};
   ASSERT_TRUE(WriteMachine(machine_, *ReadRates(machine_), unknown));
