@@ -39,12 +39,81 @@ Status DeviceLink::Launch(ggml_cgraph* graph) {
 }
 
 Status DeviceLink::Finish() {
-  if (is_idle_) return {};
+  if (is_idle_ && queued_.empty()) return {};
   ++traffic_.waits;
-  TRY_STATUS(device_.Finish());
+  Status done = device_.Finish();
+  // After an error queued reads are lost.
+  while (!queued_.empty()) {
+    if (done) done = LandFirst();
+    queued_.pop_front();
+    ++n_landed_;
+  }
+  TRY_STATUS(done);
   is_idle_ = true;
   used_ = 0;  // no copy reads the ring any more
   return {};
+}
+
+Result<uint64_t> DeviceLink::QueueReads(std::vector<Border::Read> reads, bool lands_alone) {
+  Queued queued{.reads = std::move(reads), .from = {}, .event = {}};
+  uint64_t bytes = 0;
+  for (const Border::Read& read : queued.reads) {
+    bytes += RingBytes(read.to.size());
+    traffic_.bytes_back += read.to.size();
+  }
+  traffic_.reads += queued.reads.size();
+  is_idle_ = false;
+  const bool has_room = used_ + bytes <= ring_.size();
+  if (has_room) {
+    TRY(queued.from, ReadToRing(queued.reads));
+  }
+  if (has_room && lands_alone) {
+    if (spare_events_.empty()) spare_events_.push_back(MakeEvent(device_.handle()));
+    queued.event = std::move(spare_events_.back());
+    spare_events_.pop_back();
+    if (queued.event) TRY_STATUS(RecordEvent(device_.backend(), queued.event.get()));
+  }
+  queued_.push_back(std::move(queued));
+  return n_landed_ + queued_.size() - 1;
+}
+
+Status DeviceLink::Land(uint64_t number) {
+  while (n_landed_ <= number && !queued_.empty()) {
+    Queued& first = queued_.front();
+    if (!first.event) return Finish();
+    ++traffic_.waits;
+    TRY_STATUS(AwaitEvent(first.event.get()));
+    TRY_STATUS(LandFirst());
+    spare_events_.push_back(std::move(first.event));
+    queued_.pop_front();
+    ++n_landed_;
+  }
+  return {};
+}
+
+// Brings the bytes of the first queued reads, which the device has computed.
+Status DeviceLink::LandFirst() {
+  const Queued& first = queued_.front();
+  for (size_t i = 0; i < first.reads.size(); ++i) {
+    const Border::Read& read = first.reads[i];
+    if (first.from.empty()) {
+      TRY_STATUS(CopyFrom(read.from, read.offset, read.to));
+    } else {
+      std::ranges::copy(std::span(first.from[i], read.to.size()), read.to.begin());
+    }
+  }
+  return {};
+}
+
+// Queues reads into the ring, and returns where their bytes will be. REQUIRES: the ring has room.
+Result<std::vector<const std::byte*>> DeviceLink::ReadToRing(std::span<const Border::Read> reads) {
+  std::vector<const std::byte*> at;
+  for (const Border::Read& read : reads) {
+    std::byte* const to = TakeRoom(read.to.size());
+    TRY_STATUS(QueueCopyFrom(device_.backend(), read.from, read.offset, {to, read.to.size()}));
+    at.push_back(to);
+  }
+  return at;
 }
 
 Status DeviceLink::Cross(const Border& border) {
@@ -69,17 +138,9 @@ Status DeviceLink::CrossByRing(const Border& border) {
     TRY_STATUS(QueueCopyTo(device_.backend(), write.to, write.offset, {from, write.from.size()}));
   }
   if (border.reads.empty()) return {};
-  std::vector<std::span<const std::byte>> landed;
-  for (const Border::Read& read : border.reads) {
-    std::byte* const to = TakeRoom(read.to.size());
-    TRY_STATUS(QueueCopyFrom(device_.backend(), read.from, read.offset, {to, read.to.size()}));
-    landed.emplace_back(to, read.to.size());
-  }
-  TRY_STATUS(Finish());
-  for (size_t i = 0; i < landed.size(); ++i) {
-    std::ranges::copy(landed[i], border.reads[i].to.begin());
-  }
-  return {};
+  TRY(std::vector<const std::byte*> from, ReadToRing(border.reads));
+  queued_.push_back({.reads = border.reads, .from = std::move(from), .event = {}});
+  return Finish();
 }
 
 Status DeviceLink::CrossDirectly(const Border& border) {
