@@ -35,20 +35,28 @@ DeviceLink::DeviceLink(const ComputeDevice& device) : device_(device) {
 Status DeviceLink::Launch(ggml_cgraph* graph) {
   ++traffic_.launches;
   is_idle_ = false;
-  return LaunchOn(device_.backend(), graph);
+  return Settled(LaunchOn(device_.backend(), graph));
+}
+
+// After an error nothing may be under way: the caller frees the memory of copies and launches.
+Status DeviceLink::Settled(Status status) {
+  if (status) return {};
+  [[maybe_unused]] const Status ended = device_.Finish();
+  n_landed_ += queued_.size();
+  queued_.clear();
+  return status;
 }
 
 Status DeviceLink::Finish() {
   if (is_idle_ && queued_.empty()) return {};
   ++traffic_.waits;
   Status done = device_.Finish();
-  // After an error queued reads are lost.
-  while (!queued_.empty()) {
-    if (done) done = LandFirst();
+  while (done && !queued_.empty()) {
+    done = LandFirst();
     queued_.pop_front();
     ++n_landed_;
   }
-  TRY_STATUS(done);
+  TRY_STATUS(Settled(done));
   is_idle_ = true;
   used_ = 0;  // no copy reads the ring any more
   return {};
@@ -56,6 +64,13 @@ Status DeviceLink::Finish() {
 
 Result<uint64_t> DeviceLink::QueueReads(std::vector<Border::Read> reads, bool lands_alone) {
   Queued queued{.reads = std::move(reads), .from = {}, .event = {}};
+  TRY_STATUS(Settled(Queue(queued, lands_alone)));
+  queued_.push_back(std::move(queued));
+  return n_landed_ + queued_.size() - 1;
+}
+
+// Sends the copies, if the ring has room, and marks their end.
+Status DeviceLink::Queue(Queued& queued, bool lands_alone) {
   uint64_t bytes = 0;
   for (const Border::Read& read : queued.reads) {
     bytes += RingBytes(read.to.size());
@@ -63,18 +78,13 @@ Result<uint64_t> DeviceLink::QueueReads(std::vector<Border::Read> reads, bool la
   }
   traffic_.reads += queued.reads.size();
   is_idle_ = false;
-  const bool has_room = used_ + bytes <= ring_.size();
-  if (has_room) {
-    TRY(queued.from, ReadToRing(queued.reads));
-  }
-  if (has_room && lands_alone) {
-    if (spare_events_.empty()) spare_events_.push_back(MakeEvent(device_.handle()));
-    queued.event = std::move(spare_events_.back());
-    spare_events_.pop_back();
-    if (queued.event) TRY_STATUS(RecordEvent(device_.backend(), queued.event.get()));
-  }
-  queued_.push_back(std::move(queued));
-  return n_landed_ + queued_.size() - 1;
+  if (used_ + bytes > ring_.size()) return {};
+  TRY(queued.from, ReadToRing(queued.reads));
+  if (!lands_alone) return {};
+  if (spare_events_.empty()) spare_events_.push_back(MakeEvent(device_.handle()));
+  queued.event = std::move(spare_events_.back());
+  spare_events_.pop_back();
+  return queued.event ? RecordEvent(device_.backend(), queued.event.get()) : Status();
 }
 
 Status DeviceLink::Land(uint64_t number) {
@@ -82,8 +92,8 @@ Status DeviceLink::Land(uint64_t number) {
     Queued& first = queued_.front();
     if (!first.event) return Finish();
     ++traffic_.waits;
-    TRY_STATUS(AwaitEvent(first.event.get()));
-    TRY_STATUS(LandFirst());
+    TRY_STATUS(Settled(AwaitEvent(first.event.get())));
+    TRY_STATUS(Settled(LandFirst()));
     spare_events_.push_back(std::move(first.event));
     queued_.pop_front();
     ++n_landed_;
@@ -121,7 +131,7 @@ Status DeviceLink::Cross(const Border& border) {
   traffic_.reads += border.reads.size();
   for (const Border::Write& write : border.writes) traffic_.bytes_there += write.from.size();
   for (const Border::Read& read : border.reads) traffic_.bytes_back += read.to.size();
-  return border.bytes() <= ring_.size() ? CrossByRing(border) : CrossDirectly(border);
+  return Settled(border.bytes() <= ring_.size() ? CrossByRing(border) : CrossDirectly(border));
 }
 
 // REQUIRES: the ring has room.

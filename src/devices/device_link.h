@@ -53,13 +53,14 @@ class DeviceLink {
 
   const ComputeDevice& device() const { return device_; }
 
-  // Writes first; then reads, behind all launches. kDevice, here and below.
+  // Writes first; then reads, behind all launches. kDevice, here and below: nothing is under way
+  // any more, and queued reads are lost.
   Status Cross(const Border& border);
   // Queues reads behind all launches so far, and returns the number of these reads, counted from 0.
   // Land() of this number, or a wait for all launches, brings the bytes. lands_alone: Land() is to
   // wait for no later launch, if the driver can.
   Result<uint64_t> QueueReads(std::vector<Border::Read> reads, bool lands_alone);
-  // Reads of lower numbers have landed, too, or have been lost with an error.
+  // Reads of lower numbers have landed, too.
   Status Land(uint64_t number);
   // Returns while the device computes a placed graph.
   Status Launch(ggml_cgraph* graph);
@@ -80,6 +81,8 @@ class DeviceLink {
   Status CrossByRing(const Border& border);
   Status CrossDirectly(const Border& border);
   Result<std::vector<const std::byte*>> ReadToRing(std::span<const Border::Read> reads);
+  Status Queue(Queued& queued, bool lands_alone);
+  Status Settled(Status status);
   Status LandFirst();
   std::byte* TakeRoom(uint64_t bytes);
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -106,8 +107,9 @@ TokenTraffic TrafficOfAToken(const std::string& model, const TinySpec& spec,
 }
 
 // Everything is there, so the device chooses the experts, too. Graphs are those of the tokens
-// before, of four layers each.
-TEST_F(DeviceDenseTest, ATokenWaitsOnce) {
+// before, of four layers each. The first eight layers are decided from while the device computes
+// the last one.
+TEST_F(DeviceDenseTest, ATokenWaitsForTwoParts) {
   TinySpec spec = Spec("qwen3moe", "Q8_0");
   spec.layers = 9;
   const std::string model = WriteTinyModel(folder_.path(), spec);
@@ -115,8 +117,8 @@ TEST_F(DeviceDenseTest, ATokenWaitsOnce) {
   const auto [token, layers] = TrafficOfAToken(model, spec, options);
   EXPECT_EQ(token.graphs_built, 0U);
   EXPECT_EQ(token.launches, (layers + 3) / 4 + 1);  // layers, and the head
-  EXPECT_EQ(token.reads, 4U);  // logits of routers, slots, weights; and the head's logits
-  EXPECT_EQ(token.waits, 1U);
+  EXPECT_EQ(token.reads, 7U);  // logits of routers, slots, weights of both; and the head's logits
+  EXPECT_EQ(token.waits, 2U);
 }
 
 // Routers of zeros: all scores are equal, and the rule takes the first experts. The device may take
@@ -149,11 +151,11 @@ TEST_F(DeviceDenseTest, WhereScoresTieTheRuleIsTheHosts) {
   }
 }
 
-// Layers that are computed again, in every second run, begin with the rows as they were.
+// Layers that are computed again, of every part of a run, begin with the rows as they were.
 TEST_F(DeviceDenseTest, LayersThatWereChosenOtherwiseAreComputedAgain) {
   for (const std::string arch : {"qwen2moe", "afmoe"}) {  // afmoe: sums end in the next layer
     TinySpec spec = Spec(arch, "Q8_0");
-    spec.layers = 9;  // two runs of a prompt
+    spec.layers = 9;  // two parts of a token, three of a prompt
     const std::string model = WriteTinyModel(folder_.path(), spec);
     const auto texts = [&](const EngineOptions& options) {
       Run run = Decode(model, options, 2, 6);
@@ -167,10 +169,12 @@ TEST_F(DeviceDenseTest, LayersThatWereChosenOtherwiseAreComputedAgain) {
     };
     EngineOptions options = Whole(spec);
     const Run at_once = texts(options);
-    const auto runs = std::make_shared<int>(0);
-    options.device.faults.mistakes_choice = [runs] { return ++*runs % 2 == 0; };
-    ExpectNear(texts(options), at_once, kEightBits, arch);
-    EXPECT_GT(*runs, 8) << arch;
+    for (const int every : {2, 3, 5}) {
+      const auto parts = std::make_shared<int>(0);
+      options.device.faults.mistakes_choice = [=] { return ++*parts % every == 0; };
+      ExpectNear(texts(options), at_once, kEightBits, Format("{}, every {}", arch, every));
+      EXPECT_GT(*parts, 8) << arch;
+    }
   }
 }
 
@@ -296,6 +300,47 @@ TEST_F(DeviceDenseTest, BytesCrossWhateverTheRingHolds) {
     EXPECT_TRUE(back == wanted) << bytes;
   }
   EXPECT_EQ(link.traffic().bytes_there, link.traffic().bytes_back);
+}
+
+// Reads that were queued have the bytes of their time, and others may be written and read before
+// they land, in the ring or beside it.
+TEST_F(DeviceDenseTest, QueuedReadsLandInOrder) {
+  const std::vector<DeviceInfo> found = FindDevices();
+  const auto info = std::ranges::find(found, DeviceKind::kSoftware, &DeviceInfo::kind);
+  if (info == found.end()) GTEST_SKIP() << "no software device";
+  const auto device = ComputeDevice::Open(*info);
+  ASSERT_TRUE(device) << device.error().message;
+  DeviceLink link(*device);
+  const auto buffer = BackendBuffer::On(device->backend(), 4 * DeviceLink::kRing);
+  ASSERT_TRUE(buffer) << buffer.error().message;
+  for (const uint64_t bytes : {uint64_t{4096}, DeviceLink::kRing / 2, 2 * DeviceLink::kRing}) {
+    SCOPED_TRACE(bytes);
+    std::array<std::vector<std::byte>, 3> back;
+    std::array<uint64_t, 3> numbers{};
+    for (size_t i = 0; i < back.size(); ++i) {
+      const std::vector<std::byte> wanted(bytes, static_cast<std::byte>(bytes / 4096 + i));
+      back[i].resize(bytes);
+      // Reads beside the ring are made as they land, and so have a place of their own.
+      const uint64_t at = bytes < DeviceLink::kRing ? 0 : i * 4096;
+      ASSERT_TRUE(link.Cross({.writes = {{.to = buffer->bytes(), .offset = at, .from = wanted}}}));
+      const auto number = link.QueueReads(
+          {{.from = buffer->bytes(), .offset = at, .to = std::span(back[i])}}, i < 2);
+      ASSERT_TRUE(number) << number.error().message;
+      numbers[i] = *number;
+    }
+    ASSERT_TRUE(link.Land(numbers[0]));
+    EXPECT_EQ(back[0].front(), static_cast<std::byte>(bytes / 4096));
+    std::vector<std::byte> others(64);
+    ASSERT_TRUE(link.Cross({.reads = {{.from = buffer->bytes(), .to = others}}}));
+    for (const uint64_t number : {numbers[2], numbers[1], numbers[0]}) {
+      ASSERT_TRUE(link.Land(number));
+    }
+    for (size_t i = 1; i < back.size(); ++i) {
+      EXPECT_EQ(back[i].back(),
+                static_cast<std::byte>(bytes / 4096 + (bytes < DeviceLink::kRing ? i : 2)));
+    }
+    EXPECT_EQ(numbers[2], numbers[0] + 2);
+  }
 }
 
 // Kernels of a device may take a score that is no number for one that is masked: this is found when
