@@ -157,7 +157,7 @@ Status Forward::RunWhole(uint16_t n_layers, Pass& pass) {
                           .end = static_cast<uint16_t>(pass.layers.first + n_layers)};
   TRY_STATUS(TellLayer(pass));
   Status ran = RunParts(layers, pass);
-  // An error must leave nothing under way. It says more than one of this wait.
+  // Nothing may stay under way after an error, which counts more than one of this wait.
   if (!ran) [[maybe_unused]]
     const Status ended = parts_.graph.Finish();
   return ran;
