@@ -38,7 +38,7 @@ Status WholeGraph::Reserve(uint32_t rows, KvType type) {
   }
   n_rows_ = most_rows_ = rows;
   const auto n_layer = static_cast<uint16_t>(parts_.spec.n_layer());
-  for (uint16_t first = 0; first < n_layer; first += kTogether) {
+  for (uint16_t first = 0; first < n_layer; ++first) {  // a run begins anywhere
     run_ = {.first = first,
             .end = static_cast<uint16_t>(std::min<uint32_t>(n_layer, first + kTogether))};
     parts_.graphs.Begin();
@@ -71,26 +71,33 @@ Status WholeGraph::Begin(LayerRange layers, uint32_t n_rows) {
   return {};
 }
 
-// The end of the part of the run that begins with the layer, in whole graphs. Few rows: the last
-// sixth of the layers is a part, long enough for the decisions of the others, and a part costs a
-// submission. Many rows: a graph.
+// The end of the graph of the run that begins with the layer. Few rows: the first graphs have one
+// layer and two, since the device idles while the host records the first.
+uint16_t WholeGraph::EndOfGraph(uint16_t first) const {
+  const auto before = static_cast<uint16_t>(first - run_.first);
+  const bool is_short = has_few_rows(n_rows_) && before < 2;
+  const auto n = static_cast<uint16_t>(is_short ? before + 1 : kTogether);
+  return std::min<uint16_t>(first + n, run_.end);
+}
+
+// The end of the part of the run that begins with the layer, which ends with a graph. Few rows: the
+// last sixth of the layers is a part, long enough for the decisions of the others, and a part costs
+// a submission. Many rows: a graph.
 uint16_t WholeGraph::EndOfPart(uint16_t first) const {
-  const uint16_t n = run_.end - run_.first;
-  uint16_t end = first + kTogether;
-  if (has_few_rows(n_rows_)) {
-    constexpr uint16_t kShareOfLast = 6;
-    const auto before = static_cast<uint16_t>((n - n / kShareOfLast) / kTogether * kTogether);
-    end = first == run_.first && n > kTogether ? run_.first + before : run_.end;
-  }
-  return std::min(end, run_.end);
+  uint16_t end = EndOfGraph(first);
+  if (!has_few_rows(n_rows_)) return end;
+  constexpr uint16_t kShareOfLast = 6;
+  const auto last = static_cast<uint16_t>(run_.end - (run_.end - run_.first) / kShareOfLast);
+  if (first != run_.first) return run_.end;
+  while (end < run_.end && EndOfGraph(end) <= last) end = EndOfGraph(end);
+  return end;
 }
 
 Result<LayerRange> WholeGraph::LaunchNext() {
   const LayerRange part{.first = launched_, .end = EndOfPart(launched_)};
   const StepRows rows{.count = n_rows_};
-  for (; launched_ < part.end; launched_ = std::min<uint16_t>(launched_ + kTogether, part.end)) {
-    const LayerRange together{.first = launched_,
-                              .end = std::min<uint16_t>(launched_ + kTogether, part.end)};
+  while (launched_ < part.end) {
+    const LayerRange together{.first = launched_, .end = EndOfGraph(launched_)};
     const bool is_first = launched_ == run_.first;
     const GraphCache::Key key{.first = run_.first,
                               .rows = n_rows_,
@@ -98,6 +105,7 @@ Result<LayerRange> WholeGraph::LaunchNext() {
                               .whole = uint32_t{together.end} - together.first,
                               .slots = parts_.whole.version()};
     TRY_STATUS(parts_.graphs.Run(launched_, key, [&] { Build(together, is_first, rows); }));
+    launched_ = together.end;
   }
   return part;
 }

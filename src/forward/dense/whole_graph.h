@@ -34,8 +34,8 @@ namespace moestro {
 
 class WholeGraph {
  public:
-  // Layers of a graph. On a modelled GPU four gave the most tokens a second: recording overlaps
-  // computing, and submissions are few.
+  // Layers of a graph, at most. On a modelled GPU four gave the most tokens a second: recording
+  // overlaps computing, and submissions are few.
   static constexpr uint16_t kTogether = 4;
   // Whether the model's layers can be computed whole, the choice aside.
   static bool Supports(const ModelSpec& spec);
@@ -104,6 +104,7 @@ class WholeGraph {
   uint32_t WidthOfNumbers(uint32_t n_rows) const {
     return has_few_rows(n_rows) ? parts_.spec.router.n_expert : parts_.spec.router.n_used;
   }
+  uint16_t EndOfGraph(uint16_t first) const;
   uint16_t EndOfPart(uint16_t first) const;
   // Place of the values of a layer, or of the next one with experts, in regions of values by layer.
   // Of many rows the values of two parts have room.
