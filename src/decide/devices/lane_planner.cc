@@ -6,7 +6,11 @@
 #include <cstddef>
 #include <functional>
 #include <limits>
+#include <numeric>
+#include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/result.h"
 
@@ -29,45 +33,222 @@ bool is_better(double seconds, double than) { return seconds < than * (1.0 - kLe
 // Slots left for copies while places are chosen.
 class Room {
  public:
-  explicit Room(std::span<const std::vector<uint32_t>> room) : left_(room.begin(), room.end()) {}
+  explicit Room(std::span<const std::vector<uint32_t>> room) : devices_(room.size()) {
+    for (const std::vector<uint32_t>& its : room) pools_ = std::max(pools_, its.size());
+    left_.resize(devices_ * pools_);
+    for (size_t d = 0; d < devices_; ++d) {
+      std::ranges::copy(room[d], left_.begin() + static_cast<ptrdiff_t>(d * pools_));
+    }
+  }
 
-  size_t devices() const { return left_.size(); }
+  size_t devices() const { return devices_; }
   bool has(const LaneJob& job, uint32_t device) const {
-    return job.pool < left_[device].size() && left_[device][job.pool] > 0;
+    return job.pool < pools_ && left_[At(job, device)] > 0;
   }
   // Takes a slot for a copied job; other jobs take none.
   void Take(const LaneJob& job, Site site) {
     if (site.place != Place::kCopied) return;
     CHECK(has(job, site.device));
-    --left_[site.device][job.pool];
+    --left_[At(job, site.device)];
   }
   void GiveBack(const LaneJob& job, Site site) {
-    if (site.place == Place::kCopied) ++left_[site.device][job.pool];
+    if (site.place == Place::kCopied) ++left_[At(job, site.device)];
   }
 
  private:
-  std::vector<std::vector<uint32_t>> left_;
+  size_t At(const LaneJob& job, uint32_t device) const { return device * pools_ + job.pool; }
+
+  size_t devices_ = 0;
+  size_t pools_ = 0;
+  std::vector<uint32_t> left_;  // [device][pool]
 };
 
-// Sites of a job beside the CPU: the device that has it, or every device whose slots have room for
-// a copy.
-std::vector<Site> SitesOnDevices(const LaneJob& job, const Room& left) {
-  if (job.on_device) return {{.place = Place::kDevice, .device = *job.on_device}};
-  std::vector<Site> sites;
+// Seconds of each job on each lane. A plan weighs dozens of assignments of the same jobs, in the
+// middle of a decoded layer, so an assignment is priced without a look into the model's costs or
+// an allocation.
+class LanePrices {
+ public:
+  LanePrices(std::span<const LaneJob> jobs, const LatencyModel& model)
+      : jobs_(jobs), model_(model), all_(jobs.size()) {
+    std::iota(all_.begin(), all_.end(), size_t{0});
+    times_.devices.resize(model.devices.size());
+    on_.resize(model.devices.size());
+    for (const LaneJob& job : jobs) {
+      host_.push_back({.compute = model.host.Seconds(job.bytes, job.rows),
+                       .brought = job.in_memory ? 0.0 : model.disk.Seconds(job.bytes)});
+      is_all_in_memory_ = is_all_in_memory_ && job.in_memory;
+      for (uint32_t d = 0; d < model.devices.size(); ++d) {
+        there_.push_back({.compute = model.OnDevice(d, job.bytes, job.rows),
+                          .brought = model.devices[d].copy.Seconds(job.bytes)});
+      }
+    }
+  }
+
+  std::span<const LaneJob> jobs() const { return jobs_; }
+  std::span<const size_t> all() const { return all_; }
+  double host_seconds(size_t job) const { return host_[job].compute; }
+
+  // The times of the lanes if the jobs `of`, in this order, run at their sites and no other job
+  // does. sites: [job]. The result is valid until the next call.
+  const LaneTimes& Times(std::span<const size_t> of, std::span<const Site> sites);
+  // The price of the slots that copies take.
+  double PriceOfSlots(std::span<const size_t> of, std::span<const Site> sites) const;
+  double Cost(std::span<const size_t> of, std::span<const Site> sites) {
+    return Times(of, sites).seconds() + PriceOfSlots(of, sites);
+  }
+
+ private:
+  struct Seconds {
+    double compute = 0.0;
+    double brought = 0.0;  // of the disk's read, or of the copy to the device
+  };
+  // Lanes that an assignment uses.
+  struct On {
+    bool has_own = false;  // experts that the device has
+    bool has_copied = false;
+  };
+  const Seconds& There(size_t job, uint32_t device) const {
+    return there_[job * on_.size() + device];
+  }
+  bool SeeLanes(std::span<const size_t> of, std::span<const Site> sites);
+  void PriceDevice(std::span<const size_t> of, std::span<const Site> sites, uint32_t device);
+  void PriceHost(std::span<const size_t> of, std::span<const Site> sites, bool is_shared);
+
+  std::span<const LaneJob> jobs_;
+  const LatencyModel& model_;
+  std::vector<size_t> all_;     // every job
+  std::vector<Seconds> host_;   // [job]
+  std::vector<Seconds> there_;  // [job][device]
+  bool is_all_in_memory_ = true;
+  // Of the assignment that is priced:
+  LaneTimes times_;
+  std::vector<On> on_;  // [device]
+  bool uses_host_ = false;
+};
+
+// Notes the lanes that have work. Returns whether rows leave the first device.
+bool LanePrices::SeeLanes(std::span<const size_t> of, std::span<const Site> sites) {
+  std::ranges::fill(on_, On{});
+  uses_host_ = false;
+  bool leave_first = false;
+  for (const size_t i : of) {
+    const Site site = sites[i];
+    if (site.place == Place::kHost) {
+      uses_host_ = leave_first = true;
+      continue;
+    }
+    (site.place == Place::kDevice ? on_[site.device].has_own : on_[site.device].has_copied) = true;
+    leave_first = leave_first || site.device != 0;
+  }
+  return leave_first;
+}
+
+// Prices the experts that a device has, then those that are copied to it: first those in memory,
+// then those that the disk brings. The device waits for the last copy.
+void LanePrices::PriceDevice(std::span<const size_t> of, std::span<const Site> sites,
+                             uint32_t device) {
+  const DeviceCosts& costs = model_.devices[device];
+  LaneTimes::Device& times = times_.devices[device];
+  times = {};
+  if (on_[device].has_own) {
+    times.compute = costs.launch;
+    for (const size_t i : of) {
+      if (sites[i] != Site{.place = Place::kDevice, .device = device}) continue;
+      times.compute += There(i, device).compute;
+    }
+  }
+  if (!on_[device].has_copied) return;
+  const double copy_factor = uses_host_ ? costs.copy_beside : 1.0;
+  double copied = 0.0;  // seconds of computing copied experts
+  for (const bool in_memory : {true, false}) {
+    if (!in_memory && is_all_in_memory_) continue;
+    for (const size_t i : of) {
+      if (sites[i] != Site{.place = Place::kCopied, .device = device}) continue;
+      if (jobs_[i].in_memory != in_memory) continue;
+      if (!in_memory) {
+        times_.disk += host_[i].brought;
+        times.copy = std::max(times.copy, times_.disk);
+      }
+      times.copy += copy_factor * There(i, device).brought;
+      copied += There(i, device).compute;
+    }
+  }
+  if (copied > 0.0) times.compute = std::max(times.compute, times.copy) + costs.launch + copied;
+}
+
+// The CPU computes experts in memory, then those that the disk brings.
+void LanePrices::PriceHost(std::span<const size_t> of, std::span<const Site> sites,
+                           bool is_shared) {
+  times_.calls = 0.0;
+  times_.host = 0.0;
+  if (!uses_host_) return;
+  // Seconds of the engine's thread in the calls of devices that compute beside the CPU.
+  for (uint32_t d = 0; d < on_.size(); ++d) {
+    if (on_[d].has_own || on_[d].has_copied) times_.calls += model_.CallSeconds(d);
+  }
+  times_.host = times_.calls + model_.host_begin;
+  const double host_factor = is_shared ? model_.host_beside : 1.0;
+  for (const bool in_memory : {true, false}) {
+    if (!in_memory && is_all_in_memory_) continue;
+    for (const size_t i : of) {
+      if (sites[i].place != Place::kHost || jobs_[i].in_memory != in_memory) continue;
+      if (!in_memory) {
+        times_.disk += host_[i].brought;
+        times_.host = std::max(times_.host, times_.disk);
+      }
+      times_.host += host_factor * host_[i].compute;
+    }
+  }
+}
+
+const LaneTimes& LanePrices::Times(std::span<const size_t> of, std::span<const Site> sites) {
+  const bool leave_first = SeeLanes(of, sites);
+  times_.disk = 0.0;
+  bool uses_device = false;
+  for (uint32_t d = 0; d < on_.size(); ++d) {
+    PriceDevice(of, sites, d);
+    uses_device = uses_device || on_[d].has_own || on_[d].has_copied;
+  }
+  times_.border = 0.0;
+  if (leave_first) {
+    uint64_t pairs = 0;
+    for (const size_t i : of) pairs += jobs_[i].rows;
+    times_.border = model_.BorderSeconds(pairs);
+  }
+  PriceHost(of, sites, uses_device);
+  return times_;
+}
+
+double LanePrices::PriceOfSlots(std::span<const size_t> of, std::span<const Site> sites) const {
+  double price = 0.0;
+  for (const size_t i : of) {
+    if (sites[i].place != Place::kCopied || jobs_[i].slot_prices.empty()) continue;
+    price += jobs_[i].slot_prices[sites[i].device];
+  }
+  return price;
+}
+
+// Finds the sites of a job beside the CPU: the device that has it, or every device whose slots have
+// room for a copy.
+void FindSites(const LaneJob& job, const Room& left, std::vector<Site>& sites) {
+  sites.clear();
+  if (job.on_device) {
+    sites.push_back({.place = Place::kDevice, .device = *job.on_device});
+    return;
+  }
   for (uint32_t d = 0; d < left.devices(); ++d) {
     if (left.has(job, d)) sites.push_back({.place = Place::kCopied, .device = d});
   }
-  return sites;
 }
 
 // The site whose device ends first with the job.
-Site EarliestSite(std::span<const LaneJob> jobs, std::vector<Site> chosen, size_t job,
-                  std::span<const Site> candidates, const LatencyModel& model) {
+Site EarliestSite(LanePrices& prices, std::vector<Site>& chosen, size_t job,
+                  std::span<const Site> candidates) {
   Site best = candidates.front();
   double earliest = std::numeric_limits<double>::infinity();
   for (const Site site : candidates) {
     chosen[job] = site;
-    const double done = PriceLanes(jobs, chosen, model).devices[site.device].compute;
+    const double done = prices.Times(prices.all(), chosen).devices[site.device].compute;
     if (!is_better(done, earliest)) continue;
     best = site;
     earliest = done;
@@ -75,144 +256,106 @@ Site EarliestSite(std::span<const LaneJob> jobs, std::vector<Site> chosen, size_
   return best;
 }
 
-std::vector<Site> FixedSites(std::span<const LaneJob> jobs, const LatencyModel& model,
-                             PlaceMode mode, std::span<const std::vector<uint32_t>> room) {
-  Room left(room);
+std::vector<Site> FixedSites(LanePrices& prices, PlaceMode mode, Room left) {
+  const std::span<const LaneJob> jobs = prices.jobs();
   std::vector<Site> chosen(jobs.size());
   if (mode == PlaceMode::kCpu) return chosen;
+  std::vector<Site> candidates;
   for (size_t i = 0; i < jobs.size(); ++i) {
     if (!jobs[i].on_device && mode != PlaceMode::kGpuCentric) continue;
-    const std::vector<Site> candidates = SitesOnDevices(jobs[i], left);
+    FindSites(jobs[i], left, candidates);
     if (candidates.empty()) continue;
-    chosen[i] = candidates.size() == 1 ? candidates.front()
-                                       : EarliestSite(jobs, chosen, i, candidates, model);
+    chosen[i] =
+        candidates.size() == 1 ? candidates.front() : EarliestSite(prices, chosen, i, candidates);
     left.Take(jobs[i], chosen[i]);
   }
   return chosen;
 }
 
-double PriceOfSlots(std::span<const LaneJob> jobs, std::span<const Site> sites) {
-  double price = 0.0;
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    if (sites[i].place != Place::kCopied || jobs[i].slot_prices.empty()) continue;
-    price += jobs[i].slot_prices[sites[i].device];
-  }
-  return price;
-}
-
-double CostOf(std::span<const LaneJob> jobs, std::span<const Site> sites,
-              const LatencyModel& model) {
-  return PriceLanes(jobs, sites, model).seconds() + PriceOfSlots(jobs, sites);
-}
-
 // Assigns by longest processing time first: each job, the longest first, to the side that then ends
 // sooner.
-std::vector<Site> LongestFirst(std::span<const LaneJob> jobs, const LatencyModel& model,
-                               std::span<const std::vector<uint32_t>> room) {
-  std::vector<size_t> order(jobs.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::ranges::stable_sort(order, std::greater(), [&](size_t i) {
-    return model.host.Seconds(jobs[i].bytes, jobs[i].rows);
-  });
-  Room left(room);
+std::vector<Site> LongestFirst(LanePrices& prices, Room left) {
+  const std::span<const LaneJob> jobs = prices.jobs();
+  std::vector<size_t> order(prices.all().begin(), prices.all().end());
+  std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return prices.host_seconds(i); });
   std::vector<Site> sites(jobs.size());
-  std::vector<LaneJob> so_far;
-  std::vector<Site> so_far_sites;
-  for (const size_t i : order) {
-    so_far.push_back(jobs[i]);
-    so_far_sites.emplace_back();
-    double least = CostOf(so_far, so_far_sites, model);
-    for (const Site site : SitesOnDevices(jobs[i], left)) {
-      so_far_sites.back() = site;
-      const double cost = CostOf(so_far, so_far_sites, model);
-      if (!is_better(cost, least)) continue;
+  std::vector<Site> candidates;
+  for (size_t n = 0; n < order.size(); ++n) {
+    const size_t i = order[n];
+    const auto so_far = std::span(order).first(n + 1);
+    Site best;
+    double least = prices.Cost(so_far, sites);
+    FindSites(jobs[i], left, candidates);
+    for (const Site site : candidates) {
       sites[i] = site;
+      const double cost = prices.Cost(so_far, sites);
+      if (!is_better(cost, least)) continue;
+      best = site;
       least = cost;
     }
-    so_far_sites.back() = sites[i];
-    left.Take(jobs[i], sites[i]);
+    sites[i] = best;
+    left.Take(jobs[i], best);
   }
   return sites;
 }
 
 // Moves one job at a time to another side, always the one that gains most, as long as it gains.
-void Improve(std::span<const LaneJob> jobs, const LatencyModel& model,
-             std::span<const std::vector<uint32_t>> room, LanePlan& plan) {
-  Room left(room);
-  for (size_t i = 0; i < jobs.size(); ++i) left.Take(jobs[i], plan.sites[i]);
+void Improve(LanePrices& prices, Room left, std::vector<Site>& sites) {
+  const std::span<const LaneJob> jobs = prices.jobs();
+  for (size_t i = 0; i < jobs.size(); ++i) left.Take(jobs[i], sites[i]);
+  double least = prices.Cost(prices.all(), sites);
+  std::vector<Site> others;
   // Every move makes the plan cheaper, so the loop ends; the limit bounds the time of deciding.
   for (size_t moves = 0; moves < jobs.size(); ++moves) {
     std::optional<size_t> best;
     Site to;
-    double least = plan.cost();
     for (size_t i = 0; i < jobs.size(); ++i) {
-      const Site here = plan.sites[i];
-      std::vector<Site> others = SitesOnDevices(jobs[i], left);
+      const Site here = sites[i];
+      FindSites(jobs[i], left, others);
       if (here.place != Place::kHost) {
         std::erase(others, here);
         others.emplace_back();
       }
       for (const Site other : others) {
-        plan.sites[i] = other;
-        const double cost = CostOf(jobs, plan.sites, model);
+        sites[i] = other;
+        const double cost = prices.Cost(prices.all(), sites);
         if (!is_better(cost, least)) continue;
         best = i;
         to = other;
         least = cost;
       }
-      plan.sites[i] = here;
+      sites[i] = here;
     }
     if (!best) return;
-    left.GiveBack(jobs[*best], plan.sites[*best]);
+    left.GiveBack(jobs[*best], sites[*best]);
     left.Take(jobs[*best], to);
-    plan.sites[*best] = to;
-    plan.times = PriceLanes(jobs, plan.sites, model);
-    plan.price = PriceOfSlots(jobs, plan.sites);
+    sites[*best] = to;
   }
 }
 
-// Whether rows leave the first device for the job.
-bool LeavesFirst(Site site) { return site.place == Place::kHost || site.device != 0; }
-
-// Prices the experts that a device has, then those that are copied to it: first those in memory,
-// then those that the disk brings. The device waits for the last copy.
-LaneTimes::Device PriceDevice(std::span<const LaneJob> jobs, std::span<const Site> sites,
-                              uint32_t device, const LatencyModel& model, double& disk) {
-  const DeviceCosts& costs = model.devices[device];
-  const bool uses_host = std::ranges::contains(sites, Place::kHost, &Site::place);
-  const double copy_factor = uses_host ? costs.copy_beside : 1.0;
-  LaneTimes::Device times;
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    if (sites[i] != Site{.place = Place::kDevice, .device = device}) continue;
-    if (times.compute == 0.0) times.compute = costs.launch;
-    times.compute += model.OnDevice(device, jobs[i].bytes, jobs[i].rows);
+// Sites of the least cost that the search finds.
+std::vector<Site> AutoSites(LanePrices& prices, std::span<const std::vector<uint32_t>> room) {
+  const Room left(room);
+  // Plans without copies come first, because a later plan must be better to win.
+  std::vector<Site> best = FixedSites(prices, PlaceMode::kCooperative, left);
+  double least = prices.Cost(prices.all(), best);
+  const auto consider = [&](std::vector<Site> sites) {
+    const double cost = prices.Cost(prices.all(), sites);
+    if (!is_better(cost, least)) return;
+    best = std::move(sites);
+    least = cost;
+  };
+  consider(FixedSites(prices, PlaceMode::kCpu, left));
+  consider(LongestFirst(prices, left));
+  consider(FixedSites(prices, PlaceMode::kGpuCentric, left));
+  // One device that is much faster than the others may do best alone.
+  for (size_t d = 0; room.size() > 1 && d < room.size(); ++d) {
+    std::vector<std::vector<uint32_t>> alone(room.size());
+    alone[d] = room[d];
+    consider(FixedSites(prices, PlaceMode::kGpuCentric, Room(alone)));
   }
-  double copied = 0.0;  // seconds of computing copied experts
-  for (const bool in_memory : {true, false}) {
-    for (size_t i = 0; i < jobs.size(); ++i) {
-      if (sites[i] != Site{.place = Place::kCopied, .device = device}) continue;
-      if (jobs[i].in_memory != in_memory) continue;
-      if (!in_memory) {
-        disk += model.disk.Seconds(jobs[i].bytes);
-        times.copy = std::max(times.copy, disk);
-      }
-      times.copy += copy_factor * costs.copy.Seconds(jobs[i].bytes);
-      copied += model.OnDevice(device, jobs[i].bytes, jobs[i].rows);
-    }
-  }
-  if (copied > 0.0) times.compute = std::max(times.compute, times.copy) + costs.launch + copied;
-  return times;
-}
-
-// Seconds of the engine's thread in the calls of devices that compute beside the CPU.
-double CallSeconds(std::span<const Site> sites, const LatencyModel& model) {
-  if (!std::ranges::contains(sites, Place::kHost, &Site::place)) return 0.0;
-  double seconds = 0.0;
-  for (uint32_t d = 0; d < model.devices.size(); ++d) {
-    const auto is_its = [d](Site s) { return s.place != Place::kHost && s.device == d; };
-    if (std::ranges::any_of(sites, is_its)) seconds += model.CallSeconds(d);
-  }
-  return seconds;
+  Improve(prices, left, best);
+  return best;
 }
 
 }  // namespace
@@ -234,62 +377,19 @@ std::string_view NameOf(PlaceMode mode) {
 LaneTimes PriceLanes(std::span<const LaneJob> jobs, std::span<const Site> sites,
                      const LatencyModel& model) {
   CHECK(jobs.size() == sites.size());
-  LaneTimes times;
-  times.devices.resize(model.devices.size());
-  for (uint32_t d = 0; d < times.devices.size(); ++d) {
-    times.devices[d] = PriceDevice(jobs, sites, d, model, times.disk);
-  }
-  const bool uses_device =
-      std::ranges::any_of(sites, [](Place p) { return p != Place::kHost; }, &Site::place);
-  if (std::ranges::any_of(sites, LeavesFirst)) {
-    uint64_t pairs = 0;
-    for (const LaneJob& job : jobs) pairs += job.rows;
-    times.border = model.BorderSeconds(pairs);
-  }
-  const double host_factor = uses_device ? model.host_beside : 1.0;
-  times.calls = CallSeconds(sites, model);
-  const bool uses_host = std::ranges::contains(sites, Place::kHost, &Site::place);
-  times.host = times.calls + (uses_host ? model.host_begin : 0.0);
-  // The CPU computes experts in memory, then those that the disk brings.
-  for (const bool in_memory : {true, false}) {
-    for (size_t i = 0; i < jobs.size(); ++i) {
-      if (sites[i].place != Place::kHost || jobs[i].in_memory != in_memory) continue;
-      if (!in_memory) {
-        times.disk += model.disk.Seconds(jobs[i].bytes);
-        times.host = std::max(times.host, times.disk);
-      }
-      times.host += host_factor * model.host.Seconds(jobs[i].bytes, jobs[i].rows);
-    }
-  }
-  return times;
+  LanePrices prices(jobs, model);
+  return prices.Times(prices.all(), sites);
 }
 
 LanePlan PlanLanes(std::span<const LaneJob> jobs, const LatencyModel& model, PlaceMode mode,
                    std::span<const std::vector<uint32_t>> room) {
   CHECK(room.size() == model.devices.size());
-  const auto priced = [&](std::vector<Site> sites) {
-    const LaneTimes times = PriceLanes(jobs, sites, model);
-    const double price = PriceOfSlots(jobs, sites);
-    return LanePlan{.sites = std::move(sites), .times = times, .price = price};
-  };
-  if (mode != PlaceMode::kAuto) return priced(FixedSites(jobs, model, mode, room));
-  // Plans without copies come first, because a later plan must be better to win.
-  LanePlan best = priced(FixedSites(jobs, model, PlaceMode::kCooperative, room));
-  const auto consider = [&](std::vector<Site> sites) {
-    LanePlan other = priced(std::move(sites));
-    if (is_better(other.cost(), best.cost())) best = std::move(other);
-  };
-  consider(FixedSites(jobs, model, PlaceMode::kCpu, room));
-  consider(LongestFirst(jobs, model, room));
-  consider(FixedSites(jobs, model, PlaceMode::kGpuCentric, room));
-  // One device that is much faster than the others may do best alone.
-  for (size_t d = 0; room.size() > 1 && d < room.size(); ++d) {
-    std::vector<std::vector<uint32_t>> alone(room.size());
-    alone[d] = room[d];
-    consider(FixedSites(jobs, model, PlaceMode::kGpuCentric, alone));
-  }
-  Improve(jobs, model, room, best);
-  return best;
+  LanePrices prices(jobs, model);
+  LanePlan plan{.sites = mode == PlaceMode::kAuto ? AutoSites(prices, room)
+                                                  : FixedSites(prices, mode, Room(room))};
+  plan.times = prices.Times(prices.all(), plan.sites);
+  plan.price = prices.PriceOfSlots(prices.all(), plan.sites);
+  return plan;
 }
 
 }  // namespace moestro
