@@ -84,6 +84,7 @@ DeviceTier::DeviceTier(DeviceTierSetup parts, const LatencyModel& model, PlaceMo
       mode_(mode),
       is_on_(parts_.tables.size(), true),
       work_(parts_.tables.size()),
+      uses_(parts_.n_layers, parts_.n_expert),
       under_way_(parts_.memory_slots.size()),
       whole_(parts_.n_layers),
       whole_slots_(WholePartsOf(parts_)) {
@@ -172,16 +173,18 @@ void DeviceTier::FindWhole() {
   whole_.Use(WholeLayersPay(model_, mode_, parts_.bytes_of({}), UsedOf(parts_)));
 }
 
+// Slots have a price once experts have been missing in memory.
 std::vector<LaneJob> DeviceTier::JobsOf(const LayerPlan& plan) {
   const std::vector<ExpertKey> own = KeysOf(plan);
   std::vector<LaneJob> jobs;
+  jobs.reserve(plan.experts.size());
   for (const PlannedExpert& expert : plan.experts) {
     LaneJob job{.bytes = parts_.bytes_of(expert.key),
                 .rows = expert.n_pairs,
                 .in_memory = is_in_memory(expert.key),
                 .on_device = ReadyOn(expert.key),
                 .pool = parts_.form_of(expert.key)};
-    for (uint32_t d = 0; !job.on_device && d < devices(); ++d) {
+    for (uint32_t d = 0; missing_ > 0.0 && !job.on_device && d < devices(); ++d) {
       job.slot_prices.push_back(SlotPrice(expert, d, own));
     }
     jobs.push_back(std::move(job));
@@ -331,7 +334,7 @@ std::vector<DeviceTier::Promotion> DeviceTier::FillByUses() {
   const ExpertUses::By by = is_change ? ExpertUses::By::kDecode : ExpertUses::By::kPrompt;
   // Decode without a prompt is not interrupted at its begin.
   if (devices() == 0 || (!is_change && !uses_.has_prompt())) return {};
-  const std::vector<double> uses = uses_.Table(by, parts_.n_layers, parts_.n_expert);
+  const std::vector<double> uses = uses_.Table(by);
   const std::vector<ExpertKey> popular = uses_.MostFirst(by);
   uses_.ForgetPrompt();
   const WholeCase of = CaseOf(uses, kMostFillSeconds);

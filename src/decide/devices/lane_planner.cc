@@ -72,7 +72,7 @@ class LanePrices {
       : jobs_(jobs), model_(model), all_(jobs.size()) {
     std::iota(all_.begin(), all_.end(), size_t{0});
     times_.devices.resize(model.devices.size());
-    on_.resize(model.devices.size());
+    parts_.resize(model.devices.size());
     for (const LaneJob& job : jobs) {
       host_.push_back({.compute = model.host.Seconds(job.bytes, job.rows),
                        .brought = job.in_memory ? 0.0 : model.disk.Seconds(job.bytes)});
@@ -102,17 +102,28 @@ class LanePrices {
     double compute = 0.0;
     double brought = 0.0;  // of the disk's read, or of the copy to the device
   };
-  // Lanes that an assignment uses.
-  struct On {
+  // A device's part of an assignment.
+  struct Part {
     bool has_own = false;  // experts that the device has
     bool has_copied = false;
+    double own = 0.0;     // seconds of computing what the device has
+    double copied = 0.0;  // seconds of computing copied experts
+    double copies = 0.0;  // seconds of the copies from memory
+    bool is_idle() const { return !has_own && !has_copied; }
+  };
+  // The CPU's part.
+  struct HostPart {
+    bool is_idle = true;
+    double in_memory = 0.0;    // seconds of computing experts in memory
+    uint64_t pairs = 0;        // of the layer
+    bool leave_first = false;  // rows leave the first device
   };
   const Seconds& There(size_t job, uint32_t device) const {
-    return there_[job * on_.size() + device];
+    return there_[job * parts_.size() + device];
   }
-  bool SeeLanes(std::span<const size_t> of, std::span<const Site> sites);
+  void SumParts(std::span<const size_t> of, std::span<const Site> sites);
   void PriceDevice(std::span<const size_t> of, std::span<const Site> sites, uint32_t device);
-  void PriceHost(std::span<const size_t> of, std::span<const Site> sites, bool is_shared);
+  void PriceHost(std::span<const size_t> of, std::span<const Site> sites);
 
   std::span<const LaneJob> jobs_;
   const LatencyModel& model_;
@@ -122,25 +133,35 @@ class LanePrices {
   bool is_all_in_memory_ = true;
   // Of the assignment that is priced:
   LaneTimes times_;
-  std::vector<On> on_;  // [device]
-  bool uses_host_ = false;
+  std::vector<Part> parts_;  // [device]
+  HostPart host_part_;
 };
 
-// Notes the lanes that have work. Returns whether rows leave the first device.
-bool LanePrices::SeeLanes(std::span<const size_t> of, std::span<const Site> sites) {
-  std::ranges::fill(on_, On{});
-  uses_host_ = false;
-  bool leave_first = false;
+// Sums up what takes its time whatever the order of the experts.
+void LanePrices::SumParts(std::span<const size_t> of, std::span<const Site> sites) {
+  std::ranges::fill(parts_, Part{});
+  host_part_ = {};
   for (const size_t i : of) {
     const Site site = sites[i];
+    host_part_.pairs += jobs_[i].rows;
     if (site.place == Place::kHost) {
-      uses_host_ = leave_first = true;
+      host_part_.is_idle = false;
+      host_part_.leave_first = true;
+      if (jobs_[i].in_memory) host_part_.in_memory += host_[i].compute;
       continue;
     }
-    (site.place == Place::kDevice ? on_[site.device].has_own : on_[site.device].has_copied) = true;
-    leave_first = leave_first || site.device != 0;
+    host_part_.leave_first = host_part_.leave_first || site.device != 0;
+    Part& part = parts_[site.device];
+    const Seconds& seconds = There(i, site.device);
+    if (site.place == Place::kDevice) {
+      part.has_own = true;
+      part.own += seconds.compute;
+    } else {
+      part.has_copied = true;
+      part.copied += seconds.compute;
+      if (jobs_[i].in_memory) part.copies += seconds.brought;
+    }
   }
-  return leave_first;
 }
 
 // Prices the experts that a device has, then those that are copied to it: first those in memory,
@@ -148,74 +169,48 @@ bool LanePrices::SeeLanes(std::span<const size_t> of, std::span<const Site> site
 void LanePrices::PriceDevice(std::span<const size_t> of, std::span<const Site> sites,
                              uint32_t device) {
   const DeviceCosts& costs = model_.devices[device];
+  const Part& part = parts_[device];
   LaneTimes::Device& times = times_.devices[device];
   times = {};
-  if (on_[device].has_own) {
-    times.compute = costs.launch;
-    for (const size_t i : of) {
-      if (sites[i] != Site{.place = Place::kDevice, .device = device}) continue;
-      times.compute += There(i, device).compute;
-    }
+  if (part.has_own) times.compute = costs.launch + part.own;
+  if (!part.has_copied) return;
+  const double copy_factor = host_part_.is_idle ? 1.0 : costs.copy_beside;
+  times.copy = copy_factor * part.copies;
+  for (const size_t i : is_all_in_memory_ ? std::span<const size_t>() : of) {
+    if (jobs_[i].in_memory || sites[i] != Site{.place = Place::kCopied, .device = device}) continue;
+    times_.disk += host_[i].brought;
+    times.copy = std::max(times.copy, times_.disk) + copy_factor * There(i, device).brought;
   }
-  if (!on_[device].has_copied) return;
-  const double copy_factor = uses_host_ ? costs.copy_beside : 1.0;
-  double copied = 0.0;  // seconds of computing copied experts
-  for (const bool in_memory : {true, false}) {
-    if (!in_memory && is_all_in_memory_) continue;
-    for (const size_t i : of) {
-      if (sites[i] != Site{.place = Place::kCopied, .device = device}) continue;
-      if (jobs_[i].in_memory != in_memory) continue;
-      if (!in_memory) {
-        times_.disk += host_[i].brought;
-        times.copy = std::max(times.copy, times_.disk);
-      }
-      times.copy += copy_factor * There(i, device).brought;
-      copied += There(i, device).compute;
-    }
-  }
-  if (copied > 0.0) times.compute = std::max(times.compute, times.copy) + costs.launch + copied;
+  times.compute = std::max(times.compute, times.copy) + costs.launch + part.copied;
 }
 
-// The CPU computes experts in memory, then those that the disk brings.
-void LanePrices::PriceHost(std::span<const size_t> of, std::span<const Site> sites,
-                           bool is_shared) {
+// Prices the experts in memory, then those that the disk brings.
+void LanePrices::PriceHost(std::span<const size_t> of, std::span<const Site> sites) {
   times_.calls = 0.0;
   times_.host = 0.0;
-  if (!uses_host_) return;
+  if (host_part_.is_idle) return;
   // Seconds of the engine's thread in the calls of devices that compute beside the CPU.
-  for (uint32_t d = 0; d < on_.size(); ++d) {
-    if (on_[d].has_own || on_[d].has_copied) times_.calls += model_.CallSeconds(d);
+  bool is_alone = true;
+  for (uint32_t d = 0; d < parts_.size(); ++d) {
+    if (parts_[d].is_idle()) continue;
+    is_alone = false;
+    times_.calls += model_.CallSeconds(d);
   }
-  times_.host = times_.calls + model_.host_begin;
-  const double host_factor = is_shared ? model_.host_beside : 1.0;
-  for (const bool in_memory : {true, false}) {
-    if (!in_memory && is_all_in_memory_) continue;
-    for (const size_t i : of) {
-      if (sites[i].place != Place::kHost || jobs_[i].in_memory != in_memory) continue;
-      if (!in_memory) {
-        times_.disk += host_[i].brought;
-        times_.host = std::max(times_.host, times_.disk);
-      }
-      times_.host += host_factor * host_[i].compute;
-    }
+  const double host_factor = is_alone ? 1.0 : model_.host_beside;
+  times_.host = times_.calls + model_.host_begin + host_factor * host_part_.in_memory;
+  for (const size_t i : is_all_in_memory_ ? std::span<const size_t>() : of) {
+    if (jobs_[i].in_memory || sites[i].place != Place::kHost) continue;
+    times_.disk += host_[i].brought;
+    times_.host = std::max(times_.host, times_.disk) + host_factor * host_[i].compute;
   }
 }
 
 const LaneTimes& LanePrices::Times(std::span<const size_t> of, std::span<const Site> sites) {
-  const bool leave_first = SeeLanes(of, sites);
+  SumParts(of, sites);
   times_.disk = 0.0;
-  bool uses_device = false;
-  for (uint32_t d = 0; d < on_.size(); ++d) {
-    PriceDevice(of, sites, d);
-    uses_device = uses_device || on_[d].has_own || on_[d].has_copied;
-  }
-  times_.border = 0.0;
-  if (leave_first) {
-    uint64_t pairs = 0;
-    for (const size_t i : of) pairs += jobs_[i].rows;
-    times_.border = model_.BorderSeconds(pairs);
-  }
-  PriceHost(of, sites, uses_device);
+  for (uint32_t d = 0; d < parts_.size(); ++d) PriceDevice(of, sites, d);
+  times_.border = host_part_.leave_first ? model_.BorderSeconds(host_part_.pairs) : 0.0;
+  PriceHost(of, sites);
   return times_;
 }
 

@@ -78,6 +78,7 @@ class Machine final : private ExpertHolder {
         .memory_slots = sizes_.slots,
         .pool_of = [this](ExpertKey key) { return sizes_.pool_of(key); },
         .n_expert = sizes_.moe.n_expert,
+        .n_layers = sizes_.moe.n_layer,
         .tiers = sizes_.tiers,
         .drop = [this](ExpertKey key) { memory_.Drop(key); },
         .memory_room =
