@@ -173,17 +173,16 @@ void DeviceTier::FindWhole() {
   whole_.Use(WholeLayersPay(model_, mode_, parts_.bytes_of({}), UsedOf(parts_)));
 }
 
-// Slots have a price once experts have been missing in memory.
 std::vector<LaneJob> DeviceTier::JobsOf(const LayerPlan& plan) {
   const std::vector<ExpertKey> own = KeysOf(plan);
   std::vector<LaneJob> jobs;
-  jobs.reserve(plan.experts.size());
   for (const PlannedExpert& expert : plan.experts) {
     LaneJob job{.bytes = parts_.bytes_of(expert.key),
                 .rows = expert.n_pairs,
                 .in_memory = is_in_memory(expert.key),
                 .on_device = ReadyOn(expert.key),
                 .pool = parts_.form_of(expert.key)};
+    // Slots have a price once experts have been missing in memory.
     for (uint32_t d = 0; missing_ > 0.0 && !job.on_device && d < devices(); ++d) {
       job.slot_prices.push_back(SlotPrice(expert, d, own));
     }
@@ -229,8 +228,7 @@ LaneTimes DeviceTier::Assign(LayerPlan& plan) {
     expert.is_staged = false;
   }
   plan.moved_back.clear();
-  const bool are_all_off = !is_on_.empty() && !std::ranges::contains(is_on_, true);
-  if (are_all_off) return {};
+  if (!is_on_.empty() && !std::ranges::contains(is_on_, true)) return {};
   if (parts_.memory) SortBy(*parts_.memory, plan);
   const LanePlan lanes = PlanSites(plan);
   for (size_t i = 0; i < plan.experts.size(); ++i) {
@@ -241,8 +239,7 @@ LaneTimes DeviceTier::Assign(LayerPlan& plan) {
     const bool is_missing = !is_in_memory(expert.key);
     expert.is_staged =
         is_missing && expert.place == Place::kCopied && parts_.tiers == Tiers::kExclusive;
-    const double missing = is_missing ? 1.0 : 0.0;
-    missing_ += (missing - missing_) / static_cast<double>(std::min(++asked_, kMissWindow));
+    missing_ += (is_missing - missing_) / static_cast<double>(std::min(++asked_, kMissWindow));
   }
   const std::vector<ExpertKey> own = KeysOf(plan);
   // Experts that a device has are pinned before copies look for victims.

@@ -131,7 +131,7 @@ class LanePrices {
   std::vector<Seconds> host_;   // [job]
   std::vector<Seconds> there_;  // [job][device]
   bool is_all_in_memory_ = true;
-  // Of the assignment that is priced:
+  // Times and sums of the assignment that is priced:
   LaneTimes times_;
   std::vector<Part> parts_;  // [device]
   HostPart host_part_;
