@@ -304,6 +304,29 @@ struct LayerSpec {
   bool operator==(const LayerSpec&) const = default;
 };
 
+// Rule by which rows mix several residual streams.
+enum class StreamMixing : uint8_t {
+  // A matrix of a row's streams gives weights: of the streams in a half layer's input, of the
+  // half's result in each stream, and of each stream in each, which Sinkhorn's iterations make
+  // doubly stochastic. The head's input is the mean of the streams.
+  kSinkhorn,
+};
+
+// Several residual streams instead of one: each half of a layer, its mixer and its feed-forward
+// part, computes with one mix of a row's streams, and each stream takes in the result. Sources: D.
+// Zhu et al., "Hyper-Connections", 2024; Z. Xie et al., "mHC", 2025.
+struct StreamsSpec {
+  StreamMixing mixing = StreamMixing::kSinkhorn;
+  uint32_t n_streams = 0;
+  uint32_t n_iterations = 0;  // of kSinkhorn, at least 1
+  float eps = 0.0F;           // of kSinkhorn
+
+  // Weights of a row in a half layer: those of its input, of its result, of streams in streams.
+  uint32_t n_weights() const { return n_streams * (2 + n_streams); }
+  static constexpr uint32_t kScales = 3;  // factors, one for each of these kinds
+  bool operator==(const StreamsSpec&) const = default;
+};
+
 // Encoder of a model that has an encoder and a decoder. A sequence is a source, which ends with a
 // token that is not in it otherwise, and behind it the target. Rows of the source go through the
 // encoder's layers alone, all of a sequence in one step, and rows of the target through the
@@ -342,6 +365,7 @@ struct ModelSpec {
   ExpertForm experts;
   RouterSpec router;
   std::optional<EncoderSpec> encoder = {};  // nullopt: every row goes through every layer
+  std::optional<StreamsSpec> streams = {};  // nullopt: one residual stream
 
   uint32_t n_layer() const { return static_cast<uint32_t>(layers.size()); }
   bool has_experts(size_t layer) const { return layers[layer].feed_forward.has_experts(); }
@@ -358,10 +382,13 @@ struct ModelSpec {
     const uint32_t latent = MostOf(&FeedForwardSpec::n_latent);
     return latent > 0 ? latent : n_embd;
   }
-  // Whether the experts' sum of a layer is projected or normed before it is added, so that the next
-  // layer begins with that work.
+  // Values of a row's residual streams together.
+  uint32_t n_residual() const { return streams ? streams->n_streams * n_embd : n_embd; }
+  // Whether the experts' sum of a layer is projected or normed before it is added, or added to
+  // several streams, so that the next layer begins with that work.
   bool ends_in_next(size_t layer) const {
-    return has_experts(layer) && (has_post_norms || layers[layer].feed_forward.n_latent > 0);
+    return has_experts(layer) &&
+           (has_post_norms || layers[layer].feed_forward.n_latent > 0 || streams);
   }
   // Whether something is added to experts' results beside the residual: a shared expert's or a
   // dense block's.

@@ -50,6 +50,9 @@ enum class Dim : uint8_t {
   kDenseFf,
   kVocab,
   kHalfRotary,  // rotated dimensions / 2
+  kStreams,     // values of all residual streams of a row
+  kStreamWeights,
+  kStreamScales,
 };
 
 // A matrix may have any type that ggml's CPU backend multiplies; a vector is F32 (also one per
@@ -170,6 +173,14 @@ struct LayerRoles {
   T output_scale{};  // factor of the layer's result
   T ffn_norm{};
   T ffn_norm_b{};
+  // Weights of residual streams in a half layer, of the mixer and of the feed-forward part: the
+  // matrix, what is added to its results, and factors of these.
+  T mixer_streams{};
+  T mixer_streams_b{};
+  T mixer_streams_scale{};
+  T ffn_streams{};
+  T ffn_streams_b{};
+  T ffn_streams_scale{};
   T router{};
   T router_b{};
   T selection_b{};  // added to scores for the choice alone, not for weights
@@ -241,6 +252,22 @@ constexpr void ForEachLatentRole(Visit&& visit, Parts&... parts) {
         parts.indexer_weights...);
   visit(Role{"attn_kv_b.weight", kMat, kKeyLatent, kJoinedHeads, kAny, kJoined},
         parts.latent_kv_b...);
+}
+
+// The part of ForEachLayerRole() for several residual streams.
+template <class Visit, class... Parts>
+constexpr void ForEachStreamRole(Visit&& visit, Parts&... parts) {
+  using enum Dim;
+  constexpr auto kMat = TensorKind::kMatrix;
+  constexpr auto kVec = TensorKind::kVector;
+  constexpr auto kMul = TensorUse::kOnlyMultiplied;
+  using Role = TensorRole;
+  visit(Role{"hc_attn_fn.weight", kMat, kStreams, kStreamWeights, kMul}, parts.mixer_streams...);
+  visit(Role{"hc_attn_base.weight", kVec, kStreamWeights}, parts.mixer_streams_b...);
+  visit(Role{"hc_attn_scale.weight", kVec, kStreamScales}, parts.mixer_streams_scale...);
+  visit(Role{"hc_ffn_fn.weight", kMat, kStreams, kStreamWeights, kMul}, parts.ffn_streams...);
+  visit(Role{"hc_ffn_base.weight", kVec, kStreamWeights}, parts.ffn_streams_b...);
+  visit(Role{"hc_ffn_scale.weight", kVec, kStreamScales}, parts.ffn_streams_scale...);
 }
 
 // The part of ForEachLayerRole() for mixers with a state.
@@ -368,6 +395,7 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   visit(Role{"post_ffw_norm.weight", kVec, kEmbd}, parts.ffn_post_norm...);
   visit(Role{"attn_rel_b.weight", kVec, kHeads, kBuckets, kAny, kAtt}, parts.attn_relative...);
   visit(Role{"attn_sinks.weight", kVec, kHeads, kOne, kAny, kAtt}, parts.attn_sinks...);
+  tensor_roles_internal::ForEachStreamRole(visit, parts...);
   tensor_roles_internal::ForEachLatentRole(visit, parts...);
   tensor_roles_internal::ForEachStateRole(visit, parts...);
   tensor_roles_internal::ForEachFeedForwardRole(visit, parts...);

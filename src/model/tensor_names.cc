@@ -211,6 +211,12 @@ int64_t DimSize(Dim dim, const ModelSpec& spec, const LayerSpec* layer) {
       return spec.n_vocab;
     case Dim::kHalfRotary:
       return spec.first_rotated() != nullptr ? spec.first_rotated()->rope->n_dims / 2 : 0;
+    case Dim::kStreams:
+      return spec.n_residual();
+    case Dim::kStreamWeights:
+      return spec.streams ? spec.streams->n_weights() : 0;
+    case Dim::kStreamScales:
+      return StreamsSpec::kScales;
     default:
       break;
   }

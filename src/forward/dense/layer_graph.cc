@@ -96,6 +96,9 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
   if (parts.link != nullptr && parts.spec.encoder) {
     return Fail(Errc::kDevice, "encoders are computed in memory");
   }
+  if (parts.link != nullptr && parts.spec.streams) {
+    return Fail(Errc::kDevice, "several residual streams are mixed in memory");
+  }
   // Tensors are placed at rows of hidden, so rows must be aligned.
   if (parts.link != nullptr && parts.spec.n_embd * sizeof(float) %
                                        BackendBuffer::AlignmentOf(parts.link->device().backend()) !=
@@ -214,13 +217,16 @@ LayerGraph::RowsAside LayerGraph::TakeRows(size_t n_others) const {
   const size_t n = std::min(n_others, visible_.size());
   const size_t values = n * spec_->n_embd;
   const bool is_parted = spec_->any_layer(&ModelSpec::ends_in_next);
+  const size_t residual = is_parted ? n * spec_->n_residual() : 0;
+  const size_t weights = spec_->streams ? n * spec_->streams->n_weights() : 0;
   const bool has_shared = spec_->any_layer(&ModelSpec::adds_shared_in_next);
   return {.visible = visible_,
           .recent = recent_,
           .sources = sources_,
           .states = states_,
           .hidden = {buffers_->hidden(), buffers_->hidden() + values},
-          .residual = {buffers_->residual(), buffers_->residual() + (is_parted ? values : 0)},
+          .residual = {buffers_->residual(), buffers_->residual() + residual},
+          .stream_weights = {buffers_->stream_weights(), buffers_->stream_weights() + weights},
           .shared = {buffers_->shared(), buffers_->shared() + (has_shared ? values : 0)},
           .positions = {buffers_->positions(), buffers_->positions() + n},
           .cells = {buffers_->cells(), buffers_->cells() + n},
@@ -231,6 +237,7 @@ LayerGraph::RowsAside LayerGraph::TakeRows(size_t n_others) const {
 Status LayerGraph::GiveRows(const RowsAside& rows) {
   std::ranges::copy(rows.hidden, buffers_->hidden());
   std::ranges::copy(rows.residual, buffers_->residual());
+  std::ranges::copy(rows.stream_weights, buffers_->stream_weights());
   std::ranges::copy(rows.shared, buffers_->shared());
   std::ranges::copy(rows.positions, buffers_->positions());
   std::ranges::copy(rows.cells, buffers_->cells());

@@ -79,7 +79,8 @@ class LayerGraph {
     std::vector<RowCells> sources;        // [row]
     std::vector<RowState> states;         // [row]
     std::vector<float> hidden;            // [first rows][n_embd]
-    std::vector<float> residual;          // [first rows][n_embd], or empty
+    std::vector<float> residual;          // [first rows][n_residual], or empty
+    std::vector<float> stream_weights;    // [first rows][n_weights], or empty
     std::vector<float> shared;            // [first rows][n_embd], or empty
     std::vector<int32_t> positions;       // [first rows]
     std::vector<int64_t> cells;           // [first rows]
