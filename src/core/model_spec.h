@@ -70,6 +70,7 @@ struct RelativeBias {
 // Function that joins the gate g and the up projection u of a feed-forward block.
 enum class Activation : uint8_t {
   kSwiglu,       // silu(g) * u
+  kSwigluGate,   // the same, but limits (FeedForwardSpec) are those of g, not of silu(g)
   kGeglu,        // gelu(g) * u, gelu by its tanh formula
   kSwigluOai,    // g' * sigmoid(1.702 g') * (u' + 1), g' = min(g, 7), u' = u within -7 to 7
   kReluSquared,  // max(u, 0)^2; blocks have no gate matrix
@@ -145,15 +146,25 @@ struct AttentionSpec {
   bool operator==(const AttentionSpec&) const = default;
 };
 
-// Chooses the positions that a row attends to, by keys of its own.
-// Source: DeepSeek-AI, "DeepSeek-V3.2", 2025, section 2.1.
+// Chooses the positions that a row attends to, by keys of its own; or pools of consecutive
+// positions, whose key is a mean of theirs, weighed value by value by a softmax of gates. A row
+// also attends to the positions of its sequence's last pool as long as that is not full. Source:
+// DeepSeek-AI, "DeepSeek-V3.2", 2025, section 2.1.
 struct IndexerSpec {
   uint32_t n_head = 0;
   uint32_t head_dim = 0;  // of its queries and of its one key; at least n_turned
-  uint32_t top_k = 0;     // positions that are chosen
+  uint32_t top_k = 0;     // positions that are chosen; a multiple of n_pool
+  uint32_t n_pool = 1;    // positions of a pool
+  float eps = 1e-6F;      // of the norm of keys
   RopePairs rope_pairs = RopePairs::kHalves;
   // The layer has no indexer and uses the positions that an earlier layer chose.
   bool is_shared = false;
+
+  bool has_pools() const { return n_pool > 1; }
+  // Values that are remembered of a position: the key, and for pools the gates behind it.
+  uint32_t n_remembered() const { return has_pools() ? 2 * head_dim : head_dim; }
+  // The most positions that a row attends to.
+  uint32_t n_attended() const { return top_k + n_pool - 1; }
   bool operator==(const IndexerSpec&) const = default;
 };
 
@@ -178,6 +189,7 @@ struct LatentAttentionSpec {
 
   uint32_t n_key() const { return n_latent + n_turned; }
   bool has_own_indexer() const { return indexer && !indexer->is_shared; }
+  bool has_own_pools() const { return has_own_indexer() && indexer->has_pools(); }
   uint32_t n_query() const { return n_head * (n_plain + n_turned); }
   uint32_t n_embd_out() const { return n_head * head_dim_v; }
   bool operator==(const LatentAttentionSpec&) const = default;
@@ -207,6 +219,9 @@ struct DeltaNetSpec {
   // The logarithm of the smallest decay, which is below 0: decays are exp(bound * sigmoid(a * x)).
   // 0: they have no bound and are exp(a * softplus(x)).
   float decay_bound = 0.0F;
+  // The rates of a bounded decay, a, are those of the file times -1: these are below 0.
+  bool has_negative_rates = false;
+  float key_eps = 0.0F;  // of the norm of keys and queries; 0: that of the model's norms
 
   uint32_t n_decays() const { return decays_values ? n_head_v * head_dim : n_head_v; }
   // Results of the first matrices of decays and gates, where values decay on their own.
@@ -273,8 +288,8 @@ struct FeedForwardSpec {
   uint32_t n_ff_dense = 0;   // of the dense block, in a layer without experts or beside experts
   // Routed experts take and give so many values, which two dense matrices project; 0: n_embd.
   uint32_t n_latent = 0;
-  // Limits of Activation::kSwiglu: silu(g) is at most the limit, and u within it on both sides; 0:
-  // none. Of routed experts, and of the shared expert or the dense block.
+  // Limits of Activation::kSwiglu: silu(g) is at most the limit, or of kSwigluGate g, and u within
+  // it on both sides; 0: none. Of routed experts, and of the shared expert or the dense block.
   float limit_expert = 0.0F;
   float limit_shared = 0.0F;
 

@@ -24,6 +24,7 @@ enum class Dim : uint8_t {
   kIndexerHeads,
   kIndexerKey,      // values of an indexer's key
   kIndexerQueries,  // of the queries of all its heads
+  kIndexerPool,     // positions of a pool
   kKeys,            // n_head_kv * head_dim_k
   kValues,          // n_head_kv * head_dim_v
   kQkv,             // the three above together
@@ -71,6 +72,7 @@ enum class LayerModule : uint8_t {
   kSplitHeads,       // latent attention with a matrix for queries and one for values
   kJoinedHeads,      // latent attention with one matrix for both
   kIndexer,          // latent attention that chooses positions
+  kIndexerPools,     // latent attention that chooses pools of positions
   kKeyed,            // attention, or a delta net of the next kind
   kDeltaNet,
   kKimiDelta,    // a delta net where each value of a key decays on its own
@@ -133,11 +135,13 @@ struct LayerRoles {
   T indexer_k{};
   T indexer_k_norm{};
   T indexer_k_norm_b{};
-  T indexer_weights{};  // of its heads
-  T attn_post_norm{};   // norm of attention's result before it is added
-  T attn_relative{};    // of a stack's first layer: added to scores, [range of distances][head]
-  T attn_sinks{};       // of each head a score that is part of the softmax and has no value
-  T delta_qkv{};        // of a delta net, before the convolution
+  T indexer_weights{};    // of its heads
+  T indexer_pool_gate{};  // gates of positions in their pool
+  T indexer_pool_b{};     // added to gates, for each place in a pool
+  T attn_post_norm{};     // norm of attention's result before it is added
+  T attn_relative{};      // of a stack's first layer: added to scores, [range of distances][head]
+  T attn_sinks{};         // of each head a score that is part of the softmax and has no value
+  T delta_qkv{};          // of a delta net, before the convolution
   T delta_gate{};
   T state_in{};  // everything that is projected: Mamba-2, and delta nets of older files
   T state_conv{};
@@ -250,6 +254,11 @@ constexpr void ForEachLatentRole(Visit&& visit, Parts&... parts) {
         parts.indexer_k_norm_b...);
   visit(Role{"indexer.proj.weight", kMat, kEmbd, kIndexerHeads, kMul, kIndex},
         parts.indexer_weights...);
+  constexpr auto kPools = LayerModule::kIndexerPools;
+  visit(Role{"indexer_compressor_gate.weight", kMat, kEmbd, kIndexerKey, kMul, kPools},
+        parts.indexer_pool_gate...);
+  visit(Role{"indexer_compressor_ape.weight", kVec, kIndexerKey, kIndexerPool, kAny, kPools},
+        parts.indexer_pool_b...);
   visit(Role{"attn_kv_b.weight", kMat, kKeyLatent, kJoinedHeads, kAny, kJoined},
         parts.latent_kv_b...);
 }

@@ -14,9 +14,12 @@ LayerMemory LayerMemory::Of(const LayerSpec& layer) {
             .window = a->window};
   }
   if (const LatentAttentionSpec* a = layer.latent_attention(); a != nullptr) {
-    // The values are part of the keys; the place of values holds an indexer's keys.
-    const uint32_t values = a->has_own_indexer() ? a->indexer->head_dim : 0;
-    return {.keys = a->n_key(), .values = values, .head_keys = a->n_key(), .head_values = values};
+    // The values are part of the keys; the place of values holds an indexer's keys and gates.
+    const bool has_indexer = a->has_own_indexer();
+    return {.keys = a->n_key(),
+            .values = has_indexer ? a->indexer->n_remembered() : 0,
+            .head_keys = a->n_key(),
+            .head_values = has_indexer ? a->indexer->head_dim : 0};
   }
   if (const DeltaNetSpec* delta = layer.delta_net(); delta != nullptr) {
     return {.state_values = delta->state_values()};

@@ -109,6 +109,8 @@ constexpr LatentAttentionSpec kLatent{.n_head = 4,
                                       .head_dim_v = 16,
                                       .n_query_latent = 32};
 constexpr IndexerSpec kIndexer{.n_head = 2, .head_dim = 32, .top_k = 16};
+constexpr uint32_t kPoolSize = 4;
+constexpr StreamsSpec kStreamsOfSmall{.n_streams = 4, .n_iterations = 20, .eps = 1e-6F};
 constexpr Mamba2Spec kMamba{.n_head = 2, .head_dim = 32, .n_group = 2, .n_state = 16, .n_taps = 4};
 
 void AddKeys(GgufBuilder& file, const std::string& arch) {
@@ -160,6 +162,8 @@ ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
     LatentAttentionSpec latent = kLatent;
     latent.has_gates = family.latent.has_gates;
     if (family.latent.indexers != Indexers::kNone) latent.indexer = kIndexer;
+    if (family.latent.indexers == Indexers::kPools) latent.indexer->n_pool = kPoolSize;
+    if (!family.latent.has_turned) latent.n_plain += std::exchange(latent.n_turned, 0);
     for (LayerSpec& layer : spec.layers) layer.mixer = latent;
   }
   if (family.states.mixer == StateMixer::kDeltaNet) spec.layers[0].mixer = kDelta;
@@ -177,6 +181,7 @@ ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
     spec.layers.push_back({.mixer = NoMixerSpec(), .feed_forward = feed_forward});
   }
   if (family.has_latent_experts) spec.layers.back().feed_forward.n_latent = kEmbd;
+  if (family.streams) spec.streams = kStreamsOfSmall;
   spec.experts = family.experts;
   spec.router.n_expert = kExperts;
   return spec;
@@ -217,12 +222,15 @@ void AddLatentKeys(GgufBuilder& file, const std::string& arch, const LatentRules
     file.Set(arch + ".attention.indexer.head_count", kIndexer.n_head)
         .Set(arch + ".attention.indexer.key_length", kIndexer.head_dim)
         .Set(arch + ".attention.indexer.top_k", kIndexer.top_k);
+    if (rules.indexers == Indexers::kPools) {
+      file.Set(arch + ".attention.indexer.kpool", kPoolSize);
+    }
   }
   file.Set(arch + ".attention.key_length_mla", kLatent.n_plain + kLatent.n_turned)
       .Set(arch + ".attention.value_length_mla", kLatent.head_dim_v)
       .Set(arch + ".attention.kv_lora_rank", kLatent.n_latent)
       .Set(arch + ".attention.q_lora_rank", kLatent.n_query_latent)
-      .Set(arch + ".rope.dimension_count", kLatent.n_turned);
+      .Set(arch + ".rope.dimension_count", rules.has_turned ? kLatent.n_turned : 0U);
 }
 
 // Where a role's type matters to a test; others are F16 or, if vectors, F32.
@@ -316,6 +324,11 @@ GgufBuilder SmallMoe(std::string_view arch) {
     file.Set(name + ".block_count", 3U)
         .SetInts(name + ".feed_forward_length", {0, 0, kFf})
         .SetInts(name + ".attention.head_count_kv", {0, 2, 0});
+  }
+  if (family->streams) {
+    file.Set(name + ".hyper_connection.count", kStreamsOfSmall.n_streams)
+        .Set(name + ".hyper_connection.sinkhorn_iterations", kStreamsOfSmall.n_iterations)
+        .Set(name + ".hyper_connection.epsilon", kStreamsOfSmall.eps);
   }
   if (family->has_latent_experts) file.Set(name + ".moe_latent_size", uint32_t{kEmbd});
   if (family->written.has_rope_sections) {

@@ -197,7 +197,7 @@ bool Reader::IsOfNextToken(const TensorInfo& tensor) const {
 // Whether the tensor belongs to the indexer of a layer that shares another layer's indexer.
 bool Reader::IsOfSharedIndexer(const TensorInfo& tensor) const {
   const std::optional<uint32_t> layer = LayerOfTensorName(tensor.name);
-  if (!layer || *layer >= spec_.n_layer() || !tensor.name.contains(".indexer.")) return false;
+  if (!layer || *layer >= spec_.n_layer() || !tensor.name.contains(".indexer")) return false;
   const LatentAttentionSpec* latent = spec_.layers[*layer].latent_attention();
   return latent != nullptr && latent->indexer && latent->indexer->is_shared;
 }

@@ -67,6 +67,8 @@ int64_t LatentAttentionSize(Dim dim, const LatentAttentionSpec& a) {
       return a.indexer ? a.indexer->n_head : 0;
     case Dim::kIndexerKey:
       return a.indexer ? a.indexer->head_dim : 0;
+    case Dim::kIndexerPool:
+      return a.indexer ? a.indexer->n_pool : 0;
     case Dim::kIndexerQueries:
       return a.indexer ? int64_t{a.indexer->n_head} * a.indexer->head_dim : 0;
     case Dim::kJoinedHeads:
@@ -177,6 +179,8 @@ bool HasPart(const LayerSpec& layer, LayerModule part) {
       return latent != nullptr && !latent->is_joined;
     case LayerModule::kIndexer:
       return latent != nullptr && latent->has_own_indexer();
+    case LayerModule::kIndexerPools:
+      return latent != nullptr && latent->has_own_pools();
     case LayerModule::kJoinedHeads:
       return latent != nullptr && latent->is_joined;
     case LayerModule::kDeltaNet:

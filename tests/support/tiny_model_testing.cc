@@ -57,6 +57,7 @@ std::vector<std::string> TraitsOf(const std::string& arch) {
       {family.has_latent_experts, "latent experts"},
       {family.has_post_norms, "post norms"},
       {family.has_scales, "scales"},
+      {family.streams.has_value(), "streams"},
       {family.may_share_values, "shared values"},
       {!family.rotates, "no rotation"},
       {family.layer_tensors.attn_sinks != Presence::kNone, "sinks"},
@@ -80,7 +81,10 @@ void SetLatent(const TinySpec& spec, const Family& family, SynthShape& shape) {
   shape.indexer_heads = has_indexers ? 16 : 0;  // few would give many positions a score of 0
   shape.indexer_dim = has_indexers ? 64 : 0;
   shape.top_k = has_indexers ? spec.top_k : 0;
-  shape.indexer_every = family.latent.indexers == Indexers::kByTypes ? 2 : 0;
+  const bool may_share = has_indexers && family.latent.indexers != Indexers::kInEvery;
+  shape.indexer_every = may_share ? 2 : 0;
+  shape.pool = family.latent.indexers == Indexers::kPools ? 4 : 0;
+  if (!family.latent.has_turned) shape.rotated = 0;
   shape.yarn_log = spec.yarn_log;
   shape.has_sigmoid = spec.has_sigmoid;
   shape.weights_scale = spec.has_sigmoid ? 2.5F : 0.0F;
@@ -165,10 +169,11 @@ SynthShape TinyShape(const TinySpec& spec) {
       .rope_base = 10000,
       .rms_eps = spec.rms_eps};
   // Another one of the shared expert and the dense block.
-  if (family->has_limits) {
+  if (family->limits != Limits::kNone) {
     shape.limit_expert = spec.limit;
     shape.limit_shared = 0.75F * spec.limit;
   }
+  if (family->streams) shape.streams = 4;
   if (is_latent) SetLatent(spec, *family, shape);
   if (family->has_encoder) SetEncoder(spec, shape);
   return shape;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <span>
+#include <type_traits>
 
 #include "base/result.h"
 #include "forward/dense/mixers/mixer.h"
@@ -22,26 +23,52 @@ void CheckRows(std::span<ggml_tensor* const> tensors) {
   for (const ggml_tensor* t : tensors) CHECK(t->type == GGML_TYPE_F32 && ggml_is_contiguous(t));
 }
 
-// Columns of each row that one thread computes: rows may be fewer than threads.
+// Columns that are computed at a time: enough for the compiler to use vectors.
+constexpr uint32_t kTogether = 64;
+
+// Columns of each row that one thread computes, whole blocks but for the last ones: rows may be
+// fewer than threads.
 struct Columns {
   uint32_t first;
   uint32_t end;
 };
 Columns ColumnsOf(uint32_t n, int thread, int n_threads) {
+  const uint64_t n_blocks = (n + kTogether - 1) / kTogether;
   const auto border = [&](int t) {
-    return static_cast<uint32_t>(uint64_t{n} * static_cast<uint32_t>(t) /
-                                 static_cast<uint32_t>(n_threads));
+    const uint64_t block = n_blocks * static_cast<uint32_t>(t) / static_cast<uint32_t>(n_threads);
+    return static_cast<uint32_t>(std::min<uint64_t>(block * kTogether, n));
   };
   return {.first = border(thread), .end = border(thread + 1)};
 }
 
-// to[i] = sum over streams s of weights[s] * from[s * n + i], in the order of streams.
-void AddStreams(const float* from, uint32_t n, uint32_t n_streams, const float* weights,
-                uint32_t stride, Columns columns, float* to) {
-  for (uint32_t s = 0; s < n_streams; ++s) {
-    const float* stream = from + size_t{s} * n;
-    const float weight = weights[size_t{s} * stride];
-    for (uint32_t i = columns.first; i < columns.end; ++i) to[i] += weight * stream[i];
+// A row's streams [n_streams][n] with a weight each, at every `stride`-th place.
+struct WeighedStreams {
+  const float* streams;
+  uint32_t n;
+  uint32_t n_streams;
+  const float* weights;
+  uint32_t stride;
+};
+
+// to[i] = weight * y[i] + the weighed streams, in their order. y: null: 0 instead.
+void AddUp(const float* y, float weight, const WeighedStreams& from, Columns columns, float* to) {
+  for (uint32_t first = columns.first; first < columns.end; first += kTogether) {
+    const auto block = [&](auto count) {
+      std::array<float, kTogether> sum{};  // apart from all that is read
+      for (uint32_t i = 0; y != nullptr && i < count; ++i) sum[i] = weight * y[first + i];
+      for (uint32_t s = 0; s < from.n_streams; ++s) {
+        const float* stream = from.streams + size_t{s} * from.n + first;
+        const float its = from.weights[size_t{s} * from.stride];
+        for (uint32_t i = 0; i < count; ++i) sum[i] += its * stream[i];
+      }
+      std::copy_n(sum.data(), uint32_t{count}, to + first);
+    };
+    const uint32_t count = std::min(columns.end - first, kTogether);
+    if (count == kTogether) {
+      block(std::integral_constant<uint32_t, kTogether>());
+    } else {
+      block(count);
+    }
   }
 }
 
@@ -93,10 +120,12 @@ HyperConnections::Entered HyperConnections::Enter(ggml_context* ctx, const Layer
     const auto n = static_cast<uint32_t>(result->ne[0]);
     const Columns columns = ColumnsOf(n, thread, n_threads);
     for (int64_t row = 0; row < result->ne[1]; ++row) {
-      float* to = RowOf(result, row);
-      std::fill(to + columns.first, to + columns.end, 0.0F);
-      AddStreams(RowOf(result->src[0], row), n, spec.n_streams, RowOf(result->src[1], row), 1,
-                 columns, to);
+      const WeighedStreams weighed{.streams = RowOf(result->src[0], row),
+                                   .n = n,
+                                   .n_streams = spec.n_streams,
+                                   .weights = RowOf(result->src[1], row),
+                                   .stride = 1};
+      AddUp(nullptr, 0.0F, weighed, columns, RowOf(result, row));
     }
   };
   ggml_tensor* x = ggml_custom_4d(ctx, GGML_TYPE_F32, n_embd_, streams->ne[1], 1, 1, args.data(),
@@ -113,14 +142,16 @@ ggml_tensor* HyperConnections::Leave(ggml_context* ctx, const Left& from) {
     const uint32_t n = self->n_embd_;
     const Columns columns = ColumnsOf(n, thread, n_threads);
     for (int64_t row = 0; row < result->ne[1]; ++row) {
-      const float* y = RowOf(result->src[0], row);
       const float* of_result = RowOf(result->src[2], row) + n_streams;
       const float* of_streams = of_result + n_streams;
       for (uint32_t d = 0; d < n_streams; ++d) {
-        float* to = RowOf(result, row) + size_t{d} * n;
-        for (uint32_t i = columns.first; i < columns.end; ++i) to[i] = of_result[d] * y[i];
-        AddStreams(RowOf(result->src[1], row), n, n_streams, of_streams + d, n_streams, columns,
-                   to);
+        const WeighedStreams weighed{.streams = RowOf(result->src[1], row),
+                                     .n = n,
+                                     .n_streams = n_streams,
+                                     .weights = of_streams + d,
+                                     .stride = n_streams};
+        AddUp(RowOf(result->src[0], row), of_result[d], weighed, columns,
+              RowOf(result, row) + size_t{d} * n);
       }
     }
   };

@@ -41,13 +41,13 @@ const ComputeDevice* DeviceOf(const DeviceLink* link) {
   return link != nullptr ? &link->device() : nullptr;
 }
 
-// Positions that indexers choose; 0: no layer has an indexer.
-uint32_t TopKOf(const ModelSpec& spec) {
+// The first indexer of a model, whose others choose as many positions; null: no layer has one.
+const IndexerSpec* IndexerOf(const ModelSpec& spec) {
   for (const LayerSpec& layer : spec.layers) {
     const LatentAttentionSpec* latent = layer.latent_attention();
-    if (latent != nullptr && latent->indexer) return latent->indexer->top_k;
+    if (latent != nullptr && latent->indexer) return &*latent->indexer;
   }
-  return 0;
+  return nullptr;
 }
 
 }  // namespace
@@ -106,12 +106,12 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
     return Fail(Errc::kDevice, "rows of {} values do not lie where {} wants them",
                 parts.spec.n_embd, parts.link->device().info().name);
   }
-  if (const uint32_t top_k = TopKOf(parts.spec); top_k > 0) {
+  if (const IndexerSpec* indexer = IndexerOf(parts.spec); indexer != nullptr) {
     if (parts.link != nullptr) {
       return Fail(Errc::kDevice, "positions that an indexer chooses are attended to in memory");
     }
-    TRY(graph->chosen_, ChosenPositions::Create(chunk, top_k, n_ctx));
-    graph->work_bytes_ = ChosenPositions::BytesFor(chunk, top_k, n_ctx);
+    TRY(graph->chosen_, ChosenPositions::Create(chunk, *indexer, n_ctx));
+    graph->work_bytes_ = ChosenPositions::BytesFor(chunk, *indexer, n_ctx);
   }
   TRY_STATUS(graph->nodes_.MakeMixers({.cpu = parts.team.device(),
                                        .spec = parts.spec,

@@ -78,7 +78,7 @@ uint32_t DeclaredFeedForward(const SynthShape& shape) {
 void SetRopeKeys(ArchKeys& keys, const SynthShape& shape) {
   keys.Set("rope.freq_base", shape.rope_base);
   if (FamilyOf(shape).written.has_rope_length_key) {
-    keys.Set("rope.dimension_count", shape.rope_dim());
+    keys.Set("rope.dimension_count", FamilyOf(shape).latent.has_turned ? shape.rope_dim() : 0U);
   }
   if (FamilyOf(shape).written.has_rope_sections) {  // thirds, for a text and an image
     const uint32_t pairs = shape.rope_dim() / 2;
@@ -142,6 +142,11 @@ void SetLatentKeys(ArchKeys& keys, const SynthShape& shape) {
     keys.Set("attention.indexer.head_count", shape.indexer_heads);
     keys.Set("attention.indexer.key_length", shape.indexer_dim);
     keys.Set("attention.indexer.top_k", shape.top_k);
+    if (shape.pool > 0) {
+      keys.Set("attention.indexer.kpool", shape.pool);
+      keys.Set("attention.indexer.kpool_select_tail", true);
+      keys.Set("attention.layer_norm_epsilon", kSynthIndexerEps);
+    }
   }
   if (shape.indexer_every > 0) {
     std::vector<int32_t> types;
@@ -169,6 +174,12 @@ void SetLimitKeys(ArchKeys& keys, const SynthShape& shape) {
   };
   keys.Set("swiglu_clamp_exp", of_layers(shape.limit_expert));
   keys.Set("swiglu_clamp_shexp", of_layers(shape.limit_shared));
+}
+
+void SetStreamKeys(ArchKeys& keys, const SynthShape& shape) {
+  keys.Set("hyper_connection.count", shape.streams);
+  keys.Set("hyper_connection.sinkhorn_iterations", kSynthStreamIterations);
+  keys.Set("hyper_connection.epsilon", kSynthStreamEps);
 }
 
 void SetEncoderKeys(ArchKeys& keys, const SynthShape& shape) {
@@ -201,7 +212,7 @@ void SetStateKeys(ArchKeys& keys, const SynthShape& shape, const StateRules& rul
     keys.Set("ssm.conv_kernel", shape.taps);
     keys.Set("kda.head_dim", shape.state_dim);
     if (rules.has_decay_bound) {
-      keys.Set("kda.safe_gate", true);
+      if (!rules.has_negative_rates) keys.Set("kda.safe_gate", true);
       keys.Set("kda.gate_lower_bound", kSynthDecayBound);
     }
     return;
@@ -275,6 +286,7 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
     keys.Set("attention.scale", 1.25F / std::sqrt(static_cast<float>(shape.head_dim)));
   }
   if (shape.limit_expert > 0) SetLimitKeys(keys, shape);
+  if (family.streams) SetStreamKeys(keys, shape);
   if (family.has_encoder) SetEncoderKeys(keys, shape);
   if (family.written.has_moe_step_key) keys.Set("interleave_moe_layer_step", 1U);
   if (shape.window > 0) keys.Set("attention.sliding_window", shape.window);

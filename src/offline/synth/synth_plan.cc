@@ -50,12 +50,13 @@ LatentAttentionSpec LatentOf(const SynthShape& shape, const LatentRules& rules, 
     indexer = {.n_head = shape.indexer_heads,
                .head_dim = shape.indexer_dim,
                .top_k = shape.top_k,
+               .n_pool = std::max(shape.pool, 1U),
                .is_shared = shape.shares_indexer(layer)};
   }
   return {.n_head = shape.heads,
           .n_latent = shape.kv_latent,
-          .n_turned = shape.rotated,
-          .n_plain = shape.head_dim - shape.rotated,
+          .n_turned = rules.has_turned ? shape.rotated : 0,
+          .n_plain = shape.head_dim - (rules.has_turned ? shape.rotated : 0),
           .head_dim_v = shape.value_dim,
           .n_query_latent = shape.query_latent,
           .is_joined = shape.is_joined,
@@ -116,6 +117,12 @@ ModelSpec SpecOf(const SynthShape& shape) {
     spec.encoder = EncoderSpec{.n_layer = shape.encoder_layers};
     return spec;
   }
+  if (family.streams) {
+    spec.streams = StreamsSpec{.mixing = *family.streams,
+                               .n_streams = shape.streams,
+                               .n_iterations = kSynthStreamIterations,
+                               .eps = kSynthStreamEps};
+  }
   const OutputGate gate = family.attention.output_gate;
   const auto n_values = static_cast<uint32_t>(shape.q_width());
   const AttentionSpec attention{.form = family.attention,
@@ -159,6 +166,8 @@ constexpr float kBiasDeviation = 0.1F;
 // A sink of a few units takes a good share of a softmax over tens of positions.
 constexpr float kSinkDeviation = 2.0F;
 constexpr float kRelativeDeviation = 1.0F;
+// A bias of a place in a pool, or of a weight of a stream, is added to products of unit variance.
+constexpr float kPlaceDeviation = 0.5F;
 // Deviation of the bias that shifts a router's probabilities, as a share of their mean: enough to
 // change some choices of every token, too little to make favourites.
 constexpr float kSelectionDeviation = 0.1F;
@@ -259,7 +268,8 @@ class Planner {
         (layer != nullptr ? family_.written.has_other_names : family_.has_other_norm_name);
     std::string name(is_renamed ? role.other_name : role.name);
     if (layer != nullptr) name = LayerTensorName(layer_, name);
-    if (role.kind == TensorKind::kMatrix && role.name != "ffn_gate_inp.weight") {
+    const bool is_float = role.name == "ffn_gate_inp.weight" || role.name.starts_with("hc_");
+    if (role.kind == TensorKind::kMatrix && !is_float) {
       return AddMatrix(std::move(name), MatrixRoleOf(role.name), {width, rows, matrices},
                        role.ne2 == Dim::kOne ? 2 : 3);
     }
@@ -277,7 +287,8 @@ class Planner {
   // Filling of F32 tensors: vectors and routers.
   std::pair<Fill, float> VectorFill(std::string_view name, int64_t width) const {
     if (name == "ssm_a") {
-      return {family_.states.has_decay_bound ? Fill::kRate : Fill::kDecay, 0.0F};
+      if (!family_.states.has_decay_bound) return {Fill::kDecay, 0.0F};
+      return {family_.states.has_negative_rates ? Fill::kMinusRate : Fill::kRate, 0.0F};
     }
     if (name == "rope_factors_long.weight") return {Fill::kRopeLong, 0.0F};
     if (name == "rope_factors_short.weight") return {Fill::kRopeShort, 0.0F};
@@ -296,6 +307,9 @@ class Planner {
     const float unit = 1.0F / std::sqrt(static_cast<float>(width));
     if (name == "ffn_gate_inp.weight") return {Fill::kRouter, is_divided ? 1.0F : unit};
     if (name == "attn_rel_b.weight") return {Fill::kNormal, kRelativeDeviation};
+    if (name == "indexer_compressor_ape.weight" || name.ends_with("_base.weight")) {
+      return {Fill::kNormal, kPlaceDeviation};
+    }
     return {Fill::kNormal, unit};
   }
 

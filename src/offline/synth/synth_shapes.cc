@@ -90,8 +90,8 @@ Status CheckStates(const SynthShape& s, const Family& family) {
 
 Status CheckLimits(const SynthShape& s, const Family& family) {
   const bool is_limited = s.limit_expert > 0 || s.limit_shared > 0 || s.limited_from > 0;
-  const bool fits =
-      family.has_limits && s.limit_expert > 0 && s.limit_shared > 0 && s.limited_from < s.layers;
+  const bool fits = family.limits != Limits::kNone && s.limit_expert > 0 && s.limit_shared > 0 &&
+                    s.limited_from < s.layers;
   if (!is_limited || fits) return {};
   return Fail(Errc::kInvalidRequest, "limits of {} and {} from layer {} on do not fit {}",
               s.limit_expert, s.limit_shared, s.limited_from, s.arch);
@@ -120,23 +120,33 @@ Status CheckOwnHeads(const SynthShape& s, const Family& family) {
 
 bool IndexerFits(const SynthShape& s, const Family& family) {
   if (family.latent.indexers == Indexers::kNone) return s.indexer_heads == 0;
+  const bool has_pools = family.latent.indexers == Indexers::kPools;
+  if (has_pools ? s.pool < 2 || s.pool > 64 || s.top_k % s.pool != 0 : s.pool != 0) return false;
   return s.indexer_heads >= 1 && s.indexer_heads <= 4096 && s.indexer_dim >= s.rotated &&
          s.indexer_dim <= 4096 && s.top_k >= 1 && s.query_latent >= 1 && !s.is_joined &&
-         (s.indexer_every == 0 || family.latent.indexers == Indexers::kByTypes);
+         (s.indexer_every == 0 || family.latent.indexers != Indexers::kInEvery);
 }
 
 Status CheckLatentAttention(const SynthShape& s, const Family& family) {
   if (!family.latent.is_used && s.kv_latent == 0) return {};
+  const bool is_turned = s.rotated >= 2 && s.rotated < s.head_dim;
   const bool fits = family.latent.is_used && s.kv_latent >= 2 && s.kv_latent <= 16384 &&
-                    s.query_latent <= 16384 && s.rotated >= 2 && s.rotated < s.head_dim &&
-                    s.value_dim >= 1 && s.value_dim <= 4096 && s.kv_heads == 1 &&
-                    IndexerFits(s, family);
+                    s.query_latent <= 16384 &&
+                    (family.latent.has_turned ? is_turned : s.rotated == 0) && s.value_dim >= 1 &&
+                    s.value_dim <= 4096 && s.kv_heads == 1 && IndexerFits(s, family);
   if (fits) return {};
   return Fail(
       Errc::kInvalidRequest,
       "latents of {} for keys and {} for queries, {} of {} values of a head rotated, values "
       "of {} and {} kv heads do not fit {}",
       s.kv_latent, s.query_latent, s.rotated, s.head_dim, s.value_dim, s.kv_heads, s.arch);
+}
+
+Status CheckStreams(const SynthShape& s, const Family& family) {
+  // libllama takes four alone.
+  if (s.streams == (family.streams ? 4U : 0U)) return {};
+  return Fail(Errc::kInvalidRequest, "{} residual streams do not fit {}, which {}", s.streams,
+              s.arch, family.streams ? "needs 4" : "has one");
 }
 
 Status CheckEncoder(const SynthShape& s, const Family& family) {
@@ -221,6 +231,7 @@ Status CheckShape(const SynthShape& s) {
   TRY_STATUS(CheckWindow(s, *family));
   TRY_STATUS(CheckOwnHeads(s, *family));
   TRY_STATUS(CheckLatentAttention(s, *family));
+  TRY_STATUS(CheckStreams(s, *family));
   TRY_STATUS(CheckStates(s, *family));
   TRY_STATUS(CheckEncoder(s, *family));
   TRY_STATUS(CheckGroups(s, *family));

@@ -44,6 +44,8 @@ struct SynthShape {
   uint32_t indexer_dim = 0;
   uint32_t top_k = 0;
   uint32_t indexer_every = 0;  // layers of so many share one indexer; 0: each has its own
+  uint32_t pool = 0;           // positions that are chosen together; 0: each alone
+  uint32_t streams = 0;        // residual streams; 0: one
   float yarn_log = 0;          // rope.scaling.yarn_log_multiplier; 0: not written
   bool has_sigmoid = false;    // where files of the family have routers of both kinds, with a bias
   float weights_scale = 0;     // expert_weights_scale with expert_weights_norm; 0: the family's
@@ -100,7 +102,8 @@ struct SynthShape {
   // Whether the layer has a window. REQUIRES: window_every > 0.
   bool has_window(uint32_t layer) const { return (layer + 1) % window_every != 0; }
   bool shares_indexer(uint32_t layer) const {
-    return indexer_every > 0 && layer % indexer_every != 0;
+    const uint32_t number = attention_every > 0 ? layer / attention_every : layer;
+    return indexer_every > 0 && number % indexer_every != 0;
   }
   uint32_t expert_embd() const { return latent > 0 ? latent : embd; }
   uint32_t rope_dim() const { return rotated > 0 ? rotated : head_dim; }
