@@ -145,7 +145,10 @@ struct WrittenForm {
   bool has_moe_step_key = false;       // interleave_moe_layer_step
   bool has_groups = false;             // of experts
   bool has_yarn = false;               // rope.scaling of type yarn
-  bool rotates_half = false;           // of each head, by rope.dimension_count
+  // llama-quantize leaves small matrices as they are: of decays, gates and rates of delta nets, of
+  // latents of keys and from them to heads, of indexers. Its mixes favour queries' two matrices.
+  bool keeps_small_matrices = false;
+  bool rotates_half = false;  // of each head, by rope.dimension_count
   bool rotates_quarter = false;
   float weights_scale = 0.0F;  // expert_weights_scale with expert_weights_norm; 0: not written
 };

@@ -193,6 +193,16 @@ MatrixRole MatrixRoleOf(std::string_view name) {
   return found != kRoles.end() ? found->second : MatrixRole::kOther;
 }
 
+// The same in a family whose small matrices stock quantisers keep.
+MatrixRole RoleAmongKept(std::string_view name) {
+  constexpr std::array<std::string_view, 8> kKept = {
+      "ssm_beta.weight", "ssm_f_a.weight",       "ssm_f_b.weight",  "ssm_g_a.weight",
+      "ssm_g_b.weight",  "attn_kv_a_mqa.weight", "attn_k_b.weight", "attn_v_b.weight"};
+  if (std::ranges::contains(kKept, name) || name.starts_with("indexer")) return MatrixRole::kKept;
+  const bool is_query = name == "attn_q_a.weight" || name == "attn_q_b.weight";
+  return is_query ? MatrixRole::kQueryLatent : MatrixRoleOf(name);
+}
+
 class Planner {
  public:
   Planner(const SynthShape& shape, const WeightScheme& scheme, const ShapeChoices& choices)
@@ -270,8 +280,10 @@ class Planner {
     if (layer != nullptr) name = LayerTensorName(layer_, name);
     const bool is_float = role.name == "ffn_gate_inp.weight" || role.name.starts_with("hc_");
     if (role.kind == TensorKind::kMatrix && !is_float) {
-      return AddMatrix(std::move(name), MatrixRoleOf(role.name), {width, rows, matrices},
-                       role.ne2 == Dim::kOne ? 2 : 3);
+      const bool keeps_some = family_.written.keeps_small_matrices;
+      return AddMatrix(std::move(name),
+                       keeps_some ? RoleAmongKept(role.name) : MatrixRoleOf(role.name),
+                       {width, rows, matrices}, role.ne2 == Dim::kOne ? 2 : 3);
     }
     const auto [fill, deviation] = VectorFill(role.name, width);
     plan_.push_back({.name = std::move(name),

@@ -28,7 +28,9 @@ enum class MatrixRole {
   kSharedDown,
   kDenseGateUp,
   kDenseDown,
-  kOther,  // roles without a special type in any mix
+  kQueryLatent,  // where a family's mixes favour the two matrices of queries
+  kKept,         // not quantised
+  kOther,        // roles without a special type in any mix
 };
 
 // A name for `--type`, with its types.
