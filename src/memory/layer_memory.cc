@@ -5,9 +5,11 @@
 
 namespace moestro {
 
-LayerMemory LayerMemory::Of(const LayerSpec& layer) {
+namespace {
+
+LayerMemory OfMixer(const LayerSpec& layer) {
   if (const AttentionSpec* a = layer.attention(); a != nullptr) {
-    return {.keys = a->n_embd_k(),
+    return {.keys = a->n_cell_keys(),
             .values = a->n_embd_v(),
             .head_keys = a->head_dim_k,
             .head_values = a->head_dim_v,
@@ -34,6 +36,14 @@ LayerMemory LayerMemory::Of(const LayerSpec& layer) {
     return {.state_values = state->n_values};
   }
   return {};
+}
+
+}  // namespace
+
+LayerMemory LayerMemory::Of(const LayerSpec& layer) {
+  LayerMemory memory = OfMixer(layer);
+  memory.state_values += layer.ngram_values;
+  return memory;
 }
 
 namespace {

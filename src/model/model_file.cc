@@ -253,7 +253,8 @@ std::vector<const TensorInfo*> ModelWeights::dense_tensors() const {
   std::vector<const TensorInfo*> tensors;
   std::unordered_set<const TensorInfo*> seen{nullptr};
   ForEachRole(
-      [&](const TensorRole&, const TensorInfo* tensor) {
+      [&](const TensorRole& role, const TensorInfo* tensor) {
+        if (role.use == TensorUse::kOnDisk) return;
         if (seen.insert(tensor).second) tensors.push_back(tensor);  // a tied output comes again
       },
       *this);

@@ -465,6 +465,11 @@ Result<StreamsSpec> ReadStreams(const MetaKeys& keys, StreamMixing mixing) {
   constexpr uint32_t kMostIterations = 1024;
   StreamsSpec streams{.mixing = mixing};
   TRY(streams.n_streams, keys.Count("hyper_connection.count", {1, kMostStreams}));
+  if (mixing == StreamMixing::kLowRank) {
+    constexpr uint32_t kMostRank = 16384;
+    TRY(streams.n_low_rank, keys.Count("hyper_connection.low_rank", {1, kMostRank}));
+    return streams;
+  }
   TRY(streams.n_iterations,
       keys.Count("hyper_connection.sinkhorn_iterations", {1, kMostIterations}));
   TRY(const auto eps, keys.FindFactor("hyper_connection.epsilon"));

@@ -269,7 +269,7 @@ Result<std::vector<bool>> FindStateLayers(const MetaKeys& keys, uint32_t n_all,
 }
 
 Result<DeltaNetSpec> ReadDeltaNet(const MetaKeys& keys, const StateRules& rules) {
-  DeltaNetSpec delta{.sharing = rules.sharing};
+  DeltaNetSpec delta{.sharing = rules.sharing, .has_sigmoid_gates = rules.has_sigmoid_gates};
   TRY(delta.n_head_k, keys.Count("ssm.group_count", {1, kMaxStateHeads}));
   TRY(delta.n_head_v, keys.Count("ssm.time_step_rank", {1, kMaxStateHeads}));
   TRY(delta.head_dim, keys.Count("ssm.state_size", {1, kMaxStateDim}));

@@ -171,6 +171,9 @@ DenseNodes::LayerValues DenseNodes::LayerOfStreams(LayerId layer, StepRows rows,
   const LayerTensors& w = parts_.tensors.layers[layer.value];
   // Stage: streams [rows][n_residual] -> x, mixed [rows][n_embd] -> streams.
   ggml_tensor* streams = Streams(layer.value, rows);
+  if (parts_.spec.layers[layer.value].ngram_values > 0) {
+    streams = parts_.ngrams->Build(ctx, w, streams);
+  }
   HyperConnections::Entered half = streams_->Enter(ctx, w, Half::kMixer, streams);
   ggml_tensor* mixed = mixer_of_[layer.value]->Build(w, MixerGraphOf(layer, half.x, rows));
   streams = streams_->Leave(ctx, {.y = mixed, .streams = streams, .weights = half.weights});
@@ -255,7 +258,8 @@ DenseNodes::LayerValues DenseNodes::InputsOfExperts(LayerId layer, ggml_tensor* 
 void DenseNodes::Head(StepRows rows, uint32_t at) {
   ggml_context* ctx = parts_.graphs.context();
   const uint32_t end = parts_.spec.n_layer();
-  ggml_tensor* x = streams_ ? streams_->End(ctx, Streams(end, rows)) : Input(end, rows, LayerEnd());
+  ggml_tensor* x = streams_ ? streams_->End(ctx, parts_.tensors, Streams(end, rows))
+                            : Input(end, rows, LayerEnd());
   x = RmsNorm(ctx, x, parts_.tensors.output_norm, parts_.tensors.output_norm_b,
               parts_.spec.rms_eps);
   ggml_tensor* logits = Linear(ctx, parts_.tensors.output, x, parts_.tensors.output_b);

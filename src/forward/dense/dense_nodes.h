@@ -25,6 +25,7 @@
 #include "forward/dense/graph_runner.h"
 #include "forward/dense/hyper_connections.h"
 #include "forward/dense/mixers/mixer.h"
+#include "forward/dense/ngrams.h"
 #include "forward/dense/step_rows.h"
 #include "memory/layer_values.h"
 
@@ -38,7 +39,8 @@ class DenseNodes {
     const ModelTensors& tensors;
     const StepBuffers& buffers;
     const KvCache& kv;
-    GraphRunner& graphs;  // nodes go to its graph under construction
+    GraphRunner& graphs;       // nodes go to its graph under construction
+    Ngrams* ngrams = nullptr;  // null: no layer takes in n-grams
     const LookAheadRouters* look_ahead = nullptr;
     bool is_on_device = false;
   };

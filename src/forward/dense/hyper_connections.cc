@@ -106,6 +106,7 @@ ggml_tensor* HyperConnections::Begin(ggml_context* ctx, ggml_tensor* x) const {
 
 HyperConnections::Entered HyperConnections::Enter(ggml_context* ctx, const LayerTensors& w,
                                                   Half half, ggml_tensor* streams) {
+  if (is_low_rank()) return EnterLowRank(ctx, w, half, streams);
   const bool is_mixer = half == Half::kMixer;
   // All streams of a row are normed as one vector.
   ggml_tensor* normed = ggml_rms_norm(ctx, streams, rms_eps_);
@@ -133,7 +134,21 @@ HyperConnections::Entered HyperConnections::Enter(ggml_context* ctx, const Layer
   return {.x = x, .weights = weights};
 }
 
+HyperConnections::Entered HyperConnections::EnterLowRank(ggml_context* ctx, const LayerTensors& w,
+                                                         Half half, ggml_tensor* streams) {
+  const bool is_mixer = half == Half::kMixer;
+  const LowRankStreams::Entered entered =
+      low_rank_.Enter(ctx,
+                      {.norm = is_mixer ? w.mixer_streams_norm : w.ffn_streams_norm,
+                       .down = is_mixer ? w.mixer_streams_down : w.ffn_streams_down,
+                       .up = is_mixer ? w.mixer_streams_up : w.ffn_streams_up,
+                       .inject = is_mixer ? w.mixer_streams_inject : w.ffn_streams_inject},
+                      streams);
+  return {.x = entered.x, .weights = entered.weights};
+}
+
 ggml_tensor* HyperConnections::Leave(ggml_context* ctx, const Left& from) {
+  if (is_low_rank()) return low_rank_.Leave(ctx, from.y, from.streams, from.weights);
   std::array<ggml_tensor*, 3> args = {from.y, from.streams, from.weights};
   CheckRows(args);
   const auto work = [](ggml_tensor* result, int thread, int n_threads, void* userdata) {
@@ -165,7 +180,14 @@ ggml_tensor* HyperConnections::Stream(ggml_context* ctx, ggml_tensor* streams,
                       size_t{number} * n_embd_ * sizeof(float));
 }
 
-ggml_tensor* HyperConnections::End(ggml_context* ctx, ggml_tensor* streams) const {
+ggml_tensor* HyperConnections::End(ggml_context* ctx, const ModelTensors& w, ggml_tensor* streams) {
+  if (is_low_rank()) {
+    return low_rank_
+        .Enter(ctx,
+               {.norm = w.head_streams_norm, .down = w.head_streams_down, .up = w.head_streams_up},
+               streams)
+        .x;
+  }
   ggml_tensor* sum = Stream(ctx, streams, 0);
   for (uint32_t s = 1; s < spec_.n_streams; ++s) {
     sum = ggml_add(ctx, sum, Stream(ctx, streams, s));

@@ -11,6 +11,7 @@
 
 #include "core/model_spec.h"
 #include "forward/dense/blocks.h"
+#include "forward/dense/low_rank_streams.h"
 
 namespace moestro {
 
@@ -19,7 +20,7 @@ class HyperConnections {
  public:
   // REQUIRES: outlives the graphs with its nodes, and stays where it is.
   HyperConnections(const StreamsSpec& spec, uint32_t n_embd, float rms_eps)
-      : spec_(spec), n_embd_(n_embd), rms_eps_(rms_eps) {}
+      : spec_(spec), n_embd_(n_embd), rms_eps_(rms_eps), low_rank_(spec, n_embd, rms_eps) {}
   HyperConnections(const HyperConnections&) = delete;
   HyperConnections& operator=(const HyperConnections&) = delete;
 
@@ -30,7 +31,8 @@ class HyperConnections {
 
   enum class Half : uint8_t { kMixer, kFeedForward };
   struct Entered {
-    ggml_tensor* x = nullptr;        // [n_embd, rows], not normed
+    // [n_embd, rows], not normed but with StreamMixing::kLowRank
+    ggml_tensor* x = nullptr;
     ggml_tensor* weights = nullptr;  // [n_weights, rows], for Leave()
   };
   // streams -> the input of a half layer.
@@ -44,10 +46,12 @@ class HyperConnections {
   // -> streams [n_streams * n_embd, rows]. All inputs lie without gaps.
   ggml_tensor* Leave(ggml_context* ctx, const Left& from);
 
-  // streams -> the head's input [n_embd, rows], not normed.
-  ggml_tensor* End(ggml_context* ctx, ggml_tensor* streams) const;
+  // streams -> the head's input [n_embd, rows], not normed but with StreamMixing::kLowRank.
+  ggml_tensor* End(ggml_context* ctx, const ModelTensors& w, ggml_tensor* streams);
 
  private:
+  bool is_low_rank() const { return spec_.mixing == StreamMixing::kLowRank; }
+  Entered EnterLowRank(ggml_context* ctx, const LayerTensors& w, Half half, ggml_tensor* streams);
   // One stream of each row, [n_embd, rows]; a view.
   ggml_tensor* Stream(ggml_context* ctx, ggml_tensor* streams, uint32_t number) const;
   ggml_tensor* Weigh(ggml_context* ctx, ggml_tensor* products, ggml_tensor* scales,
@@ -57,6 +61,7 @@ class HyperConnections {
   StreamsSpec spec_;
   uint32_t n_embd_;
   float rms_eps_;
+  LowRankStreams low_rank_;  // used for StreamMixing::kLowRank
 };
 
 // Makes weights [n][n], of stream s in stream d at [s * n + d], nearly doubly stochastic: a softmax

@@ -127,7 +127,7 @@ MixedStreams ComputeStreams(const StreamValues& v, uint32_t threads) {
   const auto entered = connections.Enter(ctx, w, HyperConnections::Half::kFeedForward, streams);
   ggml_tensor* left = connections.Leave(
       ctx, {.y = input(kStreamWidth, v.y), .streams = streams, .weights = entered.weights});
-  ggml_tensor* end = connections.End(ctx, left);
+  ggml_tensor* end = connections.End(ctx, {}, left);
   for (ggml_tensor* t : {entered.x, left, end}) {
     ggml_build_forward_expand(arena.graph(), place(t));
   }

@@ -99,8 +99,9 @@ struct StateRules {
   StateMixer mixer = StateMixer::kNone;
   StateLayers layers = StateLayers::kByInterval;
   HeadSharing sharing = HeadSharing::kConsecutive;
-  bool has_whole_gates = false;  // one matrix each gives kKimiDelta's decays and gates, else two
-  bool has_decay_bound = false;  // kda.gate_lower_bound counts
+  bool has_whole_gates = false;    // one matrix each gives kKimiDelta's decays and gates, else two
+  bool has_decay_bound = false;    // kda.gate_lower_bound counts
+  bool has_sigmoid_gates = false;  // of kDeltaNet, else silu
   // Rates of decays with a bound are below 0 in files, as they are without a bound, and a file may
   // lack the bound.
   bool has_negative_rates = false;
@@ -186,6 +187,8 @@ struct Family {
   ModelRoles<Presence> model_tensors{};  // kNone: refused
   LayerRoles<Presence> layer_tensors{};
   std::optional<StreamMixing> streams{};  // hyper_connection.*; nullopt: one residual stream
+  bool has_block_indexers = false;        // attention.indexer.*, attention.compress_ratios
+  bool has_ngrams = false;                // ple.*
   // Reads metadata that no other family has; null: none.
   Status (*read)(const MetaKeys& keys, ModelSpec& spec) = nullptr;
   WrittenForm written{};
@@ -223,6 +226,7 @@ Family Qwen2Moe();
 Family Qwen35Moe();
 Family Qwen3Moe();
 Family Qwen3Next();
+Family Qwen4Exp();
 Family Switch();
 
 std::span<const Family> Families();

@@ -41,6 +41,14 @@ class ArchKeys {
     gguf_set_arr_data(gguf_, Format("{}.{}", arch_, suffix).c_str(), GGUF_TYPE_FLOAT32,
                       values.data(), values.size());
   }
+  void Set(std::string_view suffix, const std::vector<uint64_t>& values) {
+    gguf_set_arr_data(gguf_, Format("{}.{}", arch_, suffix).c_str(), GGUF_TYPE_UINT64,
+                      values.data(), values.size());
+  }
+  void Set(std::string_view suffix, const std::vector<uint32_t>& values) {
+    gguf_set_arr_data(gguf_, Format("{}.{}", arch_, suffix).c_str(), GGUF_TYPE_UINT32,
+                      values.data(), values.size());
+  }
   void Set(std::string_view suffix, const std::vector<bool>& values) {
     const std::vector<int8_t> bytes(values.begin(), values.end());
     gguf_set_arr_data(gguf_, Format("{}.{}", arch_, suffix).c_str(), GGUF_TYPE_BOOL, bytes.data(),
@@ -176,8 +184,43 @@ void SetLimitKeys(ArchKeys& keys, const SynthShape& shape) {
   keys.Set("swiglu_clamp_shexp", of_layers(shape.limit_shared));
 }
 
+// Sets the keys of indexers of blocks; layers with a state have none.
+void SetBlockKeys(ArchKeys& keys, const SynthShape& shape) {
+  keys.Set("attention.indexer.head_count", shape.indexer_heads);
+  keys.Set("attention.indexer.key_length", shape.indexer_dim);
+  keys.Set("attention.indexer.top_k", shape.top_k);
+  std::vector<uint32_t> ratios;
+  for (uint32_t l = 0; l < shape.layers; ++l) {
+    ratios.push_back(shape.has_attention(l) ? shape.pool : 0);
+  }
+  keys.Set("attention.compress_ratios", ratios);
+}
+
+void SetNgramKeys(ArchKeys& keys, const SynthShape& shape) {
+  const NgramSpec ngrams = *SpecOf(shape).ngrams;
+  std::vector<uint64_t> firsts;
+  std::vector<uint64_t> counts;
+  for (const NgramSpec::Head& head : ngrams.heads) {
+    firsts.push_back(head.first);
+    counts.push_back(head.count);
+  }
+  keys.Set("ple.layers", std::vector{shape.ngram_layer});
+  keys.Set("ple.ngram_size", ngrams.n_most);
+  keys.Set("ple.heads_per_ngram", ngrams.heads_of_each);
+  keys.Set("ple.conv_kernel", ngrams.n_taps);
+  keys.Set("ple.eos_token_id", static_cast<uint32_t>(ngrams.end));
+  keys.Set("ple.layer_multipliers", ngrams.factors);
+  keys.Set("ple.head_offsets", firsts);
+  keys.Set("ple.head_vocab_sizes", counts);
+  keys.Set("embedding_length_per_layer_input", ngrams.n_values);
+}
+
 void SetStreamKeys(ArchKeys& keys, const SynthShape& shape) {
   keys.Set("hyper_connection.count", shape.streams);
+  if (shape.stream_rank > 0) {
+    keys.Set("hyper_connection.low_rank", shape.stream_rank);
+    return;
+  }
   keys.Set("hyper_connection.sinkhorn_iterations", kSynthStreamIterations);
   keys.Set("hyper_connection.epsilon", kSynthStreamEps);
 }
@@ -286,6 +329,8 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
     keys.Set("attention.scale", 1.25F / std::sqrt(static_cast<float>(shape.head_dim)));
   }
   if (shape.limit_expert > 0) SetLimitKeys(keys, shape);
+  if (family.has_block_indexers) SetBlockKeys(keys, shape);
+  if (shape.ngram_most > 0) SetNgramKeys(keys, shape);
   if (family.streams) SetStreamKeys(keys, shape);
   if (family.has_encoder) SetEncoderKeys(keys, shape);
   if (family.written.has_moe_step_key) keys.Set("interleave_moe_layer_step", 1U);

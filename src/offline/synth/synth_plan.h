@@ -31,6 +31,9 @@ inline constexpr float kSynthIndexerEps = 1e-6F;
 inline constexpr uint32_t kSynthStreamIterations = 20;
 inline constexpr float kSynthStreamEps = 1e-6F;
 
+// Factors of tokens in the hash of n-grams: odd numbers of 64 bits.
+std::vector<uint64_t> SynthNgramFactors(uint32_t n);
+
 // nullptr: unknown.
 const Family* FindSynthFamily(std::string_view arch);
 // The ModelSpec of a file of this shape, as far as the tensors determine it.

@@ -143,10 +143,26 @@ Status CheckLatentAttention(const SynthShape& s, const Family& family) {
 }
 
 Status CheckStreams(const SynthShape& s, const Family& family) {
-  // libllama takes four alone.
-  if (s.streams == (family.streams ? 4U : 0U)) return {};
-  return Fail(Errc::kInvalidRequest, "{} residual streams do not fit {}, which {}", s.streams,
-              s.arch, family.streams ? "needs 4" : "has one");
+  const bool has_rank = family.streams == StreamMixing::kLowRank;
+  // libllama takes four alone where Sinkhorn's iterations mix them.
+  const bool streams_fit = !family.streams ? s.streams == 0
+                           : has_rank      ? s.streams >= 2 && s.streams <= 64
+                                           : s.streams == 4;
+  const bool blocks_fit = !family.has_block_indexers ||
+                          (s.indexer_heads >= 1 && s.indexer_dim >= s.rope_dim() && s.top_k >= 1 &&
+                           s.pool != 1 && (s.pool == 0 || s.top_k % s.pool == 0));
+  const bool ngrams_fit =
+      s.ngram_most == 0 ||
+      (family.has_ngrams && s.ngram_most >= 2 && s.ngram_most <= 8 && s.ngram_heads >= 1 &&
+       uint64_t{s.ngram_names()} * s.ngram_values == s.embd && s.ngram_taps >= 2 &&
+       s.ngram_rows > s.ngram_names() && s.ngram_layer < s.layers && s.has_state(s.ngram_layer) &&
+       s.ngram_names() * s.ngram_rows <= 0x7FFFFFFF);
+  if (streams_fit && has_rank == (s.stream_rank > 0) && blocks_fit && ngrams_fit) return {};
+  return Fail(
+      Errc::kInvalidRequest,
+      "{} residual streams of rank {}, blocks of {} positions and n-grams of {} tokens with "
+      "{} rows of {} values each do not fit {}",
+      s.streams, s.stream_rank, s.pool, s.ngram_most, s.ngram_heads, s.ngram_values, s.arch);
 }
 
 Status CheckEncoder(const SynthShape& s, const Family& family) {

@@ -59,6 +59,7 @@ ggml_type MixedType(const MatrixContext& place) {
     case MatrixRole::kExpertDown:
     case MatrixRole::kSharedDown:
     case MatrixRole::kDenseDown:
+    case MatrixRole::kStreamsDown:
       return more_bits ? GGML_TYPE_Q6_K : GGML_TYPE_Q4_K;
     default:
       return GGML_TYPE_Q4_K;

@@ -29,6 +29,7 @@ enum class MatrixRole {
   kDenseGateUp,
   kDenseDown,
   kQueryLatent,  // where a family's mixes favour the two matrices of queries
+  kStreamsDown,  // of residual streams, to the low rank, which mixes take for ffn_down
   kKept,         // not quantised
   kOther,        // roles without a special type in any mix
 };

@@ -126,7 +126,7 @@ void DeltaNet::MixValueHead(const StateRun& run, uint32_t h, uint32_t i, ggml_te
   kernel_.gate({.n_rows = run.count,
                 .n = dim,
                 .eps = eps_,
-                .is_sigmoid = spec_.decays_values,
+                .is_sigmoid = spec_.decays_values || spec_.has_sigmoid_gates,
                 .weight = layer_.norm,
                 .gate = RowsOf(result, columns.gate, h, i, run.first)},
                mixed);

@@ -66,14 +66,15 @@ void PositionIndexer::Bind(const Rows& rows) {
 ggml_tensor* PositionIndexer::Node(ggml_context* ctx, ggml_tensor* queries, ggml_tensor* weights) {
   CHECK(queries->type == GGML_TYPE_F32 && ggml_is_contiguous(queries));
   CHECK(queries->ne[0] == spec_.head_dim && queries->ne[1] == spec_.n_head);
-  CHECK(weights->type == GGML_TYPE_F32 && weights->ne[0] == spec_.n_head);
+  CHECK(weights == nullptr || (weights->type == GGML_TYPE_F32 && weights->ne[0] == spec_.n_head));
   std::array<ggml_tensor*, 2> args = {queries, weights};
+  const int n_args = weights != nullptr ? 2 : 1;
   const auto call = [](ggml_tensor* result, int thread, int /*n_threads*/, void* userdata) {
     auto* self = static_cast<PositionIndexer*>(userdata);
     self->Work(result, self->scratch_[static_cast<size_t>(thread)]);
   };
-  return ggml_custom_4d(ctx, GGML_TYPE_I32, 1, 1, 1, 1, args.data(), static_cast<int>(args.size()),
-                        call, GGML_N_TASKS_MAX, this);
+  return ggml_custom_4d(ctx, GGML_TYPE_I32, 1, 1, 1, 1, args.data(), n_args, call, GGML_N_TASKS_MAX,
+                        this);
 }
 
 void PositionIndexer::Work(const ggml_tensor* result, const Scratch& s) {
@@ -92,8 +93,10 @@ bool PositionIndexer::Score(const ggml_tensor* result, uint32_t row, const Scrat
   const ggml_tensor* queries = result->src[0];
   const ggml_tensor* weights = result->src[1];
   const auto* q = static_cast<const std::byte*>(queries->data) + row * queries->nb[2];
-  const auto* w = reinterpret_cast<const float*>(static_cast<const std::byte*>(weights->data) +
-                                                 row * weights->nb[1]);
+  const auto* w = weights == nullptr
+                      ? nullptr
+                      : reinterpret_cast<const float*>(
+                            static_cast<const std::byte*>(weights->data) + row * weights->nb[1]);
   const uint32_t n_positions = rows_.visible[row].n_positions;
   uint32_t at = 0;
   for (const CellRun& run : rows_.visible[row].runs) {
@@ -104,7 +107,6 @@ bool PositionIndexer::Score(const ggml_tensor* result, uint32_t row, const Scrat
   // The key of a pool lies in the cell of its last position.
   const auto cell_of = [&](uint32_t pool) { return s.cells[(pool + 1) * spec_.n_pool - 1]; };
   const AttentionKernel::ToFloat to_float = kernel_.to_float(kv_type_);
-  const size_t cell_bytes = KvBytes(kv_type_, spec_.n_remembered());
   const size_t key_bytes = product_.activation_bytes(spec_.head_dim);
   std::array<const std::byte*, kKeys> keys{};
   std::array<float*, kKeys> out{};
@@ -112,7 +114,7 @@ bool PositionIndexer::Score(const ggml_tensor* result, uint32_t row, const Scrat
   for (uint32_t p = 0; p < n && !ShallStop(); p += kKeys) {
     const uint32_t count = std::min(kKeys, n - p);
     for (uint32_t i = 0; i < count; ++i) {
-      to_float(rows_.keys + cell_of(p + i) * cell_bytes, s.key, spec_.head_dim);
+      to_float(rows_.keys + cell_of(p + i) * rows_.cell_bytes, s.key, spec_.head_dim);
       std::byte* key = s.activations + i * key_bytes;
       product_.quantise(product_, s.key, key, spec_.head_dim);
       keys[i] = key;
@@ -127,7 +129,9 @@ bool PositionIndexer::Score(const ggml_tensor* result, uint32_t row, const Scrat
                                  .n_tokens = count});
     for (uint32_t i = 0; i < count; ++i) {
       float score = 0.0F;
-      for (uint32_t h = 0; h < spec_.n_head; ++h) score += w[h] * std::max(out[i][h], 0.0F);
+      for (uint32_t h = 0; h < spec_.n_head; ++h) {
+        score += (w != nullptr ? w[h] : 1.0F) * std::max(out[i][h], 0.0F);
+      }
       is_sound = is_sound && std::isfinite(score);
       s.scores[p + i] = std::isfinite(score) ? score : 0.0F;
     }
@@ -227,8 +231,11 @@ class LatentAttentionMixer final : public Mixer {
     const KvCache::Layer cells = kv_->layer(rows.layer.value);
     if (spec_.has_own_indexer()) chosen_->Begin(rows.first, rows.visible);
     if (indexer_) {
-      indexer_->Bind(
-          {.keys = cells.v, .first = rows.first, .visible = rows.visible, .chosen = chosen_});
+      indexer_->Bind({.keys = cells.v,
+                      .cell_bytes = KvBytes(kv_->type(), spec_.indexer->n_remembered()),
+                      .first = rows.first,
+                      .visible = rows.visible,
+                      .chosen = chosen_});
     }
     if (pools_) pools_->Bind({.cells = cells.v, .visible = rows.visible});
     const bool is_chosen = chosen_ != nullptr && chosen_->may_choose();

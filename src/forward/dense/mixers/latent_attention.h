@@ -46,13 +46,15 @@ class PositionIndexer {
   uint64_t thread_bytes() const { return thread_bytes_; }  // bytes of each thread
 
   struct Rows {
-    const std::byte* keys = nullptr;    // [cell][n_remembered], of the cache's type
+    const std::byte* keys = nullptr;    // of the first cell, of the cache's type
+    uint64_t cell_bytes = 0;            // from a cell's key to the next one's
     uint32_t first = 0;                 // number of the first row in its step
     std::span<const RowCells> visible;  // lives until the node has run
     // Lives until the node has run. REQUIRES: Begin() has been called for the rows.
     ChosenPositions* chosen = nullptr;
   };
-  // Adds the node: queries F32 [head_dim, n_head, rows], weights F32 [n_head, rows] -> the chosen
+  // Adds the node: queries F32 [head_dim, n_head, rows], weights F32 [n_head, rows], or null for
+  // equal ones -> the chosen
   // runs of rows that have to choose. A graph holds one such node. REQUIRES: the graph
   // writes the cells before this node.
   ggml_tensor* Node(ggml_context* ctx, ggml_tensor* queries, ggml_tensor* weights);
