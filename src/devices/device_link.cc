@@ -42,7 +42,9 @@ Status DeviceLink::Launch(ggml_cgraph* graph) {
 Status DeviceLink::Settled(Status status) {
   if (status) return {};
   [[maybe_unused]] const Status ended = device_.Finish();
-  n_landed_ += queued_.size();
+  if (queued_.empty()) return status;
+  lost_from_ = n_landed_;
+  lost_to_ = n_landed_ += queued_.size();
   queued_.clear();
   return status;
 }
@@ -50,13 +52,12 @@ Status DeviceLink::Settled(Status status) {
 Status DeviceLink::Finish() {
   if (is_idle_ && queued_.empty()) return {};
   ++traffic_.waits;
-  Status done = device_.Finish();
-  while (done && !queued_.empty()) {
-    done = LandFirst();
+  TRY_STATUS(Settled(device_.Finish()));
+  while (!queued_.empty()) {
+    TRY_STATUS(Settled(LandFirst()));
     queued_.pop_front();
     ++n_landed_;
   }
-  TRY_STATUS(Settled(done));
   is_idle_ = true;
   used_ = 0;  // no copy reads the ring any more
   return {};
@@ -98,7 +99,8 @@ Status DeviceLink::Land(uint64_t number) {
     queued_.pop_front();
     ++n_landed_;
   }
-  return {};
+  if (number < lost_from_ || number >= lost_to_) return {};
+  return Fail(Errc::kDevice, "reads from the device {} were lost", device_.info().name);
 }
 
 // Brings the bytes of the first queued reads, which the device has computed.

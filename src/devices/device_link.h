@@ -60,7 +60,7 @@ class DeviceLink {
   // Land() of this number, or a wait for all launches, brings the bytes. lands_alone: Land() is to
   // wait for no later launch, if the driver can.
   Result<uint64_t> QueueReads(std::vector<Border::Read> reads, bool lands_alone);
-  // Reads of lower numbers have landed, too.
+  // Reads of lower numbers have landed, too. kDevice: an error has lost the reads, earlier perhaps.
   Status Land(uint64_t number);
   // Returns while the device computes a placed graph.
   Status Launch(ggml_cgraph* graph);
@@ -91,7 +91,9 @@ class DeviceLink {
   uint64_t used_ = 0;
   bool is_idle_ = true;  // nothing was begun since the last wait
   std::deque<Queued> queued_;
-  uint64_t n_landed_ = 0;               // of all that were queued
+  uint64_t n_landed_ = 0;   // of all that were queued, or were lost
+  uint64_t lost_from_ = 0;  // numbers [lost_from_, lost_to_) were lost last
+  uint64_t lost_to_ = 0;
   std::vector<EventPtr> spare_events_;  // for later reads
   DeviceTraffic traffic_;
 };

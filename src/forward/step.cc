@@ -158,8 +158,9 @@ Status Forward::RunWhole(uint16_t n_layers, Pass& pass) {
   TRY_STATUS(TellLayer(pass));
   Status ran = RunParts(layers, pass);
   // Nothing may stay under way after an error, which counts more than one of this wait.
-  if (!ran) [[maybe_unused]]
-    const Status ended = parts_.graph.Finish();
+  if (!ran) {
+    [[maybe_unused]] const Status ended = parts_.graph.Finish();
+  }
   return ran;
 }
 

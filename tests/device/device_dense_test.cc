@@ -3,7 +3,6 @@
 // all experts there, with some, and with none; sequences move between processors.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>

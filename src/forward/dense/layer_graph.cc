@@ -4,7 +4,6 @@
 #include <ggml.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <ranges>
 #include <utility>

@@ -86,10 +86,10 @@ uint16_t WholeGraph::EndOfGraph(uint16_t first) const {
 uint16_t WholeGraph::EndOfPart(uint16_t first) const {
   uint16_t end = EndOfGraph(first);
   if (!has_few_rows(n_rows_)) return end;
-  constexpr uint16_t kShareOfLast = 6;
-  const auto last = static_cast<uint16_t>(run_.end - (run_.end - run_.first) / kShareOfLast);
   if (first != run_.first) return run_.end;
-  while (end < run_.end && EndOfGraph(end) <= last) end = EndOfGraph(end);
+  constexpr uint16_t kShareOfLast = 6;
+  const auto most = static_cast<uint16_t>(run_.end - (run_.end - run_.first) / kShareOfLast);
+  while (end < run_.end && EndOfGraph(end) <= most) end = EndOfGraph(end);
   return end;
 }
 
