@@ -62,7 +62,6 @@ std::vector<std::string> TraitsOf(const std::string& arch) {
       {family.has_scales, "scales"},
       {family.streams.has_value(), "streams"},
       {family.may_share_values, "shared values"},
-      {family.streams.has_value(), "streams"},
       {!family.rotates, "no rotation"},
       {family.layer_tensors.attn_sinks != Presence::kNone, "sinks"},
       {family.layer_tensors.gate_b != Presence::kNone, "biases"},
