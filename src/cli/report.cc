@@ -101,6 +101,18 @@ std::string RepeatText(const RunReport& report) {
                 report.memory.repeating_cache, report.kernels);
 }
 
+// Work of tables on the disk; empty for models without any.
+std::string TableText(const RunStats& stats) {
+  const TableCounts& prompt = stats.prefill.table;
+  const TableCounts& decode = stats.decode.table;
+  if (prompt.rows + decode.rows == 0) return "";
+  return Format(
+      "table    {} rows of n-grams, {} of them in memory; {} read in {} reads, {:.0f} ms waited\n",
+      prompt.rows + decode.rows, prompt.hits + decode.hits,
+      FormatBytes(prompt.bytes_read + decode.bytes_read), prompt.reads + decode.reads,
+      1e3 * (prompt.wait_seconds + decode.wait_seconds));
+}
+
 // Counts of drafts; empty without drafts.
 std::string DraftText(const DraftStats& drafts) {
   if (drafts.proposed == 0) return "";
@@ -292,6 +304,7 @@ std::string SummaryText(const RunReport& report) {
         Format("prefetch {} experts ahead of need, {} of them needed, {} given up; {} came late\n",
                decode.prefetches, decode.used_prefetches, decode.dropped_prefetches, decode.late);
   }
+  text += TableText(report.stats);
   text += LossText(decode);
   text += LittleText(report.stats.little);
   text += DraftText(report.stats.drafts);

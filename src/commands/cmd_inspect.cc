@@ -113,6 +113,7 @@ struct Inspection {
   uint64_t kv_bytes = 0;     // for ctx tokens
   uint64_t state_bytes = 0;  // of one sequence
   TypeUse vision;            // tensors of an image encoder, which are passed over
+  TypeUse table;             // of n-grams, which stays on the disk
   std::vector<Fit> fits;
   std::vector<DeviceFit> device_fits;
 };
@@ -137,6 +138,9 @@ Result<Inspection> Inspect(const ModelFile& model, const EngineOptions& options)
                       {.ctx = options.ctx, .chunk = options.chunk, .kv_type = options.kv_type}));
   found.kv_type = options.kv_type;
   found.files = file.paths();
+  if (const TensorInfo* const table = model.weights.ngram_table; table != nullptr) {
+    found.table = {.tensors = 1, .bytes = table->extent.length};
+  }
   found.file_bytes = file.file_bytes();
   for (const TensorInfo& tensor : file.tensors()) {
     TypeUse& use = found.types[ggml_type_name(tensor.type)];
@@ -244,6 +248,7 @@ std::string ShapeText(const Inspection& i) {
   std::string text = Format("model      {}, {} in {} file{}\n", Title(i), FormatBytes(i.file_bytes),
                             i.files.size(), i.files.size() == 1 ? "" : "s");
   text += Format("layers     {}, width {}{}\n", s.n_layer(), s.n_embd, MixersText(s));
+  if (s.streams) text += Format("streams    {} residual streams\n", s.streams->n_streams);
   text += Format("experts    {} per layer, {} used, hidden width {}", s.router.n_expert,
                  s.router.n_used, s.MostOf(&FeedForwardSpec::n_ff_expert));
   const uint32_t shared = s.MostOf(&FeedForwardSpec::n_ff_shared);
@@ -265,6 +270,11 @@ std::string ShapeText(const Inspection& i) {
         "states     {} for a text's layers with a state; {} of these for each text that runs, and "
         "one for each position that it can go back to\n",
         FormatBytes(i.state_bytes), FewestStates(1) - 1);
+  }
+  if (i.table.bytes > 0) {
+    text +=
+        Format("table      {} of n-grams on the disk; a token reads {} rows of {} bytes\n",
+               FormatBytes(i.table.bytes), s.ngrams->n_heads(), i.table.bytes / s.ngrams->n_rows);
   }
   if (i.vision.tensors > 0) {
     text += Format("vision     {} tensors of an image encoder, {}, passed over\n", i.vision.tensors,
@@ -387,6 +397,9 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
       .Set("kv_bytes", i.kv_bytes)
       .Set("state_bytes", i.state_bytes)
       .Set("vision_bytes", i.vision.bytes)
+      .Set("table_bytes", i.table.bytes)
+      .Set("table_rows_per_token", s.ngrams ? s.ngrams->n_heads() : 0U)
+      .Set("residual_streams", s.streams ? s.streams->n_streams : 1U)
       .Set("dense_bytes", i.memory.dense_bytes)
       .Set("expert_bytes", i.memory.catalog.total_bytes())
       .Set("pools", std::move(pools))

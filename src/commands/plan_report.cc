@@ -57,6 +57,10 @@ std::string BudgetText(const PlanReport& r) {
   text += Format("           {} always there, {} for {} tokens of context, {} to work with\n",
                  FormatBytes(fixed.dense), FormatBytes(fixed.kv), r.planned.ctx,
                  FormatBytes(fixed.work + fixed.process));
+  if (r.planned.needs.table_bytes > 0) {
+    text += Format("           {} of n-grams stay on the disk: a token reads {} rows\n",
+                   FormatBytes(r.planned.needs.table_bytes), r.planned.needs.table_rows);
+  }
   text += Format("speed      {} tok/s decoded, {} tok/s of a prompt\n", SpeedText(r.chosen->decode),
                  SpeedText(r.chosen->prompt));
   return text;
@@ -266,6 +270,7 @@ Json PlanAsJson(const PlanReport& r) {
       .Set("kv_bytes", p.fixed.kv)
       .Set("work_bytes", p.fixed.work + p.fixed.process)
       .Set("expert_bytes", p.needs.all_experts)
+      .Set("table_bytes", p.needs.table_bytes)
       .Set("fits", r.chosen.has_value())
       .Set("smallest", r.speeds.empty() ? Json() : Json(r.speeds.front().fit.ram))
       .Set("is_recommended", r.is_recommended)

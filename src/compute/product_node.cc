@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "base/number.h"
@@ -54,6 +55,11 @@ void Join(Activation activation, std::span<const float> up, std::span<float> gat
       return join([limit](float g, float u) {
         return std::min(Silu(g), limit) * std::clamp(u, -limit, limit);
       });
+    case Activation::kSwigluGate:
+      if (limit == 0.0F) return join(Swiglu);
+      return join([limit](float g, float u) {
+        return Silu(std::min(g, limit)) * std::clamp(u, -limit, limit);
+      });
     case Activation::kGeglu:
       return join(Geglu);
     case Activation::kSwigluOai:
@@ -67,11 +73,15 @@ void Join(Activation activation, std::span<const float> up, std::span<float> gat
 
 namespace {
 
-// min(silu(gate), limit) * (up within -limit to limit). ggml's limits turn NaN into numbers, and
-// change a tensor in its place.
-ggml_tensor* LimitedSwiglu(ggml_context* ctx, ggml_tensor* gate, ggml_tensor* up, float limit) {
+// min(silu(gate), limit), or silu(min(gate, limit)), times up within -limit to limit. ggml's limits
+// turn NaN into numbers, and change a tensor in its place.
+ggml_tensor* LimitedSwiglu(ggml_context* ctx, ggml_tensor* gate, ggml_tensor* up, float limit,
+                           bool is_of_gate) {
   ggml_tensor* nan = ggml_add(ctx, ggml_sub(ctx, gate, gate), ggml_sub(ctx, up, up));
-  ggml_tensor* opened = ggml_clamp(ctx, ggml_silu(ctx, gate), -limit - 1.0F, limit);
+  constexpr float kLeast = std::numeric_limits<float>::lowest();
+  ggml_tensor* opened = is_of_gate
+                            ? ggml_silu(ctx, ggml_clamp(ctx, ggml_cont(ctx, gate), kLeast, limit))
+                            : ggml_clamp(ctx, ggml_silu(ctx, gate), -limit - 1.0F, limit);
   ggml_tensor* within = ggml_clamp(ctx, ggml_cont(ctx, up), -limit, limit);
   return ggml_add(ctx, ggml_mul(ctx, opened, within), nan);
 }
@@ -82,7 +92,10 @@ ggml_tensor* Activate(ggml_context* ctx, Activation activation, ggml_tensor* gat
                       float limit) {
   switch (activation) {
     case Activation::kSwiglu:
-      if (limit > 0.0F) return LimitedSwiglu(ctx, gate, up, limit);
+    case Activation::kSwigluGate:
+      if (limit > 0.0F) {
+        return LimitedSwiglu(ctx, gate, up, limit, activation == Activation::kSwigluGate);
+      }
       return ggml_swiglu_split(ctx, gate, up);
     case Activation::kGeglu:
       return ggml_geglu_split(ctx, gate, up);

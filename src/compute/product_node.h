@@ -25,7 +25,7 @@ inline constexpr float kOaiAlpha = 1.702F;
 inline constexpr float kOaiLimit = 7.0F;
 
 // gate[i] = activation(gate[i], up[i]). REQUIRES: equal sizes. Without a gate (HasGate()) both may
-// be the same values. limit: of kSwiglu (FeedForwardSpec); 0: none.
+// be the same values. limit: of kSwiglu and kSwigluGate (FeedForwardSpec); 0: none.
 void Join(Activation activation, std::span<const float> up, std::span<float> gate,
           float limit = 0.0F);
 

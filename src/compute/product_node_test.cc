@@ -51,13 +51,26 @@ TEST(Join, LimitsOfSwiglu) {
   EXPECT_EQ(gate[1], -16.0F);
   EXPECT_NEAR(gate[2], -9 / (1 + std::exp(9.0)) * 2, kTolerance);
   EXPECT_NEAR(gate[3], 0.5 / (1 + std::exp(-0.5)), kTolerance);
-  gate = {std::nanf(""), 1.0F};
-  Join(Activation::kSwiglu, std::vector<float>{1.0F, std::nanf("")}, gate, 4.0F);
-  EXPECT_TRUE(std::isnan(gate[0]) && std::isnan(gate[1]));
+  gate = {9.0F, 9.0F, -9.0F, 0.5F};
+  Join(Activation::kSwigluGate, up, gate, 4.0F);
+  EXPECT_NEAR(gate[0], 4 / (1 + std::exp(-4.0)) * 4, kTolerance);
+  EXPECT_NEAR(gate[1], 4 / (1 + std::exp(-4.0)) * -4, kTolerance);
+  EXPECT_NEAR(gate[2], -9 / (1 + std::exp(9.0)) * 2, kTolerance);
+  EXPECT_NEAR(gate[3], 0.5 / (1 + std::exp(-0.5)), kTolerance);
+  for (const Activation activation : {Activation::kSwiglu, Activation::kSwigluGate}) {
+    gate = {std::nanf(""), 1.0F};
+    Join(activation, std::vector<float>{1.0F, std::nanf("")}, gate, 4.0F);
+    EXPECT_TRUE(std::isnan(gate[0]) && std::isnan(gate[1]));
+  }
 }
 
 // The nodes of a graph give what the loop gives, NaN included.
-TEST(Activate, LimitsOfSwiglu) {
+class LimitedActivation : public testing::TestWithParam<Activation> {};
+
+INSTANTIATE_TEST_SUITE_P(All, LimitedActivation,
+                         testing::Values(Activation::kSwiglu, Activation::kSwigluGate));
+
+TEST_P(LimitedActivation, AsJoined) {
   constexpr float kLimit = 0.5F;
   std::vector<float> gate = {9.0F, -9.0F, 0.25F, std::nanf(""), 1.0F, -0.125F};
   std::vector<float> up = {12.0F, 2.0F, 0.25F, 1.0F, std::nanf(""), -7.0F};
@@ -71,11 +84,11 @@ TEST(Activate, LimitsOfSwiglu) {
     std::ranges::copy(from, static_cast<float*>(t->data));
     return t;
   };
-  ggml_tensor* joined = Activate(ctx, Activation::kSwiglu, place(gate, 0), place(up, 64), kLimit);
+  ggml_tensor* joined = Activate(ctx, GetParam(), place(gate, 0), place(up, 64), kLimit);
   buffer.Place(joined, 128);
   ggml_build_forward_expand(arena.graph(), joined);
   ASSERT_TRUE(arena.Run());
-  Join(Activation::kSwiglu, up, gate, kLimit);
+  Join(GetParam(), up, gate, kLimit);
   for (size_t i = 0; i < gate.size(); ++i) {
     const float found = static_cast<const float*>(joined->data)[i];
     EXPECT_EQ(std::isnan(found), std::isnan(gate[i])) << i;

@@ -70,6 +70,7 @@ struct RelativeBias {
 // Function that joins the gate g and the up projection u of a feed-forward block.
 enum class Activation : uint8_t {
   kSwiglu,       // silu(g) * u
+  kSwigluGate,   // the same, but limits (FeedForwardSpec) are those of g, not of silu(g)
   kGeglu,        // gelu(g) * u, gelu by its tanh formula
   kSwigluOai,    // g' * sigmoid(1.702 g') * (u' + 1), g' = min(g, 7), u' = u within -7 to 7
   kReluSquared,  // max(u, 0)^2; blocks have no gate matrix
@@ -115,6 +116,32 @@ struct RouterSpec {
   bool operator==(const RouterSpec&) const = default;
 };
 
+// Chooses the positions that a row attends to, by keys of its own; or pools of consecutive
+// positions, whose key is a mean of theirs, weighed value by value by a softmax of gates. A row
+// also attends to the positions of its sequence's last pool as long as that is not full. Source:
+// DeepSeek-AI, "DeepSeek-V3.2", 2025, section 2.1.
+struct IndexerSpec {
+  uint32_t n_head = 0;
+  uint32_t head_dim = 0;  // of its queries and of its one key; at least n_turned
+  uint32_t top_k = 0;     // positions that are chosen; a multiple of n_pool
+  uint32_t n_pool = 1;    // positions of a pool
+  // The key of a pool is the mean of its positions' keys, normed and turned by the first of the
+  // positions. Then heads have no weights.
+  bool has_mean_pools = false;
+  bool is_idle = false;  // all positions are attended to; the file has the tensors in vain
+  float eps = 1e-6F;     // of the norm of keys
+  RopePairs rope_pairs = RopePairs::kHalves;
+  // The layer has no indexer and uses the positions that an earlier layer chose.
+  bool is_shared = false;
+
+  bool has_pools() const { return n_pool > 1; }
+  // Values that are remembered of a position: the key, and for pools the gates behind it.
+  uint32_t n_remembered() const { return has_pools() && !has_mean_pools ? 2 * head_dim : head_dim; }
+  // The most positions that a row attends to.
+  uint32_t n_attended() const { return top_k + n_pool - 1; }
+  bool operator==(const IndexerSpec&) const = default;
+};
+
 // A mixer moves information between the positions of a sequence. Attention remembers a key and a
 // value of each position.
 struct AttentionSpec {
@@ -133,6 +160,7 @@ struct AttentionSpec {
   float clamp_kqv = 0.0F;  // limit of queries, keys and values; 0: none
   AttentionReach reach = AttentionReach::kPast;
   std::optional<RelativeBias> relative = {};  // nullopt: scores do not depend on distances
+  std::optional<IndexerSpec> indexer = {};    // of pools; nullopt: rows attend to all positions
 
   uint32_t n_embd_q() const { return n_head * head_dim_k; }
   // Rows of the query's matrix: queries, and their gates where the matrix holds both.
@@ -140,21 +168,12 @@ struct AttentionSpec {
     return form.output_gate == OutputGate::kWithQuery ? 2 * n_embd_q() : n_embd_q();
   }
   uint32_t n_embd_k() const { return n_head_kv * head_dim_k; }
+  bool chooses() const { return indexer && !indexer->is_idle; }
+  // Values of a cell's keys: those of heads, and of the indexer.
+  uint32_t n_cell_keys() const { return n_embd_k() + (chooses() ? indexer->n_remembered() : 0); }
   uint32_t n_embd_v() const { return n_head_kv * head_dim_v; }
   uint32_t n_embd_out() const { return n_head * head_dim_v; }
   bool operator==(const AttentionSpec&) const = default;
-};
-
-// Chooses the positions that a row attends to, by keys of its own.
-// Source: DeepSeek-AI, "DeepSeek-V3.2", 2025, section 2.1.
-struct IndexerSpec {
-  uint32_t n_head = 0;
-  uint32_t head_dim = 0;  // of its queries and of its one key; at least n_turned
-  uint32_t top_k = 0;     // positions that are chosen
-  RopePairs rope_pairs = RopePairs::kHalves;
-  // The layer has no indexer and uses the positions that an earlier layer chose.
-  bool is_shared = false;
-  bool operator==(const IndexerSpec&) const = default;
 };
 
 // Attention that remembers one vector of each position for all heads: a latent, which is key and
@@ -178,6 +197,7 @@ struct LatentAttentionSpec {
 
   uint32_t n_key() const { return n_latent + n_turned; }
   bool has_own_indexer() const { return indexer && !indexer->is_shared; }
+  bool has_own_pools() const { return has_own_indexer() && indexer->has_pools(); }
   uint32_t n_query() const { return n_head * (n_plain + n_turned); }
   uint32_t n_embd_out() const { return n_head * head_dim_v; }
   bool operator==(const LatentAttentionSpec&) const = default;
@@ -201,12 +221,16 @@ struct DeltaNetSpec {
   // Each value of a key decays on its own, and results are gated by a sigmoid: else a head decays
   // as one, and the gate is silu.
   bool decays_values = false;
+  bool has_sigmoid_gates = false;  // gates are a sigmoid although a head decays as one
   // Where values decay on their own: one matrix each gives decays and gates, else two do, by way of
   // head_dim values.
   bool has_whole_gates = false;
   // The logarithm of the smallest decay, which is below 0: decays are exp(bound * sigmoid(a * x)).
   // 0: they have no bound and are exp(a * softplus(x)).
   float decay_bound = 0.0F;
+  // The rates of a bounded decay, a, are those of the file times -1: these are below 0.
+  bool has_negative_rates = false;
+  float key_eps = 0.0F;  // of the norm of keys and queries; 0: that of the model's norms
 
   uint32_t n_decays() const { return decays_values ? n_head_v * head_dim : n_head_v; }
   // Results of the first matrices of decays and gates, where values decay on their own.
@@ -273,8 +297,8 @@ struct FeedForwardSpec {
   uint32_t n_ff_dense = 0;   // of the dense block, in a layer without experts or beside experts
   // Routed experts take and give so many values, which two dense matrices project; 0: n_embd.
   uint32_t n_latent = 0;
-  // Limits of Activation::kSwiglu: silu(g) is at most the limit, and u within it on both sides; 0:
-  // none. Of routed experts, and of the shared expert or the dense block.
+  // Limits of Activation::kSwiglu: silu(g) is at most the limit, or of kSwigluGate g, and u within
+  // it on both sides; 0: none. Of routed experts, and of the shared expert or the dense block.
   float limit_expert = 0.0F;
   float limit_shared = 0.0F;
 
@@ -284,9 +308,38 @@ struct FeedForwardSpec {
   bool operator==(const FeedForwardSpec&) const = default;
 };
 
+// A table of n-grams' rows: the last tokens of a row of a step name rows of the table, which one
+// layer takes in. A hash of 2 tokens, of 3 and so on up to n_most gives `heads_of_each` rows each.
+// The table stays in its file, since it is larger than everything else and few rows are needed.
+// Source: DeepSeek-AI, "Conditional Memory via Scalable Lookup", 2026, section 2.
+struct NgramSpec {
+  uint32_t n_most = 0;                 // tokens of the longest n-gram; at least 2
+  uint32_t heads_of_each = 0;          // rows that the n-grams of one length name
+  uint32_t n_values = 0;               // of a row
+  uint64_t n_rows = 0;                 // of the table
+  uint32_t n_taps = 0;                 // inputs of the layer's convolution, n_most positions apart
+  Token end = 0;                       // ends a text: no n-gram reaches beyond
+  std::vector<uint64_t> factors = {};  // [n_most]: of tokens in the hash, the last token's first
+  struct Head {
+    uint64_t first = 0;  // the head's rows are [first, first + count)
+    uint64_t count = 0;
+    bool operator==(const Head&) const = default;
+  };
+  std::vector<Head> heads = {};  // by length, [n_most - 1][heads_of_each]
+
+  uint32_t n_heads() const { return static_cast<uint32_t>(heads.size()); }
+  uint32_t n_embd() const { return n_heads() * n_values; }  // values of a token's rows together
+  // Positions behind its own that the convolution reaches.
+  uint32_t n_history() const { return (n_taps - 1) * n_most; }
+  bool operator==(const NgramSpec&) const = default;
+};
+
 struct LayerSpec {
   MixerSpec mixer;
   FeedForwardSpec feed_forward = {};
+  // F32 values that the layer's n-grams keep of a sequence, behind its mixer's state; 0: the layer
+  // takes in no n-grams (ModelSpec::ngrams).
+  uint32_t ngram_values = 0;
 
   // nullptr: the layer has another mixer.
   const AttentionSpec* attention() const { return std::get_if<AttentionSpec>(&mixer); }
@@ -302,6 +355,37 @@ struct LayerSpec {
   }
   bool has_mixer() const { return !std::holds_alternative<NoMixerSpec>(mixer); }
   bool operator==(const LayerSpec&) const = default;
+};
+
+// Rule by which rows mix several residual streams.
+enum class StreamMixing : uint8_t {
+  // A matrix of a row's streams gives weights: of the streams in a half layer's input, of the
+  // half's result in each stream, and of each stream in each, which Sinkhorn's iterations make
+  // doubly stochastic. The head's input is the mean of the streams.
+  kSinkhorn,
+  // Each stream is normed. A half layer's input is the mean of the streams, each value weighed by a
+  // gate, which two matrices give by way of n_low_rank values; a third gives weights of the half's
+  // result in each stream, which is added. The head's input is such a mean, too.
+  kLowRank,
+};
+
+// Several residual streams instead of one: each half of a layer, its mixer and its feed-forward
+// part, computes with one mix of a row's streams, and each stream takes in the result. Sources: D.
+// Zhu et al., "Hyper-Connections", 2024; Z. Xie et al., "mHC", 2025.
+struct StreamsSpec {
+  StreamMixing mixing = StreamMixing::kSinkhorn;
+  uint32_t n_streams = 0;
+  uint32_t n_iterations = 0;  // of kSinkhorn, at least 1
+  float eps = 0.0F;           // of kSinkhorn
+  uint32_t n_low_rank = 0;    // of kLowRank
+
+  // Weights of a row in a half layer: of kSinkhorn those of its input, of its result, of streams in
+  // streams; of kLowRank those of its result.
+  uint32_t n_weights() const {
+    return mixing == StreamMixing::kLowRank ? n_streams : n_streams * (2 + n_streams);
+  }
+  static constexpr uint32_t kScales = 3;  // factors, one for each of these kinds
+  bool operator==(const StreamsSpec&) const = default;
 };
 
 // Encoder of a model that has an encoder and a decoder. A sequence is a source, which ends with a
@@ -342,6 +426,8 @@ struct ModelSpec {
   ExpertForm experts;
   RouterSpec router;
   std::optional<EncoderSpec> encoder = {};  // nullopt: every row goes through every layer
+  std::optional<NgramSpec> ngrams = {};     // nullopt: no layer takes in n-grams
+  std::optional<StreamsSpec> streams = {};  // nullopt: one residual stream
 
   uint32_t n_layer() const { return static_cast<uint32_t>(layers.size()); }
   bool has_experts(size_t layer) const { return layers[layer].feed_forward.has_experts(); }
@@ -358,10 +444,13 @@ struct ModelSpec {
     const uint32_t latent = MostOf(&FeedForwardSpec::n_latent);
     return latent > 0 ? latent : n_embd;
   }
-  // Whether the experts' sum of a layer is projected or normed before it is added, so that the next
-  // layer begins with that work.
+  // Values of a row's residual streams together.
+  uint32_t n_residual() const { return streams ? streams->n_streams * n_embd : n_embd; }
+  // Whether the experts' sum of a layer is projected or normed before it is added, or added to
+  // several streams, so that the next layer begins with that work.
   bool ends_in_next(size_t layer) const {
-    return has_experts(layer) && (has_post_norms || layers[layer].feed_forward.n_latent > 0);
+    return has_experts(layer) &&
+           (has_post_norms || layers[layer].feed_forward.n_latent > 0 || streams);
   }
   // Whether something is added to experts' results beside the residual: a shared expert's or a
   // dense block's.

@@ -24,6 +24,7 @@ enum class Dim : uint8_t {
   kIndexerHeads,
   kIndexerKey,      // values of an indexer's key
   kIndexerQueries,  // of the queries of all its heads
+  kIndexerPool,     // positions of a pool
   kKeys,            // n_head_kv * head_dim_k
   kValues,          // n_head_kv * head_dim_v
   kQkv,             // the three above together
@@ -50,6 +51,15 @@ enum class Dim : uint8_t {
   kDenseFf,
   kVocab,
   kHalfRotary,  // rotated dimensions / 2
+  kStreams,     // values of all residual streams of a row
+  kStreamWeights,
+  kStreamScales,
+  kStreamNumber,   // number of streams
+  kStreamLowRank,  // values by way of which streams give gates
+  kNgramValues,    // of an n-gram's row
+  kNgramRows,
+  kNgrams,  // values of all n-grams of a token
+  kNgramTaps,
 };
 
 // A matrix may have any type that ggml's CPU backend multiplies; a vector is F32 (also one per
@@ -68,6 +78,9 @@ enum class LayerModule : uint8_t {
   kSplitHeads,       // latent attention with a matrix for queries and one for values
   kJoinedHeads,      // latent attention with one matrix for both
   kIndexer,          // latent attention that chooses positions
+  kBlockIndexer,     // attention that chooses blocks of positions
+  kAnyIndexer,       // one of the two
+  kIndexerPools,     // latent attention that chooses pools of positions
   kKeyed,            // attention, or a delta net of the next kind
   kDeltaNet,
   kKimiDelta,    // a delta net where each value of a key decays on its own
@@ -79,7 +92,8 @@ enum class LayerModule : uint8_t {
   kExperts,
   kLatent,  // experts whose input and results are projected
   kShared,
-  kDense
+  kDense,
+  kNgrams,  // a layer that takes in n-grams
 };
 
 // Users of a tensor. A tensor that only stands on the left of products may be stored in another
@@ -88,6 +102,7 @@ enum class TensorUse : uint8_t {
   kAny,
   kOnlyMultiplied,
   kByHost,  // looked up or added by code outside the graphs: always in memory
+  kOnDisk,  // rows are read from the file when they are needed
 };
 
 struct TensorRole {
@@ -131,10 +146,15 @@ struct LayerRoles {
   T indexer_k_norm{};
   T indexer_k_norm_b{};
   T indexer_weights{};  // of its heads
-  T attn_post_norm{};   // norm of attention's result before it is added
-  T attn_relative{};    // of a stack's first layer: added to scores, [range of distances][head]
-  T attn_sinks{};       // of each head a score that is part of the softmax and has no value
-  T delta_qkv{};        // of a delta net, before the convolution
+  T block_q{};          // of an indexer of blocks: queries and keys, and the norms of queries
+  T block_k{};
+  T block_q_norm{};
+  T indexer_pool_gate{};  // gates of positions in their pool
+  T indexer_pool_b{};     // added to gates, for each place in a pool
+  T attn_post_norm{};     // norm of attention's result before it is added
+  T attn_relative{};      // of a stack's first layer: added to scores, [range of distances][head]
+  T attn_sinks{};         // of each head a score that is part of the softmax and has no value
+  T delta_qkv{};          // of a delta net, before the convolution
   T delta_gate{};
   T state_in{};  // everything that is projected: Mamba-2, and delta nets of older files
   T state_conv{};
@@ -170,6 +190,31 @@ struct LayerRoles {
   T output_scale{};  // factor of the layer's result
   T ffn_norm{};
   T ffn_norm_b{};
+  // Weights of residual streams in a half layer, of the mixer and of the feed-forward part: the
+  // matrix, what is added to its results, and factors of these.
+  T mixer_streams{};
+  T mixer_streams_b{};
+  T mixer_streams_scale{};
+  T ffn_streams{};
+  T ffn_streams_b{};
+  T ffn_streams_scale{};
+  // The same for streams that are mixed by matrices of a low rank: norms of all streams, the two
+  // matrices of gates, and that of the weights of results.
+  T mixer_streams_norm{};
+  T mixer_streams_down{};
+  T mixer_streams_up{};
+  T mixer_streams_inject{};
+  T ffn_streams_norm{};
+  T ffn_streams_down{};
+  T ffn_streams_up{};
+  T ffn_streams_inject{};
+  // Matrices of n-grams' keys and values; norms of keys, of streams and of the convolution's input.
+  T ngram_key{};
+  T ngram_value{};
+  T ngram_key_norm{};
+  T ngram_query_norm{};
+  T ngram_conv_norm{};
+  T ngram_conv{};
   T router{};
   T router_b{};
   T selection_b{};  // added to scores for the choice alone, not for weights
@@ -200,6 +245,11 @@ struct ModelRoles {
   T rope_freqs{};
   T rope_factors_long{};
   T rope_factors_short{};
+  // Norms and matrices of gates of the head's input, where a model has several residual streams.
+  T head_streams_norm{};
+  T head_streams_down{};
+  T head_streams_up{};
+  T ngram_table{};
 };
 
 namespace tensor_roles_internal {
@@ -233,14 +283,73 @@ constexpr void ForEachLatentRole(Visit&& visit, Parts&... parts) {
   visit(Role{"indexer.attn_q_b.weight", kMat, kQueryLatent, kIndexerQueries, kMul, kIndex},
         parts.indexer_q...);
   visit(Role{"indexer.attn_k.weight", kMat, kEmbd, kIndexerKey, kMul, kIndex}, parts.indexer_k...);
-  visit(Role{"indexer.k_norm.weight", kVec, kIndexerKey, kOne, kAny, kIndex},
+  visit(Role{"indexer.k_norm.weight", kVec, kIndexerKey, kOne, kAny, LayerModule::kAnyIndexer},
         parts.indexer_k_norm...);
   visit(Role{"indexer.k_norm.bias", kVec, kIndexerKey, kOne, kAny, kIndex},
         parts.indexer_k_norm_b...);
   visit(Role{"indexer.proj.weight", kMat, kEmbd, kIndexerHeads, kMul, kIndex},
         parts.indexer_weights...);
+  constexpr auto kBlocks = LayerModule::kBlockIndexer;
+  visit(Role{"indexer.q_proj.weight", kMat, kEmbd, kIndexerQueries, kMul, kBlocks},
+        parts.block_q...);
+  visit(Role{"indexer.k_proj.weight", kMat, kEmbd, kIndexerKey, kMul, kBlocks}, parts.block_k...);
+  visit(Role{"indexer.q_norm.weight", kVec, kIndexerKey, kOne, kAny, kBlocks},
+        parts.block_q_norm...);
+  constexpr auto kPools = LayerModule::kIndexerPools;
+  visit(Role{"indexer_compressor_gate.weight", kMat, kEmbd, kIndexerKey, kMul, kPools},
+        parts.indexer_pool_gate...);
+  visit(Role{"indexer_compressor_ape.weight", kVec, kIndexerKey, kIndexerPool, kAny, kPools},
+        parts.indexer_pool_b...);
   visit(Role{"attn_kv_b.weight", kMat, kKeyLatent, kJoinedHeads, kAny, kJoined},
         parts.latent_kv_b...);
+}
+
+// The part of ForEachLayerRole() for several residual streams.
+template <class Visit, class... Parts>
+constexpr void ForEachStreamRole(Visit&& visit, Parts&... parts) {
+  using enum Dim;
+  constexpr auto kMat = TensorKind::kMatrix;
+  constexpr auto kVec = TensorKind::kVector;
+  constexpr auto kMul = TensorUse::kOnlyMultiplied;
+  using Role = TensorRole;
+  visit(Role{"hc_attn_fn.weight", kMat, kStreams, kStreamWeights, kMul}, parts.mixer_streams...);
+  visit(Role{"hc_attn_base.weight", kVec, kStreamWeights}, parts.mixer_streams_b...);
+  visit(Role{"hc_attn_scale.weight", kVec, kStreamScales}, parts.mixer_streams_scale...);
+  visit(Role{"hc_ffn_fn.weight", kMat, kStreams, kStreamWeights, kMul}, parts.ffn_streams...);
+  visit(Role{"hc_ffn_base.weight", kVec, kStreamWeights}, parts.ffn_streams_b...);
+  visit(Role{"hc_ffn_scale.weight", kVec, kStreamScales}, parts.ffn_streams_scale...);
+  visit(Role{"hc_attn_norm.weight", kVec, kStreams}, parts.mixer_streams_norm...);
+  visit(Role{"hc_attn_down.weight", kMat, kStreams, kStreamLowRank, kMul},
+        parts.mixer_streams_down...);
+  visit(Role{"hc_attn_up.weight", kMat, kStreamLowRank, kStreams, kMul}, parts.mixer_streams_up...);
+  visit(Role{"hc_attn_inject.weight", kMat, kStreams, kStreamNumber, kMul},
+        parts.mixer_streams_inject...);
+  visit(Role{"hc_ffn_norm.weight", kVec, kStreams}, parts.ffn_streams_norm...);
+  visit(Role{"hc_ffn_down.weight", kMat, kStreams, kStreamLowRank, kMul},
+        parts.ffn_streams_down...);
+  visit(Role{"hc_ffn_up.weight", kMat, kStreamLowRank, kStreams, kMul}, parts.ffn_streams_up...);
+  visit(Role{"hc_ffn_inject.weight", kMat, kStreams, kStreamNumber, kMul},
+        parts.ffn_streams_inject...);
+}
+
+// The part of ForEachLayerRole() for n-grams.
+template <class Visit, class... Parts>
+constexpr void ForEachNgramRole(Visit&& visit, Parts&... parts) {
+  using enum Dim;
+  constexpr auto kMat = TensorKind::kMatrix;
+  constexpr auto kVec = TensorKind::kVector;
+  constexpr auto kMul = TensorUse::kOnlyMultiplied;
+  constexpr auto kAny = TensorUse::kAny;
+  constexpr auto kPart = LayerModule::kNgrams;
+  using Role = TensorRole;
+  visit(Role{"ple_key.weight", kMat, kNgrams, kStreams, kMul, kPart}, parts.ngram_key...);
+  visit(Role{"ple_value.weight", kMat, kNgrams, kEmbd, kMul, kPart}, parts.ngram_value...);
+  visit(Role{"ple_norm_key.weight", kVec, kStreams, kOne, kAny, kPart}, parts.ngram_key_norm...);
+  visit(Role{"ple_norm_query.weight", kVec, kStreams, kOne, kAny, kPart},
+        parts.ngram_query_norm...);
+  visit(Role{"ple_norm_conv.weight", kVec, kStreams, kOne, kAny, kPart}, parts.ngram_conv_norm...);
+  visit(Role{"ple_conv1d.weight", kMat, kNgramTaps, kStreams, TensorUse::kByHost, kPart},
+        parts.ngram_conv...);
 }
 
 // The part of ForEachLayerRole() for mixers with a state.
@@ -368,6 +477,8 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   visit(Role{"post_ffw_norm.weight", kVec, kEmbd}, parts.ffn_post_norm...);
   visit(Role{"attn_rel_b.weight", kVec, kHeads, kBuckets, kAny, kAtt}, parts.attn_relative...);
   visit(Role{"attn_sinks.weight", kVec, kHeads, kOne, kAny, kAtt}, parts.attn_sinks...);
+  tensor_roles_internal::ForEachStreamRole(visit, parts...);
+  tensor_roles_internal::ForEachNgramRole(visit, parts...);
   tensor_roles_internal::ForEachLatentRole(visit, parts...);
   tensor_roles_internal::ForEachStateRole(visit, parts...);
   tensor_roles_internal::ForEachFeedForwardRole(visit, parts...);
@@ -393,6 +504,13 @@ constexpr void ForEachModelRole(Visit&& visit, Parts&... parts) {
   visit(Role{"rope_freqs.weight", kVec, kHalfRotary}, parts.rope_freqs...);
   visit(Role{"rope_factors_long.weight", kVec, kHalfRotary}, parts.rope_factors_long...);
   visit(Role{"rope_factors_short.weight", kVec, kHalfRotary}, parts.rope_factors_short...);
+  visit(Role{"output_hc_norm.weight", kVec, kStreams}, parts.head_streams_norm...);
+  visit(Role{"output_hc_down.weight", kMat, kStreams, kStreamLowRank, kMul},
+        parts.head_streams_down...);
+  visit(Role{"output_hc_up.weight", kMat, kStreamLowRank, kStreams, kMul},
+        parts.head_streams_up...);
+  visit(Role{"per_layer_token_embd.weight", kMat, kNgramValues, kNgramRows, TensorUse::kOnDisk},
+        parts.ngram_table...);
 }
 
 // A member that is not visited would be found in no file and never loaded.

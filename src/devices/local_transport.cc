@@ -120,7 +120,8 @@ ggml_tensor* ActivateExactly(ggml_context* context, Activation activation, ggml_
 }  // namespace
 
 bool HasExactForm(Activation activation) {
-  return activation == Activation::kSwiglu || !HasGate(activation);
+  return activation == Activation::kSwiglu || activation == Activation::kSwigluGate ||
+         !HasGate(activation);
 }
 
 ggml_tensor* AddProducts(ggml_context* context, ggml_cgraph* graph, const ExpertTensors& tensors,

@@ -24,7 +24,8 @@ StepBuffers::Offsets StepBuffers::Layout(const ModelSpec& spec, const StepLimits
   const std::array<uint64_t, kRegions> sizes = {
       rows * spec.n_embd * sizeof(float),
       backend != nullptr ? rows * spec.n_embd * sizeof(float) : 0,
-      rows * spec.n_embd * sizeof(float),
+      rows * spec.n_residual() * sizeof(float),
+      spec.streams ? rows * spec.streams->n_weights() * sizeof(float) : 0,
       spec.any_layer(&ModelSpec::has_shared_result) ? rows * spec.n_embd * sizeof(float) : 0,
       rows * spec.n_embd * sizeof(float),
       rows * spec.router.n_expert * sizeof(float),

@@ -35,6 +35,7 @@ class StepBuffers {
     kHidden,
     kPartial,
     kResidual,
+    kStreamWeights,
     kShared,
     kFfnIn,
     kRouter,
@@ -61,7 +62,10 @@ class StepBuffers {
   // [rows][n_embd] weighted results of experts beside the first device, which adds them to hidden;
   // of graphs on a device alone
   float* partial() const { return At<float>(kPartial); }
-  float* residual() const { return At<float>(kResidual); }  // [rows][n_embd] after attention
+  float* residual() const { return At<float>(kResidual); }  // [rows][n_residual] after attention
+  // [rows][StreamsSpec::n_weights()] of the feed-forward part's result in residual streams; empty
+  // without several streams
+  float* stream_weights() const { return At<float>(kStreamWeights); }
   // [rows][n_embd] result of the shared expert
   float* shared() const { return At<float>(kShared); }
   float* ffn_in() const { return At<float>(kFfnIn); }   // [rows][n_embd_expert] experts' input

@@ -9,6 +9,7 @@
 #include "decide/ahead/prefetch_planner.h"
 #include "decide/layer/lossy_options.h"
 #include "decide/slots/slot_table.h"
+#include "store/row_reads.h"
 
 namespace moestro {
 
@@ -30,6 +31,7 @@ struct PhaseStats : ExpertCounts {
   // experts too, counts once for all rows of a step. Of the embedding, the rows' own part counts.
   uint64_t touched_bytes = 0;
   LossCounts losses = {};  // counts of inexact choices
+  TableCounts table = {};  // of tables on the disk
 
   double tokens_per_second() const {
     return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
@@ -55,6 +57,7 @@ struct PhaseStats : ExpertCounts {
     visit(&P::serial_steps, CounterText{.json = "decode_serial_steps"});
     visit(&P::touched_bytes, CounterText{});
     visit(&P::losses, CounterText{});
+    visit(&P::table, CounterText{});
   }
 };
 static_assert(CountsAllOf<PhaseStats>());

@@ -58,7 +58,7 @@ class Forward {
   // on a device, and no row decodes.
   Result<bool> Advance(Pass& pass);
   // Lets a pass of `n_rows` other rows come before the pass's next layer. May be called again for
-  // further passes. kNoMemory. REQUIRES: as Advance().
+  // further passes. kNoMemory, kIo. REQUIRES: as Advance().
   Status MakeWay(Pass& pass, size_t n_rows);
 
   // The K experts of each row in the last little step, [layer][row][K] in router order. The row

@@ -74,7 +74,7 @@ Status Forward::MakeWay(Pass& pass, size_t n_rows) {
   pass.read_ahead = {};  // other rows need the slots
   if (pass.aside && pass.aside->has_room_for(n_rows)) return {};
   if (pass.aside) TRY_STATUS(parts_.graph.GiveRows(*pass.aside));
-  pass.aside = parts_.graph.TakeRows(n_rows);
+  TRY(pass.aside, parts_.graph.TakeRows(n_rows));
   return {};
 }
 

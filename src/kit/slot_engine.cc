@@ -77,6 +77,7 @@ StepFrame::Phase::Begun StepFrame::Begin(PhaseStats& phase) const {
   return {.phase = &phase,
           .residency = residency_.stats(),
           .lost = decisions_.protocol().losses(),
+          .table = clocks_.table ? clocks_.table() : TableCounts(),
           .dense_bytes = dense_bytes_,
           .waited = clocks_.waited(),
           .serial = clocks_.serial ? clocks_.serial() : std::pair(0.0, uint64_t{0}),
@@ -96,6 +97,7 @@ void StepFrame::Count(const Phase::Begun& begun) const {
   phase.serial_steps += now.serial.second - begun.serial.second;
   phase.touched_bytes += did.asked_bytes + now.dense_bytes - begun.dense_bytes;
   phase.losses += now.lost - begun.lost;
+  phase.table += now.table - begun.table;
 }
 
 StepFrame::StepBegin StepFrame::BeginStep(const LittleStep& little) {

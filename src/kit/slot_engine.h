@@ -100,6 +100,8 @@ class StepFrame {
     // PhaseStats::serial_seconds and serial_steps so far; empty: not measured.
     std::function<std::pair<double, uint64_t>()> serial = {};
     Clock now;
+    // Work of tables on the disk so far; empty: the model has none.
+    std::function<TableCounts()> table = {};
   };
   // Everything must outlive this. `watch`: the files of the model.
   StepFrame(Residency& residency, LayerDecisions& decisions, FileWatch& watch, EngineState& state,
@@ -130,6 +132,7 @@ class StepFrame {
       PhaseStats* phase = nullptr;
       ExpertCounts residency;
       LossCounts lost;
+      TableCounts table;
       uint64_t dense_bytes = 0;
       double waited = 0.0;
       std::pair<double, uint64_t> serial;

@@ -23,7 +23,7 @@ namespace {
 // Numbers that replace those of the named shape.
 struct Overrides {
   std::optional<uint32_t> layers, experts, used, embd, ff, shared_ff, heads, kv_heads, head_dim,
-      vocab, context;
+      vocab, context, ngram_rows;
 };
 
 struct SynthFlags {
@@ -63,6 +63,7 @@ Result<SynthShape> ShapeOf(const SynthFlags& flags) {
   shape.head_dim = own.head_dim.value_or(shape.head_dim);
   shape.vocab = own.vocab.value_or(shape.vocab);
   shape.context = own.context.value_or(shape.context);
+  if (own.ngram_rows) shape.ngram_rows = *own.ngram_rows;
   return shape;
 }
 
@@ -109,6 +110,7 @@ void AddShapeFlags(Flags command, Overrides& own) {
   add("--head-dim", own.head_dim, "width of a head");
   add("--vocab-size", own.vocab, "tokens, when no vocabulary is copied");
   add("--context", own.context, "trained context");
+  add("--ngram-rows", own.ngram_rows, "rows of each head of a table of n-grams (qwen4exp)");
 }
 
 }  // namespace
@@ -135,9 +137,10 @@ void AddSynth(CommandLine& line) {
       .ShowDefault();
   command.Add("--split", options.shards, "number of files").Type("N").ShowDefault();
   command.AddSwitch("--tied", options.is_tied, "token_embd serves as output matrix too");
-  command.AddSwitch("--sparse", options.is_sparse,
-                    "experts are holes: a file of any size for 'inspect', 'trace' and 'sim', whose "
-                    "speed means nothing");
+  command.AddSwitch(
+      "--sparse", options.is_sparse,
+      "experts and tables are holes: a file of any size for 'inspect', 'trace' and 'sim', whose "
+      "speed means nothing");
   command.AddSwitch("--force", options.overwrite, "replace an existing file");
   command.AddSwitch("--list", flags->list, "show shapes and types");
   AddShapeFlags(command, flags->own);

@@ -5,18 +5,23 @@
 
 namespace moestro {
 
-LayerMemory LayerMemory::Of(const LayerSpec& layer) {
+namespace {
+
+LayerMemory OfMixer(const LayerSpec& layer) {
   if (const AttentionSpec* a = layer.attention(); a != nullptr) {
-    return {.keys = a->n_embd_k(),
+    return {.keys = a->n_cell_keys(),
             .values = a->n_embd_v(),
             .head_keys = a->head_dim_k,
             .head_values = a->head_dim_v,
             .window = a->window};
   }
   if (const LatentAttentionSpec* a = layer.latent_attention(); a != nullptr) {
-    // The values are part of the keys; the place of values holds an indexer's keys.
-    const uint32_t values = a->has_own_indexer() ? a->indexer->head_dim : 0;
-    return {.keys = a->n_key(), .values = values, .head_keys = a->n_key(), .head_values = values};
+    // The values are part of the keys; the place of values holds an indexer's keys and gates.
+    const bool has_indexer = a->has_own_indexer();
+    return {.keys = a->n_key(),
+            .values = has_indexer ? a->indexer->n_remembered() : 0,
+            .head_keys = a->n_key(),
+            .head_values = has_indexer ? a->indexer->head_dim : 0};
   }
   if (const DeltaNetSpec* delta = layer.delta_net(); delta != nullptr) {
     return {.state_values = delta->state_values()};
@@ -31,6 +36,14 @@ LayerMemory LayerMemory::Of(const LayerSpec& layer) {
     return {.state_values = state->n_values};
   }
   return {};
+}
+
+}  // namespace
+
+LayerMemory LayerMemory::Of(const LayerSpec& layer) {
+  LayerMemory memory = OfMixer(layer);
+  memory.state_values += layer.ngram_values;
+  return memory;
 }
 
 namespace {

@@ -109,7 +109,50 @@ constexpr LatentAttentionSpec kLatent{.n_head = 4,
                                       .head_dim_v = 16,
                                       .n_query_latent = 32};
 constexpr IndexerSpec kIndexer{.n_head = 2, .head_dim = 32, .top_k = 16};
+constexpr uint32_t kPoolSize = 4;
+constexpr StreamsSpec kStreamsOfSmall{.n_streams = 4, .n_iterations = 20, .eps = 1e-6F};
 constexpr Mamba2Spec kMamba{.n_head = 2, .head_dim = 32, .n_group = 2, .n_state = 16, .n_taps = 4};
+
+constexpr StreamsSpec kLowRankOfSmall{
+    .mixing = StreamMixing::kLowRank, .n_streams = 2, .n_low_rank = 32};
+constexpr IndexerSpec kSmallBlocks{
+    .n_head = 2, .head_dim = 16, .top_k = 16, .n_pool = 4, .has_mean_pools = true};
+
+NgramSpec SmallNgrams() {
+  return {.n_most = 3,
+          .heads_of_each = 1,
+          .n_values = 16,
+          .n_rows = 70,
+          .n_taps = 4,
+          .end = 5,
+          .factors = {3, 5, 7},
+          .heads = {{.first = 0, .count = 31}, {.first = 32, .count = 37}}};
+}
+
+void AddStreamKeys(GgufBuilder& file, const std::string& arch) {
+  file.Set(arch + ".hyper_connection.count", kLowRankOfSmall.n_streams)
+      .Set(arch + ".hyper_connection.low_rank", kLowRankOfSmall.n_low_rank);
+}
+
+void AddBlockKeys(GgufBuilder& file, const std::string& arch) {
+  file.Set(arch + ".attention.indexer.head_count", kSmallBlocks.n_head)
+      .Set(arch + ".attention.indexer.key_length", kSmallBlocks.head_dim)
+      .Set(arch + ".attention.indexer.top_k", kSmallBlocks.top_k)
+      .SetInts(arch + ".attention.compress_ratios", {0, 4});
+}
+
+void AddNgramKeys(GgufBuilder& file, const std::string& arch) {
+  const NgramSpec ngrams = SmallNgrams();
+  file.SetInts(arch + ".ple.layers", {0})
+      .Set(arch + ".ple.ngram_size", ngrams.n_most)
+      .Set(arch + ".ple.heads_per_ngram", ngrams.heads_of_each)
+      .Set(arch + ".ple.conv_kernel", ngrams.n_taps)
+      .Set(arch + ".ple.eos_token_id", uint32_t{5})
+      .SetInts(arch + ".ple.layer_multipliers", {3, 5, 7})
+      .SetInts(arch + ".ple.head_offsets", {0, 32})
+      .SetInts(arch + ".ple.head_vocab_sizes", {31, 37})
+      .Set(arch + ".embedding_length_per_layer_input", ngrams.n_values);
+}
 
 void AddKeys(GgufBuilder& file, const std::string& arch) {
   file.Set("general.architecture", arch.c_str())
@@ -160,9 +203,18 @@ ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
     LatentAttentionSpec latent = kLatent;
     latent.has_gates = family.latent.has_gates;
     if (family.latent.indexers != Indexers::kNone) latent.indexer = kIndexer;
+    if (family.latent.indexers == Indexers::kPools) latent.indexer->n_pool = kPoolSize;
+    if (!family.latent.has_turned) latent.n_plain += std::exchange(latent.n_turned, 0);
     for (LayerSpec& layer : spec.layers) layer.mixer = latent;
   }
-  if (family.states.mixer == StateMixer::kDeltaNet) spec.layers[0].mixer = kDelta;
+  if (family.states.mixer == StateMixer::kDeltaNet) {
+    DeltaNetSpec delta = kDelta;
+    delta.has_sigmoid_gates = family.states.has_sigmoid_gates;
+    spec.layers[0].mixer = delta;
+  }
+  if (family.has_block_indexers) {
+    std::get<AttentionSpec>(spec.layers[1].mixer).indexer = kSmallBlocks;
+  }
   if (family.states.mixer == StateMixer::kKimiDelta) {
     DeltaNetSpec delta = kKimi;
     delta.has_whole_gates = family.states.has_whole_gates;
@@ -177,6 +229,13 @@ ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
     spec.layers.push_back({.mixer = NoMixerSpec(), .feed_forward = feed_forward});
   }
   if (family.has_latent_experts) spec.layers.back().feed_forward.n_latent = kEmbd;
+  if (family.streams) {
+    spec.streams = family.streams == StreamMixing::kLowRank ? kLowRankOfSmall : kStreamsOfSmall;
+  }
+  if (family.has_ngrams) {
+    spec.ngrams = SmallNgrams();
+    spec.layers[0].ngram_values = spec.ngrams->n_history() * spec.n_residual();
+  }
   spec.experts = family.experts;
   spec.router.n_expert = kExperts;
   return spec;
@@ -217,12 +276,15 @@ void AddLatentKeys(GgufBuilder& file, const std::string& arch, const LatentRules
     file.Set(arch + ".attention.indexer.head_count", kIndexer.n_head)
         .Set(arch + ".attention.indexer.key_length", kIndexer.head_dim)
         .Set(arch + ".attention.indexer.top_k", kIndexer.top_k);
+    if (rules.indexers == Indexers::kPools) {
+      file.Set(arch + ".attention.indexer.kpool", kPoolSize);
+    }
   }
   file.Set(arch + ".attention.key_length_mla", kLatent.n_plain + kLatent.n_turned)
       .Set(arch + ".attention.value_length_mla", kLatent.head_dim_v)
       .Set(arch + ".attention.kv_lora_rank", kLatent.n_latent)
       .Set(arch + ".attention.q_lora_rank", kLatent.n_query_latent)
-      .Set(arch + ".rope.dimension_count", kLatent.n_turned);
+      .Set(arch + ".rope.dimension_count", rules.has_turned ? kLatent.n_turned : 0U);
 }
 
 // Where a role's type matters to a test; others are F16 or, if vectors, F32.
@@ -317,7 +379,15 @@ GgufBuilder SmallMoe(std::string_view arch) {
         .SetInts(name + ".feed_forward_length", {0, 0, kFf})
         .SetInts(name + ".attention.head_count_kv", {0, 2, 0});
   }
+  if (family->streams == StreamMixing::kLowRank) AddStreamKeys(file, name);
+  if (family->streams == StreamMixing::kSinkhorn) {
+    file.Set(name + ".hyper_connection.count", kStreamsOfSmall.n_streams)
+        .Set(name + ".hyper_connection.sinkhorn_iterations", kStreamsOfSmall.n_iterations)
+        .Set(name + ".hyper_connection.epsilon", kStreamsOfSmall.eps);
+  }
   if (family->has_latent_experts) file.Set(name + ".moe_latent_size", uint32_t{kEmbd});
+  if (family->has_block_indexers) AddBlockKeys(file, name);
+  if (family->has_ngrams) AddNgramKeys(file, name);
   if (family->written.has_rope_sections) {
     file.SetInts(name + ".rope.dimension_sections", {3, 3, 2, 0});
   }

@@ -197,7 +197,7 @@ bool Reader::IsOfNextToken(const TensorInfo& tensor) const {
 // Whether the tensor belongs to the indexer of a layer that shares another layer's indexer.
 bool Reader::IsOfSharedIndexer(const TensorInfo& tensor) const {
   const std::optional<uint32_t> layer = LayerOfTensorName(tensor.name);
-  if (!layer || *layer >= spec_.n_layer() || !tensor.name.contains(".indexer.")) return false;
+  if (!layer || *layer >= spec_.n_layer() || !tensor.name.contains(".indexer")) return false;
   const LatentAttentionSpec* latent = spec_.layers[*layer].latent_attention();
   return latent != nullptr && latent->indexer && latent->indexer->is_shared;
 }
@@ -253,7 +253,8 @@ std::vector<const TensorInfo*> ModelWeights::dense_tensors() const {
   std::vector<const TensorInfo*> tensors;
   std::unordered_set<const TensorInfo*> seen{nullptr};
   ForEachRole(
-      [&](const TensorRole&, const TensorInfo* tensor) {
+      [&](const TensorRole& role, const TensorInfo* tensor) {
+        if (role.use == TensorUse::kOnDisk) return;
         if (seen.insert(tensor).second) tensors.push_back(tensor);  // a tied output comes again
       },
       *this);

@@ -33,7 +33,7 @@ struct ModelWeights : ModelTree<const TensorInfo*, LayerWeights> {
 
   // Bytes of all dense tensors, each counted once.
   uint64_t dense_bytes() const;
-  // Every dense tensor once.
+  // Every dense tensor once, without tables that stay on the disk.
   std::vector<const TensorInfo*> dense_tensors() const;
 };
 

@@ -74,19 +74,25 @@ TEST_P(WholeLayersTest, FindsEveryTensorOnce) {
   }
   uint64_t all = 0;
   for (const TensorInfo& tensor : file.tensors()) all += tensor.extent.length;
-  EXPECT_EQ(weights.dense_bytes() + expert_bytes, all);
-  EXPECT_EQ(weights.dense_tensors().size() + 6, file.tensors().size());
+  const TensorInfo* table = weights.ngram_table;  // on the disk
+  EXPECT_EQ(weights.dense_bytes() + expert_bytes + (table != nullptr ? table->extent.length : 0),
+            all);
+  EXPECT_EQ(weights.dense_tensors().size() + 6 + (table != nullptr ? 1 : 0), file.tensors().size());
 }
 
 TEST_P(WholeLayersTest, NamesAMissingTensor) {
   const Family* family = FindFamily(Families(), GetParam());
   const bool is_fused = family->layer_tensors.attn_qkv == Presence::kRequired;
-  for (const char* name : {"output_norm.weight", "blk.1.attn_norm.weight",
+  // Streams of a low rank have norms of their own.
+  const bool has_norms = family->layer_tensors.attn_norm == Presence::kRequired;
+  for (const char* name : {has_norms ? "output_norm.weight" : "token_embd.weight",
+                           has_norms ? "blk.1.attn_norm.weight" : "blk.1.attn_output.weight",
                            is_fused                   ? "blk.1.attn_qkv.weight"
                            : family->latent.is_used   ? "blk.1.attn_v_b.weight"
                            : family->may_share_values ? "blk.1.attn_k.weight"
                                                       : "blk.1.attn_v.weight",
-                           "blk.1.attn_output.weight", "blk.0.ffn_norm.weight",
+                           "blk.1.attn_output.weight",
+                           has_norms ? "blk.0.ffn_norm.weight" : "blk.0.ffn_gate_inp.weight",
                            "blk.1.ffn_gate_inp.weight", "blk.0.ffn_up_exps.weight"}) {
     ExpectError(SmallMoe(GetParam()).RemoveTensor(name), Errc::kInvalidFile, name);
   }

@@ -207,8 +207,9 @@ Result<std::vector<MixerSpec>> ReadMixers(const MetaKeys& keys, const Family& fa
                                           const ModelSpec& spec) {
   std::vector<MixerSpec> mixers(attention.begin(), attention.end());
   if (family.latent.is_used) {
-    TRY(const auto latent,
-        ReadLatentAttention(keys, family.latent, blocks.all, blocks.evaluated, spec.n_ctx_train));
+    LatentLayers which{.n_all = blocks.all, .are_there = {}};
+    for (const AttentionSpec& layer : attention) which.are_there.push_back(layer.n_head_kv > 0);
+    TRY(const auto latent, ReadLatentAttention(keys, family.latent, which, spec.n_ctx_train));
     std::ranges::copy(latent, mixers.begin());
   }
   if (family.states.mixer != StateMixer::kNone) {
@@ -385,8 +386,10 @@ Result<uint32_t> ReadLatentSize(const MetaKeys& keys, const Family& family, uint
 }
 
 // Reads limits of gates and up projections.
-Status ReadLimits(const MetaKeys& keys, const Blocks& blocks,
+Status ReadLimits(const MetaKeys& keys, Limits rule, const Blocks& blocks,
                   std::vector<FeedForwardSpec>& layers) {
+  constexpr std::string_view kOfExperts = "swiglu_clamp_exp";
+  constexpr std::string_view kOfShared = "swiglu_clamp_shexp";
   constexpr float kLeast = 1e-6F;  // converters write 0 for no limit
   const auto read = [&](std::string_view key, float FeedForwardSpec::* member) -> Status {
     TRY(const std::vector<float> limits, keys.Factors(key, blocks.all, blocks.evaluated));
@@ -395,8 +398,9 @@ Status ReadLimits(const MetaKeys& keys, const Blocks& blocks,
     }
     return {};
   };
-  TRY_STATUS(read("swiglu_clamp_exp", &FeedForwardSpec::limit_expert));
-  return read("swiglu_clamp_shexp", &FeedForwardSpec::limit_shared);
+  TRY_STATUS(read(kOfExperts, &FeedForwardSpec::limit_expert));
+  const bool has_first_alone = rule == Limits::kOfAllByFirst && !keys.Has(kOfShared);
+  return read(has_first_alone ? kOfExperts : kOfShared, &FeedForwardSpec::limit_shared);
 }
 
 Result<std::vector<FeedForwardSpec>> ReadFeedForward(const MetaKeys& keys, const Family& family,
@@ -420,7 +424,9 @@ Result<std::vector<FeedForwardSpec>> ReadFeedForward(const MetaKeys& keys, const
     return Fail(Errc::kInvalidFile, "{}: '{}' gives layer {} no width", keys.path(),
                 keys.Full("feed_forward_length"), l);
   }
-  if (family.has_limits) TRY_STATUS(ReadLimits(keys, blocks, layers));
+  if (family.limits != Limits::kNone) {
+    TRY_STATUS(ReadLimits(keys, family.limits, blocks, layers));
+  }
   return layers;
 }
 
@@ -452,6 +458,31 @@ std::unexpected<Error> RefuseKey(const MetaKeys& keys, std::string_view key, uin
               keys.path(), keys.Full(key), value, what);
 }
 
+namespace {
+
+Result<StreamsSpec> ReadStreams(const MetaKeys& keys, StreamMixing mixing) {
+  constexpr uint32_t kMostStreams = 16;  // no real model comes near either number
+  constexpr uint32_t kMostIterations = 1024;
+  StreamsSpec streams{.mixing = mixing};
+  TRY(streams.n_streams, keys.Count("hyper_connection.count", {1, kMostStreams}));
+  if (mixing == StreamMixing::kLowRank) {
+    constexpr uint32_t kMostRank = 16384;
+    TRY(streams.n_low_rank, keys.Count("hyper_connection.low_rank", {1, kMostRank}));
+    return streams;
+  }
+  TRY(streams.n_iterations,
+      keys.Count("hyper_connection.sinkhorn_iterations", {1, kMostIterations}));
+  TRY(const auto eps, keys.FindFactor("hyper_connection.epsilon"));
+  if (!eps) {
+    return Fail(Errc::kInvalidFile, "{}: metadata '{}' is missing; convert the model again",
+                keys.path(), keys.Full("hyper_connection.epsilon"));
+  }
+  streams.eps = *eps;
+  return streams;
+}
+
+}  // namespace
+
 Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
   if (family.has_encoder) return ReadEncoderLayers(keys, spec);
   TRY(const Blocks blocks, ReadBlocks(keys, family));
@@ -477,6 +508,9 @@ Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
     if (is_still || !family.rotates) attention[l].rope.reset();
   }
   spec.has_post_norms = family.has_post_norms;
+  if (family.streams) {
+    TRY(spec.streams, ReadStreams(keys, *family.streams));
+  }
   if (family.scales_embedding) spec.embedding_scale = std::sqrt(static_cast<float>(spec.n_embd));
   if (family.rotates_by_key) TRY_STATUS(ReadRotation(keys, attention));
   if (family.has_scales) TRY_STATUS(ReadScales(keys, spec, attention));

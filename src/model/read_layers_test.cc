@@ -117,6 +117,70 @@ TEST_F(ReadLayersTest, YarnLeavesTheScaleOfScores) {
   EXPECT_EQ(scale(4.0F), scale(0.0F));
 }
 
+TEST_F(ReadLayersTest, PoolsOfPositionsAndStreams) {
+  const auto glm = [] { return SmallMoe("glm5-next"); };
+  const auto spec = Spec(glm());
+  ASSERT_TRUE(spec) << spec.error().message;
+  const DeltaNetSpec* delta = spec->layers[0].delta_net();
+  ASSERT_NE(delta, nullptr);
+  EXPECT_EQ(delta->decay_bound, -5.0F);
+  EXPECT_TRUE(delta->has_negative_rates);
+  EXPECT_EQ(delta->key_eps, 1e-6F);
+  const LatentAttentionSpec* latent = spec->layers[1].latent_attention();
+  ASSERT_NE(latent, nullptr);
+  EXPECT_EQ(latent->n_turned, 0U);
+  EXPECT_EQ(latent->n_key(), latent->n_latent);
+  ASSERT_TRUE(latent->has_own_pools());
+  EXPECT_EQ(latent->indexer->n_pool, 4U);
+  EXPECT_EQ(latent->indexer->eps, 1e-6F);
+  const auto other = Spec(glm().Set("glm5-next.attention.layer_norm_epsilon", 0.5F));
+  ASSERT_TRUE(other) << other.error().message;
+  EXPECT_EQ(other->layers[1].latent_attention()->indexer->eps, 0.5F);
+  EXPECT_EQ(latent->indexer->n_remembered(), 2 * latent->indexer->head_dim);
+  ASSERT_TRUE(spec->streams);
+  EXPECT_EQ(spec->streams->n_streams, 4U);
+  EXPECT_EQ(spec->n_residual(), 4 * spec->n_embd);
+  EXPECT_TRUE(spec->ends_in_next(0));
+  // A file may lack the bound of decays: rates are then those of the file.
+  const auto free = Spec(glm().Remove("glm5-next.kda.gate_lower_bound"));
+  ASSERT_TRUE(free) << free.error().message;
+  EXPECT_EQ(free->layers[0].delta_net()->decay_bound, 0.0F);
+  EXPECT_FALSE(free->layers[0].delta_net()->has_negative_rates);
+  const auto refuse = [&](const char* key, auto value, Errc code) {
+    const std::string name = std::string("glm5-next.") + key;
+    ExpectError(glm().Set(name, value), code, name);
+  };
+  refuse("rope.dimension_count", 8U, Errc::kInvalidFile);
+  refuse("attention.indexer.kpool", 1U, Errc::kInvalidFile);
+  refuse("attention.indexer.kpool", 3U, Errc::kInvalidFile);
+  refuse("attention.indexer.kpool_select_tail", false, Errc::kUnsupported);
+  refuse("hyper_connection.count", 0U, Errc::kInvalidFile);
+  refuse("hyper_connection.sinkhorn_iterations", 0U, Errc::kInvalidFile);
+  refuse("hyper_connection.epsilon", -1.0F, Errc::kInvalidFile);
+  for (const char* key : {"hyper_connection.count", "hyper_connection.sinkhorn_iterations",
+                          "hyper_connection.epsilon", "attention.indexer.kpool"}) {
+    const std::string name = std::string("glm5-next.") + key;
+    ExpectError(glm().Remove(name), Errc::kInvalidFile, name);
+  }
+  // The first layer with attention has no other's choice; that of a state is none.
+  const std::string types = "glm5-next.attention.indexer.types";
+  ExpectError(glm().SetInts(types, {1, 0}), Errc::kInvalidFile, types);
+  EXPECT_TRUE(Spec(glm().SetInts(types, {0, 1})));
+}
+
+TEST_F(ReadLayersTest, OneLimitForAll) {
+  GgufBuilder file = SmallMoe("glm5-next");
+  file.SetFloats("glm5-next.swiglu_clamp_exp", {0, 4});
+  const auto one = Spec(file);
+  ASSERT_TRUE(one) << one.error().message;
+  EXPECT_EQ(one->layers[1].feed_forward.limit_shared, 4.0F);
+  file.SetFloats("glm5-next.swiglu_clamp_shexp", {0, 7});
+  const auto two = Spec(file);
+  ASSERT_TRUE(two) << two.error().message;
+  EXPECT_EQ(two->layers[1].feed_forward.limit_expert, 4.0F);
+  EXPECT_EQ(two->layers[1].feed_forward.limit_shared, 7.0F);
+}
+
 TEST_F(ReadLayersTest, LimitsOfGatesInEachLayer) {
   const std::string of_experts = "bailingmoe3.swiglu_clamp_exp";
   const auto limits = [this](const GgufBuilder& file) {

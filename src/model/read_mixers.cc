@@ -89,7 +89,7 @@ Status ReadLatentScale(const MetaKeys& keys, const LatentRules& rules, LatentAtt
 
 // Reads the widths of a key, before it is brought to the latent, and of a value. Older files store
 // them under the keys of plain attention.
-Status ReadLatentSizes(const MetaKeys& keys, LatentAttentionSpec& spec) {
+Status ReadLatentSizes(const MetaKeys& keys, const LatentRules& rules, LatentAttentionSpec& spec) {
   const auto named = [&](std::string_view key, std::string_view older) {
     return keys.Has(key) ? key : older;
   };
@@ -97,6 +97,11 @@ Status ReadLatentSizes(const MetaKeys& keys, LatentAttentionSpec& spec) {
   const std::string_view value = named("attention.value_length_mla", "attention.value_length");
   TRY(const uint32_t length, keys.Count(key, {3, MetaKeys::kMaxHeadDim}));
   TRY(spec.head_dim_v, keys.Count(value, {1, MetaKeys::kMaxHeadDim}));
+  if (!rules.has_turned) {
+    TRY([[maybe_unused]] const auto none, keys.FindCount("rope.dimension_count", {0, 0}));
+    spec.n_plain = length;
+    return {};
+  }
   TRY(spec.n_turned, keys.Count("rope.dimension_count", {2, MetaKeys::kMaxHeadDim}));
   if (spec.n_turned >= length || spec.n_turned % 2 != 0) {
     return Fail(Errc::kInvalidFile, "{}: {} is {}, expected an even number below {} ({})",
@@ -112,32 +117,60 @@ Status ReadLatentSizes(const MetaKeys& keys, LatentAttentionSpec& spec) {
 constexpr uint64_t kContextOfSharing = 1048576;
 bool SharesByHabit(uint32_t layer) { return layer > 2 && layer % 4 != 2; }
 
-Status ReadIndexers(const MetaKeys& keys, const LatentRules& rules, uint32_t n_all,
-                    uint32_t n_ctx_train, std::vector<LatentAttentionSpec>& layers) {
-  const auto n_layer = static_cast<uint32_t>(layers.size());
-  if (rules.indexers == Indexers::kNone) return {};
+// Reads pools of positions that an indexer chooses.
+Status ReadPools(const MetaKeys& keys, IndexerSpec& spec) {
+  constexpr uint32_t kMostPool = 64;  // no real model comes near
+  TRY(spec.n_pool, keys.Count("attention.indexer.kpool", {2, kMostPool}));
+  if (spec.top_k % spec.n_pool != 0) {
+    return Fail(Errc::kInvalidFile, "{}: {} is {}, no multiple of {} ({})", keys.path(),
+                keys.Full("attention.indexer.top_k"), spec.top_k, spec.n_pool,
+                keys.Full("attention.indexer.kpool"));
+  }
+  constexpr std::string_view kTail = "attention.indexer.kpool_select_tail";
+  TRY(const auto has_tail, keys.file().FindBool(keys.Full(kTail)));
+  if (!has_tail.value_or(true)) {
+    return Fail(Errc::kUnsupported,
+                "{}: {} is false: rows that do not attend to their own position are not supported",
+                keys.path(), keys.Full(kTail));
+  }
+  TRY(const auto eps, keys.FindFactor("attention.layer_norm_epsilon"));
+  spec.eps = eps.value_or(spec.eps);
+  return {};
+}
+
+Result<IndexerSpec> ReadIndexer(const MetaKeys& keys, const LatentRules& rules, uint32_t n_turned) {
   IndexerSpec spec{.rope_pairs = rules.indexer_pairs};
   TRY(spec.n_head, keys.Count("attention.indexer.head_count", {1, MetaKeys::kMaxHeads}));
   TRY(spec.head_dim, keys.Count("attention.indexer.key_length", {1, MetaKeys::kMaxHeadDim}));
   TRY(spec.top_k, keys.Count("attention.indexer.top_k", {1, MetaKeys::kMaxContext}));
-  if (spec.head_dim < layers.front().n_turned) {
-    return Fail(Errc::kInvalidFile, "{}: {} is {}, expected at least {} ({})", keys.path(),
-                keys.Full("attention.indexer.key_length"), spec.head_dim, layers.front().n_turned,
-                keys.Full("rope.dimension_count"));
-  }
+  if (rules.indexers == Indexers::kPools) TRY_STATUS(ReadPools(keys, spec));
+  if (spec.head_dim >= n_turned) return spec;
+  return Fail(Errc::kInvalidFile, "{}: {} is {}, expected at least {} ({})", keys.path(),
+              keys.Full("attention.indexer.key_length"), spec.head_dim, n_turned,
+              keys.Full("rope.dimension_count"));
+}
+
+// Gives indexers to the layers that have latent attention, of which `layers` has all.
+Status ReadIndexers(const MetaKeys& keys, const LatentRules& rules, const LatentLayers& which,
+                    uint32_t n_ctx_train, std::vector<LatentAttentionSpec>& layers) {
+  if (rules.indexers == Indexers::kNone) return {};
+  TRY(const IndexerSpec spec, ReadIndexer(keys, rules, layers.front().n_turned));
   constexpr std::string_view kTypes = "attention.indexer.types";
-  const bool may_share = rules.indexers == Indexers::kByTypes;
+  const bool may_share = rules.indexers != Indexers::kInEvery;
   std::vector<uint32_t> is_own(layers.size(), 1);
   if (may_share && keys.Has(kTypes)) {
-    TRY(is_own, keys.Counts(kTypes, {0, 1}, n_all, n_layer));
-  } else if (may_share && n_ctx_train >= kContextOfSharing) {
+    TRY(is_own, keys.Counts(kTypes, {0, 1}, which.n_all, which.n_layer()));
+  } else if (rules.indexers == Indexers::kByTypes && n_ctx_train >= kContextOfSharing) {
     for (uint32_t l = 0; l < layers.size(); ++l) is_own[l] = SharesByHabit(l) ? 0 : 1;
   }
-  if (is_own.front() == 0) {
-    return Fail(Errc::kInvalidFile, "{}: {}: no layer before the first has an indexer", keys.path(),
-                keys.Full(kTypes));
-  }
+  bool has_some = false;
   for (uint32_t l = 0; l < layers.size(); ++l) {
+    if (!which.are_there[l]) continue;
+    if (is_own[l] == 0 && !has_some) {
+      return Fail(Errc::kInvalidFile, "{}: {}: no layer before the first has an indexer",
+                  keys.path(), keys.Full(kTypes));
+    }
+    has_some = true;
     if (layers[l].n_query_latent == 0 || layers[l].is_joined) {
       return Fail(Errc::kInvalidFile, "{}: tensor '{}' is missing; convert the model again",
                   keys.path(),
@@ -153,20 +186,20 @@ Status ReadIndexers(const MetaKeys& keys, const LatentRules& rules, uint32_t n_a
 
 Result<std::vector<LatentAttentionSpec>> ReadLatentAttention(const MetaKeys& keys,
                                                              const LatentRules& rules,
-                                                             uint32_t n_all, uint32_t n_layer,
+                                                             const LatentLayers& which,
                                                              uint32_t n_ctx_train) {
   LatentAttentionSpec spec{.rope_pairs = rules.rope_pairs, .has_gates = rules.has_gates};
   TRY(spec.n_latent, keys.Count("attention.kv_lora_rank", {1, kMaxLatent}));
-  TRY_STATUS(ReadLatentSizes(keys, spec));
+  TRY_STATUS(ReadLatentSizes(keys, rules, spec));
   if (rules.rotates) {
     TRY(spec.rope, ReadRope(keys, spec.n_turned, n_ctx_train));
   }
   TRY_STATUS(ReadLatentScale(keys, rules, spec));
   TRY(const auto heads,
-      keys.Counts("attention.head_count", {1, MetaKeys::kMaxHeads}, n_all, n_layer));
+      keys.Counts("attention.head_count", {1, MetaKeys::kMaxHeads}, which.n_all, which.n_layer()));
   TRY(const auto query_latent, keys.FindCount("attention.q_lora_rank", {0, kMaxLatent}));
   std::vector<LatentAttentionSpec> layers;
-  for (uint32_t l = 0; l < n_layer; ++l) {
+  for (uint32_t l = 0; l < which.n_layer(); ++l) {
     LatentAttentionSpec& layer = layers.emplace_back(spec);
     const auto has = [&](std::string_view name) {
       return keys.file().Find(LayerTensorName(l, name)) != nullptr;
@@ -179,7 +212,7 @@ Result<std::vector<LatentAttentionSpec>> ReadLatentAttention(const MetaKeys& key
     return Fail(Errc::kInvalidFile, "{}: metadata '{}' is missing or 0; convert the model again",
                 keys.path(), keys.Full("attention.q_lora_rank"));
   }
-  TRY_STATUS(ReadIndexers(keys, rules, n_all, n_ctx_train, layers));
+  TRY_STATUS(ReadIndexers(keys, rules, which, n_ctx_train, layers));
   return layers;
 }
 
@@ -236,7 +269,7 @@ Result<std::vector<bool>> FindStateLayers(const MetaKeys& keys, uint32_t n_all,
 }
 
 Result<DeltaNetSpec> ReadDeltaNet(const MetaKeys& keys, const StateRules& rules) {
-  DeltaNetSpec delta{.sharing = rules.sharing};
+  DeltaNetSpec delta{.sharing = rules.sharing, .has_sigmoid_gates = rules.has_sigmoid_gates};
   TRY(delta.n_head_k, keys.Count("ssm.group_count", {1, kMaxStateHeads}));
   TRY(delta.n_head_v, keys.Count("ssm.time_step_rank", {1, kMaxStateHeads}));
   TRY(delta.head_dim, keys.Count("ssm.state_size", {1, kMaxStateDim}));
@@ -258,8 +291,8 @@ Result<DeltaNetSpec> ReadDeltaNet(const MetaKeys& keys, const StateRules& rules)
 
 namespace {
 
-// The logarithm of the smallest decay.
-Result<float> ReadDecayBound(const MetaKeys& keys) {
+// The logarithm of the smallest decay; 0: decays have no bound.
+Result<float> ReadDecayBound(const MetaKeys& keys, bool may_lack) {
   TRY(const auto is_bounded, keys.file().FindBool(keys.Full("kda.safe_gate")));
   if (!is_bounded.value_or(true)) {
     return Fail(Errc::kUnsupported, "{}: {} is false: decays without a bound are not supported",
@@ -267,6 +300,7 @@ Result<float> ReadDecayBound(const MetaKeys& keys) {
   }
   constexpr std::string_view kKey = "kda.gate_lower_bound";
   TRY(const auto bound, keys.file().FindFloat(keys.Full(kKey)));
+  if (!bound && may_lack) return 0.0F;
   if (!bound) {
     return Fail(Errc::kInvalidFile, "{}: metadata '{}' is missing; convert the model again",
                 keys.path(), keys.Full(kKey));
@@ -280,10 +314,12 @@ Result<float> ReadDecayBound(const MetaKeys& keys) {
 }  // namespace
 
 Result<DeltaNetSpec> ReadKimiDelta(const MetaKeys& keys, const StateRules& rules, uint32_t n_all) {
-  DeltaNetSpec delta{.decays_values = true, .has_whole_gates = rules.has_whole_gates};
+  DeltaNetSpec delta{
+      .decays_values = true, .has_whole_gates = rules.has_whole_gates, .key_eps = rules.key_eps};
   if (rules.has_decay_bound) {
-    TRY(delta.decay_bound, ReadDecayBound(keys));
+    TRY(delta.decay_bound, ReadDecayBound(keys, rules.has_negative_rates));
   }
+  delta.has_negative_rates = rules.has_negative_rates && delta.decay_bound < 0.0F;
   TRY(const auto heads, keys.Counts("attention.head_count", {1, kMaxStateHeads}, n_all, n_all));
   TRY(delta.head_dim, keys.Count("kda.head_dim", {1, kMaxStateDim}));
   TRY(delta.n_taps, ReadTaps(keys, "ssm.conv_kernel"));

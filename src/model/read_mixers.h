@@ -23,11 +23,17 @@ Result<float> ReadRopeBase(const MetaKeys& keys, std::string_view key, float fal
 
 // Metadata -> latent attention. Keys and defaults follow gguf-py's constants and libllama's loader.
 
-// Latent attention of each of the first `n_layer` of `n_all` layers. The projecting matrices follow
-// from the file's tensors. kInvalidFile, kUnsupported, with the key in the message.
+struct LatentLayers {
+  uint32_t n_all = 0;           // layers of the file
+  std::vector<bool> are_there;  // [evaluated layer]; false: the layer has another mixer
+  uint32_t n_layer() const { return static_cast<uint32_t>(are_there.size()); }
+};
+// Latent attention of each evaluated layer; of a layer with another mixer it means nothing. The
+// projecting matrices follow from the file's tensors. kInvalidFile, kUnsupported, with the key in
+// the message.
 Result<std::vector<LatentAttentionSpec>> ReadLatentAttention(const MetaKeys& keys,
                                                              const LatentRules& rules,
-                                                             uint32_t n_all, uint32_t n_layer,
+                                                             const LatentLayers& which,
                                                              uint32_t n_ctx_train);
 
 // Metadata -> mixers with a state, and the layers that have them.

@@ -40,6 +40,10 @@ int64_t AttentionSize(Dim dim, const AttentionSpec& a) {
       return is_per_head ? a.head_dim_k : a.n_embd_q();
     case Dim::kKeyNorm:
       return is_per_head ? a.head_dim_k : a.n_embd_k();
+    case Dim::kIndexerKey:
+      return a.indexer ? a.indexer->head_dim : 0;
+    case Dim::kIndexerQueries:
+      return a.indexer ? int64_t{a.indexer->n_head} * a.indexer->head_dim : 0;
     default:
       return 0;
   }
@@ -67,6 +71,8 @@ int64_t LatentAttentionSize(Dim dim, const LatentAttentionSpec& a) {
       return a.indexer ? a.indexer->n_head : 0;
     case Dim::kIndexerKey:
       return a.indexer ? a.indexer->head_dim : 0;
+    case Dim::kIndexerPool:
+      return a.indexer ? a.indexer->n_pool : 0;
     case Dim::kIndexerQueries:
       return a.indexer ? int64_t{a.indexer->n_head} * a.indexer->head_dim : 0;
     case Dim::kJoinedHeads:
@@ -177,6 +183,14 @@ bool HasPart(const LayerSpec& layer, LayerModule part) {
       return latent != nullptr && !latent->is_joined;
     case LayerModule::kIndexer:
       return latent != nullptr && latent->has_own_indexer();
+    case LayerModule::kBlockIndexer:
+      return layer.attention() != nullptr && layer.attention()->indexer;
+    case LayerModule::kAnyIndexer:
+      return HasPart(layer, LayerModule::kIndexer) || HasPart(layer, LayerModule::kBlockIndexer);
+    case LayerModule::kNgrams:
+      return layer.ngram_values > 0;
+    case LayerModule::kIndexerPools:
+      return latent != nullptr && latent->has_own_pools();
     case LayerModule::kJoinedHeads:
       return latent != nullptr && latent->is_joined;
     case LayerModule::kDeltaNet:
@@ -211,6 +225,24 @@ int64_t DimSize(Dim dim, const ModelSpec& spec, const LayerSpec* layer) {
       return spec.n_vocab;
     case Dim::kHalfRotary:
       return spec.first_rotated() != nullptr ? spec.first_rotated()->rope->n_dims / 2 : 0;
+    case Dim::kStreams:
+      return spec.n_residual();
+    case Dim::kStreamWeights:
+      return spec.streams ? spec.streams->n_weights() : 0;
+    case Dim::kStreamScales:
+      return StreamsSpec::kScales;
+    case Dim::kStreamNumber:
+      return spec.streams ? spec.streams->n_streams : 0;
+    case Dim::kStreamLowRank:
+      return spec.streams ? spec.streams->n_low_rank : 0;
+    case Dim::kNgramValues:
+      return spec.ngrams ? spec.ngrams->n_values : 0;
+    case Dim::kNgramRows:
+      return spec.ngrams ? static_cast<int64_t>(spec.ngrams->n_rows) : 0;
+    case Dim::kNgrams:
+      return spec.ngrams ? spec.ngrams->n_embd() : 0;
+    case Dim::kNgramTaps:
+      return spec.ngrams ? spec.ngrams->n_taps : 0;
     default:
       break;
   }

@@ -87,6 +87,7 @@ Status DenseModel::MoveToCpu() {
 
 void DenseModel::LetGo() {
   graph_.reset();
+  table_.reset();
   look_ahead_routers_ = {};
   kv_ = {};
   buffers_ = {};
@@ -128,6 +129,10 @@ Status DenseModel::Build(DeviceLink* link) {
   tensors_ = TensorsByRole(weights_, opened_.model.weights);
   TRY(joined_keys_, JoinedKeys::Allocate(spec, opened_.model.weights, tensors_));
   layers_ = LayerFormsOf(spec, tensors_);
+  if (const auto sizes = opened_.TableSizes()) {
+    TRY(table_,
+        TableRows::Create(*sizes, *opened_.table_reader, opened_.paths(), opened_.options.clock));
+  }
   TRY(graph_,
       LayerGraph::Create({.team = team_,
                           .spec = spec,
@@ -139,7 +144,9 @@ Status DenseModel::Build(DeviceLink* link) {
                           .look_ahead = plan.look_ahead > 0 ? &look_ahead_routers_ : nullptr,
                           .link = link,
                           .stop = &stop_,
-                          .make_state_mixer = opened_.options.make_state_mixer},
+                          .make_state_mixer = opened_.options.make_state_mixer,
+                          .table = table_.get(),
+                          .table_type = opened_.table_type()},
                          plan.n_ctx, plan.chunk, plan.logits_rows));
   return {};
 }
@@ -174,6 +181,9 @@ void DenseModel::AddTo(FixedBytes& fixed) const {
   fixed.work += routers + StepBuffers::BytesFor(spec, limits(is_there)) +
                 (is_there ? 0 : graph_->work_bytes()) + graph_->node_bytes() +
                 MultiplyScratch(spec, plan.chunk);
+  if (const auto sizes = opened_.TableSizes()) {
+    fixed.work += TableRows::BytesFor(*sizes, opened_.planned_block());
+  }
   fixed.thread += is_there ? 0 : graph_->thread_bytes();
   fixed.staging += weights_.staging_bytes;
 }

@@ -29,6 +29,7 @@
 #include "native/find_weights.h"
 #include "native/opened_model.h"
 #include "native/weight_load.h"
+#include "residency/table_rows.h"
 #include "store/read_queue.h"
 
 namespace moestro {
@@ -83,6 +84,9 @@ class DenseModel {
   Status TakeStates(uint64_t room, uint32_t known);
   StateStore& states() { return states_; }
   const StateStore& states() const { return states_; }
+  TableRows* table() { return table_.get(); }  // null: no layer takes in n-grams
+  // Work of the table of n-grams since creation.
+  TableCounts table_counts() const { return table_ ? table_->counts() : TableCounts(); }
   const ModelTensors& tensors() const { return tensors_; }
   const std::vector<LayerForm>& layers() const { return layers_; }  // layers with experts
   // Weights, keys and values that a pass with these rows reads.
@@ -116,6 +120,7 @@ class DenseModel {
   std::vector<LayerForm> layers_;
   StepBuffers buffers_;
   KvCache kv_;
+  std::unique_ptr<TableRows> table_;  // null: no layer takes in n-grams
   uint32_t n_states_;
   StateStore states_;
   LookAheadRouters look_ahead_routers_;

@@ -120,6 +120,9 @@ Status NativeEngine::Running::Allocate(const EngineOptions& options, Lasting& la
                               encoder ? std::optional(encoder->source_end) : std::nullopt);
   }
   TRY(slots, MakeSlots(*opened, *devices, FixedFor(limits)));
+  if (TableRows* const table = dense->table(); table != nullptr) {
+    slots->residency().PumpBeside([table] { table->Pump(); });
+  }
   if (!devices->empty()) {
     TRY(joined, JoinDevices(*opened, *devices, *slots, *dense));
     TRY_STATUS(CompareWays());
@@ -171,7 +174,8 @@ Status NativeEngine::Running::MakeForward(Lasting& lasting, const ExpertExec::Li
                                       [&its = *forward] {
                                         return std::pair(its.serial().seconds, its.serial().steps);
                                       },
-                                  .now = opened->options.clock});
+                                  .now = opened->options.clock,
+                                  .table = [&its = *dense] { return its.table_counts(); }});
   runner.emplace(*opened, *lasting.sequences, *dense, *forward, *frame);
   if (opened->little.is_on()) little.emplace(*opened, *runner, *forward, *frame);
   return {};

@@ -94,8 +94,27 @@ Status OpenedModel::OpenReaders() {
   TRY(const ReaderKind kind, ParseReaderKind(options.reader));
   TRY(reader, OpenReader({.kind = kind}, paths()));
   if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
+  if (model.weights.ngram_table != nullptr) {  // its reads wait for no expert's
+    constexpr unsigned kThreads = 32;          // of the pread pool: each waits for one row
+    TRY(table_reader,
+        OpenReader({.kind = kind, .queue_depth = TableRows::kReads, .threads = kThreads}, paths()));
+    if (options.wrap_reader) table_reader = options.wrap_reader(std::move(table_reader));
+  }
   watch = WatchOver(*this);
   return watch.Look();  // the reader has opened the files by name a second time
+}
+
+std::optional<TableRows::Sizes> OpenedModel::TableSizes() const {
+  const TensorInfo* const table = model.weights.ngram_table;
+  if (table == nullptr) return std::nullopt;
+  return TableRows::Sizes{.table = table->extent,
+                          .row_bytes = table->extent.length / static_cast<uint64_t>(table->ne[1]),
+                          .rows_at_once = plan.chunk * model.spec.ngrams->n_heads()};
+}
+
+ggml_type OpenedModel::table_type() const {
+  const TensorInfo* const table = model.weights.ngram_table;
+  return table != nullptr ? table->type : GGML_TYPE_F32;
 }
 
 uint64_t OpenedModel::position_bytes() const {

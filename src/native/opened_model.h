@@ -27,6 +27,7 @@
 #include "model/low_copies.h"
 #include "model/model_file.h"
 #include "native/plan/engine_plan.h"
+#include "residency/table_rows.h"
 #include "store/block_reader.h"
 
 namespace moestro {
@@ -47,6 +48,10 @@ struct OpenedModel {
   // Bytes of a sequence per position, and bytes beside the positions.
   uint64_t position_bytes() const;
   uint64_t state_bytes() const;
+  // Sizes of the rows that the table of n-grams lends to a step; nullopt: the model has none.
+  std::optional<TableRows::Sizes> TableSizes() const;
+  // The type of the table's values; F32 without a table.
+  ggml_type table_type() const;
   // Plans all sizes for another chunk than `options` give.
   Status PlanFor(uint32_t chunk);
   // Whether some steps are compared with exact steps.
@@ -64,7 +69,8 @@ struct OpenedModel {
   std::unique_ptr<CpuDevice> cpu;
   std::vector<FormKernels> kernels;  // by form
   std::unique_ptr<BlockReader> reader;
-  FileWatch watch;  // watches the files of the reader
+  std::unique_ptr<BlockReader> table_reader;  // null: the model has no table of n-grams
+  FileWatch watch;                            // watches the files of the reader
 
  private:
   Status OpenLow();

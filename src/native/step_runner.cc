@@ -166,6 +166,7 @@ StepRow StepRunner::RowOf(const BatchRow& row, const Runs& runs) const {
                .state = {.from = from, .to = to},
                .sequence = row.sequence};
   if (spec_.encoder) Divide(timeline, step);
+  if (spec_.ngrams) step.text = std::span(timeline.tokens).first(row.position + 1);
   if (plan_.recent.window == 0) return step;
   const KvTimeline& recent = timeline.recent.now;
   step.recent_cell = recent.cell(row.position);

@@ -371,7 +371,7 @@ ModelTensors TensorsByRole(const DensePlan& plan, const ModelWeights& weights) {
   const Loaded host = of(plan.host);
   const Loaded device = of(plan.device);
   const auto look_up = [&](const TensorRole& role, const TensorInfo* from, ggml_tensor*& to) {
-    if (from == nullptr) return;
+    if (from == nullptr || role.use == TensorUse::kOnDisk) return;
     const bool is_there = role.use != TensorUse::kByHost && device.contains(from);
     to = (is_there ? device : host).at(from);
   };

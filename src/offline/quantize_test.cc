@@ -162,6 +162,11 @@ TEST(Quantize, EveryFamilyHasExpertsToQuantise) {
         source.shape.window_kv_heads = 2;
         source.shape.window_head_dim = 32;
       }
+      if (shape.stream_rank > 0) source.shape.stream_rank = 32;
+      if (shape.ngram_most > 0) {
+        source.shape.ngram_values = small.embd / source.shape.ngram_names();
+        source.shape.ngram_rows = 64;
+      }
       source.shape.vocab = 300;
       const auto written = WriteSynthetic(source);
       ASSERT_TRUE(written) << written.error().message;

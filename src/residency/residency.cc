@@ -347,6 +347,7 @@ void Residency::Pump() {
   done_.clear();
   queue_->Pump(done_);
   for (const ExtentDone& done : done_) Finish(done);
+  if (beside_) beside_();
 }
 
 void Residency::PumpAhead(uint64_t most_bytes) {

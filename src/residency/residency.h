@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -157,6 +158,8 @@ class Residency {
 
   // Moves reads forward: cheap, never blocks.
   void Pump();
+  // Work of another queue that goes on with each Pump(), as cheap.
+  void PumpBeside(std::function<void()> beside) { beside_ = std::move(beside); }
   // For use before a long time without Pump(): hands waiting reads to the device, until it has
   // `most_bytes` of them.
   void PumpAhead(uint64_t most_bytes = ReadQueue::kAllThatWaits);
@@ -231,6 +234,7 @@ class Residency {
   const ExpertCatalog* catalog_;
   uint64_t block_;
   ReadQueue* queue_;
+  std::function<void()> beside_;  // empty: no other work
   Clock clock_;
   std::vector<Pool> pools_;       // the catalog's pools; then staging slots, if allocated
   std::vector<ExtentDone> done_;  // scratch of Pump

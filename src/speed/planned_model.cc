@@ -63,10 +63,12 @@ bool IsExpertsName(std::string_view name) { return name.contains("_exps"); }
 
 ModelNeeds NeedsByName(const GgufFile& file, const std::string& family, const MoeShape& shape) {
   constexpr std::string_view kEmbedding = "token_embd.weight";
+  constexpr std::string_view kTable = "per_layer_token_embd.weight";  // rows are looked up
   ModelNeeds needs{.family = family, .shape = shape, .n_layer = shape.n_layer};
   const bool is_tied = file.Find("output.weight") == nullptr;
   for (const TensorInfo& tensor : file.tensors()) {
     if (tensor.ne[1] == 1 || (tensor.name == kEmbedding && !is_tied)) continue;
+    if (tensor.name == kTable) continue;
     if (!IsExpertsName(tensor.name)) {
       Add(needs.dense, tensor.type, tensor.extent.length, WeightsOf(tensor));
       continue;
@@ -86,6 +88,10 @@ ModelNeeds NeedsOf(const ModelFile& model) {
   // which is as deep.
   const size_t first = model.spec.encoder ? model.spec.encoder->n_layer : 0;
   needs.row_bytes = uint64_t{model.spec.n_embd_expert()} * sizeof(float);
+  if (model.weights.ngram_table != nullptr) {
+    needs.table_bytes = model.weights.ngram_table->extent.length;
+    needs.table_rows = model.spec.ngrams->n_heads();
+  }
   AddDense(model.weights, first, needs);
   for (size_t l = 0; l < model.weights.layers.size(); ++l) {
     AddExperts(model.weights.layers[l].experts, l >= first ? needs.shape.n_used : 0, needs);

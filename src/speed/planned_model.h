@@ -38,6 +38,8 @@ struct ModelNeeds {
   uint64_t all_experts = 0;   // bytes
   uint64_t row_bytes = 0;     // of an expert's input in F32; 0: not known
   uint64_t state_bytes = 0;   // of layers with a state, which a token reads and writes
+  uint64_t table_bytes = 0;   // of a table of n-grams, which stays on the disk
+  uint32_t table_rows = 0;    // of that table, which a token needs
 };
 
 ModelNeeds NeedsOf(const ModelFile& model);

@@ -82,22 +82,28 @@ TEST(LatentAttention, EachKeyCounts) {
 
 // Up to so many positions an indexer changes nothing, to the bit.
 TEST(LatentAttention, ChoosingAllIsAttendingToAll) {
-  TinySpec few = Latent();
-  few.arch = "deepseek32";
-  TinySpec all = few;
-  all.top_k = 512;
   const std::vector<Token> text = SeededTokens(60, kLatentVocab, 3);
   const auto upto = [&](size_t n) { return std::span(text).first(n); };
-  EXPECT_EQ(LogitsOf(few, upto(few.top_k)), LogitsOf(all, upto(few.top_k)));
-  EXPECT_GT(Difference(LogitsOf(few, text), LogitsOf(all, text)), 0.02);
+  for (const char* arch : {"deepseek32", "glm5-next"}) {
+    TinySpec few = Latent();
+    few.arch = arch;
+    TinySpec all = few;
+    all.top_k = 512;
+    EXPECT_EQ(LogitsOf(few, upto(few.top_k)), LogitsOf(all, upto(few.top_k))) << arch;
+    EXPECT_GT(Difference(LogitsOf(few, text), LogitsOf(all, text)), 0.02) << arch;
+  }
 }
 
 // Scores that are no numbers have no order: the step ends as soon as a row has to choose.
 TEST(LatentAttention, AnIndexersDamageIsFound) {
   const TempFolder folder;
-  TinySpec spec = Latent();
-  spec.arch = "deepseek32";
-  for (const char* tensor : {"indexer.proj.weight", "indexer.attn_q_b.weight"}) {
+  using Of = std::pair<const char*, const char*>;
+  for (const auto& [arch, tensor] :
+       {Of{"deepseek32", "indexer.proj.weight"}, Of{"deepseek32", "indexer.attn_q_b.weight"},
+        Of{"glm5-next", "indexer.proj.weight"},
+        Of{"glm5-next", "indexer_compressor_gate.weight"}}) {
+    TinySpec spec = Latent();
+    spec.arch = arch;
     const std::string path = WriteTinyModel(folder.path(), spec);
     FillWithNan(path, std::string("blk.1.") + tensor);
     const auto engine = Open(path);

@@ -419,6 +419,10 @@ std::vector<Case> Cases() {
   cases.push_back({"windows", {.arch = "exaone-moe", .type = "F32", .layers = 5}});
   // Keys and queries of a delta net are normed by the root of their squares' sum and this.
   cases.push_back({"epsilon", {.arch = "qwen35moe", .type = "F32", .rms_eps = 0.05F}});
+  cases.push_back({"epsilon", {.arch = "qwen4exp", .type = "F32", .rms_eps = 0.05F}});
+  cases.push_back({"layers", {.arch = "qwen4exp", .type = "F32", .layers = 5}});
+  cases.push_back({"tied", {.arch = "qwen4exp", .type = "F32", .is_tied = true}});
+  cases.push_back({"no_table", {.arch = "qwen4exp", .type = "F32", .has_ngrams = false}});
   cases.push_back({"epsilon", {.arch = "bailingmoe3", .type = "F32", .rms_eps = 0.05F}});
   for (const char* type : {"F32", "Q4_0"}) {
     cases.push_back({"limits", {.arch = "bailingmoe3", .type = type, .layers = 3, .limit = 0.3F}});
@@ -427,6 +431,12 @@ std::vector<Case> Cases() {
   cases.push_back({"no_yarn", {.arch = "bailingmoe3", .type = "F32", .orig_context = 0}});
   cases.push_back({"tied", {.arch = "bailingmoe3", .type = "F32", .is_tied = true}});
   cases.push_back({"whole_queries", {.arch = "bailingmoe3", .type = "F32", .query_latent = 0}});
+  cases.push_back({"epsilon", {.arch = "glm5-next", .type = "F32", .rms_eps = 0.05F}});
+  for (const char* type : {"F32", "Q4_0"}) {
+    cases.push_back({"limits", {.arch = "glm5-next", .type = type, .layers = 3, .limit = 0.3F}});
+  }
+  // Two layers with an indexer and one that uses the choice of the layer before it.
+  cases.push_back({"layers", {.arch = "glm5-next", .type = "F32", .layers = 6}});
   cases.push_back({"windows", {.arch = "laguna", .type = "F32", .layers = 5}});
   cases.push_back({"windows", {.arch = "afmoe", .type = "F32", .layers = 5}});
   cases.push_back({"norms", {.arch = "glm4moe", .type = "F32", .has_qk_norm = true}});

@@ -173,6 +173,7 @@ class Reference {
   double Activate(double g, double u) const {
     switch (s_.activation) {
       case Activation::kSwiglu:
+      case Activation::kSwigluGate:
         return g * Sigmoid(g) * u;
       case Activation::kGeglu:
         return 0.5 * g *

@@ -289,7 +289,7 @@ struct RoutingCounts {
 
 // Of most models libllama computes the experts of the last layer for the last token alone.
 size_t CountedLayers(const std::string& arch, size_t layers) {
-  return arch == "nemotron_h_moe" ? layers : layers - 1;
+  return arch == "nemotron_h_moe" || arch == "glm5-next" ? layers : layers - 1;
 }
 
 TEST_P(TinyModel, SkewIsSeenInTheRealRouting) {

@@ -26,13 +26,16 @@ bool HasStates(const std::string& arch) {
 }
 
 bool HasIndexers(const std::string& arch) {
-  return FindFamily(Families(), arch)->latent.indexers != Indexers::kNone;
+  const Family& family = *FindFamily(Families(), arch);
+  return family.latent.indexers != Indexers::kNone || family.has_block_indexers;
 }
 
 std::string MixersOf(const std::string& arch) {
   const Family& family = *FindFamily(Families(), arch);
   std::string mixers = family.latent.is_used ? "latents" : "heads";
   if (family.latent.indexers != Indexers::kNone) mixers += ", chosen";
+  if (family.has_block_indexers) mixers += ", blocks";
+  if (family.has_ngrams) mixers += ", n-grams";
   if (family.windows.period > 0) mixers += ", windows";
   if (family.states.mixer != StateMixer::kNone) {
     mixers += Format(", states {}", static_cast<int>(family.states.mixer));
@@ -57,6 +60,7 @@ std::vector<std::string> TraitsOf(const std::string& arch) {
       {family.has_latent_experts, "latent experts"},
       {family.has_post_norms, "post norms"},
       {family.has_scales, "scales"},
+      {family.streams.has_value(), "streams"},
       {family.may_share_values, "shared values"},
       {!family.rotates, "no rotation"},
       {family.layer_tensors.attn_sinks != Presence::kNone, "sinks"},
@@ -80,10 +84,31 @@ void SetLatent(const TinySpec& spec, const Family& family, SynthShape& shape) {
   shape.indexer_heads = has_indexers ? 16 : 0;  // few would give many positions a score of 0
   shape.indexer_dim = has_indexers ? 64 : 0;
   shape.top_k = has_indexers ? spec.top_k : 0;
-  shape.indexer_every = family.latent.indexers == Indexers::kByTypes ? 2 : 0;
+  const bool may_share = has_indexers && family.latent.indexers != Indexers::kInEvery;
+  shape.indexer_every = may_share ? 2 : 0;
+  shape.pool = family.latent.indexers == Indexers::kPools ? 4 : 0;
+  if (!family.latent.has_turned) shape.rotated = 0;
   shape.yarn_log = spec.yarn_log;
   shape.has_sigmoid = spec.has_sigmoid;
   shape.weights_scale = spec.has_sigmoid ? 2.5F : 0.0F;
+}
+
+// Ranks of residual streams, blocks that an indexer chooses, and n-grams.
+void SetStreams(const TinySpec& spec, const Family& family, SynthShape& shape) {
+  shape.stream_rank = family.streams == StreamMixing::kLowRank ? 32 : 0;
+  if (family.has_block_indexers) {
+    shape.indexer_heads = 8;  // few would give many blocks a score of 0
+    shape.indexer_dim = 32;
+    shape.top_k = spec.top_k;
+    shape.pool = 4;
+  }
+  if (!family.has_ngrams || !spec.has_ngrams) return;
+  shape.ngram_most = 3;
+  shape.ngram_heads = 2;
+  shape.ngram_values = spec.embd / 4;
+  shape.ngram_rows = 1000;
+  shape.ngram_layer = 0;
+  shape.ngram_taps = 4;
 }
 
 // As many blocks of the decoder as layers of the encoder.
@@ -165,12 +190,14 @@ SynthShape TinyShape(const TinySpec& spec) {
       .rope_base = 10000,
       .rms_eps = spec.rms_eps};
   // Another one of the shared expert and the dense block.
-  if (family->has_limits) {
+  if (family->limits != Limits::kNone) {
     shape.limit_expert = spec.limit;
     shape.limit_shared = 0.75F * spec.limit;
   }
+  if (family->streams) shape.streams = 4;
   if (is_latent) SetLatent(spec, *family, shape);
   if (family->has_encoder) SetEncoder(spec, shape);
+  if (family->streams) SetStreams(spec, *family, shape);
   return shape;
 }
 
@@ -181,7 +208,7 @@ std::string LatentName(const TinySpec& spec) {
   return Format("{}{}{}{}-top{}", spec.query_latent > 0 ? "" : "-lite",
                 spec.is_joined ? "-joined" : "", spec.has_sigmoid ? "-sigmoid" : "",
                 spec.yarn_log > 0 ? "" : "-plain", spec.top_k) +
-         (spec.limit > 0 ? "-limits" : "");
+         (spec.limit > 0 ? "-limits" : "") + (spec.has_ngrams ? "" : "-nongrams");
 }
 
 }  // namespace

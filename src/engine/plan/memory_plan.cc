@@ -144,7 +144,11 @@ uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk) {
       widest = std::max<uint64_t>(widest, layer.mamba2()->n_inner());
     }
   }
-  return uint64_t{chunk} * widest * sizeof(float) + 4 * kMiB;
+  // Products of all residual streams are of the rows of one graph (PieceRows()).
+  constexpr uint32_t kRowsOfGraph = 256;
+  const uint64_t values = std::max(uint64_t{chunk} * widest,
+                                   uint64_t{std::min(chunk, kRowsOfGraph)} * spec.n_residual());
+  return values * sizeof(float) + 4 * kMiB;
 }
 
 Result<PlannedMemory> PlanMemory(const EngineOptions& options, const ExpertCatalog& catalog,

@@ -9,15 +9,17 @@
 
 namespace moestro {
 
-uint64_t ChosenPositions::BytesFor(uint32_t rows, uint32_t top_k, uint32_t n_ctx) {
-  return uint64_t{rows} * (n_ctx > top_k ? top_k : 0) * sizeof(CellRun);
+uint64_t ChosenPositions::BytesFor(uint32_t rows, const IndexerSpec& indexer, uint32_t n_ctx) {
+  return uint64_t{rows} * WidthFor(indexer, n_ctx) * sizeof(CellRun);
 }
 
-Result<std::unique_ptr<ChosenPositions>> ChosenPositions::Create(uint32_t rows, uint32_t top_k,
+Result<std::unique_ptr<ChosenPositions>> ChosenPositions::Create(uint32_t rows,
+                                                                 const IndexerSpec& indexer,
                                                                  uint32_t n_ctx) {
-  std::unique_ptr<ChosenPositions> chosen(new ChosenPositions(rows, n_ctx > top_k ? top_k : 0));
-  if (chosen->top_k_ == 0) return chosen;
-  TRY(chosen->runs_, HostMemory::Allocate(BytesFor(rows, top_k, n_ctx)));
+  std::unique_ptr<ChosenPositions> chosen(
+      new ChosenPositions(rows, indexer, WidthFor(indexer, n_ctx)));
+  if (chosen->width_ == 0) return chosen;
+  TRY(chosen->runs_, HostMemory::Allocate(BytesFor(rows, indexer, n_ctx)));
   return chosen;
 }
 
@@ -25,18 +27,18 @@ void ChosenPositions::Begin(uint32_t first, std::span<const RowCells> visible) {
   for (size_t r = 0; r < visible.size(); ++r) {
     rows_[first + r] = visible[r];
     if (!is_chosen(visible[r])) continue;
-    rows_[first + r] = {.runs = runs(first + static_cast<uint32_t>(r)), .n_positions = top_k_};
+    const auto chosen = runs(first + static_cast<uint32_t>(r), visible[r]);
+    rows_[first + r] = {.runs = chosen, .n_positions = static_cast<uint32_t>(chosen.size())};
   }
 }
 
 ChosenPositions::SavedChoice ChosenPositions::Take(size_t count) const {
-  const CellRun* first = runs(0).data();
-  return {.runs = {first, first + count * top_k_},
+  return {.runs = {first_run(), first_run() + count * width_},
           .rows = {rows_.begin(), rows_.begin() + static_cast<ptrdiff_t>(count)}};
 }
 
 void ChosenPositions::Give(const SavedChoice& kept) {
-  std::ranges::copy(kept.runs, runs(0).data());
+  std::ranges::copy(kept.runs, first_run());
   std::ranges::copy(kept.rows, rows_.begin());
 }
 

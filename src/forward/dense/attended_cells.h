@@ -19,6 +19,7 @@
 #include "compute/backend_buffer.h"
 #include "compute/host_memory.h"
 #include "core/kv_cells.h"
+#include "core/model_spec.h"
 #include "devices/device_link.h"
 #include "forward/dense/attention.h"
 
@@ -26,25 +27,29 @@ namespace moestro {
 
 // Positions that the rows of a step attend to, where an indexer chooses them. A row with top_k
 // positions or fewer attends to all of them, in its cells as they lie. A longer row attends to
-// top_k positions, one by one, in order of position. Layers without an indexer of their own use the
-// choice of the layer before them.
+// top_k positions, one by one, in order of position. With pools a row has as many full pools at
+// most as top_k positions are, or attends to so many, and in either case to the positions behind
+// the last full one. Layers without an indexer of their own use the choice of the layer before
+// them.
 
 class ChosenPositions {
  public:
-  // For steps of up to `rows` rows of sequences of up to n_ctx positions, of which top_k are
-  // chosen. kNoMemory.
-  static Result<std::unique_ptr<ChosenPositions>> Create(uint32_t rows, uint32_t top_k,
+  // For steps of up to `rows` rows of sequences of up to n_ctx positions, of which an indexer
+  // chooses. kNoMemory.
+  static Result<std::unique_ptr<ChosenPositions>> Create(uint32_t rows, const IndexerSpec& indexer,
                                                          uint32_t n_ctx);
-  static uint64_t BytesFor(uint32_t rows, uint32_t top_k, uint32_t n_ctx);
+  static uint64_t BytesFor(uint32_t rows, const IndexerSpec& indexer, uint32_t n_ctx);
 
   // Rows [first, first + visible.size()) of a step choose anew.
   void Begin(uint32_t first, std::span<const RowCells> visible);
-  bool is_chosen(const RowCells& row) const { return top_k_ > 0 && row.n_positions > top_k_; }
-  uint32_t top_k() const { return top_k_; }  // 0: no sequence is longer than top_k
-  // The chosen cells of a row: top_k runs of one cell each.
-  std::span<CellRun> runs(uint32_t row) const {
-    auto* first = reinterpret_cast<CellRun*>(runs_.data());
-    return {first + size_t{row} * top_k_, top_k_};
+  bool is_chosen(const RowCells& row) const {
+    return width_ > 0 && IsChosen(indexer_, row.n_positions);
+  }
+  bool may_choose() const { return width_ > 0; }  // false: no sequence is long enough
+  // The cells that a row attends to, a run each. REQUIRES: is_chosen(visible).
+  std::span<CellRun> runs(uint32_t row, const RowCells& visible) const {
+    return {first_run() + size_t{row} * width_,
+            indexer_.top_k + visible.n_positions % indexer_.n_pool};
   }
   std::span<const RowCells> rows(uint32_t first, size_t count) const {
     return std::span(rows_).subspan(first, count);
@@ -62,10 +67,19 @@ class ChosenPositions {
   void Give(const SavedChoice& kept);
 
  private:
-  ChosenPositions(uint32_t rows, uint32_t top_k) : top_k_(top_k), rows_(rows) {}
+  ChosenPositions(uint32_t rows, const IndexerSpec& indexer, uint32_t width)
+      : indexer_(indexer), width_(width), rows_(rows) {}
+  static bool IsChosen(const IndexerSpec& indexer, uint32_t n_positions) {
+    return n_positions / indexer.n_pool > indexer.top_k / indexer.n_pool;
+  }
+  static uint32_t WidthFor(const IndexerSpec& indexer, uint32_t n_ctx) {
+    return IsChosen(indexer, n_ctx) ? indexer.n_attended() : 0;
+  }
+  CellRun* first_run() const { return reinterpret_cast<CellRun*>(runs_.data()); }
 
-  uint32_t top_k_;
-  HostMemory runs_;  // [row][top_k]
+  IndexerSpec indexer_;
+  uint32_t width_;   // runs of a row, at most
+  HostMemory runs_;  // [row][width_]
   std::vector<RowCells> rows_;
   std::atomic<bool> is_damaged_{false};
 };

@@ -104,6 +104,7 @@ AttentionShape AttentionShape::Of(const AttentionSpec& spec, KvType kv_type) {
           .n_head_kv = spec.n_head_kv,
           .dim_k = spec.head_dim_k,
           .dim_v = spec.head_dim_v,
+          .cell_k = spec.chooses() ? spec.n_cell_keys() : 0,
           .window = spec.window,
           .kv_type = kv_type};
 }
@@ -307,7 +308,8 @@ void TiledAttention::LoadBlock(const Tile& tile, uint32_t kv_head, uint32_t posi
   const AttentionKernel::ToFloat to_float = kernel_.to_float(shape_.kv_type);
   const size_t k_bytes = KvBytes(shape_.kv_type, shape_.dim_k);
   const size_t v_bytes = KvBytes(shape_.kv_type, shape_.dim_v);
-  const size_t k_row = shape_.n_head_kv * k_bytes;
+  const size_t k_row =
+      shape_.cell_k > 0 ? KvBytes(shape_.kv_type, shape_.cell_k) : shape_.n_head_kv * k_bytes;
   const size_t v_row = shape_.n_head_kv * v_bytes;
   const std::byte* k = layer_.k + kv_head * k_bytes;
   const bool has_values = !shape_.values_in_keys;

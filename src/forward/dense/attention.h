@@ -58,6 +58,7 @@ struct AttentionShape {
   uint32_t n_head_kv = 0;  // divides n_head
   uint32_t dim_k = 0;      // values of a head's key
   uint32_t dim_v = 0;
+  uint32_t cell_k = 0;  // values of a cell's keys, an indexer's behind those of heads; 0: no more
   uint32_t window = 0;  // a row attends to this many of its last positions; 0: all
   KvType kv_type = KvType::kF16;
   bool values_in_keys = false;  // a value is the first dim_v values of its key
@@ -78,7 +79,7 @@ class TiledAttention {
 
   struct Layer {
     // Cells as ggml_set_rows() writes values of the shape's type.
-    const std::byte* k = nullptr;  // [cell][n_head_kv * dim_k]
+    const std::byte* k = nullptr;  // [cell][cell_k], keys of heads first
     const std::byte* v = nullptr;  // [cell][n_head_kv * dim_v]; null: values are in keys
     float scale = 1.0F;            // factor of scores
     uint32_t window = 0;           // a row attends to this many of its last positions; 0: all

@@ -38,6 +38,7 @@ const float* FloatsOf(const ggml_tensor* tensor) {
 
 ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias,
                      float eps) {
+  if (weight == nullptr) return x;
   return WithBias(ctx, ggml_mul(ctx, ggml_rms_norm(ctx, x, eps), weight), bias);
 }
 
@@ -96,7 +97,7 @@ ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, const NormedRows& x,
 
 void Linears(ggml_context* ctx, std::span<ggml_tensor* const> weights, const NormedRows& x,
              std::span<ggml_tensor* const> biases, std::span<ggml_tensor*> products) {
-  const bool is_one_node = x.norm != nullptr && x.bias == nullptr &&
+  const bool is_one_node = x.norm != nullptr && x.weight != nullptr && x.bias == nullptr &&
                            x.x->ne[0] <= InputNorm::kMostValues && ShareNode(weights);
   if (!is_one_node) {
     return Linears(ctx, weights, RmsNorm(ctx, x.x, x.weight, x.bias, x.eps), biases, products);

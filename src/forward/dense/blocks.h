@@ -24,7 +24,8 @@ using ModelTensors = ModelTree<ggml_tensor*>;
 // The values of an F32 tensor in memory; null for null.
 const float* FloatsOf(const ggml_tensor* tensor);
 
-// x / rms(x) * weight (+ bias); x [n, tokens], weight and bias [n].
+// x / rms(x) * weight (+ bias); x [n, tokens], weight and bias [n]. Without a weight: x, in layers
+// whose input has been normed already.
 ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias,
                      float eps);
 
@@ -32,7 +33,7 @@ ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggm
 // product also norms.
 struct NormedRows {
   ggml_tensor* x = nullptr;       // F32 [n, tokens]
-  ggml_tensor* weight = nullptr;  // weight of the norm, [n]
+  ggml_tensor* weight = nullptr;  // weight of the norm, [n]; null: rows are not normed
   ggml_tensor* bias = nullptr;    // bias of the norm, [n], or null
   float eps = 0.0F;
   const RowNorm* norm = nullptr;  // has the same eps; null: ggml norms, as on devices

@@ -40,10 +40,9 @@ uint32_t DenseNodes::LayersAhead(LayerId layer, uint32_t look_ahead) const {
   return std::min(look_ahead, parts_.spec.n_expert_layers() - first);
 }
 
-// Rows of StepBuffers, [rows][n_embd].
-ggml_tensor* DenseNodes::Region(StepBuffers::Region where, StepRows rows) const {
-  ggml_tensor* x =
-      ggml_new_tensor_2d(parts_.graphs.context(), GGML_TYPE_F32, parts_.spec.n_embd, rows.count);
+// Rows of StepBuffers, [rows][width].
+ggml_tensor* DenseNodes::Region(StepBuffers::Region where, StepRows rows, uint32_t width) const {
+  ggml_tensor* x = ggml_new_tensor_2d(parts_.graphs.context(), GGML_TYPE_F32, width, rows.count);
   parts_.buffers.Place(x, where, rows.first * x->nb[1]);
   return x;
 }
@@ -51,6 +50,18 @@ ggml_tensor* DenseNodes::Region(StepBuffers::Region where, StepRows rows) const 
 DenseNodes::LayerEnd DenseNodes::WithPartial(StepRows rows) const {
   return {.hidden = ggml_add(parts_.graphs.context(), Region(StepBuffers::kHidden, rows),
                              Region(StepBuffers::kPartial, rows))};
+}
+
+// The streams that come into a layer, or into the head behind the last layer, [rows][n_residual]:
+// copies of the embedding, or those of the layer before with the result of its feed-forward part.
+ggml_tensor* DenseNodes::Streams(uint32_t layer, StepRows rows) {
+  ggml_context* ctx = parts_.graphs.context();
+  ggml_tensor* hidden = Region(StepBuffers::kHidden, rows);
+  if (layer == 0) return streams_->Begin(ctx, hidden);
+  return streams_->Leave(
+      ctx, {.y = hidden,
+            .streams = Region(StepBuffers::kResidual, rows, parts_.spec.n_residual()),
+            .weights = Region(StepBuffers::kStreamWeights, rows, streams_->n_weights())});
 }
 
 // The input of a layer, or of the head behind the last layer: hidden [rows][n_embd].
@@ -119,6 +130,7 @@ void DenseNodes::Source(LayerId layer, StepRows rows) {
 
 DenseNodes::LayerValues DenseNodes::Layer(LayerId layer, StepRows rows, const LayerWish& wish,
                                           const LayerEnd& before) {
+  if (streams_) return LayerOfStreams(layer, rows, wish);
   ggml_context* ctx = parts_.graphs.context();
   const LayerTensors& w = parts_.tensors.layers[layer.value];
   const MixerGraph in = MixerGraphOf(layer, Input(layer.value, rows, before), rows);
@@ -148,6 +160,35 @@ DenseNodes::LayerValues DenseNodes::Layer(LayerId layer, StepRows rows, const La
   const LayerValues values = InputsOfExperts(layer, attended, ffn_in, rows, wish);
   Output(attended, StepBuffers::kResidual, rows.first);
   return values;
+}
+
+// A layer of several residual streams. The next layer adds the feed-forward part's result, which a
+// dense block leaves in hidden.
+DenseNodes::LayerValues DenseNodes::LayerOfStreams(LayerId layer, StepRows rows,
+                                                   const LayerWish& wish) {
+  using Half = HyperConnections::Half;
+  ggml_context* ctx = parts_.graphs.context();
+  const LayerTensors& w = parts_.tensors.layers[layer.value];
+  // Stage: streams [rows][n_residual] -> x, mixed [rows][n_embd] -> streams.
+  ggml_tensor* streams = Streams(layer.value, rows);
+  if (parts_.spec.layers[layer.value].ngram_values > 0) {
+    streams = parts_.ngrams->Build(ctx, w, streams);
+  }
+  HyperConnections::Entered half = streams_->Enter(ctx, w, Half::kMixer, streams);
+  ggml_tensor* mixed = mixer_of_[layer.value]->Build(w, MixerGraphOf(layer, half.x, rows));
+  streams = streams_->Leave(ctx, {.y = mixed, .streams = streams, .weights = half.weights});
+  // Stage: streams -> ffn_in [rows][n_embd].
+  half = streams_->Enter(ctx, w, Half::kFeedForward, streams);
+  Output(streams, StepBuffers::kResidual, rows.first);
+  Output(half.weights, StepBuffers::kStreamWeights, rows.first);
+  ggml_tensor* ffn_in = RmsNorm(ctx, half.x, w.ffn_norm, w.ffn_norm_b, parts_.spec.rms_eps);
+  if (parts_.spec.has_experts(layer.value)) {
+    return InputsOfExperts(layer, half.x, ffn_in, rows, wish);
+  }
+  const float limit = parts_.spec.layers[layer.value].feed_forward.limit_shared;
+  ggml_tensor* ffn = DenseFfn(ctx, parts_.spec.experts.activation, limit, w, ffn_in);
+  Output(ffn, StepBuffers::kHidden, rows.first);
+  return {.hidden = ffn};
 }
 
 // Whether one node adds a mixer's result to the input and norms the sum.
@@ -216,8 +257,11 @@ DenseNodes::LayerValues DenseNodes::InputsOfExperts(LayerId layer, ggml_tensor* 
 // logits [rows][n_vocab] = output * norm(hidden), from row `at` of the logits on.
 void DenseNodes::Head(StepRows rows, uint32_t at) {
   ggml_context* ctx = parts_.graphs.context();
-  ggml_tensor* x = RmsNorm(ctx, Input(parts_.spec.n_layer(), rows, {}), parts_.tensors.output_norm,
-                           parts_.tensors.output_norm_b, parts_.spec.rms_eps);
+  const uint32_t end = parts_.spec.n_layer();
+  ggml_tensor* x = streams_ ? streams_->End(ctx, parts_.tensors, Streams(end, rows))
+                            : Input(end, rows, LayerEnd());
+  x = RmsNorm(ctx, x, parts_.tensors.output_norm, parts_.tensors.output_norm_b,
+              parts_.spec.rms_eps);
   ggml_tensor* logits = Linear(ctx, parts_.tensors.output, x, parts_.tensors.output_b);
   if (parts_.spec.logit_scale != 1.0F)
     logits = ggml_scale(ctx, logits, 1.0F / parts_.spec.logit_scale);

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,7 +23,9 @@
 #include "engine/engine_options.h"
 #include "forward/dense/blocks.h"
 #include "forward/dense/graph_runner.h"
+#include "forward/dense/hyper_connections.h"
 #include "forward/dense/mixers/mixer.h"
+#include "forward/dense/ngrams.h"
 #include "forward/dense/step_rows.h"
 #include "memory/layer_values.h"
 
@@ -36,12 +39,17 @@ class DenseNodes {
     const ModelTensors& tensors;
     const StepBuffers& buffers;
     const KvCache& kv;
-    GraphRunner& graphs;  // nodes go to its graph under construction
+    GraphRunner& graphs;       // nodes go to its graph under construction
+    Ngrams* ngrams = nullptr;  // null: no layer takes in n-grams
     const LookAheadRouters* look_ahead = nullptr;
     bool is_on_device = false;
   };
   explicit DenseNodes(const Parts& parts)
-      : parts_(parts), norm_{.kernel = RowKernel::ForThisMachine(), .eps = parts.spec.rms_eps} {}
+      : parts_(parts), norm_{.kernel = RowKernel::ForThisMachine(), .eps = parts.spec.rms_eps} {
+    if (parts.spec.streams) {
+      streams_.emplace(*parts.spec.streams, parts.spec.n_embd, parts.spec.rms_eps);
+    }
+  }
   DenseNodes(const DenseNodes&) = delete;
   DenseNodes& operator=(const DenseNodes&) = delete;
 
@@ -87,12 +95,16 @@ class DenseNodes {
   void Head(StepRows rows, uint32_t at);
 
   // Whether a layer's input is in parts: the results of the experts of the layer before, and the
-  // residual.
-  bool BringsParts(size_t layer) const { return layer > 0 && parts_.spec.ends_in_next(layer - 1); }
+  // residual; with several streams also those of a layer without experts.
+  bool BringsParts(size_t layer) const {
+    return layer > 0 && (parts_.spec.streams || parts_.spec.ends_in_next(layer - 1));
+  }
   // Layers behind `layer` whose routers are evaluated ahead, of at most `look_ahead`.
   uint32_t LayersAhead(LayerId layer, uint32_t look_ahead) const;
   // Rows of StepBuffers, [rows][n_embd].
-  ggml_tensor* Region(StepBuffers::Region where, StepRows rows) const;
+  ggml_tensor* Region(StepBuffers::Region where, StepRows rows) const {
+    return Region(where, rows, parts_.spec.n_embd);
+  }
   // Places result [rows][...] at row `first_row` of the region.
   void Output(ggml_tensor* result, StepBuffers::Region region, uint64_t first_row) {
     OutputAt(result, region, first_row * result->nb[1]);
@@ -100,7 +112,10 @@ class DenseNodes {
   void OutputAt(ggml_tensor* result, StepBuffers::Region region, uint64_t bytes);
 
  private:
+  ggml_tensor* Region(StepBuffers::Region where, StepRows rows, uint32_t width) const;
   ggml_tensor* Input(uint32_t layer, StepRows rows, const LayerEnd& before);
+  ggml_tensor* Streams(uint32_t layer, StepRows rows);
+  LayerValues LayerOfStreams(LayerId layer, StepRows rows, const LayerWish& wish);
   bool CanSumAndNorm(const LayerTensors& w, const ggml_tensor* mixed) const;
   LayerValues DenseBlock(LayerId layer, ggml_tensor* attended, ggml_tensor* ffn_in, StepRows rows);
   LayerValues InputsOfExperts(LayerId layer, ggml_tensor* attended, ggml_tensor* ffn_in,
@@ -110,6 +125,7 @@ class DenseNodes {
 
   const Parts parts_;
   RowNorm norm_;
+  std::optional<HyperConnections> streams_;  // nullopt: one residual stream
   size_t n_step_rows_ = 0;
   std::vector<std::unique_ptr<Mixer>> mixers_;  // one for all equal layers
   std::vector<Mixer*> mixer_of_;                // [layer]

@@ -40,16 +40,26 @@ const ComputeDevice* DeviceOf(const DeviceLink* link) {
   return link != nullptr ? &link->device() : nullptr;
 }
 
-// Positions that indexers choose; 0: no layer has an indexer.
-uint32_t TopKOf(const ModelSpec& spec) {
+// The first indexer of a model, whose others choose as many positions; null: no layer has one.
+const IndexerSpec* IndexerOf(const ModelSpec& spec) {
   for (const LayerSpec& layer : spec.layers) {
     const LatentAttentionSpec* latent = layer.latent_attention();
-    if (latent != nullptr && latent->indexer) return latent->indexer->top_k;
+    if (latent != nullptr && latent->indexer) return &*latent->indexer;
+    const AttentionSpec* attention = layer.attention();
+    if (attention != nullptr && attention->chooses()) return &*attention->indexer;
   }
-  return 0;
+  return nullptr;
 }
 
 }  // namespace
+
+Ngrams::Parts LayerGraph::NgramPartsOf(const Parts& parts) {
+  return {.spec = parts.spec,
+          .states = parts.states,
+          .table = *parts.table,
+          .type = parts.table_type,
+          .stop = parts.stop};
+}
 
 CellCounts LayerGraph::CellsFor(const CellCounts& cells, bool is_on_device) {
   const auto aligned = [](uint32_t n) {
@@ -83,6 +93,7 @@ LayerGraph::LayerGraph(const Parts& parts)
               .buffers = parts.buffers,
               .kv = parts.kv,
               .graphs = graphs_,
+              .ngrams = parts.table != nullptr ? &ngrams_.emplace(NgramPartsOf(parts)) : nullptr,
               .look_ahead = parts.look_ahead,
               .is_on_device = parts.link != nullptr}) {}
 
@@ -95,6 +106,9 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
   if (parts.link != nullptr && parts.spec.encoder) {
     return Fail(Errc::kDevice, "encoders are computed in memory");
   }
+  if (parts.link != nullptr && parts.spec.streams) {
+    return Fail(Errc::kDevice, "several residual streams are mixed in memory");
+  }
   // Tensors are placed at rows of hidden, so rows must be aligned.
   if (parts.link != nullptr && parts.spec.n_embd * sizeof(float) %
                                        BackendBuffer::AlignmentOf(parts.link->device().backend()) !=
@@ -102,12 +116,12 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
     return Fail(Errc::kDevice, "rows of {} values do not lie where {} wants them",
                 parts.spec.n_embd, parts.link->device().info().name);
   }
-  if (const uint32_t top_k = TopKOf(parts.spec); top_k > 0) {
+  if (const IndexerSpec* indexer = IndexerOf(parts.spec); indexer != nullptr) {
     if (parts.link != nullptr) {
       return Fail(Errc::kDevice, "positions that an indexer chooses are attended to in memory");
     }
-    TRY(graph->chosen_, ChosenPositions::Create(chunk, top_k, n_ctx));
-    graph->work_bytes_ = ChosenPositions::BytesFor(chunk, top_k, n_ctx);
+    TRY(graph->chosen_, ChosenPositions::Create(chunk, *indexer, n_ctx));
+    graph->work_bytes_ = ChosenPositions::BytesFor(chunk, *indexer, n_ctx);
   }
   TRY_STATUS(graph->nodes_.MakeMixers({.cpu = parts.team.device(),
                                        .spec = parts.spec,
@@ -122,6 +136,7 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
                                       parts.make_state_mixer));
   TRY_STATUS(graph->Reserve(chunk, logits_rows));
   graph->work_bytes_ += graph->graphs_.value_bytes();
+  if (graph->ngrams_) graph->work_bytes_ += graph->ngrams_->work_bytes();
   for (const auto& mixer : graph->nodes_.mixers()) graph->work_bytes_ += mixer->work_bytes();
   return graph;
 }
@@ -172,6 +187,7 @@ Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
 }
 
 Status LayerGraph::SetRows(std::span<const StepRow> rows) {
+  if (ngrams_) ngrams_->Begin(rows);
   EmbedRows(*tensors_->token_embd, spec_->embedding_scale, rows, buffers_->hidden());
   is_hidden_there_ = has_partial_ = false;
   visible_.clear();
@@ -209,32 +225,43 @@ Status LayerGraph::SetPositions() {
   return {};
 }
 
-LayerGraph::RowsAside LayerGraph::TakeRows(size_t n_others) const {
+Result<LayerGraph::RowsAside> LayerGraph::TakeRows(size_t n_others) {
   const size_t n = std::min(n_others, visible_.size());
   const size_t values = n * spec_->n_embd;
   const bool is_parted = spec_->any_layer(&ModelSpec::ends_in_next);
+  const size_t residual = is_parted ? n * spec_->n_residual() : 0;
+  const size_t weights = spec_->streams ? n * spec_->streams->n_weights() : 0;
   const bool has_shared = spec_->any_layer(&ModelSpec::adds_shared_in_next);
-  return {.visible = visible_,
-          .recent = recent_,
-          .sources = sources_,
-          .states = states_,
-          .hidden = {buffers_->hidden(), buffers_->hidden() + values},
-          .residual = {buffers_->residual(), buffers_->residual() + (is_parted ? values : 0)},
-          .shared = {buffers_->shared(), buffers_->shared() + (has_shared ? values : 0)},
-          .positions = {buffers_->positions(), buffers_->positions() + n},
-          .cells = {buffers_->cells(), buffers_->cells() + n},
-          .recent_cells = {buffers_->recent_cells(), buffers_->recent_cells() + n},
-          .chosen = chosen_ ? chosen_->Take(n) : ChosenPositions::SavedChoice()};
+  std::vector<std::byte> ngrams;
+  if (ngrams_) {
+    TRY(ngrams, ngrams_->Take(n));
+  }
+  return RowsAside{
+      .visible = visible_,
+      .recent = recent_,
+      .sources = sources_,
+      .states = states_,
+      .hidden = {buffers_->hidden(), buffers_->hidden() + values},
+      .residual = {buffers_->residual(), buffers_->residual() + residual},
+      .stream_weights = {buffers_->stream_weights(), buffers_->stream_weights() + weights},
+      .shared = {buffers_->shared(), buffers_->shared() + (has_shared ? values : 0)},
+      .positions = {buffers_->positions(), buffers_->positions() + n},
+      .cells = {buffers_->cells(), buffers_->cells() + n},
+      .recent_cells = {buffers_->recent_cells(), buffers_->recent_cells() + n},
+      .chosen = chosen_ ? chosen_->Take(n) : ChosenPositions::SavedChoice(),
+      .ngrams = std::move(ngrams)};
 }
 
 Status LayerGraph::GiveRows(const RowsAside& rows) {
   std::ranges::copy(rows.hidden, buffers_->hidden());
   std::ranges::copy(rows.residual, buffers_->residual());
+  std::ranges::copy(rows.stream_weights, buffers_->stream_weights());
   std::ranges::copy(rows.shared, buffers_->shared());
   std::ranges::copy(rows.positions, buffers_->positions());
   std::ranges::copy(rows.cells, buffers_->cells());
   std::ranges::copy(rows.recent_cells, buffers_->recent_cells());
   if (chosen_) chosen_->Give(rows.chosen);
+  if (ngrams_) ngrams_->Give(rows.ngrams);
   visible_ = rows.visible;
   recent_ = rows.recent;
   sources_ = rows.sources;
@@ -254,6 +281,7 @@ Status LayerGraph::ComputeLayer(LayerId layer, uint32_t look_ahead) {
   const bool adds_partial = has_partial_;
   TRY_STATUS(adds_partial ? SendPartial() : SendHidden());
   const auto n_rows = static_cast<uint32_t>(visible_.size());
+  if (ngrams_ && spec_->layers[layer.value].ngram_values > 0) TRY_STATUS(ngrams_->Finish());
   // Pieces run in order, since a row attends only to cells of earlier rows.
   for (uint32_t first = 0; first < n_rows;) {
     const StepRows rows{.first = first, .count = std::min(piece_rows_, n_rows - first)};
@@ -269,6 +297,7 @@ Status LayerGraph::ComputeLayer(LayerId layer, uint32_t look_ahead) {
                          adds_partial ? nodes_.WithPartial(rows) : DenseNodes::LayerEnd());
     }));
     first += rows.count;
+    if (ngrams_) ngrams_->Pump();
   }
   if (link_ == nullptr) return {};
   is_hidden_there_ = !spec_->has_experts(layer.value);
@@ -457,6 +486,10 @@ const std::vector<RowCells>& LayerGraph::CellsOf(LayerId layer) const {
 }
 
 void LayerGraph::Bind(LayerId layer, StepRows rows) {
+  if (ngrams_ && spec_->layers[layer.value].ngram_values > 0) {
+    ngrams_->Bind(tensors_->layers[layer.value], layer.value, rows.first,
+                  std::span(states_).subspan(rows.first, rows.count));
+  }
   Mixer* const mixer = nodes_.mixer_of(layer.value);
   if (mixer == nullptr) return;
   const std::vector<RowCells>& visible = CellsOf(layer);

@@ -33,9 +33,11 @@
 #include "forward/dense/graph_runner.h"
 #include "forward/dense/layer_rows.h"
 #include "forward/dense/mixers/mixer.h"
+#include "forward/dense/ngrams.h"
 #include "forward/dense/step_rows.h"
 #include "forward/dense/whole_graph.h"
 #include "memory/layer_values.h"
+#include "residency/table_rows.h"
 
 namespace moestro {
 
@@ -55,6 +57,8 @@ class LayerGraph {
     DeviceLink* link = nullptr;
     StopSignal* stop = nullptr;  // read within graphs on the CPU; null: no stop is requested
     MakeStateMixer make_state_mixer = {};  // for layers with a state
+    TableRows* table = nullptr;            // for a layer that takes in n-grams
+    ggml_type table_type = GGML_TYPE_F32;  // of the table's values
   };
   // n_ctx: the longest sequence. Sizes buffers for graphs of `chunk` rows. kNoMemory; kDevice if
   // the device does not compute some part; kUnsupported as MakeMixer().
@@ -71,7 +75,8 @@ class LayerGraph {
   uint64_t thread_bytes() const;
   bool is_on_device() const { return link_ != nullptr; }
 
-  // Sets the rows of the following calls, and writes their embeddings to hidden. kDevice.
+  // Sets the rows of the following calls, and writes their embeddings to hidden. Reads of the rows'
+  // n-grams begin. kDevice.
   Status SetRows(std::span<const StepRow> rows);
   // Rows between two layers while other rows use the buffers: four lists of all rows, and the
   // values of the first rows, whose places the others use.
@@ -81,12 +86,14 @@ class LayerGraph {
     std::vector<RowCells> sources;        // [row]
     std::vector<RowState> states;         // [row]
     std::vector<float> hidden;            // [first rows][n_embd]
-    std::vector<float> residual;          // [first rows][n_embd], or empty
+    std::vector<float> residual;          // [first rows][n_residual], or empty
+    std::vector<float> stream_weights;    // [first rows][n_weights], or empty
     std::vector<float> shared;            // [first rows][n_embd], or empty
     std::vector<int32_t> positions;       // [first rows]
     std::vector<int64_t> cells;           // [first rows]
     std::vector<int64_t> recent_cells;    // [first rows]
     ChosenPositions::SavedChoice chosen;  // choice of the first rows
+    std::vector<std::byte> ngrams = {};   // of the first rows, or empty
 
     // Whether `n_others` other rows spare the values that are still in the buffers.
     bool has_room_for(size_t n_others) const {
@@ -94,8 +101,8 @@ class LayerGraph {
     }
   };
   // Takes the rows out of the buffers, for at most `n_others` other rows, and gives them back.
-  // REQUIRES: !is_on_device().
-  RowsAside TakeRows(size_t n_others) const;
+  // kIo. REQUIRES: !is_on_device().
+  Result<RowsAside> TakeRows(size_t n_others);
   Status GiveRows(const RowsAside& rows);
   // hidden -> residual, shared (where the model has a shared expert), ffn_in [rows][n_embd_expert],
   // router logits; writes the KV cache. Also the router logits of the next `look_ahead` layers with
@@ -146,6 +153,7 @@ class LayerGraph {
 
  private:
   explicit LayerGraph(const Parts& parts);
+  static Ngrams::Parts NgramPartsOf(const Parts& parts);
   Status ComputeLayer(LayerId layer, uint32_t look_ahead);
   Status CheckFinite(LayerId layer) const;
   Status Reserve(uint32_t chunk, uint32_t logits_rows);
@@ -178,6 +186,7 @@ class LayerGraph {
   std::vector<RowCells> sources_;            // cells by row, in layers that attend to the source
   std::vector<RowState> states_;             // states by row
   std::unique_ptr<ChosenPositions> chosen_;  // null: no layer has an indexer
+  std::optional<Ngrams> ngrams_;             // nullopt: no layer takes in n-grams
   bool is_hidden_there_ = false;
   bool has_partial_ = false;  // and hidden lacks the partial sum in memory
   double seconds_ = 0.0;

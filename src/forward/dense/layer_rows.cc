@@ -68,6 +68,8 @@ uint64_t LargestProduct(const ModelTensors& tensors) {
     together(w.shared_gate, w.shared_up);
     together(w.dense_gate, w.dense_up);
     together(w.dense_down);
+    together(w.mixer_streams_down, w.mixer_streams_inject);
+    together(w.ngram_key, w.ngram_value);
   }
   return most;
 }

@@ -158,6 +158,9 @@ struct StepRow {
   bool is_source = false;
   RowCells source = {};
   SequenceId sequence = {};
+  // The sequence's tokens up to the row's own, where a layer takes in n-grams. Lives until
+  // Forward::Begin() returns.
+  std::span<const Token> text = {};
 };
 
 // Layers [first, end) of a model.

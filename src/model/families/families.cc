@@ -12,7 +12,7 @@ std::span<const Family> Families() {
       GptOss(),      Glm4Moe(),    MiniMaxM2(),    Ernie45Moe(), HunyuanMoe(),    BailingMoe2(),
       ExaoneMoe(),   Qwen35Moe(),  Qwen3Next(),    Lfm2Moe(),    GraniteHybrid(), GraniteMoe(),
       Laguna(),      AfMoe(),      NemotronHMoe(), Gemma4(),     DeepSeek2(),     KimiLinear(),
-      BailingMoe3(), DeepSeek32(), GlmDsa(),       Switch()};
+      BailingMoe3(), DeepSeek32(), GlmDsa(),       Glm5Next(),   Qwen4Exp(),      Switch()};
   return families;
 }
 
@@ -97,6 +97,13 @@ void RequireIndexer(LayerRoles<Presence>& layer) {
   }
   // An indexer's queries are made of the latent of queries, and keys are not joined.
   layer.attn_q = layer.latent_kv_b = Presence::kNone;
+}
+
+void RequireStreams(LayerRoles<Presence>& layer) {
+  for (Presence* part : {&layer.mixer_streams, &layer.mixer_streams_b, &layer.mixer_streams_scale,
+                         &layer.ffn_streams, &layer.ffn_streams_b, &layer.ffn_streams_scale}) {
+    *part = Presence::kRequired;
+  }
 }
 
 void RequireKimiDelta(LayerRoles<Presence>& layer) {

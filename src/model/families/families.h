@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -60,6 +61,8 @@ enum class Indexers : uint8_t {
   kInEvery,
   kByTypes,  // attention.indexer.types; without the key every layer has one or, in models of long
              // contexts, some layers share one
+  kPools,  // of attention.indexer.kpool positions, attention.indexer.types; without that key every
+           // layer has one
 };
 
 // Attention is latent attention: attention.kv_lora_rank, q_lora_rank, key_length_mla.
@@ -67,6 +70,7 @@ struct LatentRules {
   bool is_used = false;
   RopePairs rope_pairs = RopePairs::kAdjacent;
   bool rotates = true;         // else rope.dimension_count values of a key are only kept apart
+  bool has_turned = true;      // else rope.dimension_count is 0
   bool has_multiplier = true;  // rope.scaling.yarn_log_multiplier counts
   // YaRN makes rotated values larger. True: the multiplier sets how much of that they keep; false:
   // they keep nothing of it (without a multiplier all, either way).
@@ -95,8 +99,20 @@ struct StateRules {
   StateMixer mixer = StateMixer::kNone;
   StateLayers layers = StateLayers::kByInterval;
   HeadSharing sharing = HeadSharing::kConsecutive;
-  bool has_whole_gates = false;  // one matrix each gives kKimiDelta's decays and gates, else two
-  bool has_decay_bound = false;  // kda.gate_lower_bound counts
+  bool has_whole_gates = false;    // one matrix each gives kKimiDelta's decays and gates, else two
+  bool has_decay_bound = false;    // kda.gate_lower_bound counts
+  bool has_sigmoid_gates = false;  // of kDeltaNet, else silu
+  // Rates of decays with a bound are below 0 in files, as they are without a bound, and a file may
+  // lack the bound.
+  bool has_negative_rates = false;
+  float key_eps = 0.0F;  // of the norm of kKimiDelta's keys and queries; 0: the model's
+};
+
+// Meaning of swiglu_clamp_exp and swiglu_clamp_shexp, limits of gates and up projections.
+enum class Limits : uint8_t {
+  kNone,
+  kOfEach,        // of routed experts, and of the shared expert and dense blocks
+  kOfAllByFirst,  // the same, but without the second key the first serves for all
 };
 
 // Meaning of the key feed_forward_length.
@@ -130,7 +146,10 @@ struct WrittenForm {
   bool has_moe_step_key = false;       // interleave_moe_layer_step
   bool has_groups = false;             // of experts
   bool has_yarn = false;               // rope.scaling of type yarn
-  bool rotates_half = false;           // of each head, by rope.dimension_count
+  // llama-quantize leaves small matrices as they are: of decays, gates and rates of delta nets, of
+  // latents of keys and from them to heads, of indexers. Its mixes favour queries' two matrices.
+  bool keeps_small_matrices = false;
+  bool rotates_half = false;  // of each head, by rope.dimension_count
   bool rotates_quarter = false;
   // Stock quantisers that give experts alone few bits take matrices by head for none.
   bool keeps_heads_apart = false;
@@ -152,8 +171,8 @@ struct Family {
   bool has_dense_beside = false;  // layers with experts have a dense block, too
   // A layer is a mixer alone, or experts alone where feed_forward_length is not 0.
   bool has_lone_parts = false;
-  bool has_latent_experts = false;       // moe_latent_size
-  bool has_limits = false;               // swiglu_clamp_exp, swiglu_clamp_shexp
+  bool has_latent_experts = false;  // moe_latent_size
+  Limits limits = Limits::kNone;
   bool has_next_token_layers = false;    // nextn_predict_layers, which are passed over
   bool has_post_norms = false;           // norms on the outputs of attention and feed-forward parts
   bool scales_embedding = false;         // by the root of the embedding's length
@@ -169,6 +188,9 @@ struct Family {
   bool has_value_heads_of_own = false;   // attention.value_length may differ from key_length
   ModelRoles<Presence> model_tensors{};  // kNone: refused
   LayerRoles<Presence> layer_tensors{};
+  std::optional<StreamMixing> streams{};  // hyper_connection.*; nullopt: one residual stream
+  bool has_block_indexers = false;        // attention.indexer.*, attention.compress_ratios
+  bool has_ngrams = false;                // ple.*
   // Reads metadata that no other family has; null: none.
   Status (*read)(const MetaKeys& keys, ModelSpec& spec) = nullptr;
   WrittenForm written{};
@@ -189,6 +211,7 @@ Family Ernie45Moe();
 Family ExaoneMoe();
 Family Gemma4();
 Family Glm4Moe();
+Family Glm5Next();
 Family GptOss();
 Family GraniteHybrid();
 Family GraniteMoe();
@@ -205,6 +228,7 @@ Family Qwen2Moe();
 Family Qwen35Moe();
 Family Qwen3Moe();
 Family Qwen3Next();
+Family Qwen4Exp();
 Family Switch();
 
 std::span<const Family> Families();
@@ -218,6 +242,7 @@ void RequireKimiDelta(LayerRoles<Presence>& layer);
 void RequireMamba2(LayerRoles<Presence>& layer);
 void RequireLatentAttention(LayerRoles<Presence>& layer);
 void RequireIndexer(LayerRoles<Presence>& layer);
+void RequireStreams(LayerRoles<Presence>& layer);
 
 const Family* FindFamily(std::span<const Family> families, std::string_view name);  // or nullptr
 std::string FamilyNames(std::span<const Family> families);  // "llama, olmoe"

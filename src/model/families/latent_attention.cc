@@ -140,7 +140,7 @@ Family BailingMoe3() {
                 .feed_forward_length = FeedForwardLength::kDenseLayer,
                 .shared_expert = SharedExpertKind::kLikeExpert,
                 .has_dense_layers = true,
-                .has_limits = true,
+                .limits = Limits::kOfEach,
                 .has_next_token_layers = true,
                 .model_tensors = CommonModelTensors(),
                 .layer_tensors = CommonLayerTensors(),
@@ -160,6 +160,52 @@ Family BailingMoe3() {
   layer.selection_b = Presence::kRequired;
   RequireSharedExpert(layer);
   RequireDenseBlock(layer);
+  return family;
+}
+
+// GLM-5.3-Flash: Kimi Linear's delta nets, with a lower bound of decays; latent attention without
+// turned values, whose indexers choose pools of positions; a sigmoid router with a bias, limits,
+// and four residual streams.
+Family Glm5Next() {
+  Family family{.name = "glm5-next",
+                .experts = {.activation = Activation::kSwigluGate},
+                .router = {.gating = Gating::kSigmoid,
+                           .gating_key = Presence::kOptional,
+                           .renormalise_by_key = true,
+                           .has_groups = true},
+                .latent = {.is_used = true,
+                           .rotates = false,
+                           .has_turned = false,
+                           .indexers = Indexers::kPools},
+                .states = {.mixer = StateMixer::kKimiDelta,
+                           .layers = StateLayers::kWithoutKvHeads,
+                           .has_decay_bound = true,
+                           .has_negative_rates = true,
+                           .key_eps = 1e-6F},
+                .feed_forward_length = FeedForwardLength::kDenseLayer,
+                .shared_expert = SharedExpertKind::kCounted,
+                .has_dense_layers = true,
+                .limits = Limits::kOfAllByFirst,
+                .has_next_token_layers = true,
+                .model_tensors = CommonModelTensors(),
+                .layer_tensors = CommonLayerTensors(),
+                .streams = StreamMixing::kSinkhorn,
+                .written = {.has_free_heads = true,
+                            .has_rope_length_key = true,
+                            .keeps_small_matrices = true,
+                            .weights_scale = 2.5F}};
+  family.model_tensors.output = Presence::kRequired;
+  LayerRoles<Presence>& layer = family.layer_tensors;
+  RequireLatentAttention(layer);
+  RequireIndexer(layer);
+  layer.indexer_pool_gate = layer.indexer_pool_b = Presence::kRequired;
+  RequireKimiDelta(layer);
+  layer.state_a_column = Presence::kNone;
+  layer.state_a = Presence::kRequired;
+  layer.selection_b = Presence::kRequired;
+  RequireSharedExpert(layer);
+  RequireDenseBlock(layer);
+  RequireStreams(layer);
   return family;
 }
 

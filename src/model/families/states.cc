@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "model/families/families.h"
+#include "model/read_ngrams.h"
 
 namespace moestro {
 
@@ -178,6 +179,69 @@ Family Qwen35Moe() {
                             .has_other_names = true,
                             .rotates_quarter = true}};
   LayerRoles<Presence>& layer = family.layer_tensors;
+  RequireQkNorms(layer);
+  RequireDeltaNet(layer);
+  layer.state_alpha = Presence::kRequired;
+  layer.state_beta = Presence::kRequired;
+  layer.shared_router = Presence::kRequired;
+  RequireSharedExpert(layer);
+  return family;
+}
+
+// Qwen3.8-Flash-Next: delta nets and attention as Qwen3.5's, with sigmoid gates of delta nets, four
+// residual streams instead of norms before and behind a layer's halves, attention to blocks of
+// positions that an indexer chooses, and a table of n-grams that one layer takes in.
+
+namespace {
+
+Status ReadFlashNext(const MetaKeys& keys, ModelSpec& spec) {
+  TRY_STATUS(CheckSections(keys, spec));
+  TRY_STATUS(ReadBlockIndexers(keys, spec));
+  return ReadNgrams(keys, spec);
+}
+
+}  // namespace
+
+Family Qwen4Exp() {
+  Family family{.name = "qwen4exp",
+                .attention = {.qk_norm = QkNorm::kPerHead, .output_gate = OutputGate::kWithQuery},
+                .router = {.renormalise = true},
+                .states = {.mixer = StateMixer::kDeltaNet,
+                           .sharing = HeadSharing::kInTurn,
+                           .has_sigmoid_gates = true},
+                .feed_forward_length = FeedForwardLength::kUsedExperts,
+                .shared_expert = SharedExpertKind::kOwnWidth,
+                .has_next_token_layers = true,
+                .model_tensors = CommonModelTensors(),
+                .layer_tensors = CommonLayerTensors(),
+                .streams = StreamMixing::kLowRank,
+                .has_block_indexers = true,
+                .has_ngrams = true,
+                .read = ReadFlashNext,
+                .written = {.has_free_heads = true,
+                            .can_be_tied = true,
+                            .has_head_length_keys = true,
+                            .has_rope_length_key = true,
+                            .has_rope_sections = true,
+                            .rotates_quarter = true}};
+  ModelRoles<Presence>& model = family.model_tensors;
+  model.output_norm = Presence::kNone;  // the head's mix of streams norms them
+  for (Presence* part :
+       {&model.head_streams_norm, &model.head_streams_down, &model.head_streams_up}) {
+    *part = Presence::kRequired;
+  }
+  model.ngram_table = Presence::kUsual;
+  LayerRoles<Presence>& layer = family.layer_tensors;
+  layer.attn_norm = layer.ffn_norm = Presence::kNone;
+  for (Presence* part :
+       {&layer.mixer_streams_norm, &layer.mixer_streams_down, &layer.mixer_streams_up,
+        &layer.mixer_streams_inject, &layer.ffn_streams_norm, &layer.ffn_streams_down,
+        &layer.ffn_streams_up, &layer.ffn_streams_inject, &layer.block_q, &layer.block_k,
+        &layer.block_q_norm, &layer.indexer_k_norm, &layer.ngram_key, &layer.ngram_value,
+        &layer.ngram_key_norm, &layer.ngram_query_norm, &layer.ngram_conv_norm,
+        &layer.ngram_conv}) {
+    *part = Presence::kRequired;  // required in layers with that part
+  }
   RequireQkNorms(layer);
   RequireDeltaNet(layer);
   layer.state_alpha = Presence::kRequired;

@@ -203,6 +203,9 @@ Result<FittedJob> PrepareFitted(const FittedOptions& options) {
   for (const TensorInfo* tensor : job.model.weights.dense_tensors()) {
     job.tensors.push_back(CopyOf(*tensor));
   }
+  if (const TensorInfo* table = job.model.weights.ngram_table; table != nullptr) {
+    job.tensors.push_back(CopyOf(*table));
+  }
   for (uint32_t layer = 0; layer < job.model.spec.n_layer(); ++layer) {
     if (job.model.spec.has_experts(layer)) TRY_STATUS(AddExperts(options, layer, job));
   }

@@ -111,6 +111,11 @@ std::vector<std::byte> ShardHeader(const Job& job, const SynthOptions& options,
 
 bool IsOfExperts(const PlannedTensor& tensor) { return tensor.name.ends_with("_exps.weight"); }
 
+// Holes of sparse files: experts, and tables that are read row by row.
+bool IsHole(const PlannedTensor& tensor) {
+  return IsOfExperts(tensor) || tensor.name == "per_layer_token_embd.weight";
+}
+
 void FillReport(Job& job) {
   job.report.vocab = job.shape.vocab;
   for (const GgufShard& shard : job.shards) {
@@ -163,7 +168,12 @@ Status CheckDisk(const Job& job, const SynthOptions& options) {
   for (const GgufShard& shard : job.shards) {
     TRY_STATUS(CheckMayWrite(shard.path, options.overwrite));
   }
-  const uint64_t holes = options.is_sparse ? job.report.expert_bytes : 0;
+  uint64_t holes = 0;
+  for (const GgufShard& shard : job.shards) {
+    for (const PlannedTensor& tensor : shard.tensors) {
+      if (options.is_sparse && IsHole(tensor)) holes += tensor.bytes();
+    }
+  }
   return CheckRoom(job.shards.front().path, job.report.bytes - holes);
 }
 
@@ -190,7 +200,7 @@ Status WriteGgufShard(const GgufShard& shard, bool is_sparse, SynthWeights& weig
   };
   TRY_STATUS(append(shard.header));
   for (const PlannedTensor& tensor : shard.tensors) {
-    if (is_sparse && IsOfExperts(tensor)) {
+    if (is_sparse && IsHole(tensor)) {
       TRY_STATUS(file.Skip(tensor.bytes()));
       progress.Add(tensor.bytes());
     } else {

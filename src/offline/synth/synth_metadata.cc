@@ -41,6 +41,14 @@ class ArchKeys {
     gguf_set_arr_data(gguf_, Format("{}.{}", arch_, suffix).c_str(), GGUF_TYPE_FLOAT32,
                       values.data(), values.size());
   }
+  void Set(std::string_view suffix, const std::vector<uint64_t>& values) {
+    gguf_set_arr_data(gguf_, Format("{}.{}", arch_, suffix).c_str(), GGUF_TYPE_UINT64,
+                      values.data(), values.size());
+  }
+  void Set(std::string_view suffix, const std::vector<uint32_t>& values) {
+    gguf_set_arr_data(gguf_, Format("{}.{}", arch_, suffix).c_str(), GGUF_TYPE_UINT32,
+                      values.data(), values.size());
+  }
   void Set(std::string_view suffix, const std::vector<bool>& values) {
     const std::vector<int8_t> bytes(values.begin(), values.end());
     gguf_set_arr_data(gguf_, Format("{}.{}", arch_, suffix).c_str(), GGUF_TYPE_BOOL, bytes.data(),
@@ -78,7 +86,7 @@ uint32_t DeclaredFeedForward(const SynthShape& shape) {
 void SetRopeKeys(ArchKeys& keys, const SynthShape& shape) {
   keys.Set("rope.freq_base", shape.rope_base);
   if (FamilyOf(shape).written.has_rope_length_key) {
-    keys.Set("rope.dimension_count", shape.rope_dim());
+    keys.Set("rope.dimension_count", FamilyOf(shape).latent.has_turned ? shape.rope_dim() : 0U);
   }
   if (FamilyOf(shape).written.has_rope_sections) {  // thirds, for a text and an image
     const uint32_t pairs = shape.rope_dim() / 2;
@@ -142,6 +150,11 @@ void SetLatentKeys(ArchKeys& keys, const SynthShape& shape) {
     keys.Set("attention.indexer.head_count", shape.indexer_heads);
     keys.Set("attention.indexer.key_length", shape.indexer_dim);
     keys.Set("attention.indexer.top_k", shape.top_k);
+    if (shape.pool > 0) {
+      keys.Set("attention.indexer.kpool", shape.pool);
+      keys.Set("attention.indexer.kpool_select_tail", true);
+      keys.Set("attention.layer_norm_epsilon", kSynthIndexerEps);
+    }
   }
   if (shape.indexer_every > 0) {
     std::vector<int32_t> types;
@@ -169,6 +182,47 @@ void SetLimitKeys(ArchKeys& keys, const SynthShape& shape) {
   };
   keys.Set("swiglu_clamp_exp", of_layers(shape.limit_expert));
   keys.Set("swiglu_clamp_shexp", of_layers(shape.limit_shared));
+}
+
+// Sets the keys of indexers of blocks; layers with a state have none.
+void SetBlockKeys(ArchKeys& keys, const SynthShape& shape) {
+  keys.Set("attention.indexer.head_count", shape.indexer_heads);
+  keys.Set("attention.indexer.key_length", shape.indexer_dim);
+  keys.Set("attention.indexer.top_k", shape.top_k);
+  std::vector<uint32_t> ratios;
+  for (uint32_t l = 0; l < shape.layers; ++l) {
+    ratios.push_back(shape.has_attention(l) ? shape.pool : 0);
+  }
+  keys.Set("attention.compress_ratios", ratios);
+}
+
+void SetNgramKeys(ArchKeys& keys, const SynthShape& shape) {
+  const NgramSpec ngrams = *SpecOf(shape).ngrams;
+  std::vector<uint64_t> firsts;
+  std::vector<uint64_t> counts;
+  for (const NgramSpec::Head& head : ngrams.heads) {
+    firsts.push_back(head.first);
+    counts.push_back(head.count);
+  }
+  keys.Set("ple.layers", std::vector{shape.ngram_layer});
+  keys.Set("ple.ngram_size", ngrams.n_most);
+  keys.Set("ple.heads_per_ngram", ngrams.heads_of_each);
+  keys.Set("ple.conv_kernel", ngrams.n_taps);
+  keys.Set("ple.eos_token_id", static_cast<uint32_t>(ngrams.end));
+  keys.Set("ple.layer_multipliers", ngrams.factors);
+  keys.Set("ple.head_offsets", firsts);
+  keys.Set("ple.head_vocab_sizes", counts);
+  keys.Set("embedding_length_per_layer_input", ngrams.n_values);
+}
+
+void SetStreamKeys(ArchKeys& keys, const SynthShape& shape) {
+  keys.Set("hyper_connection.count", shape.streams);
+  if (shape.stream_rank > 0) {
+    keys.Set("hyper_connection.low_rank", shape.stream_rank);
+    return;
+  }
+  keys.Set("hyper_connection.sinkhorn_iterations", kSynthStreamIterations);
+  keys.Set("hyper_connection.epsilon", kSynthStreamEps);
 }
 
 void SetEncoderKeys(ArchKeys& keys, const SynthShape& shape) {
@@ -201,7 +255,7 @@ void SetStateKeys(ArchKeys& keys, const SynthShape& shape, const StateRules& rul
     keys.Set("ssm.conv_kernel", shape.taps);
     keys.Set("kda.head_dim", shape.state_dim);
     if (rules.has_decay_bound) {
-      keys.Set("kda.safe_gate", true);
+      if (!rules.has_negative_rates) keys.Set("kda.safe_gate", true);
       keys.Set("kda.gate_lower_bound", kSynthDecayBound);
     }
     return;
@@ -275,6 +329,9 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
     keys.Set("attention.scale", 1.25F / std::sqrt(static_cast<float>(shape.head_dim)));
   }
   if (shape.limit_expert > 0) SetLimitKeys(keys, shape);
+  if (family.has_block_indexers) SetBlockKeys(keys, shape);
+  if (shape.ngram_most > 0) SetNgramKeys(keys, shape);
+  if (family.streams) SetStreamKeys(keys, shape);
   if (family.has_encoder) SetEncoderKeys(keys, shape);
   if (family.written.has_moe_step_key) keys.Set("interleave_moe_layer_step", 1U);
   if (shape.window > 0) keys.Set("attention.sliding_window", shape.window);

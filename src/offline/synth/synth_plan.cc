@@ -11,6 +11,7 @@
 #include "core/tensor_roles.h"
 #include "model/families/families.h"
 #include "model/tensor_names.h"
+#include "offline/synth/synth_weights.h"
 
 namespace moestro {
 
@@ -41,7 +42,8 @@ MixerSpec StateOf(const SynthShape& shape, const StateRules& rules) {
                       .n_head_v = shape.state_heads,
                       .head_dim = shape.state_dim,
                       .n_taps = shape.taps,
-                      .sharing = rules.sharing};
+                      .sharing = rules.sharing,
+                      .has_sigmoid_gates = rules.has_sigmoid_gates};
 }
 
 LatentAttentionSpec LatentOf(const SynthShape& shape, const LatentRules& rules, uint32_t layer) {
@@ -50,12 +52,13 @@ LatentAttentionSpec LatentOf(const SynthShape& shape, const LatentRules& rules, 
     indexer = {.n_head = shape.indexer_heads,
                .head_dim = shape.indexer_dim,
                .top_k = shape.top_k,
+               .n_pool = std::max(shape.pool, 1U),
                .is_shared = shape.shares_indexer(layer)};
   }
   return {.n_head = shape.heads,
           .n_latent = shape.kv_latent,
-          .n_turned = shape.rotated,
-          .n_plain = shape.head_dim - shape.rotated,
+          .n_turned = rules.has_turned ? shape.rotated : 0,
+          .n_plain = shape.head_dim - (rules.has_turned ? shape.rotated : 0),
           .head_dim_v = shape.value_dim,
           .n_query_latent = shape.query_latent,
           .is_joined = shape.is_joined,
@@ -100,7 +103,30 @@ LayerSpec EncoderLayer(const SynthShape& shape, uint32_t layer) {
   return spec;
 }
 
+// The sizes of n-grams; nullopt: the model has none.
+std::optional<NgramSpec> NgramsOf(const SynthShape& shape) {
+  if (shape.ngram_most == 0) return std::nullopt;
+  NgramSpec ngrams{.n_most = shape.ngram_most,
+                   .heads_of_each = shape.ngram_heads,
+                   .n_values = shape.ngram_values,
+                   .n_rows = shape.ngram_names() * shape.ngram_rows,
+                   .n_taps = shape.ngram_taps,
+                   .factors = SynthNgramFactors(shape.ngram_most)};
+  // Hashes modulo numbers that differ.
+  for (uint64_t h = 0; h < shape.ngram_names(); ++h) {
+    ngrams.heads.push_back({.first = h * shape.ngram_rows, .count = shape.ngram_rows - h});
+  }
+  return ngrams;
+}
+
 }  // namespace
+
+std::vector<uint64_t> SynthNgramFactors(uint32_t n) {
+  std::vector<uint64_t> factors;
+  SynthRng rng(1, "n-grams");
+  for (uint32_t i = 0; i < n; ++i) factors.push_back(rng.Next() | 1);
+  return factors;
+}
 
 ModelSpec SpecOf(const SynthShape& shape) {
   const Family& family = *FindSynthFamily(shape.arch);
@@ -116,19 +142,38 @@ ModelSpec SpecOf(const SynthShape& shape) {
     spec.encoder = EncoderSpec{.n_layer = shape.encoder_layers};
     return spec;
   }
+  spec.ngrams = NgramsOf(shape);
+  if (family.streams) {
+    spec.streams = StreamsSpec{.mixing = *family.streams,
+                               .n_streams = shape.streams,
+                               .n_iterations = kSynthStreamIterations,
+                               .eps = kSynthStreamEps,
+                               .n_low_rank = shape.stream_rank};
+  }
   const OutputGate gate = family.attention.output_gate;
   const auto n_values = static_cast<uint32_t>(shape.q_width());
-  const AttentionSpec attention{.form = family.attention,
-                                .n_head = shape.heads,
-                                .n_head_kv = shape.kv_heads,
-                                .head_dim_k = shape.head_dim,
-                                .head_dim_v = shape.head_dim,
-                                .rope = RopeSpec{.n_dims = shape.rope_dim()},
-                                .n_gate = gate == OutputGate::kSigmoid    ? n_values
-                                          : gate == OutputGate::kSoftplus ? shape.heads
-                                                                          : 0};
+  AttentionSpec attention{.form = family.attention,
+                          .n_head = shape.heads,
+                          .n_head_kv = shape.kv_heads,
+                          .head_dim_k = shape.head_dim,
+                          .head_dim_v = shape.head_dim,
+                          .rope = RopeSpec{.n_dims = shape.rope_dim()},
+                          .n_gate = gate == OutputGate::kSigmoid    ? n_values
+                                    : gate == OutputGate::kSoftplus ? shape.heads
+                                                                    : 0};
+  if (family.has_block_indexers) {
+    attention.indexer = IndexerSpec{.n_head = shape.indexer_heads,
+                                    .head_dim = shape.indexer_dim,
+                                    .top_k = shape.top_k,
+                                    .n_pool = std::max(shape.pool, 1U),
+                                    .has_mean_pools = true,
+                                    .is_idle = shape.pool == 0};
+  }
   for (uint32_t l = 0; l < shape.layers; ++l) {
     LayerSpec& layer = spec.layers.emplace_back();
+    if (spec.ngrams && l == shape.ngram_layer) {
+      layer.ngram_values = spec.ngrams->n_history() * spec.n_residual();
+    }
     layer.mixer = NoMixerSpec();
     if (shape.has_attention(l)) layer.mixer = attention;
     if (family.windows.has_own_heads) layer.mixer = OwnHeads(shape, attention, l);
@@ -159,6 +204,8 @@ constexpr float kBiasDeviation = 0.1F;
 // A sink of a few units takes a good share of a softmax over tens of positions.
 constexpr float kSinkDeviation = 2.0F;
 constexpr float kRelativeDeviation = 1.0F;
+// A bias of a place in a pool, or of a weight of a stream, is added to products of unit variance.
+constexpr float kPlaceDeviation = 0.5F;
 // Deviation of the bias that shifts a router's probabilities, as a share of their mean: enough to
 // change some choices of every token, too little to make favourites.
 constexpr float kSelectionDeviation = 0.1F;
@@ -171,6 +218,9 @@ MatrixRole MatrixRoleOf(std::string_view name) {
                                  Named{"attn_q.weight", MatrixRole::kAttnQ},
                                  Named{"attn_k.weight", MatrixRole::kAttnK},
                                  Named{"indexer.attn_k.weight", MatrixRole::kAttnK},
+                                 Named{"indexer.q_proj.weight", MatrixRole::kKept},
+                                 Named{"indexer.k_proj.weight", MatrixRole::kKept},
+                                 Named{"hc_ffn_down.weight", MatrixRole::kStreamsDown},
                                  Named{"attn_v.weight", MatrixRole::kAttnV},
                                  Named{"attn_qkv.weight", MatrixRole::kAttnV},
                                  Named{"attn_output.weight", MatrixRole::kAttnOutput},
@@ -182,6 +232,16 @@ MatrixRole MatrixRoleOf(std::string_view name) {
                                  Named{"ffn_down.weight", MatrixRole::kDenseDown}};
   const auto* found = std::ranges::find(kRoles, name, &Named::first);
   return found != kRoles.end() ? found->second : MatrixRole::kOther;
+}
+
+// The same in a family whose small matrices stock quantisers keep.
+MatrixRole RoleAmongKept(std::string_view name) {
+  constexpr std::array<std::string_view, 8> kKept = {
+      "ssm_beta.weight", "ssm_f_a.weight",       "ssm_f_b.weight",  "ssm_g_a.weight",
+      "ssm_g_b.weight",  "attn_kv_a_mqa.weight", "attn_k_b.weight", "attn_v_b.weight"};
+  if (std::ranges::contains(kKept, name) || name.starts_with("indexer")) return MatrixRole::kKept;
+  const bool is_query = name == "attn_q_a.weight" || name == "attn_q_b.weight";
+  return is_query ? MatrixRole::kQueryLatent : MatrixRoleOf(name);
 }
 
 class Planner {
@@ -226,6 +286,7 @@ class Planner {
     if (!IsWritten(presence) && !is_asked_for && !IsOfEncoder(role, layer)) return false;
     if (role.name == "output.weight") return !choices_.is_tied;
     if (role.name.starts_with("rope_factors")) return shape_.orig_context > 0;
+    if (role.use == TensorUse::kOnDisk) return spec_.ngrams.has_value();
     if (layer == nullptr) return true;
     const AttentionSpec* const attention = layer->attention();
     if (role.name == "attn_v.weight" && attention != nullptr && attention->values_are_keys) {
@@ -259,9 +320,12 @@ class Planner {
         (layer != nullptr ? family_.written.has_other_names : family_.has_other_norm_name);
     std::string name(is_renamed ? role.other_name : role.name);
     if (layer != nullptr) name = LayerTensorName(layer_, name);
-    if (role.kind == TensorKind::kMatrix && role.name != "ffn_gate_inp.weight") {
-      return AddMatrix(std::move(name), MatrixRoleOf(role.name), {width, rows, matrices},
-                       role.ne2 == Dim::kOne ? 2 : 3);
+    const bool is_float = role.name == "ffn_gate_inp.weight" || role.name.ends_with("_fn.weight");
+    if (role.kind == TensorKind::kMatrix && !is_float) {
+      const bool keeps_some = family_.written.keeps_small_matrices;
+      return AddMatrix(std::move(name),
+                       keeps_some ? RoleAmongKept(role.name) : MatrixRoleOf(role.name),
+                       {width, rows, matrices}, role.ne2 == Dim::kOne ? 2 : 3);
     }
     const auto [fill, deviation] = VectorFill(role.name, width);
     plan_.push_back({.name = std::move(name),
@@ -277,12 +341,14 @@ class Planner {
   // Filling of F32 tensors: vectors and routers.
   std::pair<Fill, float> VectorFill(std::string_view name, int64_t width) const {
     if (name == "ssm_a") {
-      return {family_.states.has_decay_bound ? Fill::kRate : Fill::kDecay, 0.0F};
+      if (!family_.states.has_decay_bound) return {Fill::kDecay, 0.0F};
+      return {family_.states.has_negative_rates ? Fill::kMinusRate : Fill::kRate, 0.0F};
     }
     if (name == "rope_factors_long.weight") return {Fill::kRopeLong, 0.0F};
     if (name == "rope_factors_short.weight") return {Fill::kRopeShort, 0.0F};
     if (name == "rope_freqs.weight") return {Fill::kRopePart, 0.0F};
-    if (name.ends_with("norm.weight")) return {Fill::kNearOne, kNormDeviation};
+    if (name.ends_with("norm.weight") || name.starts_with("ple_norm"))
+      return {Fill::kNearOne, kNormDeviation};
     if (name == "attn_sinks.weight") return {Fill::kNormal, kSinkDeviation};
     if (name == "exp_probs_b.bias") return {Fill::kNormal, kSelectionDeviation * MeanProbability()};
     if (name == "attn_output.bias" || name == "ffn_down_exps.bias")
@@ -296,6 +362,9 @@ class Planner {
     const float unit = 1.0F / std::sqrt(static_cast<float>(width));
     if (name == "ffn_gate_inp.weight") return {Fill::kRouter, is_divided ? 1.0F : unit};
     if (name == "attn_rel_b.weight") return {Fill::kNormal, kRelativeDeviation};
+    if (name == "indexer_compressor_ape.weight" || name.ends_with("_base.weight")) {
+      return {Fill::kNormal, kPlaceDeviation};
+    }
     return {Fill::kNormal, unit};
   }
 
@@ -322,6 +391,12 @@ class Planner {
         role == MatrixRole::kSharedDown || role == MatrixRole::kDenseDown) {
       deviation *= ResidualScale();
     }
+    // The mean of streams of a low rank, each normed and halved by a gate, goes to the output.
+    if (role == MatrixRole::kOutput && shape_.stream_rank > 0) deviation *= 2.0F;
+    // Gates and weights of streams are sigmoids of small numbers, which must be felt.
+    if (name.contains("hc_") && name.ends_with("_up.weight")) deviation *= 8.0F;
+    if (name.contains("hc_") && name.ends_with("_inject.weight")) deviation *= 4.0F;
+    if (name == "per_layer_token_embd.weight") deviation = 1.0F;
     // Squares of normal values are twice as large as products of two of these with a gate.
     const bool is_down = role == MatrixRole::kExpertDown || role == MatrixRole::kSharedDown;
     if (is_down && !HasGate(family_.experts.activation)) deviation *= 0.5F;

@@ -25,6 +25,14 @@ inline constexpr uint32_t kSynthBuckets = 32;
 inline constexpr uint32_t kSynthDistance = 128;
 // Logarithm of the smallest decay, where a model has one: that of Ling 3.
 inline constexpr float kSynthDecayBound = -5.0F;
+// Epsilon of the norm of an indexer's keys, where files say it.
+inline constexpr float kSynthIndexerEps = 1e-6F;
+// How several residual streams are mixed: as in DeepSeek-V4 and GLM-5.3-Flash.
+inline constexpr uint32_t kSynthStreamIterations = 20;
+inline constexpr float kSynthStreamEps = 1e-6F;
+
+// Factors of tokens in the hash of n-grams: odd numbers of 64 bits.
+std::vector<uint64_t> SynthNgramFactors(uint32_t n);
 
 // nullptr: unknown.
 const Family* FindSynthFamily(std::string_view arch);
@@ -44,6 +52,7 @@ enum class Fill {
   kRopePart,   // rope factors of one for the first quarter; the other pairs are not turned
   kDecay,      // below zero: how fast heads forget, from a token to thousands
   kRate,       // from one to four: factors of what decides how fast heads forget
+  kMinusRate,  // these below zero
 };
 
 struct PlannedTensor {

@@ -90,8 +90,8 @@ Status CheckStates(const SynthShape& s, const Family& family) {
 
 Status CheckLimits(const SynthShape& s, const Family& family) {
   const bool is_limited = s.limit_expert > 0 || s.limit_shared > 0 || s.limited_from > 0;
-  const bool fits =
-      family.has_limits && s.limit_expert > 0 && s.limit_shared > 0 && s.limited_from < s.layers;
+  const bool fits = family.limits != Limits::kNone && s.limit_expert > 0 && s.limit_shared > 0 &&
+                    s.limited_from < s.layers;
   if (!is_limited || fits) return {};
   return Fail(Errc::kInvalidRequest, "limits of {} and {} from layer {} on do not fit {}",
               s.limit_expert, s.limit_shared, s.limited_from, s.arch);
@@ -120,23 +120,49 @@ Status CheckOwnHeads(const SynthShape& s, const Family& family) {
 
 bool IndexerFits(const SynthShape& s, const Family& family) {
   if (family.latent.indexers == Indexers::kNone) return s.indexer_heads == 0;
+  const bool has_pools = family.latent.indexers == Indexers::kPools;
+  if (has_pools ? s.pool < 2 || s.pool > 64 || s.top_k % s.pool != 0 : s.pool != 0) return false;
   return s.indexer_heads >= 1 && s.indexer_heads <= 4096 && s.indexer_dim >= s.rotated &&
          s.indexer_dim <= 4096 && s.top_k >= 1 && s.query_latent >= 1 && !s.is_joined &&
-         (s.indexer_every == 0 || family.latent.indexers == Indexers::kByTypes);
+         (s.indexer_every == 0 || family.latent.indexers != Indexers::kInEvery);
 }
 
 Status CheckLatentAttention(const SynthShape& s, const Family& family) {
   if (!family.latent.is_used && s.kv_latent == 0) return {};
+  const bool is_turned = s.rotated >= 2 && s.rotated < s.head_dim;
   const bool fits = family.latent.is_used && s.kv_latent >= 2 && s.kv_latent <= 16384 &&
-                    s.query_latent <= 16384 && s.rotated >= 2 && s.rotated < s.head_dim &&
-                    s.value_dim >= 1 && s.value_dim <= 4096 && s.kv_heads == 1 &&
-                    IndexerFits(s, family);
+                    s.query_latent <= 16384 &&
+                    (family.latent.has_turned ? is_turned : s.rotated == 0) && s.value_dim >= 1 &&
+                    s.value_dim <= 4096 && s.kv_heads == 1 && IndexerFits(s, family);
   if (fits) return {};
   return Fail(
       Errc::kInvalidRequest,
       "latents of {} for keys and {} for queries, {} of {} values of a head rotated, values "
       "of {} and {} kv heads do not fit {}",
       s.kv_latent, s.query_latent, s.rotated, s.head_dim, s.value_dim, s.kv_heads, s.arch);
+}
+
+Status CheckStreams(const SynthShape& s, const Family& family) {
+  const bool has_rank = family.streams == StreamMixing::kLowRank;
+  // libllama takes four alone where Sinkhorn's iterations mix them.
+  const bool streams_fit = !family.streams ? s.streams == 0
+                           : has_rank      ? s.streams >= 2 && s.streams <= 64
+                                           : s.streams == 4;
+  const bool blocks_fit = !family.has_block_indexers ||
+                          (s.indexer_heads >= 1 && s.indexer_dim >= s.rope_dim() && s.top_k >= 1 &&
+                           s.pool != 1 && (s.pool == 0 || s.top_k % s.pool == 0));
+  const bool ngrams_fit =
+      s.ngram_most == 0 ||
+      (family.has_ngrams && s.ngram_most >= 2 && s.ngram_most <= 8 && s.ngram_heads >= 1 &&
+       uint64_t{s.ngram_names()} * s.ngram_values == s.embd && s.ngram_taps >= 2 &&
+       s.ngram_rows > s.ngram_names() && s.ngram_layer < s.layers && s.has_state(s.ngram_layer) &&
+       s.ngram_names() * s.ngram_rows <= 0x7FFFFFFF);
+  if (streams_fit && has_rank == (s.stream_rank > 0) && blocks_fit && ngrams_fit) return {};
+  return Fail(
+      Errc::kInvalidRequest,
+      "{} residual streams of rank {}, blocks of {} positions and n-grams of {} tokens with "
+      "{} rows of {} values each do not fit {}",
+      s.streams, s.stream_rank, s.pool, s.ngram_most, s.ngram_heads, s.ngram_values, s.arch);
 }
 
 Status CheckEncoder(const SynthShape& s, const Family& family) {
@@ -221,6 +247,7 @@ Status CheckShape(const SynthShape& s) {
   TRY_STATUS(CheckWindow(s, *family));
   TRY_STATUS(CheckOwnHeads(s, *family));
   TRY_STATUS(CheckLatentAttention(s, *family));
+  TRY_STATUS(CheckStreams(s, *family));
   TRY_STATUS(CheckStates(s, *family));
   TRY_STATUS(CheckEncoder(s, *family));
   TRY_STATUS(CheckGroups(s, *family));

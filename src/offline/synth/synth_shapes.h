@@ -44,6 +44,9 @@ struct SynthShape {
   uint32_t indexer_dim = 0;
   uint32_t top_k = 0;
   uint32_t indexer_every = 0;  // layers of so many share one indexer; 0: each has its own
+  uint32_t pool = 0;           // positions that are chosen together; 0: each alone
+  uint32_t streams = 0;        // residual streams; 0: one
+  uint32_t stream_rank = 0;    // of matrices that mix streams; 0: Sinkhorn's iterations do
   float yarn_log = 0;          // rope.scaling.yarn_log_multiplier; 0: not written
   bool has_sigmoid = false;    // where files of the family have routers of both kinds, with a bias
   float weights_scale = 0;     // expert_weights_scale with expert_weights_norm; 0: the family's
@@ -69,8 +72,15 @@ struct SynthShape {
   uint32_t state_size = 0;       // values of a key, of Mamba-2
   uint32_t state_dim = 0;        // of a head
   uint32_t taps = 0;             // inputs of the convolution: this position's and those before it
-  bool has_qk_norm = false;      // the file has the norms, in families whose files may lack them
-  bool is_tied = false;          // token_embd serves as output matrix, too
+  // A table of n-grams.
+  uint32_t ngram_most = 0;   // tokens of the longest n-gram; 0: no table
+  uint32_t ngram_heads = 0;  // rows of each length of n-grams
+  uint32_t ngram_values = 0;
+  uint64_t ngram_rows = 0;  // of each head
+  uint32_t ngram_layer = 0;
+  uint32_t ngram_taps = 0;
+  bool has_qk_norm = false;  // the file has the norms, in families whose files may lack them
+  bool is_tied = false;      // token_embd serves as output matrix, too
   uint32_t vocab = 0;
   uint32_t context = 0;       // trained context
   uint32_t orig_context = 0;  // context before rope scaling; 0 where it is not scaled
@@ -100,8 +110,11 @@ struct SynthShape {
   // Whether the layer has a window. REQUIRES: window_every > 0.
   bool has_window(uint32_t layer) const { return (layer + 1) % window_every != 0; }
   bool shares_indexer(uint32_t layer) const {
-    return indexer_every > 0 && layer % indexer_every != 0;
+    const uint32_t number = attention_every > 0 ? layer / attention_every : layer;
+    return indexer_every > 0 && number % indexer_every != 0;
   }
+  // Rows that a token names.
+  uint32_t ngram_names() const { return ngram_most > 0 ? (ngram_most - 1) * ngram_heads : 0; }
   uint32_t expert_embd() const { return latent > 0 ? latent : embd; }
   uint32_t rope_dim() const { return rotated > 0 ? rotated : head_dim; }
   uint64_t q_width() const { return uint64_t{heads} * head_dim; }

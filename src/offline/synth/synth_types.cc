@@ -47,6 +47,8 @@ ggml_type MixedType(const MatrixContext& place) {
       return GGML_TYPE_Q6_K;
     case MatrixRole::kTokenEmbd:
       return place.is_tied ? GGML_TYPE_Q6_K : GGML_TYPE_Q4_K;
+    case MatrixRole::kQueryLatent:
+      return GGML_TYPE_Q8_0;
     case MatrixRole::kAttnK:
       return few_experts ? GGML_TYPE_Q8_0 : GGML_TYPE_Q4_K;
     case MatrixRole::kAttnV:
@@ -57,6 +59,7 @@ ggml_type MixedType(const MatrixContext& place) {
     case MatrixRole::kExpertDown:
     case MatrixRole::kSharedDown:
     case MatrixRole::kDenseDown:
+    case MatrixRole::kStreamsDown:
       return more_bits ? GGML_TYPE_Q6_K : GGML_TYPE_Q4_K;
     default:
       return GGML_TYPE_Q4_K;
@@ -88,6 +91,9 @@ std::vector<std::string> SchemeNames() {
 }
 
 ggml_type TypeFor(const WeightScheme& scheme, const MatrixContext& place) {
+  if (place.role == MatrixRole::kKept) {
+    return ggml_is_quantized(scheme.base) ? GGML_TYPE_F16 : scheme.base;
+  }
   ggml_type type = scheme.is_mix ? MixedType(place) : scheme.base;
   if (scheme.is_experts_only && place.role != MatrixRole::kExpertGateUp &&
       place.role != MatrixRole::kExpertDown && !place.is_of_heads) {

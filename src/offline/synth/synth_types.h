@@ -28,7 +28,10 @@ enum class MatrixRole {
   kSharedDown,
   kDenseGateUp,
   kDenseDown,
-  kOther,  // roles without a special type in any mix
+  kQueryLatent,  // where a family's mixes favour the two matrices of queries
+  kStreamsDown,  // of residual streams, to the low rank, which mixes take for ffn_down
+  kKept,         // not quantised
+  kOther,        // roles without a special type in any mix
 };
 
 // A name for `--type`, with its types.

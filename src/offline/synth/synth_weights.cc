@@ -75,7 +75,9 @@ void FillRows(const PlannedTensor& tensor, SynthRng& rng, std::span<const float>
         values[i] = -std::exp(-7.0F * static_cast<float>(i) / static_cast<float>(values.size()));
         break;
       case Fill::kRate:
+      case Fill::kMinusRate:
         values[i] = std::exp2(2.0F * static_cast<float>(i) / static_cast<float>(values.size()));
+        if (tensor.fill == Fill::kMinusRate) values[i] = -values[i];
         break;
     }
   }

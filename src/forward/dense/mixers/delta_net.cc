@@ -86,9 +86,9 @@ void DeltaNet::Mix(const StateRun& run, uint32_t h, ggml_tensor* result, Scratch
            s.queries);
   Convolve(run, RowsOf(result, columns.key, h, 0, run.first), Projection::kKeys, h * dim, s.keys);
   const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
-  kernel_.normalise({.n_rows = run.count, .n = dim, .eps = eps_, .scale = scale},
+  kernel_.normalise({.n_rows = run.count, .n = dim, .eps = key_eps_, .scale = scale},
                     {.at = s.queries, .stride = dim});
-  kernel_.normalise({.n_rows = run.count, .n = dim, .eps = eps_, .scale = 1.0F},
+  kernel_.normalise({.n_rows = run.count, .n = dim, .eps = key_eps_, .scale = 1.0F},
                     {.at = s.keys, .stride = dim});
   for (uint32_t i = 0; i < heads_together(); ++i) MixValueHead(run, h, i, result, s);
 }
@@ -126,7 +126,7 @@ void DeltaNet::MixValueHead(const StateRun& run, uint32_t h, uint32_t i, ggml_te
   kernel_.gate({.n_rows = run.count,
                 .n = dim,
                 .eps = eps_,
-                .is_sigmoid = spec_.decays_values,
+                .is_sigmoid = spec_.decays_values || spec_.has_sigmoid_gates,
                 .weight = layer_.norm,
                 .gate = RowsOf(result, columns.gate, h, i, run.first)},
                mixed);
@@ -166,10 +166,11 @@ void DeltaNet::Weigh(const StateRun& run, uint32_t h, uint32_t i, const ggml_ten
   const StateKernel::Rows rates = RowsOf(result, layer_.columns.rate, h, i, run.first);
   const uint32_t n = spec_.decays_values ? spec_.head_dim : 1;
   const float* dt = layer_.dt + size_t{head} * n;
+  const float rate = spec_.has_negative_rates ? -layer_.a[head] : layer_.a[head];
   for (uint32_t r = 0; r < run.count; ++r) {
     for (uint32_t d = 0; d < n; ++d) {
       const float x = decays.row(r)[d] + dt[d];
-      s.decays[r * n + d] = Decay(layer_.a[head], x, spec_.decay_bound);
+      s.decays[r * n + d] = Decay(rate, x, spec_.decay_bound);
     }
     s.rates[r] = Sigmoid(*rates.row(r));
   }
@@ -201,7 +202,7 @@ class DeltaNetMixer final : public Mixer {
     net_->Bind({.columns = is_kimi ? KimiColumns() : ColumnsOf(w),
                 .conv = ConvolutionOf(w),
                 .dt = FloatsOf(w.state_dt_b),
-                .a = FloatsOf(is_kimi ? w.state_a_column : w.state_a),
+                .a = FloatsOf(w.state_a != nullptr ? w.state_a : w.state_a_column),
                 .norm = FloatsOf(w.state_norm),
                 .layer = rows.layer.value},
                rows.states, *states_);

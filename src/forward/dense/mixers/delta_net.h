@@ -82,7 +82,11 @@ class DeltaNet {
   static constexpr uint32_t kTokens = 32;
 
   DeltaNet(const DeltaNetSpec& spec, float eps, const StateKernel& kernel, StopSignal* stop)
-      : spec_(spec), eps_(eps), kernel_(kernel), stop_(stop) {}
+      : spec_(spec),
+        eps_(eps),
+        key_eps_(spec.key_eps > 0.0F ? spec.key_eps : eps),
+        kernel_(kernel),
+        stop_(stop) {}
   Status Allocate(uint32_t threads);
   bool ShallStop() const { return stop_ != nullptr && stop_->is_requested(); }
   uint32_t heads_together() const { return spec_.n_head_v / spec_.n_head_k; }
@@ -107,6 +111,7 @@ class DeltaNet {
 
   DeltaNetSpec spec_;
   float eps_;
+  float key_eps_;
   StateKernel kernel_;
   StopSignal* stop_;
   uint64_t thread_bytes_ = 0;

@@ -17,6 +17,7 @@
 #include "forward/dense/attended_cells.h"
 #include "forward/dense/attention.h"
 #include "forward/dense/blocks.h"
+#include "forward/dense/mixers/pooled_keys.h"
 
 namespace moestro {
 
@@ -65,14 +66,15 @@ void PositionIndexer::Bind(const Rows& rows) {
 ggml_tensor* PositionIndexer::Node(ggml_context* ctx, ggml_tensor* queries, ggml_tensor* weights) {
   CHECK(queries->type == GGML_TYPE_F32 && ggml_is_contiguous(queries));
   CHECK(queries->ne[0] == spec_.head_dim && queries->ne[1] == spec_.n_head);
-  CHECK(weights->type == GGML_TYPE_F32 && weights->ne[0] == spec_.n_head);
+  CHECK(weights == nullptr || (weights->type == GGML_TYPE_F32 && weights->ne[0] == spec_.n_head));
   std::array<ggml_tensor*, 2> args = {queries, weights};
+  const int n_args = weights != nullptr ? 2 : 1;
   const auto call = [](ggml_tensor* result, int thread, int /*n_threads*/, void* userdata) {
     auto* self = static_cast<PositionIndexer*>(userdata);
     self->Work(result, self->scratch_[static_cast<size_t>(thread)]);
   };
-  return ggml_custom_4d(ctx, GGML_TYPE_I32, 1, 1, 1, 1, args.data(), static_cast<int>(args.size()),
-                        call, GGML_N_TASKS_MAX, this);
+  return ggml_custom_4d(ctx, GGML_TYPE_I32, 1, 1, 1, 1, args.data(), n_args, call, GGML_N_TASKS_MAX,
+                        this);
 }
 
 void PositionIndexer::Work(const ggml_tensor* result, const Scratch& s) {
@@ -85,22 +87,26 @@ void PositionIndexer::Work(const ggml_tensor* result, const Scratch& s) {
   }
 }
 
-// scores [position]: blocks of keys times all heads' queries. False: some scores are NaN or
+// scores [position or pool]: blocks of keys times all heads' queries. False: some scores are NaN or
 // infinite, and count as 0.
 bool PositionIndexer::Score(const ggml_tensor* result, uint32_t row, const Scratch& s) const {
   const ggml_tensor* queries = result->src[0];
   const ggml_tensor* weights = result->src[1];
   const auto* q = static_cast<const std::byte*>(queries->data) + row * queries->nb[2];
-  const auto* w = reinterpret_cast<const float*>(static_cast<const std::byte*>(weights->data) +
-                                                 row * weights->nb[1]);
-  const uint32_t n = rows_.visible[row].n_positions;
+  const auto* w = weights == nullptr
+                      ? nullptr
+                      : reinterpret_cast<const float*>(
+                            static_cast<const std::byte*>(weights->data) + row * weights->nb[1]);
+  const uint32_t n_positions = rows_.visible[row].n_positions;
   uint32_t at = 0;
   for (const CellRun& run : rows_.visible[row].runs) {
-    for (uint32_t i = 0; i < run.count && at < n; ++i) s.cells[at++] = run.first + i;
+    for (uint32_t i = 0; i < run.count && at < n_positions; ++i) s.cells[at++] = run.first + i;
   }
-  CHECK(at == n);
+  CHECK(at == n_positions);
+  const uint32_t n = n_positions / spec_.n_pool;
+  // The key of a pool lies in the cell of its last position.
+  const auto cell_of = [&](uint32_t pool) { return s.cells[(pool + 1) * spec_.n_pool - 1]; };
   const AttentionKernel::ToFloat to_float = kernel_.to_float(kv_type_);
-  const size_t cell_bytes = KvBytes(kv_type_, spec_.head_dim);
   const size_t key_bytes = product_.activation_bytes(spec_.head_dim);
   std::array<const std::byte*, kKeys> keys{};
   std::array<float*, kKeys> out{};
@@ -108,7 +114,7 @@ bool PositionIndexer::Score(const ggml_tensor* result, uint32_t row, const Scrat
   for (uint32_t p = 0; p < n && !ShallStop(); p += kKeys) {
     const uint32_t count = std::min(kKeys, n - p);
     for (uint32_t i = 0; i < count; ++i) {
-      to_float(rows_.keys + s.cells[p + i] * cell_bytes, s.key, spec_.head_dim);
+      to_float(rows_.keys + cell_of(p + i) * rows_.cell_bytes, s.key, spec_.head_dim);
       std::byte* key = s.activations + i * key_bytes;
       product_.quantise(product_, s.key, key, spec_.head_dim);
       keys[i] = key;
@@ -123,7 +129,9 @@ bool PositionIndexer::Score(const ggml_tensor* result, uint32_t row, const Scrat
                                  .n_tokens = count});
     for (uint32_t i = 0; i < count; ++i) {
       float score = 0.0F;
-      for (uint32_t h = 0; h < spec_.n_head; ++h) score += w[h] * std::max(out[i][h], 0.0F);
+      for (uint32_t h = 0; h < spec_.n_head; ++h) {
+        score += (w != nullptr ? w[h] : 1.0F) * std::max(out[i][h], 0.0F);
+      }
       is_sound = is_sound && std::isfinite(score);
       s.scores[p + i] = std::isfinite(score) ? score : 0.0F;
     }
@@ -132,16 +140,25 @@ bool PositionIndexer::Score(const ggml_tensor* result, uint32_t row, const Scrat
 }
 
 void PositionIndexer::Choose(uint32_t row, const Scratch& s) const {
-  const uint32_t n = rows_.visible[row].n_positions;
-  const std::span<CellRun> runs = rows_.chosen->runs(rows_.first + row);
+  const RowCells& visible = rows_.visible[row];
+  const uint32_t n_pool = spec_.n_pool;
+  const uint32_t n = visible.n_positions / n_pool;
   uint32_t* const begin = s.order;
-  uint32_t* const chosen = begin + runs.size();
+  uint32_t* const chosen = begin + spec_.top_k / n_pool;
   std::iota(begin, begin + n, 0U);
   std::nth_element(begin, chosen, begin + n, [&](uint32_t a, uint32_t b) {
     return s.scores[a] != s.scores[b] ? s.scores[a] > s.scores[b] : a < b;
   });
   std::sort(begin, chosen);
-  for (size_t i = 0; i < runs.size(); ++i) runs[i] = {.first = s.cells[s.order[i]], .count = 1};
+  auto run = rows_.chosen->runs(rows_.first + row, visible).begin();
+  for (const uint32_t* pool = begin; pool != chosen; ++pool) {
+    for (uint32_t i = 0; i < n_pool; ++i) {
+      *run++ = {.first = s.cells[*pool * n_pool + i], .count = 1};
+    }
+  }
+  for (uint32_t p = n * n_pool; p < visible.n_positions; ++p) {
+    *run++ = {.first = s.cells[p], .count = 1};
+  }
 }
 
 namespace {
@@ -166,7 +183,10 @@ class LatentAttentionMixer final : public Mixer {
       TRY(tiled_,
           TiledAttention::Create(shape, parts.cpu.threads(), AttentionKernel::ForThisMachine(),
                                  parts.stop, &parts.cpu.team_time()));
-      if (!spec_.has_own_indexer() || chosen_->top_k() == 0) return {};
+      if (spec_.has_own_pools()) {
+        TRY(pools_, PooledKeys::Create(*spec_.indexer, kv_->type(), parts.cpu.threads()));
+      }
+      if (!spec_.has_own_indexer() || !chosen_->may_choose()) return {};
       TRY(indexer_, PositionIndexer::Create(*spec_.indexer, kv_->type(), parts.n_ctx,
                                             parts.cpu.threads(), parts.stop));
       return {};
@@ -211,10 +231,14 @@ class LatentAttentionMixer final : public Mixer {
     const KvCache::Layer cells = kv_->layer(rows.layer.value);
     if (spec_.has_own_indexer()) chosen_->Begin(rows.first, rows.visible);
     if (indexer_) {
-      indexer_->Bind(
-          {.keys = cells.v, .first = rows.first, .visible = rows.visible, .chosen = chosen_});
+      indexer_->Bind({.keys = cells.v,
+                      .cell_bytes = KvBytes(kv_->type(), spec_.indexer->n_remembered()),
+                      .first = rows.first,
+                      .visible = rows.visible,
+                      .chosen = chosen_});
     }
-    const bool is_chosen = chosen_ != nullptr && chosen_->top_k() > 0;
+    if (pools_) pools_->Bind({.cells = cells.v, .visible = rows.visible});
+    const bool is_chosen = chosen_ != nullptr && chosen_->may_choose();
     tiled_->Bind({.k = cells.k, .v = nullptr, .scale = spec_.scale, .window = 0, .sinks = {}},
                  is_chosen ? chosen_->rows(rows.first, rows.visible.size()) : rows.visible);
   }
@@ -228,7 +252,8 @@ class LatentAttentionMixer final : public Mixer {
   }
   uint64_t work_bytes() const override { return mask_bytes_ + (tiled_ ? tiled_->bytes() : 0); }
   uint64_t thread_bytes() const override {
-    return (tiled_ ? tiled_->thread_bytes() : 0) + (indexer_ ? indexer_->thread_bytes() : 0);
+    return (tiled_ ? tiled_->thread_bytes() : 0) + (indexer_ ? indexer_->thread_bytes() : 0) +
+           (pools_ ? pools_->thread_bytes() : 0);
   }
 
  private:
@@ -246,6 +271,7 @@ class LatentAttentionMixer final : public Mixer {
                     ggml_tensor* positions) const {
     const int64_t n_rows = x->ne[1];
     ggml_tensor* key = Linear(ctx, w.latent_kv_a, x, nullptr);
+    if (spec_.n_turned == 0) return RmsNorm(ctx, key, w.latent_kv_norm, nullptr, rms_eps_);
     ggml_tensor* latent = ggml_view_2d(ctx, key, spec_.n_latent, n_rows, key->nb[1], 0);
     latent = RmsNorm(ctx, latent, w.latent_kv_norm, nullptr, rms_eps_);
     ggml_tensor* turned = ggml_view_3d(ctx, key, spec_.n_turned, 1, n_rows, key->nb[1], key->nb[1],
@@ -261,23 +287,26 @@ class LatentAttentionMixer final : public Mixer {
     return RmsNorm(ctx, Linear(ctx, w.latent_q_a, x, nullptr), w.latent_q_norm, nullptr, rms_eps_);
   }
 
-  // x [n_embd, rows] -> the indexer's keys [head_dim, rows], which go to their cells; of_queries ->
+  // x [n_embd, rows] -> the indexer's keys [head_dim, rows], which go to their cells, for pools
+  // with gates behind them, [n_remembered, rows]; of_queries ->
   // the indexer's queries [head_dim, n_head, rows], which choose positions.
   void Choose(const LayerTensors& w, const MixerGraph& in, ggml_tensor* x,
               ggml_tensor* of_queries) {
-    constexpr float kEps = 1e-6F;  // independent of the model's other norms
     ggml_context* ctx = in.ctx;
     const IndexerSpec& spec = *spec_.indexer;
     const int64_t n_rows = x->ne[1];
-    ggml_tensor* key = ggml_norm(ctx, Linear(ctx, w.indexer_k, x, nullptr), kEps);
+    ggml_tensor* key = ggml_norm(ctx, Linear(ctx, w.indexer_k, x, nullptr), spec.eps);
     key = ggml_add(ctx, ggml_mul(ctx, key, w.indexer_k_norm), w.indexer_k_norm_b);
     key = Rotate(ctx, ggml_reshape_3d(ctx, key, spec.head_dim, 1, n_rows), in.positions,
                  spec.rope_pairs);
+    key = ggml_reshape_2d(ctx, key, spec.head_dim, n_rows);
+    if (pools_) {
+      key = ggml_concat(ctx, key, Linear(ctx, w.indexer_pool_gate, x, nullptr), 0);
+    }
     ggml_tensor* cells = kv_->V(ctx, in.layer.value);
-    ggml_build_forward_expand(
-        in.graph,
-        ggml_set_rows(ctx, cells, ggml_reshape_2d(ctx, key, spec.head_dim, n_rows), in.cells));
-    if (!indexer_) return;  // no text is longer than top_k
+    ggml_build_forward_expand(in.graph, ggml_set_rows(ctx, cells, key, in.cells));
+    if (pools_) ggml_build_forward_expand(in.graph, pools_->Node(ctx, w.indexer_pool_b));
+    if (!indexer_) return;  // no text is long enough to choose
     ggml_tensor* queries = Linear(ctx, w.indexer_q, of_queries, nullptr);
     queries = Rotate(ctx, ggml_reshape_3d(ctx, queries, spec.head_dim, spec.n_head, n_rows),
                      in.positions, spec.rope_pairs);
@@ -292,6 +321,7 @@ class LatentAttentionMixer final : public Mixer {
     ggml_tensor* matrix = spec_.n_query_latent > 0 ? w.latent_q_b : w.attn_q;
     ggml_tensor* q = Linear(ctx, matrix, of_queries, nullptr);
     q = ggml_reshape_3d(ctx, q, spec_.n_plain + spec_.n_turned, spec_.n_head, of_queries->ne[1]);
+    if (spec_.n_turned == 0) return HeadByHead(ctx, w.latent_k_b, q);
     ggml_tensor* plain = PartOfHeads(ctx, q, 0, spec_.n_plain);
     ggml_tensor* turned = PartOfHeads(ctx, q, spec_.n_plain, spec_.n_turned);
     return ggml_concat(ctx, HeadByHead(ctx, w.latent_k_b, plain),
@@ -325,6 +355,7 @@ class LatentAttentionMixer final : public Mixer {
   ChosenPositions* chosen_;  // null: the model has no indexers
   // Null: no indexer in this layer, or texts are too short.
   std::unique_ptr<PositionIndexer> indexer_;
+  std::unique_ptr<PooledKeys> pools_;  // null: no indexer of pools in this layer
 };
 
 }  // namespace

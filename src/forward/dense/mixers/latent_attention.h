@@ -29,10 +29,12 @@
 namespace moestro {
 
 // Chooses the positions that a row attends to: those with the largest
-//   score(p) = sum over heads of weight_h * max(query_h . key(p), 0).
-// A row's choice depends on its own queries and cells alone. Of equal scores the earlier position
-// is chosen. Scores that are no numbers are reported to ChosenPositions. A custom node on ggml's
-// threads. Source: DeepSeek-AI, "DeepSeek-V3.2", 2025, section 2.1.
+//   score(p) = sum over heads of weight_h * max(query_h . key(p), 0),
+// or the pools of positions whose keys have the largest ones (pooled_keys.h), with the positions
+// behind the last full pool. A row's choice depends on its own queries and cells alone. Of equal
+// scores the earlier position or pool is chosen. Scores that are no numbers are reported to
+// ChosenPositions. A custom node on ggml's threads. Source: DeepSeek-AI, "DeepSeek-V3.2", 2025,
+// section 2.1.
 
 class PositionIndexer {
  public:
@@ -44,14 +46,16 @@ class PositionIndexer {
   uint64_t thread_bytes() const { return thread_bytes_; }  // bytes of each thread
 
   struct Rows {
-    const std::byte* keys = nullptr;    // [cell][head_dim], of the cache's type
+    const std::byte* keys = nullptr;    // of the first cell, of the cache's type
+    uint64_t cell_bytes = 0;            // from a cell's key to the next one's
     uint32_t first = 0;                 // number of the first row in its step
     std::span<const RowCells> visible;  // lives until the node has run
     // Lives until the node has run. REQUIRES: Begin() has been called for the rows.
     ChosenPositions* chosen = nullptr;
   };
-  // Adds the node: queries F32 [head_dim, n_head, rows], weights F32 [n_head, rows] -> the chosen
-  // runs of rows with more than top_k positions. A graph holds one such node. REQUIRES: the graph
+  // Adds the node: queries F32 [head_dim, n_head, rows], weights F32 [n_head, rows], or null for
+  // equal ones -> the chosen
+  // runs of rows that have to choose. A graph holds one such node. REQUIRES: the graph
   // writes the cells before this node.
   ggml_tensor* Node(ggml_context* ctx, ggml_tensor* queries, ggml_tensor* weights);
   // Sets the rows of the next run of a graph with the node.
@@ -60,8 +64,8 @@ class PositionIndexer {
  private:
   // The buffers of one thread.
   struct Scratch {
-    float* scores = nullptr;           // [position]
-    uint32_t* order = nullptr;         // [position]
+    float* scores = nullptr;           // [position or pool]
+    uint32_t* order = nullptr;         // [position or pool]
     uint32_t* cells = nullptr;         // [position]
     float* key = nullptr;              // [head_dim]
     float* products = nullptr;         // [kKeys][n_head]

@@ -12,6 +12,7 @@
 #include "forward/dense/attention.h"
 #include "forward/dense/blocks.h"
 #include "forward/dense/head_node.h"
+#include "forward/dense/mixers/block_keys.h"
 #include "forward/dense/mixers/delta_net.h"
 #include "forward/dense/mixers/latent_attention.h"
 #include "forward/dense/mixers/mamba2.h"
@@ -81,6 +82,9 @@ class AttentionMixer final : public Mixer {
       TRY(tiled_,
           TiledAttention::Create(shape, parts.cpu.threads(), AttentionKernel::ForThisMachine(),
                                  parts.stop, &parts.cpu.team_time()));
+      if (spec_.chooses()) {
+        TRY(blocks_, BlockKeys::Create(parts, spec_));
+      }
       const bool has_own_keys = spec_.reach != AttentionReach::kAcross;
       if (spec_.form.qk_norm == QkNorm::kAfterRope || !has_own_keys) return {};
       TRY(heads_,
@@ -104,6 +108,10 @@ class AttentionMixer final : public Mixer {
     // attention node reads it: nodes run in the order they are added.
     ggml_tensor* k_cache = kv_->K(ctx, in.layer.value);
     ggml_tensor* v_cache = kv_->V(ctx, in.layer.value);
+    if (blocks_) {
+      blocks_->Build(w, in, k_cache);
+      k_cache = ggml_view_2d(ctx, k_cache, spec_.n_embd_k(), k_cache->ne[1], k_cache->nb[1], 0);
+    }
     if (heads_) {
       PrepareInOneNode(w, in, k_cache, v_cache, h);
     } else {
@@ -147,10 +155,11 @@ class AttentionMixer final : public Mixer {
       layer.sinks = {static_cast<const float*>(w.attn_sinks->data), spec_.n_head};
     }
     if (relative_) layer.relative = &*relative_;
-    tiled_->Bind(layer, rows.visible);
+    tiled_->Bind(layer, blocks_ ? blocks_->Bind(cells.k, rows) : rows.visible);
   }
 
   Status SetPositions(std::span<const int32_t> positions) override {
+    if (blocks_) blocks_->SetPositions(positions);
     return heads_ ? heads_->SetPositions(positions) : Status();
   }
   void SetRows(std::span<const RowCells> visible, Border& border) override {
@@ -162,9 +171,12 @@ class AttentionMixer final : public Mixer {
   }
   uint64_t work_bytes() const override {
     const uint64_t relative = spec_.relative ? RelativeScores::BytesFor(spec_.n_head, n_ctx_) : 0;
-    return mask_bytes_ + relative + (tiled_ ? tiled_->bytes() : 0) + (heads_ ? heads_->bytes() : 0);
+    return mask_bytes_ + relative + (tiled_ ? tiled_->bytes() : 0) +
+           (heads_ ? heads_->bytes() : 0) + (blocks_ ? blocks_->bytes() : 0);
   }
-  uint64_t thread_bytes() const override { return tiled_ ? tiled_->thread_bytes() : 0; }
+  uint64_t thread_bytes() const override {
+    return (tiled_ ? tiled_->thread_bytes() : 0) + (blocks_ ? blocks_->thread_bytes() : 0);
+  }
 
  private:
   // x [n_embd, rows] -> [n_embd, rows]: queries of the rows, keys and values of the source.
@@ -291,6 +303,7 @@ class AttentionMixer final : public Mixer {
   ggml_tensor* rope_factors_;               // F32 [n_dims / 2] or null
   std::unique_ptr<TiledAttention> tiled_;   // on the CPU
   std::unique_ptr<HeadNode> heads_;         // on the CPU, where the node can be used
+  std::unique_ptr<BlockKeys> blocks_;       // null: rows attend to all positions
   std::optional<MaskedAttention> masked_;   // on a device
   uint64_t mask_bytes_ = 0;
 };
