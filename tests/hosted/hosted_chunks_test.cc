@@ -16,6 +16,7 @@
 #include "load/open_engine.h"
 #include "tests/hosted/plain_llama_testing.h"
 #include "tests/support/llama_zoo_testing.h"
+#include "tests/support/product_testing.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
@@ -155,6 +156,27 @@ TEST_P(HostedChunks, ABudgetThatChangesTheChunkSaysSo) {
 INSTANTIATE_TEST_SUITE_P(Kinds, HostedChunks,
                          testing::Values("qwen3moe", "gpt-oss", "deepseek2", "lfm2moe"),
                          [](const auto& arch) { return ZooCaseName(arch.param, 0); });
+
+// A text beyond each window, block, pool and choice of positions of the tiny models.
+class HostedLongText : public HostedChunks {};
+
+TEST_P(HostedLongText, HasTheBitsOfPlainLibllama) {
+  const std::vector<Token> prompt = ChunksTokens(kChunksPrompt, 1);
+  const std::vector<Token> text = ChunksTokens(8, 3);
+  const auto engine = Open(ChunksOptions(60.0, 48, 1));
+  ASSERT_NE(engine, nullptr);
+  EXPECT_EQ(LogitsBehind(*engine, prompt, text), PlainLogitsBehind(path_, 48, 1, prompt, text));
+  EXPECT_GT(engine->stats().prefill.misses, 0U);
+}
+
+// The cover has each kind of memory.
+std::vector<std::string> LongTextsOfPart(uint32_t part) {
+  return CellsOfPart(part, ZooArchs(),
+                     [](const std::string& arch) { return Keys{ZooMemory(arch)}; });
+}
+
+MOESTRO_INSTANTIATE_PARTS(HostedLongText, LongTextsOfPart,
+                          [](const auto& arch) { return ZooCaseName(arch.param, 0); });
 
 // A model without a memory of earlier tokens cannot write: each token would see itself alone.
 TEST(HostedMemoryless, ADiffusionModelIsRefusedWithTheReason) {
