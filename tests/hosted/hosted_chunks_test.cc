@@ -169,6 +169,29 @@ TEST_P(HostedLongText, HasTheBitsOfPlainLibllama) {
   EXPECT_GT(engine->stats().prefill.misses, 0U);
 }
 
+// To the end of an earlier chunk, so that the rows before go through the layers in the same chunks.
+TEST_P(HostedLongText, GoesBackToAnEarlierPosition) {
+  const std::vector<Token> prompt = ChunksTokens(kChunksPrompt, 1);
+  const std::vector<Token> other = ChunksTokens(30, 5);
+  const auto engine = Open(ChunksOptions(100.0, 48, 1));
+  ASSERT_NE(engine, nullptr);
+  constexpr uint32_t kPosition = 192;
+  Sequence sequence = engine->NewSequence();
+  ASSERT_TRUE(Append(*engine, sequence, std::span(prompt).first(kPosition)));
+  sequence.Keep();
+  ASSERT_TRUE(Append(*engine, sequence, std::span(prompt).subspan(kPosition)));
+  ASSERT_TRUE(CutBackTo(*engine, sequence, kPosition));
+  const auto got = AppendAll(*engine, sequence, other);
+  ASSERT_TRUE(got) << got.error().message;
+  const auto fresh = Open(ChunksOptions(100.0, 48, 1));
+  ASSERT_NE(fresh, nullptr);
+  Sequence alone = fresh->NewSequence();
+  ASSERT_TRUE(Append(*fresh, alone, std::span(prompt).first(kPosition)));
+  const auto expected = AppendAll(*fresh, alone, other);
+  ASSERT_TRUE(expected);
+  EXPECT_EQ(*got, *expected);
+}
+
 // The cover has each kind of memory.
 std::vector<std::string> LongTextsOfPart(uint32_t part) {
   return CellsOfPart(part, ZooArchs(),

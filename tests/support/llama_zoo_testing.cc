@@ -433,7 +433,7 @@ std::vector<std::string> ZooArchs() {
 
 std::string ZooMemory(const std::string& arch) {
   const std::pair<const char*, const char*> others[] = {{"cohere2moe", "heads, windows"},
-                                                        {"deepseek4", "pools, several streams"},
+                                                        {"deepseek4", "states of pools, streams"},
                                                         {"glm5-next", "delta net, pools, streams"},
                                                         {"hy_v4", "latents, several streams"},
                                                         {"kimi-k3", "delta net, earlier inputs"},
@@ -446,13 +446,20 @@ std::string ZooMemory(const std::string& arch) {
                                                         {"minimax-01", "linear"},
                                                         {"minimax-m3", "blocks, chosen"},
                                                         {"mistral4", "latents"},
-                                                        {"qwen4exp", "several streams"},
+                                                        {"qwen4exp", "delta net, several streams"},
                                                         {"smallthinker", "heads, windows"}};
   for (const auto& [name, memory] : others) {
     if (arch == name) return memory;
   }
   const std::vector<std::string> ours = TinyArchs();
   return std::ranges::find(ours, arch) == ours.end() ? "heads" : MixersOf(arch);
+}
+
+bool ZooHasStates(const std::string& arch) {
+  const std::string memory = ZooMemory(arch);
+  return std::ranges::any_of(
+      std::array<std::string_view, 4>{"states", "delta net", "Mamba", "linear"},
+      [&](std::string_view kind) { return memory.contains(kind); });
 }
 
 std::string WriteZooModel(const std::filesystem::path& dir, std::string_view arch,
