@@ -35,16 +35,97 @@ DeviceLink::DeviceLink(const ComputeDevice& device) : device_(device) {
 Status DeviceLink::Launch(ggml_cgraph* graph) {
   ++traffic_.launches;
   is_idle_ = false;
-  return LaunchOn(device_.backend(), graph);
+  return Settled(LaunchOn(device_.backend(), graph));
+}
+
+// After an error nothing may be under way: the caller frees the memory of copies and launches.
+Status DeviceLink::Settled(Status status) {
+  if (status) return {};
+  [[maybe_unused]] const Status ended = device_.Finish();
+  if (queued_.empty()) return status;
+  lost_from_ = n_landed_;
+  lost_to_ = n_landed_ += queued_.size();
+  queued_.clear();
+  return status;
 }
 
 Status DeviceLink::Finish() {
-  if (is_idle_) return {};
+  if (is_idle_ && queued_.empty()) return {};
   ++traffic_.waits;
-  TRY_STATUS(device_.Finish());
+  TRY_STATUS(Settled(device_.Finish()));
+  while (!queued_.empty()) {
+    TRY_STATUS(Settled(LandFirst()));
+    queued_.pop_front();
+    ++n_landed_;
+  }
   is_idle_ = true;
   used_ = 0;  // no copy reads the ring any more
   return {};
+}
+
+Result<uint64_t> DeviceLink::QueueReads(std::vector<Border::Read> reads, bool lands_alone) {
+  Queued queued{.reads = std::move(reads), .from = {}, .event = {}};
+  TRY_STATUS(Settled(Queue(queued, lands_alone)));
+  queued_.push_back(std::move(queued));
+  return n_landed_ + queued_.size() - 1;
+}
+
+// Sends the copies, if the ring has room, and marks their end.
+Status DeviceLink::Queue(Queued& queued, bool lands_alone) {
+  uint64_t bytes = 0;
+  for (const Border::Read& read : queued.reads) {
+    bytes += RingBytes(read.to.size());
+    traffic_.bytes_back += read.to.size();
+  }
+  traffic_.reads += queued.reads.size();
+  is_idle_ = false;
+  if (used_ + bytes > ring_.size()) return {};
+  TRY(queued.from, ReadToRing(queued.reads));
+  if (!lands_alone) return {};
+  if (spare_events_.empty()) spare_events_.push_back(MakeEvent(device_.handle()));
+  queued.event = std::move(spare_events_.back());
+  spare_events_.pop_back();
+  return queued.event ? RecordEvent(device_.backend(), queued.event.get()) : Status();
+}
+
+Status DeviceLink::Land(uint64_t number) {
+  while (n_landed_ <= number && !queued_.empty()) {
+    Queued& first = queued_.front();
+    if (!first.event) return Finish();
+    ++traffic_.waits;
+    TRY_STATUS(Settled(AwaitEvent(first.event.get())));
+    TRY_STATUS(Settled(LandFirst()));
+    spare_events_.push_back(std::move(first.event));
+    queued_.pop_front();
+    ++n_landed_;
+  }
+  if (number < lost_from_ || number >= lost_to_) return {};
+  return Fail(Errc::kDevice, "reads from the device {} were lost", device_.info().name);
+}
+
+// Brings the bytes of the first queued reads, which the device has computed.
+Status DeviceLink::LandFirst() {
+  const Queued& first = queued_.front();
+  for (size_t i = 0; i < first.reads.size(); ++i) {
+    const Border::Read& read = first.reads[i];
+    if (first.from.empty()) {
+      TRY_STATUS(CopyFrom(read.from, read.offset, read.to));
+    } else {
+      std::ranges::copy(std::span(first.from[i], read.to.size()), read.to.begin());
+    }
+  }
+  return {};
+}
+
+// Queues reads into the ring, and returns where their bytes will be. REQUIRES: the ring has room.
+Result<std::vector<const std::byte*>> DeviceLink::ReadToRing(std::span<const Border::Read> reads) {
+  std::vector<const std::byte*> at;
+  for (const Border::Read& read : reads) {
+    std::byte* const to = TakeRoom(read.to.size());
+    TRY_STATUS(QueueCopyFrom(device_.backend(), read.from, read.offset, {to, read.to.size()}));
+    at.push_back(to);
+  }
+  return at;
 }
 
 Status DeviceLink::Cross(const Border& border) {
@@ -52,7 +133,7 @@ Status DeviceLink::Cross(const Border& border) {
   traffic_.reads += border.reads.size();
   for (const Border::Write& write : border.writes) traffic_.bytes_there += write.from.size();
   for (const Border::Read& read : border.reads) traffic_.bytes_back += read.to.size();
-  return border.bytes() <= ring_.size() ? CrossByRing(border) : CrossDirectly(border);
+  return Settled(border.bytes() <= ring_.size() ? CrossByRing(border) : CrossDirectly(border));
 }
 
 // REQUIRES: the ring has room.
@@ -69,17 +150,9 @@ Status DeviceLink::CrossByRing(const Border& border) {
     TRY_STATUS(QueueCopyTo(device_.backend(), write.to, write.offset, {from, write.from.size()}));
   }
   if (border.reads.empty()) return {};
-  std::vector<std::span<const std::byte>> landed;
-  for (const Border::Read& read : border.reads) {
-    std::byte* const to = TakeRoom(read.to.size());
-    TRY_STATUS(QueueCopyFrom(device_.backend(), read.from, read.offset, {to, read.to.size()}));
-    landed.emplace_back(to, read.to.size());
-  }
-  TRY_STATUS(Finish());
-  for (size_t i = 0; i < landed.size(); ++i) {
-    std::ranges::copy(landed[i], border.reads[i].to.begin());
-  }
-  return {};
+  TRY(std::vector<const std::byte*> from, ReadToRing(border.reads));
+  queued_.push_back({.reads = border.reads, .from = std::move(from), .event = {}});
+  return Finish();
 }
 
 Status DeviceLink::CrossDirectly(const Border& border) {

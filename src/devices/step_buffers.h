@@ -70,9 +70,10 @@ class StepBuffers {
   float* ahead() const { return At<float>(kAhead); }
   float* logits() const { return At<float>(kLogits); }  // [logits_rows][n_vocab]
   // Values of layers that a device computes whole, which wait there for a read: of all layers for
-  // steps of few rows, of kLayersOfMany for others. In each region lie the values of one layer
-  // after the other: the router's logits [rows][n_expert], the chosen experts' slots (at most
-  // [rows][n_expert]) and weights [rows][K], and of many rows WholeLayers::Choice::clear [rows].
+  // steps of few rows, of kLayersOfMany for others, half of them being computed. In each region lie
+  // the values of one layer after the other: the router's logits [rows][n_expert], the chosen
+  // experts' slots (at most [rows][n_expert]) and weights [rows][K], and of many rows
+  // WholeLayers::Choice::clear [rows].
   static constexpr uint32_t kFewRows = 16;
   static constexpr uint16_t kLayersOfMany = 8;
   // Bytes from a layer's values to the next one's, for `width` values of a row.

@@ -83,6 +83,9 @@ class Forward {
   Status RunExperts(LayerId layer, Pass& pass);
   uint16_t WholeLayers(const Pass& pass);
   Status RunWhole(uint16_t n_layers, Pass& pass);
+  Status RunParts(LayerRange layers, Pass& pass);
+  Status RunAgain(LayerRange layers, LayerId from, Pass& pass);
+  Status TellLayer(const Pass& pass) const;
   Result<bool> TakeChoices(LayerRange layers, size_t n_rows);
   Result<bool> IsRule(LayerId layer, const WholeGraph::Choice& choice,
                       std::span<const ExpertId> experts);

@@ -118,10 +118,16 @@ Status Forward::RunLayers(Pass& pass) {
   return {};
 }
 
-Status Forward::RunLayer(Pass& pass) {
-  const LayerId layer{pass.layers.first++};
-  if (pass.layer_begins) TRY_STATUS(pass.layer_begins(layer.value));
+// Tells that the next layer begins, unless a stop was requested.
+Status Forward::TellLayer(const Pass& pass) const {
+  if (pass.layer_begins) TRY_STATUS(pass.layer_begins(pass.layers.first));
   if (parts_.stop.is_requested()) return Fail(Errc::kInterrupted, "stopped on request");
+  return {};
+}
+
+Status Forward::RunLayer(Pass& pass) {
+  TRY_STATUS(TellLayer(pass));
+  const LayerId layer{pass.layers.first++};
   // The disk reads during the dense part: a prompt's experts of this layer, or experts likely to be
   // needed.
   parts_.residency.PumpAhead(pass.decodes ? parts_.planner.bytes_beside_dense()
@@ -144,26 +150,52 @@ uint16_t Forward::WholeLayers(const Pass& pass) {
 }
 
 // Layers in one go on the first device, which also chooses the experts. The decisions that follow
-// from its choices are made afterwards, in the order of layers.
+// from its choices are made afterwards, in the order of layers, while the device computes the next
+// part of the layers.
 Status Forward::RunWhole(uint16_t n_layers, Pass& pass) {
   const LayerRange layers{.first = pass.layers.first,
                           .end = static_cast<uint16_t>(pass.layers.first + n_layers)};
-  if (pass.layer_begins) TRY_STATUS(pass.layer_begins(layers.first));
-  if (parts_.stop.is_requested()) return Fail(Errc::kInterrupted, "stopped on request");
-  const double start = parts_.clock();
-  const bool is_last = layers.end == pass.layers.end;
-  TRY_STATUS(parts_.graph.RunWhole(layers, is_last ? pass.head : StepRows()));
-  TRY(const bool are_the_rules, TakeChoices(layers, pass.rows.size()));
-  if (!are_the_rules) {  // equal scores: the rule is the host's
-    TRY_STATUS(parts_.graph.GoBack());
-    while (pass.layers.first < layers.end) TRY_STATUS(RunLayer(pass));
-    return {};
+  TRY_STATUS(TellLayer(pass));
+  Status ran = RunParts(layers, pass);
+  // Nothing may stay under way after an error, which counts more than one of this wait.
+  if (!ran) {
+    [[maybe_unused]] const Status ended = parts_.graph.Finish();
   }
-  pass.layers.first = layers.end;
-  const double seconds = (parts_.clock() - start) / n_layers;
-  for (uint16_t l = layers.first; l < layers.end; ++l) {
-    if (parts_.spec.has_experts(l)) DecideWhole(LayerId{l}, pass, seconds);
+  return ran;
+}
+
+Status Forward::RunParts(LayerRange layers, Pass& pass) {
+  double before = parts_.clock();
+  TRY_STATUS(
+      parts_.graph.BeginWhole(layers, layers.end == pass.layers.end ? pass.head : StepRows()));
+  while (pass.layers.first < layers.end) {
+    TRY(const LayerRange part, parts_.graph.LandWhole());
+    TRY(const bool are_the_rules, TakeChoices(part, pass.rows.size()));
+    // Equal scores: the rule is the host's.
+    if (!are_the_rules) return RunAgain(layers, LayerId{part.first}, pass);
+    pass.layers.first = part.end;
+    const double now = parts_.clock();
+    const double seconds = (now - std::exchange(before, now)) / (part.end - part.first);
+    for (uint16_t l = part.first; l < part.end; ++l) {
+      if (parts_.spec.has_experts(l)) DecideWhole(LayerId{l}, pass, seconds);
+    }
+    if (part.end < layers.end) TRY_STATUS(TellLayer(pass));
   }
+  return {};
+}
+
+// Runs layers that have run whole again, from the layer `from` on with borders. The decisions of
+// the layers before that one are made.
+Status Forward::RunAgain(LayerRange layers, LayerId from, Pass& pass) {
+  TRY_STATUS(parts_.graph.GoBack());
+  if (from.value > layers.first) {
+    TRY_STATUS(parts_.graph.BeginWhole({.first = layers.first, .end = from.value}, {}));
+    for (uint16_t done = layers.first; done < from.value;) {
+      TRY(const LayerRange part, parts_.graph.LandWhole());
+      done = part.end;
+    }
+  }
+  while (pass.layers.first < layers.end) TRY_STATUS(RunLayer(pass));
   return {};
 }
 

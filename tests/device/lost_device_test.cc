@@ -5,16 +5,21 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/number.h"
+#include "compute/backend_buffer.h"
+#include "compute/devices.h"
+#include "devices/device_link.h"
 #include "engine/append.h"
 #include "native/native_engine.h"
 #include "tests/device/device_testing.h"
@@ -164,7 +169,8 @@ TEST_P(LostAtCalls, ANamedDeviceEndsTheRunWithASentence) {
 }
 
 TEST_P(LostAtCalls, TheDensePartComesBack) {
-  const TinySpec spec = AllOf("qwen2moe");  // with a shared expert
+  TinySpec spec = AllOf("qwen2moe");  // with a shared expert
+  spec.layers = 6;                    // the device computes these in two parts
   const std::string model = WriteTinyModel(folder_.path(), spec);
   const Run cpu = Short(model, OnCpu());
   LoseAt(model, Auto(Whole(spec)), cpu, "dense");
@@ -255,6 +261,33 @@ TEST_F(LostDeviceTest, WhileItIsMeasured) {
       ExpectNear(run, cpu, kEightBits, NameOf(kind));
     }
   }
+}
+
+// Reads that an error of later calls has lost do not seem to have landed.
+TEST_F(LostDeviceTest, QueuedReadsThatWereLostAreAnError) {
+  const auto device = ComputeDevice::Open(info_);
+  ASSERT_TRUE(device) << device.error().message;
+  DeviceLink link(*device);
+  const auto buffer = BackendBuffer::On(device->backend(), 4096);
+  ASSERT_TRUE(buffer) << buffer.error().message;
+  std::vector<std::byte> back(64);
+  const auto queue = [&] {
+    return link.QueueReads({{.from = buffer->bytes(), .to = std::span(back)}}, true);
+  };
+  const auto first = queue();
+  ASSERT_TRUE(first) << first.error().message;
+  {
+    const LostDevice lost(
+        {.first = 0, .count = 1, .kind = static_cast<int>(DeviceCall::kCopyBack)});
+    EXPECT_FALSE(queue());
+    EXPECT_EQ(LostDevice::thrown(), 1);
+  }
+  const Status landed = link.Land(*first);
+  ASSERT_FALSE(landed);
+  EXPECT_EQ(landed.error().code, Errc::kDevice);
+  const auto next = queue();
+  ASSERT_TRUE(next) << next.error().message;
+  EXPECT_TRUE(link.Land(*next));
 }
 
 TEST_F(LostDeviceTest, ProfilingEndsWithASentence) {

@@ -182,6 +182,22 @@ void ggml_backend_tensor_set(ggml_tensor* tensor, const void* data, size_t offse
 void ggml_backend_tensor_get(const ggml_tensor* tensor, void* data, size_t offset, size_t size) {
   THROWS_FIRST(kCopyBack, tensor->buffer, ggml_backend_tensor_get, (tensor, data, offset, size));
 }
+void ggml_backend_tensor_set_async(ggml_backend_t backend, ggml_tensor* tensor, const void* data,
+                                   size_t offset, size_t size) {
+  THROWS_FIRST(kCopyThere, backend, ggml_backend_tensor_set_async,
+               (backend, tensor, data, offset, size));
+}
+void ggml_backend_tensor_get_async(ggml_backend_t backend, const ggml_tensor* tensor, void* data,
+                                   size_t offset, size_t size) {
+  THROWS_FIRST(kCopyBack, backend, ggml_backend_tensor_get_async,
+               (backend, tensor, data, offset, size));
+}
+ggml_backend_event_t ggml_backend_event_new(ggml_backend_dev_t device) {
+  THROWS_FIRST(kAllocate, device, ggml_backend_event_new, (device));
+}
+void ggml_backend_event_record(ggml_backend_event_t event, ggml_backend_t backend) {
+  THROWS_FIRST(kLaunch, backend, ggml_backend_event_record, (event, backend));
+}
 ggml_status ggml_backend_graph_compute(ggml_backend_t backend, ggml_cgraph* graph) {
   THROWS_FIRST(kLaunch, backend, ggml_backend_graph_compute, (backend, graph));
 }
@@ -198,6 +214,13 @@ void ggml_backend_synchronize(ggml_backend_t backend) {
   next(backend);
   --moestro::depth;
   const OneCall counted(DeviceCall::kWait, IsDevice(backend));
+}
+
+void ggml_backend_event_synchronize(ggml_backend_event_t event) {
+  static const auto next =
+      Next<decltype(&ggml_backend_event_synchronize)>("ggml_backend_event_synchronize");
+  next(event);
+  const OneCall counted(DeviceCall::kWait, true);  // the CPU has no events
 }
 
 ggml_status ggml_backend_tensor_alloc(ggml_backend_buffer_t buffer, ggml_tensor* tensor,

@@ -4,7 +4,6 @@
 #include <ggml.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <ranges>
 #include <utility>
@@ -326,21 +325,40 @@ Status LayerGraph::AddWhole(const WholeLayers& whole, uint32_t rows) {
   return reserved;
 }
 
-Status LayerGraph::RunWhole(LayerRange layers, StepRows head) {
+Status LayerGraph::BeginWhole(LayerRange layers, StepRows head) {
   const double start = clock_();
   TRY_STATUS(SendHidden());
   head_run_ = {};
-  TRY_STATUS(whole_->Launch(layers, static_cast<uint32_t>(visible_.size())));
-  Border border;
-  whole_->AddReads(border);
-  if (head.count > 0) {
-    TRY_STATUS(LaunchHead(head, 0));
-    border.reads.push_back(buffers_->ToMemory(StepBuffers::kLogits, LogitsBytes(head.count)));
-  }
-  TRY_STATUS(link_->Cross(border));
-  head_run_ = head;
+  whole_head_ = head;
+  under_way_.clear();
+  TRY_STATUS(whole_->Begin(layers, static_cast<uint32_t>(visible_.size())));
+  TRY_STATUS(LaunchPart());
   seconds_ += clock_() - start;
   return {};
+}
+
+Status LayerGraph::LaunchPart() {
+  TRY(const LayerRange part, whole_->LaunchNext());
+  std::vector<Border::Read> reads = whole_->ReadsOf(part);
+  const bool is_last = whole_->is_launched();
+  if (is_last && whole_head_.count > 0) {
+    TRY_STATUS(LaunchHead(whole_head_, 0));
+    reads.push_back(buffers_->ToMemory(StepBuffers::kLogits, LogitsBytes(whole_head_.count)));
+  }
+  TRY(const uint64_t number, link_->QueueReads(std::move(reads), !is_last));
+  under_way_.emplace_back(part, number);
+  return {};
+}
+
+Result<LayerRange> LayerGraph::LandWhole() {
+  const double start = clock_();
+  if (!whole_->is_launched()) TRY_STATUS(LaunchPart());
+  const auto [part, number] = under_way_.front();
+  TRY_STATUS(link_->Land(number));
+  under_way_.pop_front();
+  if (under_way_.empty()) head_run_ = whole_head_;
+  seconds_ += clock_() - start;
+  return part;
 }
 
 Result<WholeGraph::Choice> LayerGraph::ChoiceOf(LayerId layer) {

@@ -10,9 +10,11 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -119,14 +121,17 @@ class LayerGraph {
   Status AddWhole(const WholeLayers& whole, uint32_t rows);
   // Null: no layers are computed whole.
   WholeGraph* whole() { return whole_ ? &*whole_ : nullptr; }
-  // Computes layers whole, and for head.count > 0 the logits of these rows behind them, which the
-  // next Head() of the same rows then takes. One wait. kDevice, kInterrupted. REQUIRES: whole()
+  // Begins to compute layers whole, and for head.count > 0 the logits of these rows behind them,
+  // which the next Head() of the same rows then takes. kDevice, kInterrupted. REQUIRES: whole()
   // takes the layers.
-  Status RunWhole(LayerRange layers, StepRows head);
-  // A layer's choices, after RunWhole(). Takes the logits, if few rows have come with them, to
+  Status BeginWhole(LayerRange layers, StepRows head);
+  // Waits for the next part of the layers, of which it returns the layers, while the device
+  // computes the part behind. kDevice, kInterrupted. REQUIRES: not all layers have landed.
+  Result<LayerRange> LandWhole();
+  // The choices of a layer that landed last. Takes the logits, if few rows have come with them, to
   // buffers.router(). kInvalidFile as Attend().
   Result<WholeGraph::Choice> ChoiceOf(LayerId layer);
-  // Gives the rows the values that they had before RunWhole(). kDevice.
+  // Gives the rows the values that they had before BeginWhole(). kDevice.
   Status GoBack();
   // Notes that hidden is on the device and not in memory. has_partial: without the sum in
   // StepBuffers::partial(), in memory, which the next graph adds. REQUIRES: is_on_device().
@@ -152,6 +157,7 @@ class LayerGraph {
   Status SendPartial();
   // The place of the graph that adds a partial sum alone, behind those of the layers and the head.
   size_t PlaceOfPartial() const { return spec_->layers.size() + 1; }
+  Status LaunchPart();
   Status LaunchHead(StepRows rows, uint32_t at);
   Status RunHead(StepRows all);
   uint64_t LogitsBytes(uint32_t rows) const {
@@ -177,7 +183,10 @@ class LayerGraph {
   double seconds_ = 0.0;
   uint64_t work_bytes_ = 0;
   std::vector<float> ahead_;  // scratch
-  StepRows head_run_;         // rows whose logits RunWhole() has computed
+  StepRows head_run_;         // rows whose logits have landed behind whole layers
+  StepRows whole_head_;       // rows whose logits come behind whole layers
+  // Parts of whole layers under way, and the numbers of their reads.
+  std::deque<std::pair<LayerRange, uint64_t>> under_way_;
   FetchedRows fetched_;
   GraphRunner graphs_;
   DenseNodes nodes_;

@@ -38,7 +38,7 @@ Status WholeGraph::Reserve(uint32_t rows, KvType type) {
   }
   n_rows_ = most_rows_ = rows;
   const auto n_layer = static_cast<uint16_t>(parts_.spec.n_layer());
-  for (uint16_t first = 0; first < n_layer; first += kTogether) {
+  for (uint16_t first = 0; first < n_layer; ++first) {  // a run begins anywhere
     run_ = {.first = first,
             .end = static_cast<uint16_t>(std::min<uint32_t>(n_layer, first + kTogether))};
     parts_.graphs.Begin();
@@ -52,11 +52,9 @@ Status WholeGraph::Reserve(uint32_t rows, KvType type) {
 uint16_t WholeGraph::LayersFrom(LayerRange layers, size_t n_rows) const {
   if (n_rows > most_rows_) return 0;
   const ModelSpec& spec = parts_.spec;
-  const auto most = static_cast<uint32_t>(
-      n_rows <= StepBuffers::kFewRows ? spec.n_layer() : StepBuffers::kLayersOfMany);
   uint16_t n = 0;
   uint16_t whole = 0;  // layers up to the last whole one
-  for (; layers.first + n < layers.end && n < most; ++n) {
+  for (; layers.first + n < layers.end; ++n) {
     const LayerId layer{static_cast<uint16_t>(layers.first + n)};
     if (!spec.has_experts(layer.value)) continue;
     if (!parts_.whole.has(spec.expert_layer(layer))) return whole;
@@ -65,24 +63,61 @@ uint16_t WholeGraph::LayersFrom(LayerRange layers, size_t n_rows) const {
   return whole > 0 ? n : 0;
 }
 
-Status WholeGraph::Launch(LayerRange layers, uint32_t n_rows) {
+Status WholeGraph::Begin(LayerRange layers, uint32_t n_rows) {
   TRY_STATUS(parts_.whole.BeginLaunch());
   run_ = layers;
+  launched_ = layers.first;
   n_rows_ = n_rows;
-  const StepRows rows{.count = n_rows};
-  for (uint16_t first = layers.first; first < layers.end; first += kTogether) {
-    const LayerRange together{
-        .first = first,
-        .end = static_cast<uint16_t>(std::min<uint32_t>(layers.end, first + kTogether))};
-    const bool is_first = first == layers.first;
-    const GraphCache::Key key{.first = layers.first,
-                              .rows = n_rows,
+  return {};
+}
+
+// The end of the graph of the run that begins with the layer. Few rows: the first graphs have one
+// layer and two, since the device idles while the host records the first.
+uint16_t WholeGraph::EndOfGraph(uint16_t first) const {
+  const auto before = static_cast<uint16_t>(first - run_.first);
+  const bool is_short = has_few_rows(n_rows_) && before < 2;
+  const auto n = static_cast<uint16_t>(is_short ? before + 1 : kTogether);
+  return std::min<uint16_t>(first + n, run_.end);
+}
+
+// The end of the part of the run that begins with the layer, which ends with a graph. Few rows: the
+// last sixth of the layers is a part, long enough for the decisions of the others, and a part costs
+// a submission. Many rows: a graph.
+uint16_t WholeGraph::EndOfPart(uint16_t first) const {
+  uint16_t end = EndOfGraph(first);
+  if (!has_few_rows(n_rows_)) return end;
+  if (first != run_.first) return run_.end;
+  constexpr uint16_t kShareOfLast = 6;
+  const auto most = static_cast<uint16_t>(run_.end - (run_.end - run_.first) / kShareOfLast);
+  while (end < run_.end && EndOfGraph(end) <= most) end = EndOfGraph(end);
+  return end;
+}
+
+Result<LayerRange> WholeGraph::LaunchNext() {
+  const LayerRange part{.first = launched_, .end = EndOfPart(launched_)};
+  const StepRows rows{.count = n_rows_};
+  while (launched_ < part.end) {
+    const LayerRange together{.first = launched_, .end = EndOfGraph(launched_)};
+    const bool is_first = launched_ == run_.first;
+    const GraphCache::Key key{.first = run_.first,
+                              .rows = n_rows_,
                               .visited = VisitedByAll(),
                               .whole = uint32_t{together.end} - together.first,
                               .slots = parts_.whole.version()};
-    TRY_STATUS(parts_.graphs.Run(first, key, [&] { Build(together, is_first, rows); }));
+    TRY_STATUS(parts_.graphs.Run(launched_, key, [&] { Build(together, is_first, rows); }));
+    launched_ = together.end;
   }
-  return {};
+  return part;
+}
+
+uint64_t WholeGraph::IndexOf(LayerId layer) const {
+  const ModelSpec& spec = parts_.spec;
+  const uint64_t index = spec.expert_layers_before(layer.value);
+  if (has_few_rows(n_rows_)) return index - spec.expert_layers_before(run_.first);
+  static_assert(StepBuffers::kLayersOfMany >= 2 * kTogether);
+  const auto part = static_cast<uint16_t>((layer.value - run_.first) / kTogether);
+  return part % 2 * uint64_t{kTogether} + index -
+         spec.expert_layers_before(run_.first + part * kTogether);
 }
 
 // The cells that each mixer visits, of at most two that differ; more would need a longer key.
@@ -152,10 +187,14 @@ WholeGraph::LayerEnd WholeGraph::BuildLayer(LayerId layer, StepRows rows, const 
   return {.hidden = sum, .residual = values.attended, .shared = values.shared};
 }
 
-void WholeGraph::AddReads(Border& border) const {
+std::vector<Border::Read> WholeGraph::ReadsOf(LayerRange part) const {
+  std::vector<Border::Read> reads;
+  const uint64_t first = IndexOf(LayerId{part.first});
+  const uint64_t n =
+      parts_.spec.expert_layers_before(part.end) - parts_.spec.expert_layers_before(part.first);
   const auto add = [&](StepBuffers::Region region, uint32_t width) {
-    border.reads.push_back(
-        parts_.buffers.ToMemory(region, n_chosen() * parts_.buffers.WholeStride(n_rows_, width)));
+    const uint64_t stride = parts_.buffers.WholeStride(n_rows_, width);
+    if (n > 0) reads.push_back(parts_.buffers.ToMemory(region, n * stride, first * stride));
   };
   if (has_few_rows(n_rows_)) {
     add(StepBuffers::kWholeLogits, parts_.spec.router.n_expert);
@@ -164,6 +203,7 @@ void WholeGraph::AddReads(Border& border) const {
   }
   add(StepBuffers::kWholeSlots, WidthOfNumbers(n_rows_));
   add(StepBuffers::kWholeWeights, parts_.spec.router.n_used);
+  return reads;
 }
 
 WholeGraph::Choice WholeGraph::ChoiceOf(LayerId layer) const {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Runs layers whole on a device: dense part, choice of experts, experts and their sum, a few layers
 // in each graph, one graph behind the other. So the host records the next graph while the device
-// computes, and waits once for all:
+// computes. A run has parts of one or more graphs: while the device computes a part, the host
+// decides from the choices of the part before:
 //
 //   hidden [rows][n_embd] -> layers -> hidden; by layer router logits, slots and weights of choices
 //
@@ -16,6 +17,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "core/ids.h"
@@ -32,8 +34,8 @@ namespace moestro {
 
 class WholeGraph {
  public:
-  // Layers of a graph. On a modelled GPU four gave the most tokens a second: recording overlaps
-  // computing, and submissions are few.
+  // Layers of a graph, at most. On a modelled GPU four gave the most tokens a second: recording
+  // overlaps computing, and submissions are few.
   static constexpr uint16_t kTogether = 4;
   // Whether the model's layers can be computed whole, the choice aside.
   static bool Supports(const ModelSpec& spec);
@@ -57,10 +59,15 @@ class WholeGraph {
   // Layers from `first` on, before `end`, that may run at a time with this many rows: whole layers,
   // and those without experts between them. 0: the first is not whole, or the rows are too many.
   uint16_t LayersFrom(LayerRange layers, size_t n_rows) const;
-  // Launches the layers for the step's rows. Returns while the device computes. kDevice.
-  Status Launch(LayerRange layers, uint32_t n_rows);
-  // Adds the reads of the choices of the layers that were launched last.
-  void AddReads(Border& border) const;
+  // Begins a run of these layers for the step's rows. kDevice: a fault for tests.
+  Status Begin(LayerRange layers, uint32_t n_rows);
+  bool is_launched() const { return launched_ == run_.end; }
+  // Launches the next part of the run and returns its layers while the device computes. Choices of
+  // the part before the last one are overwritten, unless the rows are few. kDevice. REQUIRES:
+  // !is_launched().
+  Result<LayerRange> LaunchNext();
+  // The reads of the choices of a part that was launched.
+  std::vector<Border::Read> ReadsOf(LayerRange part) const;
   // A layer's choices, once they have been read.
   struct Choice {
     bool are_experts = false;          // the numbers
@@ -78,7 +85,7 @@ class WholeGraph {
   Choice ChoiceOf(LayerId layer) const;
   // Reads the logits of one of many rows, [n_expert], and waits. kDevice.
   Result<std::span<const float>> LogitsOf(LayerId layer, uint32_t row) const;
-  // Reads the rows as they were before the last Launch() to their regions in memory, and gives the
+  // Reads the rows as they were before the last Begin() to their regions in memory, and gives the
   // device all but hidden again. kDevice.
   Status GoBack() const;
 
@@ -97,19 +104,16 @@ class WholeGraph {
   uint32_t WidthOfNumbers(uint32_t n_rows) const {
     return has_few_rows(n_rows) ? parts_.spec.router.n_expert : parts_.spec.router.n_used;
   }
-  // Number of the layer among those with experts in the run.
-  uint64_t IndexOf(LayerId layer) const {
-    return parts_.spec.expert_layers_before(layer.value) -
-           parts_.spec.expert_layers_before(run_.first);
-  }
-  uint64_t n_chosen() const {
-    return parts_.spec.expert_layers_before(run_.end) -
-           parts_.spec.expert_layers_before(run_.first);
-  }
+  uint16_t EndOfGraph(uint16_t first) const;
+  uint16_t EndOfPart(uint16_t first) const;
+  // Place of the values of a layer, or of the next one with experts, in regions of values by layer.
+  // Of many rows the values of two parts have room.
+  uint64_t IndexOf(LayerId layer) const;
   uint64_t row_bytes() const { return uint64_t{n_rows_} * parts_.spec.n_embd * sizeof(float); }
 
   const Parts parts_;
-  LayerRange run_;  // the layers that were launched last
+  LayerRange run_;         // the layers that were begun last
+  uint16_t launched_ = 0;  // the first of them that is not launched
   uint32_t n_rows_ = 0;
   uint32_t most_rows_ = 0;
 };

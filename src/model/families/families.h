@@ -132,6 +132,8 @@ struct WrittenForm {
   bool has_yarn = false;               // rope.scaling of type yarn
   bool rotates_half = false;           // of each head, by rope.dimension_count
   bool rotates_quarter = false;
+  // Stock quantisers that give experts alone few bits take matrices by head for none.
+  bool keeps_heads_apart = false;
   float weights_scale = 0.0F;  // expert_weights_scale with expert_weights_norm; 0: not written
 };
 

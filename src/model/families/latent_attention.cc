@@ -150,6 +150,7 @@ Family BailingMoe3() {
                             .has_shared_count_key = true,
                             .has_groups = true,
                             .has_yarn = true,
+                            .keeps_heads_apart = true,
                             .weights_scale = 2.5F}};
   LayerRoles<Presence>& layer = family.layer_tensors;
   RequireLatentAttention(layer);

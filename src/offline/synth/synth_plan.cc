@@ -333,7 +333,8 @@ class Planner {
                               .experts = shape_.experts,
                               .row = ne[0],
                               .is_tied = choices_.is_tied,
-                              .is_of_heads = role == MatrixRole::kOther && dims == 3};
+                              .is_of_heads = role == MatrixRole::kOther && dims == 3 &&
+                                             !family_.written.keeps_heads_apart};
     plan_.push_back({.name = std::move(name),
                      .ne = ne,
                      .dims = dims,
