@@ -49,6 +49,7 @@ ContextMemory* ContextMemory::of_this_thread() { return living; }
 
 // The C library may hand out memory that was in use before.
 void ContextMemory::Allocated(std::span<std::byte> block) {
+  buffer_bytes_ += block.size();
   ForgetWithin(block);  // the block's place was another block's before
   if (block.size() < kLarge || fresh_.size() == kMostBlocks) return;
   const std::span<std::byte> pages = WholePages(block);

@@ -4,6 +4,7 @@
 // a ContextMemory lives, in its thread:
 //
 //   large blocks          lie in huge pages and hold zeros
+//   a buffer is made      its bytes are counted
 //   a buffer is cleared   its bytes are counted; fresh ones are left alone, and so become resident
 //                         only when a position is written
 //
@@ -30,10 +31,13 @@ class ContextMemory {
   // The ContextMemory of the calling thread; nullptr: none lives.
   static ContextMemory* of_this_thread();
 
+  // Bytes of all buffers that were made: cells, states, and values of a chunk. The rest of a
+  // context's memory describes graphs.
+  uint64_t buffer_bytes() const { return buffer_bytes_; }
   // Bytes of the buffers that were cleared: cells and states.
   uint64_t cleared_bytes() const { return cleared_bytes_; }
 
-  // Replaces the whole pages of a block just allocated by fresh ones, if the block is large.
+  // Counts a block just allocated, and replaces its whole pages by fresh ones if it is large.
   void Allocated(std::span<std::byte> block);
   // Makes the buffer's bytes zeros if its pages are fresh. False: the pages are not fresh, and
   // nothing was done.
@@ -44,6 +48,7 @@ class ContextMemory {
   void ForgetWithin(std::span<std::byte> bytes);
 
   std::vector<std::span<std::byte>> fresh_;  // whole pages with zeros that nothing has touched
+  uint64_t buffer_bytes_ = 0;
   uint64_t cleared_bytes_ = 0;
 };
 

@@ -69,6 +69,13 @@ TEST(ContextMemory, LargeBlocksLieInHugePagesWhileItLives) {
   for (void* block : {before, large, after}) std::free(block);
 }
 
+TEST(ContextMemory, BlocksAreCountedWhileItLives) {
+  if (kIsSanitized) GTEST_SKIP() << "a sanitizer has an allocator of its own";
+  const ContextMemory memory;
+  for (const size_t size : {size_t{100}, size_t{16 * kMiB}}) std::free(Block(size));
+  EXPECT_EQ(memory.buffer_bytes(), 100 + 16 * kMiB);
+}
+
 TEST(ContextMemory, BlocksAreRefusedAsByTheLibrary) {
   void* block = &block;
   EXPECT_EQ(posix_memalign(&block, 24, 100), EINVAL);

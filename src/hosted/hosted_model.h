@@ -48,8 +48,8 @@ class HostedModel {
   uint32_t n_places() const { return n_places_; }
   // Whether a layer has a state, which cannot be cut back.
   bool has_states() const;
-  // Bytes that libllama has taken for the context. Resident after their first use. memory_bytes():
-  // cells and states. work_bytes(): the buffers of a chunk.
+  // Bytes of the context that are resident after their first use. memory_bytes(): cells and states.
+  // work_bytes(): the buffers of a chunk, and graphs.
   uint64_t memory_bytes() const { return memory_bytes_; }
   uint64_t work_bytes() const { return work_bytes_; }
   // The process's resident memory with the model, before the context is made: making it touches
@@ -92,6 +92,7 @@ class HostedModel {
   uint64_t resident_before_ = 0;
   uint64_t memory_bytes_ = 0;
   uint64_t work_bytes_ = 0;
+  uint64_t graph_bytes_ = 0;  // reserved for the description of graphs
 };
 
 }  // namespace moestro

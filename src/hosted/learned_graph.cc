@@ -250,6 +250,7 @@ Result<LearnedGraph> LearningPass::Learn(llama_context* context, uint32_t rows) 
   TRY_STATUS(Build(context, rows));
   CountUses();
   LearnedGraph learned;
+  learned.nodes = nodes_.size();
   TRY(learned.first_node, FirstNode());
   TRY(learned.groups, GroupsOfGraph(learned.most_open));
   TRY_STATUS(Build(context, 1));

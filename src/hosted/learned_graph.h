@@ -79,6 +79,7 @@ struct LearnedGraph {
   std::vector<ExpertGroup> groups = {};
   std::vector<MappedTensor> dense = {};   // all other tensors in use
   std::vector<MappedTensor> tables = {};  // dense tensors of which a token takes one row
+  size_t nodes = 0;                       // of the larger graph
   // The most groups whose experts are in use at a time. The next ids may be computed before the
   // last product of earlier ids.
   uint32_t most_open = 1;

@@ -67,8 +67,10 @@ ModelNeeds NeedsByName(const GgufFile& file, const std::string& family, const Mo
   ModelNeeds needs{.family = family, .shape = shape, .n_layer = shape.n_layer};
   const bool is_tied = file.Find("output.weight") == nullptr;
   for (const TensorInfo& tensor : file.tensors()) {
-    if (tensor.ne[1] == 1 || (tensor.name == kEmbedding && !is_tied)) continue;
-    if (tensor.name == kTable) continue;
+    // A table of whole numbers names the experts of each token, which takes one row.
+    const bool is_looked_up = (tensor.name == kEmbedding && !is_tied) || tensor.name == kTable ||
+                              tensor.type == GGML_TYPE_I32;
+    if (tensor.ne[1] == 1 || is_looked_up) continue;
     if (!IsExpertsName(tensor.name)) {
       Add(needs.dense, tensor.type, tensor.extent.length, WeightsOf(tensor));
       continue;

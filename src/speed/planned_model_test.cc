@@ -53,6 +53,14 @@ TEST_F(PlannedHosted, NeedsByTheTensors) {
   EXPECT_EQ(planned->fits().back().share(), 1.0);
 }
 
+TEST_F(PlannedHosted, ATableOfChosenExpertsIsLookedUp) {
+  GgufBuilder model = Model(8, 2);
+  model.Tensor("blk.0.ffn_gate_tid2eid.weight", GGML_TYPE_I32, {2, 128});
+  const auto planned = Plan(model);
+  ASSERT_TRUE(planned) << planned.error().message;
+  EXPECT_FALSE(planned->needs.dense.contains("i32"));
+}
+
 // What metadata say of experts is not what divides anything.
 TEST_F(PlannedHosted, MetadataThatLieAreNotBelieved) {
   EXPECT_TRUE(Plan(Model(0, 2)));

@@ -105,8 +105,10 @@ class EngineContract : public testing::TestWithParam<Case> {
     }
     return last;
   }
-  std::vector<float> Alone(std::span<const Token> tokens) const {
-    const auto engine = Open();
+  std::vector<float> Alone(std::span<const Token> tokens, uint32_t threads = 1) const {
+    EngineOptions options = Quarter();
+    options.threads = threads;
+    const auto engine = Open(options);
     Sequence sequence = engine->NewSequence();
     return Write(*engine, sequence, tokens);
   }
@@ -261,7 +263,7 @@ TEST_P(EngineContract, AStopEndsAStepThatWaitsForBytes) {
   }
   EXPECT_TRUE(is_stopped);
   disk.is_armed = false;
-  EXPECT_EQ(Write(*engine, sequence, std::span(text).subspan(6)), Alone(text));
+  EXPECT_EQ(Write(*engine, sequence, std::span(text).subspan(6)), Alone(text, options.threads));
 }
 
 // Computation and disk are measured at once, and the text goes on as if they had not been.
@@ -450,18 +452,19 @@ TEST_P(EngineContract, ADamagedFileIsRefused) {
   EXPECT_TRUE(engine->RestoreSequence(file));
 }
 
-// Attention alone; a delta net beside attention; latent attention; Mamba-2 beside attention.
-INSTANTIATE_TEST_SUITE_P(Engines, EngineContract,
-                         testing::Values(Case{"native", "qwen3moe"}, Case{"native", "dots1"},
-                                         Case{"hosted", "qwen3moe"}, Case{"hosted", "qwen35moe"},
-                                         Case{"hosted", "deepseek2"},
-                                         Case{"hosted", "nemotron_h_moe"},
-                                         Case{"hosted", "qwen3moe", kQ4},
-                                         Case{"hosted", "qwen35moe", kQ4}),
-                         [](const auto& about) {
-                           return about.param.engine + "_" + about.param.arch +
-                                  (about.param.file_type == kQ4 ? "_Q4_0" : "");
-                         });
+// Attention alone; a delta net beside attention; latent attention; Mamba-2 beside attention; pools
+// of positions, the last of which is not full yet; windows.
+INSTANTIATE_TEST_SUITE_P(
+    Engines, EngineContract,
+    testing::Values(Case{"native", "qwen3moe"}, Case{"native", "dots1"}, Case{"hosted", "qwen3moe"},
+                    Case{"hosted", "qwen35moe"}, Case{"hosted", "deepseek2"},
+                    Case{"hosted", "nemotron_h_moe"}, Case{"hosted", "deepseek4"},
+                    Case{"hosted", "glm5-next"}, Case{"hosted", "step35", kQ4},
+                    Case{"hosted", "qwen3moe", kQ4}, Case{"hosted", "qwen35moe", kQ4}),
+    [](const auto& about) {
+      return about.param.engine + "_" + CaseName(about.param.arch) +
+             (about.param.file_type == kQ4 ? "_Q4_0" : "");
+    });
 
 // libllama ends the process if a context has room for fewer rows of logits than sequences.
 TEST(HostedContexts, HaveRoomForManySequencesInAShortContext) {

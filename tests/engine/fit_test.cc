@@ -194,6 +194,8 @@ TEST_F(FitTest, AFittedModelIsNoSource) {
 
 TEST_F(FitTest, ChoosesExpertsWithinTheTolerance) {
   FitRequest request = Request(1.0);
+  request.engine.ctx = 32;
+  request.text.tokens = 120;
   const auto all = FitWidths(request);
   ASSERT_TRUE(all) << all.error().message;
   EXPECT_EQ(all->moved, 6U * 16);  // such a loss allows anything

@@ -16,6 +16,7 @@
 #include "load/open_engine.h"
 #include "tests/hosted/plain_llama_testing.h"
 #include "tests/support/llama_zoo_testing.h"
+#include "tests/support/product_testing.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
@@ -155,6 +156,50 @@ TEST_P(HostedChunks, ABudgetThatChangesTheChunkSaysSo) {
 INSTANTIATE_TEST_SUITE_P(Kinds, HostedChunks,
                          testing::Values("qwen3moe", "gpt-oss", "deepseek2", "lfm2moe"),
                          [](const auto& arch) { return ZooCaseName(arch.param, 0); });
+
+// A text beyond each window, block, pool and choice of positions of the tiny models.
+class HostedLongText : public HostedChunks {};
+
+TEST_P(HostedLongText, HasTheBitsOfPlainLibllama) {
+  const std::vector<Token> prompt = ChunksTokens(kChunksPrompt, 1);
+  const std::vector<Token> text = ChunksTokens(8, 3);
+  const auto engine = Open(ChunksOptions(60.0, 48, 1));
+  ASSERT_NE(engine, nullptr);
+  EXPECT_EQ(LogitsBehind(*engine, prompt, text), PlainLogitsBehind(path_, 48, 1, prompt, text));
+  EXPECT_GT(engine->stats().prefill.misses, 0U);
+}
+
+// To the end of an earlier chunk, so that the rows before go through the layers in the same chunks.
+TEST_P(HostedLongText, GoesBackToAnEarlierPosition) {
+  const std::vector<Token> prompt = ChunksTokens(kChunksPrompt, 1);
+  const std::vector<Token> other = ChunksTokens(30, 5);
+  const auto engine = Open(ChunksOptions(100.0, 48, 1));
+  ASSERT_NE(engine, nullptr);
+  constexpr uint32_t kPosition = 192;
+  Sequence sequence = engine->NewSequence();
+  ASSERT_TRUE(Append(*engine, sequence, std::span(prompt).first(kPosition)));
+  sequence.Keep();
+  ASSERT_TRUE(Append(*engine, sequence, std::span(prompt).subspan(kPosition)));
+  ASSERT_TRUE(CutBackTo(*engine, sequence, kPosition));
+  const auto got = AppendAll(*engine, sequence, other);
+  ASSERT_TRUE(got) << got.error().message;
+  const auto fresh = Open(ChunksOptions(100.0, 48, 1));
+  ASSERT_NE(fresh, nullptr);
+  Sequence alone = fresh->NewSequence();
+  ASSERT_TRUE(Append(*fresh, alone, std::span(prompt).first(kPosition)));
+  const auto expected = AppendAll(*fresh, alone, other);
+  ASSERT_TRUE(expected);
+  EXPECT_EQ(*got, *expected);
+}
+
+// The cover has each kind of memory.
+std::vector<std::string> LongTextsOfPart(uint32_t part) {
+  return CellsOfPart(part, ZooArchs(),
+                     [](const std::string& arch) { return Keys{ZooMemory(arch)}; });
+}
+
+MOESTRO_INSTANTIATE_PARTS(HostedLongText, LongTextsOfPart,
+                          [](const auto& arch) { return ZooCaseName(arch.param, 0); });
 
 // A model without a memory of earlier tokens cannot write: each token would see itself alone.
 TEST(HostedMemoryless, ADiffusionModelIsRefusedWithTheReason) {

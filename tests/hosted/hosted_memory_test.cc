@@ -4,10 +4,13 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/number.h"
 #include "base/system_limits.h"
+#include "engine/append.h"
 #include "load/open_engine.h"
+#include "tests/support/llama_zoo_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
 
@@ -35,6 +38,26 @@ TEST(HostedMemory, CellsAreCountedAndTakenWhenTheyAreWritten) {
   EXPECT_GE(kv, (*native)->facts().memory.kv);
   EXPECT_LE(kv, (*native)->facts().memory.kv + 64 * kKiB);
   EXPECT_LT(ResidentMemory(), before + kv / 2);
+}
+
+// libllama reserves 1.7 GiB to describe the graphs of such a chunk, and touches little of that.
+TEST(HostedMemory, DescriptionsOfGraphsAreCountedAsTheyAreTouched) {
+  const TempFolder folder;
+  const std::string model = WriteZooModel(folder.path(), "kimi-k3", {.context = 1024});
+  EngineOptions options;
+  options.engine = "hosted";
+  options.threads = 1;
+  options.ctx = 1024;
+  options.chunk = 512;
+  const uint64_t before = ResidentMemory();
+  const auto hosted = OpenEngine(model, options);
+  ASSERT_TRUE(hosted) << hosted.error().message;
+  Sequence sequence = (*hosted)->NewSequence();
+  ASSERT_TRUE(Append(**hosted, sequence, std::vector<Token>(512, 7)));
+  const MemoryPlan& plan = (*hosted)->facts().memory;
+  const uint64_t taken = ResidentMemory() - before;
+  EXPECT_GE(plan.work + plan.kv + plan.dense + plan.slots, taken);
+  EXPECT_LE(plan.work, 192 * kMiB);
 }
 
 }  // namespace

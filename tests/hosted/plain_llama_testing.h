@@ -20,6 +20,8 @@ namespace moestro {
 
 class PlainLlama {
  public:
+  static constexpr uint32_t kSequences = 6;
+
   PlainLlama(const std::string& path, uint32_t n_ctx, uint32_t threads) {
     LoadCpuBackend();
     std::array<ggml_backend_dev_t, 1> none = {nullptr};
@@ -31,7 +33,7 @@ class PlainLlama {
     CHECK(model_ != nullptr);
     llama_context_params shape = llama_context_default_params();
     shape.n_ctx = shape.n_batch = shape.n_ubatch = n_ctx;
-    shape.n_seq_max = 6;
+    shape.n_seq_max = kSequences;
     shape.n_threads = shape.n_threads_batch = static_cast<int32_t>(threads);
     shape.kv_unified = true;
     shape.swa_full = true;
@@ -42,14 +44,18 @@ class PlainLlama {
   }
 
   // Rows of one sequence in one llama_decode(): the logits of each, [rows][n_vocab].
-  std::vector<float> Append(std::span<const Token> tokens) {
+  std::vector<float> Append(std::span<const Token> tokens, int32_t sequence = 0) {
+    return Append(tokens, std::vector<int32_t>(tokens.size(), sequence));
+  }
+  // Each token goes to the sequence at its place. REQUIRES: sequences are below kSequences.
+  std::vector<float> Append(std::span<const Token> tokens, std::span<const int32_t> sequences) {
     llama_batch batch = llama_batch_init(static_cast<int32_t>(tokens.size()), 0, 1);
     batch.n_tokens = static_cast<int32_t>(tokens.size());
     for (size_t i = 0; i < tokens.size(); ++i) {
       batch.token[i] = tokens[i];
-      batch.pos[i] = position_++;
+      batch.pos[i] = positions_.at(static_cast<size_t>(sequences[i]))++;
       batch.n_seq_id[i] = 1;
-      batch.seq_id[i][0] = 0;
+      batch.seq_id[i][0] = sequences[i];
       batch.logits[i] = 1;
     }
     CHECK(llama_decode(context_.get(), batch) == 0);
@@ -71,7 +77,7 @@ class PlainLlama {
   };
   std::unique_ptr<llama_model, Free> model_;
   std::unique_ptr<llama_context, Free> context_;
-  llama_pos position_ = 0;
+  std::array<llama_pos, kSequences> positions_{};
 };
 
 }  // namespace moestro

@@ -117,14 +117,14 @@ TEST_F(ServeStatesTest, ALaterTurnComputesWhatIsNew) {
 
 // Cells of its windows are given back with so long a context (memory/recent_cells.h), and the talk
 // is longer than a window of 1,024 positions.
-TEST_F(ServeStatesTest, TenTurnsWithWindowsComputeWhatIsNew) {
+TEST_F(ServeStatesTest, SevenTurnsWithWindowsComputeWhatIsNew) {
   ServeShape({"gemma-4-26b-a4b", "--layers", "6", "--heads", "8"}, {"--ctx", "16384"});
   Messages talk = {{"system", Words(400, "the little dog")}, {"user", "one day a big red ball"}};
   Answer before = SayBothWays(talk);
   EXPECT_GT(before.prompt, 1200);
-  for (int turn = 1; turn < 10; ++turn) {
+  for (int turn = 1; turn < 7; ++turn) {
     talk.emplace_back("assistant", "a short answer");
-    talk.emplace_back("user", Words(40, "and then the cat said"));
+    talk.emplace_back("user", Words(20, "and then the cat said"));
     // A whole prompt is computed for each third turn, which the others rest on.
     const Answer now = turn % 3 == 0 ? SayBothWays(talk) : Say(talk);
     EXPECT_GE(now.cached, before.prompt - 2 * kAnswersBeginning) << "turn " << turn;

@@ -8,8 +8,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
+#include <map>
 #include <memory>
 #include <random>
+#include <span>
 #include <utility>
 
 #include "base/result.h"
@@ -27,7 +30,14 @@ struct Key {
   std::string_view name;
   // One value is a number, several an array of integers.
   std::vector<int32_t> values;
-  enum class Kind : uint8_t { kUint, kFloat, kIntArray, kBoolArray } kind = Kind::kUint;
+  enum class Kind : uint8_t {
+    kUint,
+    kFloat,
+    kBool,
+    kIntArray,
+    kFloatArray,
+    kBoolArray
+  } kind = Kind::kUint;
 };
 
 const std::vector<Key> kLatent = {{"attention.head_count_kv", {1}},
@@ -36,8 +46,27 @@ const std::vector<Key> kLatent = {{"attention.head_count_kv", {1}},
                                   {"rope.dimension_count", {16}}};
 const std::vector<Key> kWindows = {
     {"attention.sliding_window_pattern", {1, 0, 1, 0}, Key::Kind::kBoolArray}};
+const std::vector<Key> kIndexed = {
+    {"attention.head_count_kv", {1}},      {"attention.key_length", {80}},
+    {"attention.value_length", {64}},      {"rope.dimension_count", {16}},
+    {"attention.indexer.head_count", {8}}, {"attention.indexer.key_length", {64}}};
+// Delta nets by channels in even layers, latents in odd ones.
+const std::vector<Key> kDeltaAndLatent = {
+    {"attention.head_count_kv", {0, 1, 0, 1}, Key::Kind::kIntArray},
+    {"attention.key_length", {80}},
+    {"attention.value_length", {64}},
+    {"rope.dimension_count", {16}},
+    {"kda.gate_lower_bound", {-5}, Key::Kind::kFloat},
+    {"kda.safe_gate", {1}, Key::Kind::kBool}};
+// Gates of experts are cut off beyond so much, in layers of both kinds.
+const Key kClamps = {"swiglu_clamp_exp", {0, 0, 7, 7}, Key::Kind::kFloatArray};
 const std::vector<Key> kEverySecond = {
     {"ssm.inner_size", {256}}, {"attention.head_count_kv", {0, 2, 0, 2}, Key::Kind::kIntArray}};
+
+std::vector<Key> Joined(std::vector<Key> some, const std::vector<Key>& others) {
+  some.append_range(others);
+  return some;
+}
 
 struct Arch {
   std::string_view name;
@@ -50,14 +79,49 @@ const std::vector<Arch>& Archs() {
       {"arctic"},
       {"bailingmoe"},
       {"bailingmoe2"},
+      {"bailingmoe3",
+       Joined(kDeltaAndLatent, {{"expert_group_count", {1}}, {"expert_group_used_count", {1}}})},
       {"cohere2moe"},
       {"dbrx"},
       {"deepseek"},
       {"deepseek2", kLatent},
+      {"deepseek32", kIndexed},
+      {"deepseek4",
+       {{"attention.head_count_kv", {1}},
+        {"attention.key_length", {96}},
+        {"attention.value_length", {96}},
+        {"rope.dimension_count", {16}},
+        {"attention.output_group_count", {2}},
+        {"attention.output_lora_rank", {32}},
+        {"attention.compress_ratios", {0, 4, 128, 4}, Key::Kind::kIntArray},
+        {"attention.compress_rope_freq_base", {160'000}, Key::Kind::kFloat},
+        {"attention.indexer.head_count", {8}},
+        {"attention.indexer.key_length", {64}},
+        {"attention.indexer.top_k", {8}},
+        {"hyper_connection.count", {4}},
+        {"hyper_connection.sinkhorn_iterations", {4}},
+        {"expert_gating_func", {4}},
+        {"hash_layer_count", {1}},
+        kClamps}},
       {"dots1", {{"attention.head_count_kv", {4}}}},
       {"ernie4_5-moe"},
       {"exaone-moe"},
+      {"gemma4", kWindows},
+      {"glm-dsa", kIndexed},
       {"glm4moe"},
+      {"glm5-next",
+       {{"attention.head_count_kv", {0, 1, 0, 1}, Key::Kind::kIntArray},
+        {"attention.key_length", {64}},
+        {"attention.value_length", {64}},
+        {"rope.dimension_count", {0}},
+        {"kda.gate_lower_bound", {-5}, Key::Kind::kFloat},
+        {"attention.indexer.head_count", {8}},
+        {"attention.indexer.kpool", {4}},
+        {"attention.indexer.kpool_select_tail", {1}, Key::Kind::kBool},
+        {"attention.indexer.types", {1, 1, 1, 0}, Key::Kind::kIntArray},
+        {"hyper_connection.count", {4}},
+        {"hyper_connection.sinkhorn_iterations", {4}},
+        kClamps}},
       {"gpt-oss"},
       {"granitehybrid", kEverySecond},
       {"granitemoe"},
@@ -65,8 +129,15 @@ const std::vector<Arch>& Archs() {
       {"grovemoe"},
       {"hunyuan-moe"},
       {"hy_v3"},
+      {"hy_v4", Joined(kIndexed, {{"attention.indexer.types", {1, 0, 1, 1}, Key::Kind::kIntArray},
+                                  {"hyper_connection.magnitude", {2}, Key::Kind::kFloat},
+                                  kClamps})},
       {"jamba", kEverySecond},
       {"k2-horizon"},
+      {"kimi-k3", Joined(kDeltaAndLatent, {{"attn_res.block_size", {2}},
+                                           {"activation.situ_beta", {4}, Key::Kind::kFloat},
+                                           {"activation.situ_linear_beta", {25}, Key::Kind::kFloat},
+                                           {"expert_latent_length", {64}}})},
       {"kimi-linear",
        {{"attention.head_count_kv", {0, 1, 0, 1}, Key::Kind::kIntArray},
         {"attention.key_length", {80}},
@@ -96,8 +167,21 @@ const std::vector<Arch>& Archs() {
       {"qwen35moe"},
       {"qwen4exp", {{"hyper_connection.low_rank", {16}}}},
       {"smallthinker"},
+      {"step35", Joined(kWindows, {{"attention.head_count", {4, 2, 4, 2}, Key::Kind::kIntArray},
+                                   {"attention.head_count_kv", {2, 2, 2, 1}, Key::Kind::kIntArray},
+                                   {"swiglu_clamp_shexp", {0, 0, 0, 16}, Key::Kind::kFloatArray},
+                                   kClamps})},
   };
   return archs;
+}
+
+// Whether the tests write the file: llama_model_save_to_file() leaves out keys of some of these,
+// and ends the process on others. It writes the others' files, without keys that they do not have.
+bool IsWrittenByUs(std::string_view arch) {
+  constexpr std::string_view kOurs[] = {"bailingmoe3", "deepseek32", "deepseek4",
+                                        "gemma4",      "glm-dsa",    "glm5-next",
+                                        "hy_v4",       "kimi-k3",    "step35"};
+  return std::ranges::contains(kOurs, arch);
 }
 
 class Metadata {
@@ -121,6 +205,15 @@ class Metadata {
       case Key::Kind::kFloat:
         gguf_set_val_f32(gguf_.get(), name.c_str(), static_cast<float>(key.values.front()));
         return;
+      case Key::Kind::kBool:
+        gguf_set_val_bool(gguf_.get(), name.c_str(), key.values.front() != 0);
+        return;
+      case Key::Kind::kFloatArray: {
+        const std::vector<float> floats(key.values.begin(), key.values.end());
+        gguf_set_arr_data(gguf_.get(), name.c_str(), GGUF_TYPE_FLOAT32, floats.data(),
+                          floats.size());
+        return;
+      }
       case Key::Kind::kIntArray:
         gguf_set_arr_data(gguf_.get(), name.c_str(), GGUF_TYPE_INT32, key.values.data(),
                           key.values.size());
@@ -233,6 +326,7 @@ void Metadata::SetFloats() const {
       {"embedding_scale", 1.0F},
       {"attention.scale", 0.17F},
       {"expert_group_scale", 0.5F},
+      {"hyper_connection.epsilon", 1e-6F},
       {"router_logit_softcapping", 30.0F},
       {"attn_logit_softcapping", 50.0F},
       {"final_logit_softcapping", 30.0F},
@@ -244,32 +338,89 @@ void Metadata::SetFloats() const {
   }
 }
 
-// Norms about 1, decays below 0, the rest about 0.
-void Fill(ggml_tensor* tensor, void* random_engine) {
-  auto& random = *static_cast<std::minstd_rand*>(random_engine);
-  const std::string_view name = tensor->name;
-  const auto n = static_cast<size_t>(ggml_nelements(tensor));
-  if (tensor->type == GGML_TYPE_I32) {
+// Weights of the tensors that libllama makes for a model.
+class Weights {
+ public:
+  // For llama_model_init_from_user(); `weights` is a Weights.
+  static void Fill(ggml_tensor* tensor, void* weights) {
+    static_cast<Weights*>(weights)->Add(*tensor);
+  }
+  // Writes the model's file.
+  void Write(gguf_context* metadata, const std::string& path);
+
+ private:
+  struct Made {
+    ggml_type type = GGML_TYPE_F32;
+    std::array<int64_t, GGML_MAX_DIMS> ne{};
+    std::vector<std::byte> bytes = {};
+  };
+  void Add(ggml_tensor& tensor);
+  std::vector<std::byte> ValuesFor(const ggml_tensor& tensor);
+
+  std::minstd_rand random_{7};
+  std::map<std::string, Made> made_;  // layers may share a tensor
+};
+
+template <class Value>
+std::vector<std::byte> BytesOf(const std::vector<Value>& values) {
+  const auto bytes = std::as_bytes(std::span(values));
+  return {bytes.begin(), bytes.end()};
+}
+
+// Norms and scales about 1, decays below 0, the rest about 0.
+std::vector<std::byte> Weights::ValuesFor(const ggml_tensor& tensor) {
+  const std::string_view name = tensor.name;
+  const auto n = static_cast<size_t>(ggml_nelements(&tensor));
+  if (tensor.type == GGML_TYPE_I32) {
     std::vector<int32_t> numbers(n);
     for (size_t i = 0; i < n; ++i) numbers[i] = static_cast<int32_t>(i * 7 % 8);
-    ggml_backend_tensor_set(tensor, numbers.data(), 0, n * sizeof(int32_t));
-    return;
+    return BytesOf(numbers);
   }
   std::uniform_real_distribution<float> usual(-0.125F, 0.125F);
   std::vector<float> values(n);
   for (float& value : values) {
-    value = usual(random);
-    if (name.contains("norm")) value = 1.0F + 0.4F * value;
+    value = usual(random_);
+    if (name.contains("norm") || name.ends_with("scale")) value = 1.0F + 0.4F * value;
     if (name.contains("ssm_a")) value = -0.5F - std::abs(value);
   }
-  if (tensor->type == GGML_TYPE_F16) {
+  if (tensor.type == GGML_TYPE_F16) {
     std::vector<ggml_fp16_t> halves(n);
     ggml_fp32_to_fp16_row(values.data(), halves.data(), static_cast<int64_t>(n));
-    ggml_backend_tensor_set(tensor, halves.data(), 0, n * sizeof(ggml_fp16_t));
-    return;
+    return BytesOf(halves);
   }
-  CHECK(tensor->type == GGML_TYPE_F32);
-  ggml_backend_tensor_set(tensor, values.data(), 0, n * sizeof(float));
+  CHECK(tensor.type == GGML_TYPE_F32);
+  return BytesOf(values);
+}
+
+void Weights::Add(ggml_tensor& tensor) {
+  Made made{.type = tensor.type, .bytes = ValuesFor(tensor)};
+  std::ranges::copy(tensor.ne, made.ne.begin());
+  ggml_backend_tensor_set(&tensor, made.bytes.data(), 0, made.bytes.size());
+  made_.try_emplace(tensor.name, std::move(made));
+}
+
+// A table of chosen experts is of whole numbers; libllama makes floats of it.
+bool IsTableOfExperts(const std::string& name) { return name.contains("tid2eid"); }
+
+void Weights::Write(gguf_context* metadata, const std::string& path) {
+  struct Free {
+    void operator()(ggml_context* context) const { ggml_free(context); }
+  };
+  const std::unique_ptr<ggml_context, Free> context(
+      ggml_init({.mem_size = (made_.size() + 1) * ggml_tensor_overhead(),
+                 .mem_buffer = nullptr,
+                 .no_alloc = true}));
+  CHECK(context != nullptr);
+  for (auto& [name, made] : made_) {
+    ggml_tensor* const tensor =
+        ggml_new_tensor(context.get(), IsTableOfExperts(name) ? GGML_TYPE_I32 : made.type,
+                        GGML_MAX_DIMS, made.ne.data());
+    if (IsTableOfExperts(name)) made.bytes = ValuesFor(*tensor);
+    ggml_set_name(tensor, name.c_str());
+    tensor->data = made.bytes.data();
+    gguf_add_tensor(metadata, tensor);
+  }
+  CHECK(gguf_write_to_file(metadata, path.c_str(), false));
 }
 
 }  // namespace
@@ -282,6 +433,11 @@ std::vector<std::string> ZooArchs() {
 
 std::string ZooMemory(const std::string& arch) {
   const std::pair<const char*, const char*> others[] = {{"cohere2moe", "heads, windows"},
+                                                        {"deepseek4", "states of pools, streams"},
+                                                        {"glm5-next", "delta net, pools, streams"},
+                                                        {"hy_v4", "latents, several streams"},
+                                                        {"kimi-k3", "delta net, earlier inputs"},
+                                                        {"step35", "heads, windows"},
                                                         {"grovemoe", "experts of two sizes"},
                                                         {"jamba", "Mamba"},
                                                         {"llama4", "chunks of positions"},
@@ -290,13 +446,20 @@ std::string ZooMemory(const std::string& arch) {
                                                         {"minimax-01", "linear"},
                                                         {"minimax-m3", "blocks, chosen"},
                                                         {"mistral4", "latents"},
-                                                        {"qwen4exp", "several streams"},
+                                                        {"qwen4exp", "delta net, several streams"},
                                                         {"smallthinker", "heads, windows"}};
   for (const auto& [name, memory] : others) {
     if (arch == name) return memory;
   }
   const std::vector<std::string> ours = TinyArchs();
   return std::ranges::find(ours, arch) == ours.end() ? "heads" : MixersOf(arch);
+}
+
+bool ZooHasStates(const std::string& arch) {
+  const std::string memory = ZooMemory(arch);
+  return std::ranges::any_of(
+      std::array<std::string_view, 4>{"states", "delta net", "Mamba", "linear"},
+      [&](std::string_view kind) { return memory.contains(kind); });
 }
 
 std::string WriteZooModel(const std::filesystem::path& dir, std::string_view arch,
@@ -314,11 +477,15 @@ std::string WriteZooModel(const std::filesystem::path& dir, std::string_view arc
   params.n_gpu_layers = 0;
   params.use_extra_bufts = false;
   params.load_mode = LLAMA_LOAD_MODE_NONE;
-  std::minstd_rand random(7);
-  llama_model* model = llama_model_init_from_user(metadata.get(), Fill, &random, params);
+  Weights weights;
+  llama_model* model = llama_model_init_from_user(metadata.get(), Weights::Fill, &weights, params);
   CHECK(model != nullptr);
   const std::string path = dir / Format("{}-{}-{}.gguf", arch, size.experts, size.expert_ff);
-  llama_model_save_to_file(model, path.c_str());
+  if (IsWrittenByUs(arch)) {
+    weights.Write(metadata.get(), path);
+  } else {
+    llama_model_save_to_file(model, path.c_str());
+  }
   llama_model_free(model);
   if (size.file_type == 0) return path;
   const std::string quantised = path + ".quantised.gguf";

@@ -29,6 +29,9 @@ std::vector<std::string> ZooArchs();
 // The kind of memory that libllama has of earlier tokens: MixersOf() of a family of ours.
 std::string ZooMemory(const std::string& arch);
 
+// Whether a layer keeps a state, which cannot be cut back.
+bool ZooHasStates(const std::string& arch);
+
 // For the name of a test with a parameter: letters and digits alone.
 inline std::string ZooCaseName(std::string arch, int64_t number) {
   for (char& c : arch) c = c == '-' || c == '_' ? 'X' : c;
