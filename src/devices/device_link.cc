@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/number.h"
+#include "base/terminal.h"
 #include "compute/backend_calls.h"
 #include "compute/devices.h"
 
@@ -25,7 +26,13 @@ uint64_t Border::bytes() const {
   return all;
 }
 
-DeviceLink::DeviceLink(const ComputeDevice& device) : device_(device) {
+DeviceLink::DeviceLink(const ComputeDevice& device, double patience)
+    : device_(device), watch_(patience, [&device, patience] {
+        LogWarning(
+            "{} has not answered for {:.0f} s; unless its driver resets it, end the program "
+            "and use --device none",
+            device.info().name, patience);
+      }) {
   Result<HostMemory> ring = AllocatePinned(device, kRing);
   if (!ring) return;
   std::memset(ring->data(), 0, kRing);
@@ -41,7 +48,7 @@ Status DeviceLink::Launch(ggml_cgraph* graph) {
 // After an error nothing may be under way: the caller frees the memory of copies and launches.
 Status DeviceLink::Settled(Status status) {
   if (status) return {};
-  [[maybe_unused]] const Status ended = device_.Finish();
+  [[maybe_unused]] const Status ended = Wait();
   if (queued_.empty()) return status;
   lost_from_ = n_landed_;
   lost_to_ = n_landed_ += queued_.size();
@@ -52,7 +59,7 @@ Status DeviceLink::Settled(Status status) {
 Status DeviceLink::Finish() {
   if (is_idle_ && queued_.empty()) return {};
   ++traffic_.waits;
-  TRY_STATUS(Settled(device_.Finish()));
+  TRY_STATUS(Settled(Wait()));
   while (!queued_.empty()) {
     TRY_STATUS(Settled(LandFirst()));
     queued_.pop_front();
@@ -93,7 +100,7 @@ Status DeviceLink::Land(uint64_t number) {
     Queued& first = queued_.front();
     if (!first.event) return Finish();
     ++traffic_.waits;
-    TRY_STATUS(Settled(AwaitEvent(first.event.get())));
+    TRY_STATUS(Settled(watch_.During([&] { return AwaitEvent(first.event.get()); })));
     TRY_STATUS(Settled(LandFirst()));
     spare_events_.push_back(std::move(first.event));
     queued_.pop_front();

@@ -21,6 +21,7 @@
 #include "compute/devices.h"
 #include "compute/host_memory.h"
 #include "decide/devices/device_tier.h"
+#include "devices/wait_watch.h"
 
 namespace moestro {
 
@@ -46,8 +47,11 @@ class DeviceLink {
  public:
   static constexpr uint64_t kRing = uint64_t{2} << 20;
 
+  // A warning names the device if a wait lasts this long.
+  static constexpr double kPatience = 20.0;  // seconds
+
   // Without pinned memory that the CPU caches, there is no ring. The device must outlive this.
-  explicit DeviceLink(const ComputeDevice& device);
+  explicit DeviceLink(const ComputeDevice& device, double patience = kPatience);
   DeviceLink(const DeviceLink&) = delete;
   DeviceLink& operator=(const DeviceLink&) = delete;
 
@@ -83,6 +87,9 @@ class DeviceLink {
   Result<std::vector<const std::byte*>> ReadToRing(std::span<const Border::Read> reads);
   Status Queue(Queued& queued, bool lands_alone);
   Status Settled(Status status);
+  Status Wait() {
+    return watch_.During([this] { return device_.Finish(); });
+  }
   Status LandFirst();
   std::byte* TakeRoom(uint64_t bytes);
 
@@ -96,5 +103,6 @@ class DeviceLink {
   uint64_t lost_to_ = 0;
   std::vector<EventPtr> spare_events_;  // for later reads
   DeviceTraffic traffic_;
+  WaitWatch watch_;
 };
 }  // namespace moestro

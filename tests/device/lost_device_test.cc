@@ -290,6 +290,29 @@ TEST_F(LostDeviceTest, QueuedReadsThatWereLostAreAnError) {
   EXPECT_TRUE(link.Land(*next));
 }
 
+TEST_F(LostDeviceTest, AWaitThatLastsIsSaid) {
+  const auto device = ComputeDevice::Open(info_);
+  ASSERT_TRUE(device) << device.error().message;
+  constexpr double kPatience = 0.05;
+  DeviceLink link(*device, kPatience);
+  const auto buffer = BackendBuffer::On(device->backend(), 4096);
+  ASSERT_TRUE(buffer) << buffer.error().message;
+  std::vector<std::byte> back(64);
+  const Border border{.reads = {{.from = buffer->bytes(), .to = std::span(back)}}};
+  const LostDevice slow({.first = 0,
+                         .count = 1,
+                         .kind = static_cast<int>(DeviceCall::kWait),
+                         .seconds = 8 * kPatience});
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(link.Cross(border));
+  EXPECT_TRUE(link.Cross(border));
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(LostDevice::thrown(), 1);
+  const std::string sentence = info_.name + " has not answered for";
+  EXPECT_EQ(said.find(sentence), said.rfind(sentence)) << said;
+  EXPECT_NE(said.find(sentence), std::string::npos) << said;
+}
+
 TEST_F(LostDeviceTest, ProfilingEndsWithASentence) {
   for (int kind = 0; kind < kDeviceCalls; ++kind) {
     if (static_cast<DeviceCall>(kind) == DeviceCall::kFree) continue;

@@ -7,10 +7,12 @@
 #include <ggml.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <mutex>
 #include <set>
 #include <stdexcept>
+#include <thread>
 
 namespace moestro {
 namespace {
@@ -46,7 +48,7 @@ class OneCall {
  private:
   static void CountAndThrow(DeviceCall kind) {
     State& state = TheState();
-    const std::lock_guard lock(state.mutex);
+    std::unique_lock lock(state.mutex);
     if (!state.is_on) return;
     const auto k = static_cast<size_t>(kind);
     const int64_t of_kind = state.calls[k]++;
@@ -55,6 +57,10 @@ class OneCall {
     const int64_t n = state.when.kind >= 0 ? of_kind : of_all;
     if (n < state.when.first || n - state.when.first >= state.when.count) return;
     ++state.thrown;
+    if (const double seconds = state.when.seconds; seconds > 0.0) {
+      lock.unlock();
+      return std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    }
     throw std::runtime_error("lost on purpose at " + NameOf(kind));
   }
 };

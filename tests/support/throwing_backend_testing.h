@@ -27,14 +27,16 @@ enum class DeviceCall : uint8_t {
 inline constexpr int kDeviceCalls = 10;
 std::string NameOf(DeviceCall call);
 
-// While it lives calls are counted, and those of a kind from the `first` on throw: `count` of them.
+// While it lives calls are counted, and those of a kind from the `first` on throw, or take their
+// time: `count` of them.
 // One at a time; calls may come from any thread.
 class LostDevice {
  public:
   struct When {
     int64_t first = INT64_MAX;  // from 0, of all kinds, or of the one
     int64_t count = INT64_MAX;
-    int kind = -1;  // one DeviceCall; -1: all
+    int kind = -1;         // one DeviceCall; -1: all
+    double seconds = 0.0;  // a call takes so much longer; 0: throws
   };
   explicit LostDevice(const When& when);
   ~LostDevice();
