@@ -2,7 +2,7 @@
 // Costs of a table of n-grams on the disk, alone: nothing is computed behind which reads could
 // hide.
 //
-//   table_bench MODEL [--rounds 3] [--tokens 48] [--prompt 2048] [--threads 2]
+//   table_bench MODEL [--rounds 3] [--tokens 48] [--prompt 2048] [--threads 2] [--seed 1]
 //
 // Rows of random tokens are brought in three ways, in turn, of each round's own tokens:
 //   reads    by the engine's TableRows, all rows of a step at once, past the page cache
@@ -49,6 +49,7 @@ struct Setting {
   uint32_t tokens = 48;
   uint32_t prompt = 2048;
   uint32_t threads = 2;
+  uint32_t seed = 1;
 };
 
 struct Round {
@@ -267,7 +268,7 @@ Status Main(const Setting& setting) {
   std::array<std::vector<Round>, kWays.size()> rounds;
   for (uint32_t r = 0; r < setting.rounds; ++r) {
     const auto text =
-        RandomTokens(setting.prompt + setting.tokens, model.spec.n_vocab, kDefaultSeed + r);
+        RandomTokens(setting.prompt + setting.tokens, model.spec.n_vocab, setting.seed + r);
     for (size_t way = 0; way < kWays.size(); ++way) {
       TRY(const Round round, Measure(job, way, text));
       rounds[way].push_back(round);
@@ -290,6 +291,7 @@ Result<Setting> Parse(int argc, char** argv) {
                              : flag == "--tokens"  ? &setting.tokens
                              : flag == "--prompt"  ? &setting.prompt
                              : flag == "--threads" ? &setting.threads
+                             : flag == "--seed"    ? &setting.seed
                                                    : nullptr;
     if (member == nullptr) return Fail(Errc::kUsage, "unknown flag '{}'", flag);
     *member = std::max(1U, number);
