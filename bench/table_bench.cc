@@ -2,15 +2,17 @@
 // Costs of a table of n-grams on the disk, alone: nothing is computed behind which reads could
 // hide.
 //
-//   table_bench MODEL [--rounds 3] [--tokens 48] [--prompt 2048] [--threads 2]
+//   table_bench MODEL [--rounds 3] [--tokens 48] [--prompt 2048] [--threads 2] [--seed 1]
 //
-// Rows of random tokens are brought in two ways, in turn, of each round's own tokens:
+// Rows of random tokens are brought in three ways, in turn, of each round's own tokens:
 //   reads    by the engine's TableRows, all rows of a step at once, past the page cache
 //   faults   out of a mapped file, by as many threads as --threads says, a row after the other, as
 //            a program brings them that leaves the table to the page cache
-// The pages of both are dropped from the page cache before each. A line for each way gives the
-// medians of the rounds: milliseconds of a decoded token (median and nine tenths of its tokens),
-// seconds of the prompt, and MiB read of the disk, as the process counts them.
+//   random   the same, while the kernel is told (MADV_RANDOM) to read no page ahead
+// The file's pages are dropped from the page cache before the tokens and before the prompt. A line
+// for each way gives the medians of the rounds: milliseconds of a decoded token (median and nine
+// tenths of its tokens), seconds of the prompt, seconds of all threads' processor time for the
+// prompt, and MiB that the prompt read of the disk, as the process counts them.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -18,6 +20,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -46,23 +49,35 @@ struct Setting {
   uint32_t tokens = 48;
   uint32_t prompt = 2048;
   uint32_t threads = 2;
+  uint32_t seed = 1;
 };
 
 struct Round {
   double token_ms = 0.0;
   double slow_token_ms = 0.0;  // nine tenths
   double prompt_seconds = 0.0;
-  double mib = 0.0;
+  double prompt_cpu = 0.0;  // seconds
+  double prompt_mib = 0.0;
 };
 
-double MibRead() {
+// What the process has used: MiB of the disk, seconds of processors.
+struct Used {
+  double mib = 0.0;
+  double cpu = 0.0;
+};
+
+Used UsedSoFar() {
   rusage usage = {};
   ::getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_inblock) / 2048.0;
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return {.mib = static_cast<double>(usage.ru_inblock) / 2048.0,
+          .cpu = seconds(usage.ru_utime) + seconds(usage.ru_stime)};
 }
 
-// Brings the rows of a step; what they sum to keeps a compiler from leaving them out.
-using Bring = std::function<Result<uint64_t>(std::span<const uint64_t> rows)>;
+// Brings the rows of a step.
+using Bring = std::function<Status(std::span<const uint64_t> rows)>;
 
 // A table that is mapped: each thread copies its share of a step's rows.
 class MappedTable {
@@ -87,6 +102,7 @@ class MappedTable {
     if (fd_ >= 0) ::close(fd_);
   }
 
+  void Advise(int advice) const { ::madvise(const_cast<std::byte*>(at_), bytes_, advice); }
   uint64_t Bring(std::span<const uint64_t> rows) const {
     std::vector<uint64_t> sums(threads_);
     {
@@ -137,30 +153,6 @@ double MedianOf(std::vector<double> values, double share = 0.5) {
                                static_cast<size_t>(share * static_cast<double>(values.size())))];
 }
 
-// A prompt, and the tokens that follow it.
-Result<Round> Measure(const Setting& setting, const NgramSpec& spec, std::span<const Token> text,
-                      const Bring& bring) {
-  Round round;
-  uint64_t sum = 0;
-  const double read = MibRead();
-  const double start = SteadySeconds();
-  TRY(sum, bring(RowsOf(spec, text, 0, setting.prompt)));
-  round.prompt_seconds = SteadySeconds() - start;
-  std::vector<double> took;
-  for (uint32_t t = 0; t < setting.tokens; ++t) {
-    const double begin = SteadySeconds();
-    TRY(const uint64_t more, bring(RowsOf(spec, text, setting.prompt + t, 1)));
-    took.push_back(1e3 * (SteadySeconds() - begin));
-    sum += more;
-  }
-  volatile uint64_t sink = sum;
-  (void)sink;
-  round.token_ms = MedianOf(took);
-  round.slow_token_ms = MedianOf(std::move(took), 0.9);
-  round.mib = MibRead() - read;
-  return round;
-}
-
 // Drops the file's pages from the page cache, where no mapping holds them.
 Status DropPages(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -171,30 +163,86 @@ Status DropPages(const std::string& path) {
   return {};
 }
 
-Result<Round> ByReads(const Setting& setting, const ModelFile& model, const TableRows::Sizes& sizes,
-                      std::span<const Token> text) {
-  TRY(const auto reader,
-      OpenReader({.queue_depth = TableRows::kReads, .threads = 32}, model.gguf.paths()));
-  TRY(const auto rows, TableRows::Create(sizes, *reader, model.gguf.paths()));
-  return Measure(setting, *model.spec.ngrams, text,
-                 [&](std::span<const uint64_t> asked) -> Result<uint64_t> {
-                   rows->Begin(asked);
-                   TRY_STATUS(rows->Finish());
-                   uint64_t sum = 0;
-                   for (size_t i = 0; i < asked.size(); ++i) {
-                     sum += static_cast<uint64_t>(rows->row(i)[0]);
-                   }
-                   return sum;
-                 });
+Status MeasureTokens(const Setting& setting, const NgramSpec& spec, std::span<const Token> text,
+                     const Bring& bring, Round& round) {
+  std::vector<double> took;
+  for (uint32_t t = 0; t < setting.tokens; ++t) {
+    const double begin = SteadySeconds();
+    TRY_STATUS(bring(RowsOf(spec, text, setting.prompt + t, 1)));
+    took.push_back(1e3 * (SteadySeconds() - begin));
+  }
+  round.token_ms = MedianOf(took);
+  round.slow_token_ms = MedianOf(std::move(took), 0.9);
+  return {};
 }
 
-Result<Round> ByFaults(const Setting& setting, const ModelFile& model,
-                       const TableRows::Sizes& sizes, std::span<const Token> text) {
-  TRY(const auto mapped, MappedTable::Open(model.gguf.paths()[sizes.table.file], sizes.table,
-                                           sizes.row_bytes, setting.threads));
-  return Measure(
-      setting, *model.spec.ngrams, text,
-      [&](std::span<const uint64_t> asked) -> Result<uint64_t> { return mapped->Bring(asked); });
+Status MeasurePrompt(const Setting& setting, const NgramSpec& spec, std::span<const Token> text,
+                     const Bring& bring, Round& round) {
+  const Used before = UsedSoFar();
+  const double start = SteadySeconds();
+  TRY_STATUS(bring(RowsOf(spec, text, 0, setting.prompt)));
+  round.prompt_seconds = SteadySeconds() - start;
+  const Used after = UsedSoFar();
+  round.prompt_cpu = after.cpu - before.cpu;
+  round.prompt_mib = after.mib - before.mib;
+  return {};
+}
+
+struct Job {
+  const Setting& setting;
+  const ModelFile& model;
+  TableRows::Sizes sizes;
+
+  const std::string& path() const { return model.gguf.paths()[sizes.table.file]; }
+};
+
+// The engine's way.
+struct Reads {
+  std::unique_ptr<BlockReader> reader;
+  std::unique_ptr<TableRows> rows;
+
+  static Result<Bring> Open(const Job& job) {
+    const auto reads = std::make_shared<Reads>();
+    TRY(reads->reader,
+        OpenReader({.queue_depth = TableRows::kReads, .threads = 32}, job.model.gguf.paths()));
+    TRY(reads->rows, TableRows::Create(job.sizes, *reads->reader, job.model.gguf.paths()));
+    return [reads](std::span<const uint64_t> asked) -> Status {
+      reads->rows->Begin(asked);
+      return reads->rows->Finish();
+    };
+  }
+};
+
+Result<Bring> OpenFaults(const Job& job, int advice) {
+  TRY(std::unique_ptr<MappedTable> opened,
+      MappedTable::Open(job.path(), job.sizes.table, job.sizes.row_bytes, job.setting.threads));
+  const std::shared_ptr<MappedTable> mapped = std::move(opened);
+  mapped->Advise(advice);
+  return [mapped](std::span<const uint64_t> asked) -> Status {
+    volatile uint64_t sum = mapped->Bring(asked);  // a compiler leaves no row out
+    static_cast<void>(sum);
+    return {};
+  };
+}
+
+constexpr std::array<const char*, 3> kWays = {"reads", "faults", "random"};
+
+Result<Bring> OpenWay(const Job& job, size_t way) {
+  TRY_STATUS(DropPages(job.path()));
+  if (way == 0) return Reads::Open(job);
+  return OpenFaults(job, way == 1 ? MADV_NORMAL : MADV_RANDOM);
+}
+
+Result<Round> Measure(const Job& job, size_t way, std::span<const Token> text) {
+  const NgramSpec& spec = *job.model.spec.ngrams;
+  Round round;
+  {
+    TRY(const Bring bring, OpenWay(job, way));
+    TRY_STATUS(MeasureTokens(job.setting, spec, text, bring, round));
+  }
+  TRY(const Bring bring, OpenWay(job, way));
+  TRY_STATUS(MeasurePrompt(job.setting, spec, text, bring, round));
+  return round;
 }
 
 void Print(const char* name, const std::vector<Round>& rounds) {
@@ -203,8 +251,9 @@ void Print(const char* name, const std::vector<Round>& rounds) {
     for (const Round& round : rounds) values.push_back(round.*member);
     return MedianOf(std::move(values));
   };
-  std::printf("%-8s %9.3f %9.3f %9.3f %9.1f\n", name, median(&Round::token_ms),
-              median(&Round::slow_token_ms), median(&Round::prompt_seconds), median(&Round::mib));
+  std::printf("%-8s %9.3f %9.3f %9.3f %9.3f %9.1f\n", name, median(&Round::token_ms),
+              median(&Round::slow_token_ms), median(&Round::prompt_seconds),
+              median(&Round::prompt_cpu), median(&Round::prompt_mib));
 }
 
 Status Main(const Setting& setting) {
@@ -215,20 +264,19 @@ Status Main(const Setting& setting) {
       .table = table->extent,
       .row_bytes = table->extent.length / static_cast<uint64_t>(table->ne[1]),
       .rows_at_once = setting.prompt * model.spec.ngrams->n_heads()};
-  const std::string& path = model.gguf.paths()[table->extent.file];
-  std::array<std::vector<Round>, 2> rounds;
+  const Job job{.setting = setting, .model = model, .sizes = sizes};
+  std::array<std::vector<Round>, kWays.size()> rounds;
   for (uint32_t r = 0; r < setting.rounds; ++r) {
     const auto text =
-        RandomTokens(setting.prompt + setting.tokens, model.spec.n_vocab, kDefaultSeed + r);
-    for (size_t way = 0; way < rounds.size(); ++way) {
-      TRY_STATUS(DropPages(path));
-      TRY(const Round round, (way == 0 ? ByReads : ByFaults)(setting, model, sizes, text));
+        RandomTokens(setting.prompt + setting.tokens, model.spec.n_vocab, setting.seed + r);
+    for (size_t way = 0; way < kWays.size(); ++way) {
+      TRY(const Round round, Measure(job, way, text));
       rounds[way].push_back(round);
     }
   }
-  std::printf("%-8s %9s %9s %9s %9s\n", "way", "token_ms", "slow_ms", "prompt_s", "MiB");
-  Print("reads", rounds[0]);
-  Print("faults", rounds[1]);
+  std::printf("%-8s %9s %9s %9s %9s %9s\n", "way", "token_ms", "slow_ms", "prompt_s", "cpu_s",
+              "MiB");
+  for (size_t way = 0; way < kWays.size(); ++way) Print(kWays[way], rounds[way]);
   return {};
 }
 
@@ -243,6 +291,7 @@ Result<Setting> Parse(int argc, char** argv) {
                              : flag == "--tokens"  ? &setting.tokens
                              : flag == "--prompt"  ? &setting.prompt
                              : flag == "--threads" ? &setting.threads
+                             : flag == "--seed"    ? &setting.seed
                                                    : nullptr;
     if (member == nullptr) return Fail(Errc::kUsage, "unknown flag '{}'", flag);
     *member = std::max(1U, number);

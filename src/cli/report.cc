@@ -31,12 +31,12 @@ Status Output::WriteGenerated(std::string_view part) {
   return isatty(fd_) == 1 ? WriteBytes(generated_.Add(part)) : WriteBytes(part);
 }
 
-Status Output::WriteBytes(std::string_view text) {
-  while (!text.empty() && !closed_ && status_) {
-    const ssize_t n = write(fd_, text.data(), text.size());
+Status Output::WriteBytes(std::string_view bytes) {
+  while (!bytes.empty() && !closed_ && status_) {
+    const ssize_t n = write(fd_, bytes.data(), bytes.size());
     const int why = errno;
     if (n >= 0) {
-      text.remove_prefix(static_cast<size_t>(n));
+      bytes.remove_prefix(static_cast<size_t>(n));
     } else if (why == EPIPE || (why == EIO && IsHungUp(fd_))) {
       closed_ = true;
     } else if (why != EINTR) {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "model/read_layers.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -54,7 +52,7 @@ TEST_F(ReadLayersTest, CountsLayersThatPredictFurtherTokens) {
 
 // An array with an entry per layer may leave out the layers that are passed over.
 TEST_F(ReadLayersTest, ArraysOfTheLayersThatAreEvaluated) {
-  const auto with = [](std::vector<int32_t> heads) {
+  const auto with = [](const std::vector<int32_t>& heads) {
     GgufBuilder file = SmallMoe("glm4moe");
     file.Set("glm4moe.block_count", 3U)
         .Set("glm4moe.nextn_predict_layers", 1U)

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "model/read_ngrams.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +8,6 @@
 
 #include "model/gguf_testing.h"
 #include "model/model_file.h"
-#include "model/read_spec.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstddef>
-#include <utility>
 
 #include "base/result.h"
 #include "compute/product_node.h"
