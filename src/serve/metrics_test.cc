@@ -63,7 +63,7 @@ TEST(Metrics, NamesThatDashboardsReadStay) {
             (std::vector<std::string>{"expert_hits_total", "expert_misses_total",
                                       "expert_evictions_total", "expert_prefetches_total",
                                       "expert_prefetches_used_total", "disk_read_bytes_total",
-                                      "read_wait_seconds_total"}));
+                                      "read_wait_seconds_total", "table_read_bytes_total"}));
 }
 
 // Without a sentence a family of metrics would have no HELP line.
