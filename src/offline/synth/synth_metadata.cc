@@ -14,7 +14,6 @@
 #include "model/expert_tensors.h"
 #include "model/gguf_header.h"
 #include "offline/gguf_output.h"
-#include "offline/synth/synth.h"
 #include "offline/synth/synth_plan.h"
 
 namespace moestro {
