@@ -120,8 +120,11 @@ Status NativeEngine::Running::Allocate(const EngineOptions& options, Lasting& la
                               encoder ? std::optional(encoder->source_end) : std::nullopt);
   }
   TRY(slots, MakeSlots(*opened, *devices, FixedFor(limits)));
-  if (TableRows* const table = dense->table(); table != nullptr) {
-    slots->residency().PumpBeside([table] { table->Pump(); });
+  if (dense->table() != nullptr) {
+    // The table's rows are another object once the dense part has moved to the CPU.
+    slots->residency().PumpBeside([&its = *dense] {
+      if (its.table() != nullptr) its.table()->Pump();
+    });
   }
   if (!devices->empty()) {
     TRY(joined, JoinDevices(*opened, *devices, *slots, *dense));
