@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
-#include "compute/backend_buffer.h"
 #include "compute/cpu_device.h"
+#include "forward/dense/placed_tensors_testing.h"
 
 namespace moestro {
 namespace {
@@ -106,30 +106,18 @@ MixedStreams ComputeStreams(const StreamValues& v, uint32_t threads) {
       kStreamRmsEps);
   GraphArena arena(device.backend(), 64);
   ggml_context* ctx = arena.Begin();
-  auto buffer = *BackendBuffer::OnHost(1 << 18);
-  uint64_t at = 0;
-  const auto place = [&](ggml_tensor* t) {
-    buffer.Place(t, at);
-    at += (ggml_nbytes(t) + 63) / 64 * 64;
-    return t;
-  };
-  const auto input = [&](int64_t n, const std::vector<float>& from) {
-    ggml_tensor* t =
-        place(ggml_new_tensor_2d(ctx, GGML_TYPE_F32, n, static_cast<int64_t>(from.size()) / n));
-    std::memcpy(t->data, from.data(), ggml_nbytes(t));
-    return t;
-  };
+  PlacedTensors placed(ctx, 1 << 18);
   LayerTensors w;
-  w.ffn_streams = input(kStreamValues, v.matrix);
-  w.ffn_streams_b = input(kStreamMixes, v.base);
-  w.ffn_streams_scale = input(StreamsSpec::kScales, v.scale);
-  ggml_tensor* streams = input(kStreamValues, v.streams);
+  w.ffn_streams = placed.Input(kStreamValues, v.matrix);
+  w.ffn_streams_b = placed.Input(kStreamMixes, v.base);
+  w.ffn_streams_scale = placed.Input(StreamsSpec::kScales, v.scale);
+  ggml_tensor* streams = placed.Input(kStreamValues, v.streams);
   const auto entered = connections.Enter(ctx, w, HyperConnections::Half::kFeedForward, streams);
   ggml_tensor* left = connections.Leave(
-      ctx, {.y = input(kStreamWidth, v.y), .streams = streams, .weights = entered.weights});
+      ctx, {.y = placed.Input(kStreamWidth, v.y), .streams = streams, .weights = entered.weights});
   ggml_tensor* end = connections.End(ctx, {}, left);
   for (ggml_tensor* t : {entered.x, left, end}) {
-    ggml_build_forward_expand(arena.graph(), place(t));
+    ggml_build_forward_expand(arena.graph(), placed.Place(t));
   }
   EXPECT_TRUE(arena.Run());
   const auto values = [](const ggml_tensor* t) {

@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
-#include "compute/backend_buffer.h"
 #include "compute/cpu_device.h"
+#include "forward/dense/placed_tensors_testing.h"
 
 namespace moestro {
 namespace {
@@ -54,31 +54,19 @@ LowRankMixed ComputeLowRank(const LowRankValues& v, uint32_t threads) {
                      kEach, kStreamRms);
   GraphArena arena(device.backend(), 64);
   ggml_context* ctx = arena.Begin();
-  auto buffer = *BackendBuffer::OnHost(1 << 18);
-  uint64_t at = 0;
-  const auto place = [&](ggml_tensor* t) {
-    buffer.Place(t, at);
-    at += (ggml_nbytes(t) + 63) / 64 * 64;
-    return t;
-  };
-  const auto input = [&](int64_t n, const std::vector<float>& from) {
-    ggml_tensor* t =
-        place(ggml_new_tensor_2d(ctx, GGML_TYPE_F32, n, static_cast<int64_t>(from.size()) / n));
-    std::memcpy(t->data, from.data(), ggml_nbytes(t));
-    return t;
-  };
-  LowRankStreams::Weights w{.norm = input(kTogether, v.norm),
-                            .down = input(kTogether, v.down),
-                            .up = input(kRank, v.up),
-                            .inject = input(kTogether, v.inject)};
-  ggml_tensor* streams = input(kTogether, v.streams);
+  PlacedTensors placed(ctx, 1 << 18);
+  LowRankStreams::Weights w{.norm = placed.Input(kTogether, v.norm),
+                            .down = placed.Input(kTogether, v.down),
+                            .up = placed.Input(kRank, v.up),
+                            .inject = placed.Input(kTogether, v.inject)};
+  ggml_tensor* streams = placed.Input(kTogether, v.streams);
   const LowRankStreams::Entered entered = mix.Enter(ctx, w, streams);
-  ggml_tensor* left = mix.Leave(ctx, input(kEach, v.y), streams, entered.weights);
+  ggml_tensor* left = mix.Leave(ctx, placed.Input(kEach, v.y), streams, entered.weights);
   w.inject = nullptr;
   const LowRankStreams::Entered head = mix.Enter(ctx, w, left);
   EXPECT_EQ(head.weights, nullptr);
   for (ggml_tensor* t : {entered.x, entered.weights, left, head.x}) {
-    ggml_build_forward_expand(arena.graph(), place(t));
+    ggml_build_forward_expand(arena.graph(), placed.Place(t));
   }
   EXPECT_TRUE(arena.Run());
   const auto values = [](const ggml_tensor* t) {

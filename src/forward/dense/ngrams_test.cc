@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
-#include "compute/backend_buffer.h"
 #include "compute/cpu_device.h"
+#include "forward/dense/placed_tensors_testing.h"
 #include "residency/ngram_rows.h"
 #include "tests/support/memory_reader_testing.h"
 
@@ -155,30 +155,18 @@ class GramRun {
     EXPECT_TRUE(grams.Finish());
     GraphArena arena(device_.backend(), 64);
     ggml_context* ctx = arena.Begin();
-    auto buffer = *BackendBuffer::OnHost(1 << 20);
-    uint64_t at = 0;
-    const auto place = [&](ggml_tensor* t) {
-      buffer.Place(t, at);
-      at += (ggml_nbytes(t) + 63) / 64 * 64;
-      return t;
-    };
-    const auto input = [&](int64_t n, std::span<const float> from) {
-      ggml_tensor* t =
-          place(ggml_new_tensor_2d(ctx, GGML_TYPE_F32, n, static_cast<int64_t>(from.size()) / n));
-      std::memcpy(t->data, from.data(), ggml_nbytes(t));
-      return t;
-    };
+    PlacedTensors placed(ctx, 1 << 20);
     LayerTensors w;
-    w.ngram_key = input(kGramWidth, v_.key);
-    w.ngram_value = input(kGramWidth, v_.value);
-    w.ngram_key_norm = input(kGramAll, v_.key_norm);
-    w.ngram_query_norm = input(kGramAll, v_.query_norm);
-    w.ngram_conv_norm = input(kGramAll, v_.conv_norm);
-    w.ngram_conv = input(4, v_.conv);
+    w.ngram_key = placed.Input(kGramWidth, v_.key);
+    w.ngram_value = placed.Input(kGramWidth, v_.value);
+    w.ngram_key_norm = placed.Input(kGramAll, v_.key_norm);
+    w.ngram_query_norm = placed.Input(kGramAll, v_.query_norm);
+    w.ngram_conv_norm = placed.Input(kGramAll, v_.conv_norm);
+    w.ngram_conv = placed.Input(4, v_.conv);
     ggml_tensor* streams =
-        input(kGramAll, std::span(v_.streams).subspan(first * kGramAll, count * kGramAll));
+        placed.Input(kGramAll, std::span(v_.streams).subspan(first * kGramAll, count * kGramAll));
     grams.Bind(w, 0, 0, states);
-    ggml_tensor* out = place(grams.Build(ctx, w, streams));
+    ggml_tensor* out = placed.Place(grams.Build(ctx, w, streams));
     ggml_build_forward_expand(arena.graph(), out);
     EXPECT_TRUE(arena.Run());
     const auto* values = static_cast<const float*>(out->data);
