@@ -87,12 +87,12 @@ Result<MachineSpeeds> FindSpeeds(const MachineWish& wish, const ModelNeeds& need
   const std::vector<std::string> missing = Missing(needs, kept.value_or(MachineRates()));
   if (!kept) {
     TRY(kept, MeasureMachine({.threads = wish.threads, .types = missing, .disk = wish.disk}));
-    KeepRates(wish.kept_in, key, *kept);
+    kept = KeepRates(wish.kept_in, key, *kept);
     speeds.from = "measured now";
   } else if (!missing.empty()) {
     TRY(const std::vector<KernelRate> kernels, MeasureKernels(wish.threads, missing));
     kept->kernels.append_range(kernels);
-    KeepRates(wish.kept_in, key, *kept);
+    kept = KeepRates(wish.kept_in, key, *kept);
   }
   kept->memory = UnhinderedMemory() + ResidentMemory();
   TRY_STATUS(CheckAll(needs, *kept, "this processor"));

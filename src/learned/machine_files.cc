@@ -424,11 +424,15 @@ std::optional<MachineRates> KeptRates(const std::string& folder, const RatesKey&
   return std::nullopt;
 }
 
-void KeepRates(const std::string& folder, const RatesKey& key, const MachineRates& rates) {
-  if (folder.empty()) return;
-  [[maybe_unused]] const std::error_code made = MakePrivateFolder(folder);  // writing will say so
-  const Status written = WriteRates(RatesPath(folder, key), rates);
-  if (!written) LogInfo("the machine's speeds are not kept: {}", written.error().message);
+MachineRates KeepRates(const std::string& folder, const RatesKey& key, const MachineRates& rates) {
+  const Json file = ToJson(rates);
+  Result<MachineRates> kept = Parse(file.view());
+  if (!folder.empty()) {
+    [[maybe_unused]] const std::error_code made = MakePrivateFolder(folder);  // writing will say so
+    const Status written = WriteJsonFile(RatesPath(folder, key), file);
+    if (!written) LogInfo("the machine's speeds are not kept: {}", written.error().message);
+  }
+  return kept ? *std::move(kept) : rates;  // rates out of range are no file's
 }
 
 }  // namespace moestro

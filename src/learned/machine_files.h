@@ -77,7 +77,8 @@ struct RatesKey {
 
 // Rates that were kept for exactly this key; nullopt: none are kept, or `folder` is empty.
 std::optional<MachineRates> KeptRates(const std::string& folder, const RatesKey& key);
-// Keeps `rates` in place of older ones.
-void KeepRates(const std::string& folder, const RatesKey& key, const MachineRates& rates);
+// Keeps `rates` in place of older ones. Returns the rates that KeptRates() will give: the file's
+// units round a rate's last bit, and a plan of the first start is to be that of later ones.
+MachineRates KeepRates(const std::string& folder, const RatesKey& key, const MachineRates& rates);
 
 }  // namespace moestro

@@ -338,6 +338,22 @@ TEST_F(RatesFile, KeptForOneProcessorAndDisk) {
   EXPECT_FALSE(KeptRates("", key));
 }
 
+TEST_F(RatesFile, TheFirstStartUsesWhatLaterOnesRead) {
+  const std::string folder = folder_.path() / "kept";
+  MachineRates measured = Some();
+  const RatesKey key{.cpu = measured.cpu, .disk = 1};
+  // Some of the rates have a last bit that the file's unit rounds.
+  uint32_t rounded = 0;
+  for (int i = 0; i < 200; ++i) {
+    measured.disk = 1e9 + 123456789.1 * i;
+    const MachineRates used = KeepRates(folder, key, measured);
+    EXPECT_EQ(used, *KeptRates(folder, key)) << i;
+    EXPECT_EQ(used, KeepRates("", key, measured)) << i;
+    rounded += used.disk != measured.disk ? 1 : 0;
+  }
+  EXPECT_GT(rounded, 0U);
+}
+
 TEST_F(RatesFile, ADamagedKeptFileIsMeasuredAgain) {
   const std::string folder = folder_.path() / "kept";
   const RatesKey key{.cpu = Some().cpu, .disk = 1};

@@ -30,11 +30,14 @@ WayCase CaseOf(const OpenedModel& opened, const DeviceSetup& devices, const Expe
   const uint64_t dense_bytes = dense.ReadBy({&row, 1});
   const MemoryPlan& memory = slots.memory();
   const uint64_t held = memory.n_slots * (opened.catalog.total_bytes() / memory.n_experts);
-  // Bytes that come to memory if the CPU computes everything; --cache keeps the number of slots.
-  const uint64_t moved_here = opened.options.cache ? 0 : plan.dense + plan.kv;
+  MemoryBeside beside{.experts = held};
+  if (!opened.options.cache) {  // --cache keeps the number of slots
+    beside.dense_there = plan.dense + plan.kv;
+    if (devices.first_here()->info().kind == DeviceKind::kIntegrated) beside.shared = plan.bytes;
+  }
   WayCase of{.experts = tier.CaseOf(popularity, std::numeric_limits<double>::infinity()),
              .dense_alone = DenseSecondsOnCpu(dense_bytes, n_layers, model),
-             .in_memory_alone = ShareIn(held - std::min(held, moved_here), opened.catalog),
+             .in_memory_alone = ShareIn(ExpertsAlone(beside), opened.catalog),
              .in_memory = ShareIn(held, opened.catalog)};
   of.dense = plan.dense > 0 ? DenseSecondsOnDevice(dense_bytes, n_layers, model) : of.dense_alone;
   return of;

@@ -22,6 +22,11 @@ double ReadingMissing(const WholeCase& of, const LatencyModel& model, double the
 
 }  // namespace
 
+uint64_t ExpertsAlone(const MemoryBeside& beside) {
+  const uint64_t room = beside.experts + beside.shared;
+  return room - std::min(room, beside.dense_there);
+}
+
 DeviceWay WayPrices::best_there() const {
   DeviceWay best = DeviceWay::kDense;
   for (const DeviceWay way : {DeviceWay::kHot, DeviceWay::kWhole}) {

@@ -35,6 +35,18 @@ struct WayCase {
   double in_memory = 1.0;
 };
 
+// Bytes of memory while a device is in use.
+struct MemoryBeside {
+  uint64_t experts = 0;
+  // The device's dense part, keys and values, which come to memory if the CPU computes everything.
+  uint64_t dense_there = 0;
+  // Bytes that a GPU sharing the memory of the CPU takes of it; 0: the device has its own.
+  uint64_t shared = 0;
+};
+
+// Bytes that memory has for experts if the CPU computes everything; 0: the dense part takes all.
+uint64_t ExpertsAlone(const MemoryBeside& beside);
+
 // Expected seconds of a decoded token in each way; infinity: the device is not set up for the way.
 // If the rows are in memory (LatencyModel::border is 0), the dense part is not on the device.
 struct WayPrices {

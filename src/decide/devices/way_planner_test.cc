@@ -55,6 +55,14 @@ TEST(PriceWays, ADearDeviceIsLeft) {
   EXPECT_FALSE(prices.leaves_device(0.75));
 }
 
+TEST(ExpertsAlone, TheDensePartComesAndSharedMemoryIsFree) {
+  EXPECT_EQ(ExpertsAlone({.experts = 10, .dense_there = 4}), 6U);
+  EXPECT_EQ(ExpertsAlone({.experts = 3, .dense_there = 4}), 0U);
+  // Slots of a GPU that shares the CPU's memory are a second copy, or experts that the CPU lacks.
+  EXPECT_EQ(ExpertsAlone({.experts = 10, .dense_there = 4, .shared = 9}), 15U);
+  EXPECT_EQ(ExpertsAlone({.experts = 0, .dense_there = 4, .shared = 4}), 0U);
+}
+
 TEST(PriceWays, WithTheDensePartInMemoryNobodyWaitsForRouters) {
   LatencyModel model = ModelWithDisk();
   model.border = 0.0;
