@@ -107,7 +107,7 @@ std::string TableText(const RunStats& stats) {
   const TableCounts& decode = stats.decode.table;
   if (prompt.rows + decode.rows == 0) return "";
   return Format(
-      "table    {} rows of n-grams, {} of them in memory; {} read in {} reads, {:.0f} ms waited\n",
+      "table    {} rows of tables, {} of them in memory; {} read in {} reads, {:.0f} ms waited\n",
       prompt.rows + decode.rows, prompt.hits + decode.hits,
       FormatBytes(prompt.bytes_read + decode.bytes_read), prompt.reads + decode.reads,
       1e3 * (prompt.wait_seconds + decode.wait_seconds));

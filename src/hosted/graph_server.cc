@@ -160,6 +160,7 @@ bool GraphServer::OnNode(ggml_tensor& node, bool asks) {
 bool GraphServer::Ask(ggml_tensor& node) {
   if (error_) return false;
   if (products_.graph.first_node == node.name) BeginGraph();
+  if (products_.tables != nullptr) products_.tables->Expect(node);
   if (const Status led = Lead(node); !led) {
     error_ = led.error();
     return false;

@@ -3,6 +3,7 @@
 // on when the chosen experts are in memory. The work is that of the native step between a layer's
 // two halves (forward/step.cc), with the same decisions.
 //
+//   ask(rows)      the rows that a node will take of a table in the file start to be read
 //   ask(ids)       the graph stops after this node
 //   ids computed   routing -> plan -> leases; absent experts start to be read
 //   ask(product)   the choice of its experts was served in this graph, else an error; the product
@@ -32,6 +33,7 @@
 #include "hosted/kernel_products.h"
 #include "hosted/learned_graph.h"
 #include "hosted/slot_products.h"
+#include "hosted/table_reads.h"
 #include "kit/slot_engine.h"
 #include "residency/leases.h"
 
@@ -76,6 +78,7 @@ class GraphServer {
     SlotProducts& slots;
     KernelProducts* kernels = nullptr;  // may be null: libllama's products stay
     EarlyRouters* early = nullptr;      // may be null: no router is evaluated ahead
+    TableReads* tables = nullptr;       // may be null: rows of tables are read by page faults
   };
   // All must outlive this.
   GraphServer(const Products& products, StepFrame& frame, GraphHooks& hooks);

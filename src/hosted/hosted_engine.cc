@@ -21,6 +21,7 @@
 #include "hosted/kernel_products.h"
 #include "hosted/llama_rows.h"
 #include "hosted/slot_products.h"
+#include "hosted/table_reads.h"
 #include "kit/expert_slots.h"
 #include "kit/slot_engine.h"
 #include "learned/tunings.h"
@@ -43,6 +44,7 @@ struct HostedEngine::Running {
   std::optional<SlotProducts> products = {};
   std::optional<KernelProducts> kernels = {};
   std::optional<EarlyRouters> early = {};
+  std::optional<TableReads> tables = {};
   std::unique_ptr<LayerDecisions> decisions = {};
   std::optional<StepFrame> frame = {};
   std::optional<GraphServer> server = {};
@@ -177,6 +179,7 @@ Status HostedEngine::Running::Load() {
   if (facts.max_look_ahead > 0) {
     TRY(early, EarlyRouters::Create(model->graph(), *cpu));
   }
+  tables.emplace(model->tables_in_file());
   return Decide();
 }
 
@@ -189,13 +192,15 @@ Status HostedEngine::Running::Decide() {
   TRY(const PredictorChoice choice, HostedPredictor(options, facts, file.paths().front()));
   TRY(decisions, LayerDecisions::Create(
                      choice, *slots, {.look_ahead = choice.name != "none" ? options.prefetch : 0}));
-  frame.emplace(
-      slots->residency(), *decisions, watch, state,
-      StepFrame::Clocks{.waited = [this] { return server->wait_seconds(); }, .now = options.clock});
+  frame.emplace(slots->residency(), *decisions, watch, state,
+                StepFrame::Clocks{.waited = [this] { return server->wait_seconds(); },
+                                  .now = options.clock,
+                                  .table = [this] { return tables->counts(); }});
   server.emplace(GraphServer::Products{.graph = model->graph(),
                                        .slots = *products,
                                        .kernels = kernels ? &*kernels : nullptr,
-                                       .early = early ? &*early : nullptr},
+                                       .early = early ? &*early : nullptr,
+                                       .tables = &*tables},
                  *frame, model->hooks());
   kit.emplace(*team, *slots, *decisions, *frame);
   return {};

@@ -237,6 +237,12 @@ uint64_t HostedModel::dense_bytes() const {
   return bytes;
 }
 
+std::vector<MappedTensor> HostedModel::tables_in_file() const {
+  std::vector<MappedTensor> tables;
+  std::ranges::copy_if(graph_.tables, std::back_inserter(tables), StaysInFile);
+  return tables;
+}
+
 Status HostedModel::LoadDense(ReadQueue& queue) {
   if (queue.block() > kPageBytes) {
     return Fail(Errc::kUnsupported,

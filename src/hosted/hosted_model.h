@@ -57,6 +57,7 @@ class HostedModel {
   uint64_t resident_before() const { return resident_before_; }
   uint64_t dense_bytes() const;  // bytes of the tensors that LoadDense() reads
   uint64_t whole_bytes() const;  // bytes that every chunk reads: dense_bytes() without tables
+  std::vector<MappedTensor> tables_in_file() const;  // the larger tables
 
   // Puts memory at the addresses of every tensor without experts and reads the tensor there. Larger
   // tables stay in the file, because a token takes only one of their rows; so do experts. kIo;
