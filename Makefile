@@ -2,7 +2,8 @@
 # The front door. Each target is a command a person could type; CI calls the same ones.
 #
 #   PRESET=dev   build settings from CMakePresets.json: dev (optimised, no debug information), debug
-#                (each source on its own, for a debugger), ci (dev, warnings are errors)
+#                (each source on its own, for a debugger), ci (dev, warnings are errors), aarch64 (for
+#                arm64, on another machine)
 #   JOBS=N       parallel jobs; default: all cores
 #   SETUP=       skip the installation of packages
 #   SLICE=none   tests besides those that 'make test' always runs: none, 1 to 5, or all
@@ -32,11 +33,18 @@ help: ## this list
 DESTDIR ?=
 prefix ?= /usr/local
 
-.PHONY: setup setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-readers setup-package
+.PHONY: setup setup-aarch64 setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-readers setup-package
 setup: ## install missing packages (Debian; asks for nothing, quick when nothing is missing)
 	@$(SETUP)
 setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-readers setup-package: setup-%:
 	@$(if $(SETUP),$(SETUP) $*)
+
+# Packages of arm64 lie beside the build, and nothing else of this machine changes for them.
+setup-aarch64:
+	@$(if $(SETUP),$(SETUP) aarch64 && scripts/aarch64_root.sh build/aarch64-root)
+ifeq ($(PRESET),aarch64)
+program build lab: setup-aarch64
+endif
 
 # A laboratory that lies beside the program is kept of one commit with it.
 PROGRAMS = moestro $(notdir $(wildcard build/$(PRESET)/moestro-lab))
@@ -100,6 +108,11 @@ unit: setup ## compile and run the tests beside the sources of src/
 test-variants: setup ## what computes with ggml, with each of its CPU plug-ins that run here
 	$(call configure,$(PRESET))
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target test_variants
+
+.PHONY: test-aarch64
+test-aarch64: setup-aarch64 ## unit and exactness suites of arm64, as four processors under qemu (hours)
+	$(call configure,aarch64)
+	@cmake --build --preset aarch64 -j $(JOBS) --target test_emulated
 
 .PHONY: test-numa
 test-numa: setup-numa lab ## threads and pages on several memory nodes, in a virtual machine (minutes)

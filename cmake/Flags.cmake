@@ -20,6 +20,12 @@ target_compile_options(moestro_flags INTERFACE
   $<$<CXX_COMPILER_ID:GNU>:-Wsuggest-override>
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
 
+# Where products and sums become one instruction by themselves, results would differ from those of
+# processors whose plain instruction set has none.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  target_compile_options(moestro_flags INTERFACE -ffp-contract=off)
+endif()
+
 # Optimising and generating code takes 39 to 66 % of a unit's compile time (decision 55). These
 # lower the level where a token's time does not go, in builds that optimise at all: a debug or
 # sanitizer build has its own level.

@@ -5,22 +5,11 @@
 set -euo pipefail
 out=$1
 
-# Lines for sources.list of the main package indexes that this machine's apt has of Debian. A machine
-# of a release with testing beside it builds against libraries of both.
-debian_sources() {
-  # shellcheck disable=SC2016  # apt-get expands $(...)
-  apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(SIGNED_BY)' 'Created-By: Packages' \
-    'Origin: Debian' 'Component: main' |
-    while read -r uri suite keyring; do
-      case $keyring in /*) signed="[signed-by=$keyring] " ;; *) signed= ;; esac
-      echo "deb $signed$uri $suite main"
-    done | sort -u
-}
+. "$(dirname "$0")/debian_sources.sh"
 
 mapfile -t sources < <(debian_sources)
 [ ${#sources[@]} -gt 0 ] || { echo "debian_tree: apt knows no mirror of Debian" >&2; exit 1; }
-suite=$(printf '%s\n' "${sources[@]}" | awk '{print $(NF - 1)}' | grep -x testing ||
-  printf '%s\n' "${sources[0]}" | awk '{print $(NF - 1)}')
+suite=$(debian_suite "${sources[@]}")
 
 settings=$(mktemp)
 log=$(mktemp)

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# setup.sh [lint] [bench] [fuzz] [device] [clients] [numa] [readers] [package]
+# setup.sh [lint] [bench] [fuzz] [device] [clients] [numa] [readers] [package] [aarch64]
 # Installs what Moestro needs to build and test, and what the named tasks need on top. Safe to call
 # again: quick and silent when nothing is missing; asks no questions.
 #
@@ -35,6 +35,8 @@ numa_packages=(qemu-system-x86:7 busybox-static: cpio:)
 readers_packages=(mandoc: groff-base: systemd:)
 # A package, and a Debian to try it in.
 package_packages=(dpkg-dev: file: mmdebstrap: "${readers_packages[@]}")
+# A compiler for arm64, its emulator, and what unpacks arm64 packages (aarch64_root.sh).
+aarch64_packages=(g++-aarch64-linux-gnu:13 qemu-user:7 mmdebstrap:)
 testing_sources=moestro-testing.sources
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -50,7 +52,9 @@ for task in "$@"; do
     numa) packages+=("${numa_packages[@]}") ;;
     readers) packages+=("${readers_packages[@]}") ;;
     package) packages+=("${package_packages[@]}") ;;
-    *) die "'$task' is no task; known: lint, bench, fuzz, device, clients, numa, readers, package" ;;
+    aarch64) packages+=("${aarch64_packages[@]}") ;;
+    *) die "'$task' is no task; known: lint, bench, fuzz, device, clients, numa, readers, package," \
+         "aarch64" ;;
   esac
 done
 
@@ -86,6 +90,8 @@ explain_other_system() {
   say "    what reads man pages and units: mandoc, groff, systemd-analyze"
   say "  for 'make test-numa' and 'make test-service': qemu-system-x86_64, a static busybox, cpio,"
   say "    and a Linux kernel in VM_KERNEL"
+  say "  for PRESET=aarch64 and 'make test-aarch64': aarch64-linux-gnu-g++, qemu-aarch64, and"
+  say "    arm64's libraries in build/aarch64-root"
   say "  for 'make deb' and its test: dpkg-dev, mmdebstrap; for 'make test-image': podman"
   say "and call make with SETUP= to skip this script, as in 'make run SETUP='"
   exit 1

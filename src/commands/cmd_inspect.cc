@@ -168,7 +168,7 @@ Result<Inspection> Inspect(const ModelFile& model, const EngineOptions& options)
   found.kv_bytes = needs.fixed.kv - FewestStates(1) * found.state_bytes;
   TRY(needs.fixed, FixedOf(model, options, needs.fixed));
   found.device_fits = WhatFitsOnDevice(needs.catalog, found.spec, needs.fixed, needs.chunk);
-  found.fits = WhatFits(needs.catalog, found.spec.router.n_used, needs.fixed, kPlannedBlock);
+  found.fits = WhatFits(needs.catalog, found.spec.router.n_used, needs.fixed, PlannedBlockHere());
   return found;
 }
 

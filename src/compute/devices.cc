@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/number.h"
+#include "base/pages.h"
 #include "base/result.h"
 #include "base/text.h"
 #include "compute/backend_calls.h"
@@ -180,17 +181,11 @@ Result<uint64_t> ComputeDevice::FreeMemory() const {
   return memory.available;
 }
 
-namespace {
-
-constexpr uint64_t kPage = 4 * kKiB;
-
-}  // namespace
-
 uint64_t MostPinned(const ComputeDevice& device) {
   ggml_backend_buffer_type_t type = PinnedTypeOf(device.handle());
   if (type == nullptr) return 0;
   const uint64_t most = ggml_backend_buft_get_max_size(type);
-  return most > kPage ? most - kPage : 0;
+  return most > kMostPageBytes ? most - kMostPageBytes : 0;
 }
 
 Result<HostMemory> AllocatePinned(const ComputeDevice& device, uint64_t bytes) {
@@ -199,8 +194,8 @@ Result<HostMemory> AllocatePinned(const ComputeDevice& device, uint64_t bytes) {
     return Fail(Errc::kNoMemory, "the device {} offers no {} of pinned memory", device.info().name,
                 FormatBytes(bytes));
   }
-  // A page more, since a driver may align to less.
-  Result<BufferPtr> given = AllocateBuffer(type, bytes + kPage);
+  // A large page more, since a driver may align to less.
+  Result<BufferPtr> given = AllocateBuffer(type, bytes + kMostPageBytes);
   const std::shared_ptr<ggml_backend_buffer> buffer = given ? *std::move(given) : nullptr;
   // Backends that fail give plain memory instead, with another buffer type.
   if (buffer == nullptr || ggml_backend_buffer_get_type(buffer.get()) != type) {
@@ -208,8 +203,8 @@ Result<HostMemory> AllocatePinned(const ComputeDevice& device, uint64_t bytes) {
                 device.info().name, FormatBytes(bytes));
   }
   auto* base = static_cast<std::byte*>(ggml_backend_buffer_get_base(buffer.get()));
-  std::byte* aligned = base + (AlignUp(reinterpret_cast<uintptr_t>(base), kPage) -
-                               reinterpret_cast<uintptr_t>(base));
+  const auto address = reinterpret_cast<uintptr_t>(base);
+  std::byte* aligned = base + (AlignUp(address, kMostPageBytes) - address);
   AdviseHugePages(aligned, bytes);
   return HostMemory::Of(buffer, {aligned, bytes});
 }

@@ -9,34 +9,47 @@
 #include <utility>
 
 #include "base/number.h"
+#include "base/pages.h"
 
 namespace moestro {
 namespace {
 
 constexpr uint64_t kHugePage = 2 * kMiB;
 
+// Maps `size` bytes, whole pages, from a multiple of kMostPageBytes on; MAP_FAILED and errno.
+std::byte* MapAligned(uint64_t size) {
+  const uint64_t more = kMostPageBytes - PageBytes();
+  void* data = mmap(nullptr, size + more, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  auto* const begin = static_cast<std::byte*>(data);
+  if (data == MAP_FAILED || more == 0) return begin;
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  const uint64_t before = AlignUp(address, kMostPageBytes) - address;
+  if (before > 0) munmap(begin, before);
+  if (before < more) munmap(begin + before + size, more - before);
+  return begin + before;
+}
+
 }  // namespace
 
 void AdviseHugePages(void* data, uint64_t size) {
-  const uint64_t begin = AlignUp(reinterpret_cast<uintptr_t>(data), 4 * kKiB);
-  const uint64_t end = AlignDown(reinterpret_cast<uintptr_t>(data) + size, 4 * kKiB);
-  if (end <= begin || end - begin < 4 * kHugePage) return;
-  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  const std::span pages = WholePages({static_cast<std::byte*>(data), size}, PageBytes());
+  if (pages.size() < 4 * kHugePage) return;
+  madvise(pages.data(), pages.size(), MADV_HUGEPAGE);
 }
 
 Result<HostMemory> HostMemory::Allocate(uint64_t bytes) {
   HostMemory memory;
   if (bytes == 0) return memory;
   // Sizes are not rounded to huge pages, which small buffers do not need.
-  const uint64_t size = AlignUp(bytes, 4 * kKiB);
-  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  const uint64_t size = AlignUp(bytes, PageBytes());
+  std::byte* const data = MapAligned(size);
   if (data == MAP_FAILED) {
     return Fail(Errc::kNoMemory, "cannot allocate {}: {}; lower --ram or --ctx", FormatBytes(bytes),
                 std::strerror(errno));
   }
   AdviseHugePages(data, size);
-  memory.data_ = static_cast<std::byte*>(data);
+  memory.data_ = data;
   memory.size_ = size;
   return memory;
 }
@@ -67,7 +80,7 @@ void HostMemory::Populate(uint64_t offset, uint64_t length) const {
 #endif
   // Kernels before 5.14: writes to each page without changing a byte, not even one that a device
   // writes meanwhile.
-  for (uint64_t at = offset; at < offset + length; at += 4 * kKiB) {
+  for (uint64_t at = offset; at < offset + length; at += PageBytes()) {
     std::atomic_ref(reinterpret_cast<unsigned char&>(data_[at])).fetch_or(0);
   }
 }

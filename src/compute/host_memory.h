@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Anonymous, page-aligned memory: slots, caches and buffers live here, never in a file mapping, so
-// that the kernel cannot take pages away and a budget holds.
+// Anonymous memory that begins at a multiple of kMostPageBytes: slots, caches and buffers live
+// here, never in a file mapping, so that the kernel cannot take pages away and a budget holds.
 #pragma once
 
 #include <cstddef>

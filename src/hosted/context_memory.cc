@@ -13,13 +13,13 @@
 #include <cstring>
 
 #include "base/number.h"
+#include "base/pages.h"
 #include "base/result.h"
 #include "compute/host_memory.h"
 
 namespace moestro {
 namespace {
 
-constexpr uint64_t kPage = 4 * kKiB;
 // Smaller blocks are touched in a moment.
 constexpr uint64_t kLarge = 8 * kMiB;
 // Most blocks of a context, which has a few buffers. Within posix_memalign() nothing may throw, so
@@ -27,13 +27,6 @@ constexpr uint64_t kLarge = 8 * kMiB;
 constexpr size_t kMostBlocks = 256;
 
 thread_local ContextMemory* living = nullptr;
-
-std::span<std::byte> WholePages(std::span<std::byte> block) {
-  const auto begin = reinterpret_cast<uintptr_t>(block.data());
-  const uint64_t first = AlignUp(begin, kPage) - begin;
-  const uint64_t last = AlignDown(begin + block.size(), kPage) - begin;
-  return block.subspan(first, last - first);
-}
 
 }  // namespace
 
@@ -52,7 +45,7 @@ void ContextMemory::Allocated(std::span<std::byte> block) {
   buffer_bytes_ += block.size();
   ForgetWithin(block);  // the block's place was another block's before
   if (block.size() < kLarge || fresh_.size() == kMostBlocks) return;
-  const std::span<std::byte> pages = WholePages(block);
+  const std::span<std::byte> pages = WholePages(block, PageBytes());
   if (madvise(pages.data(), pages.size(), MADV_DONTNEED) != 0) return;
   AdviseHugePages(pages.data(), pages.size());
   fresh_.push_back(pages);

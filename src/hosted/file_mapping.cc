@@ -15,6 +15,7 @@
 #include <string>
 
 #include "base/number.h"
+#include "base/pages.h"
 #include "base/result.h"
 #include "compute/host_memory.h"
 
@@ -133,7 +134,7 @@ extern "C" MOESTRO_BEFORE_SANITIZER void* mmap(void* address, size_t length, int
       moestro::MapBySystem(address, length, protection, flags & ~MAP_POPULATE, fd, offset);
   if (mapped != MAP_FAILED) {
     lazy->Mapped({.begin = static_cast<std::byte*>(mapped),
-                  .length = moestro::AlignUp(length, 4096),
+                  .length = moestro::AlignUp(length, moestro::PageBytes()),
                   .file = file,
                   .offset = static_cast<uint64_t>(offset)});
   }

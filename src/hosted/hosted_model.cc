@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/number.h"
+#include "base/pages.h"
 #include "base/system_limits.h"
 #include "compute/backends.h"
 #include "core/extent.h"
@@ -20,7 +21,6 @@ namespace {
 
 // A table of which each token takes a row stays in the file from this size on.
 constexpr uint64_t kTableInFile = kGiB;
-constexpr uint64_t kPageBytes = 4096;
 // Rows of the second graph that LearningPass builds.
 constexpr uint32_t kManyRows = 32;
 
@@ -177,7 +177,7 @@ std::vector<HostedModel::DenseRun> HostedModel::DenseRuns() const {
   std::vector<DenseRun> runs;
   for (const MappedTensor& tensor : tensors) {
     const Extent& extent = tensor.info->extent;
-    const Window window = CoveringWindow(extent, kPageBytes);
+    const Window window = CoveringWindow(extent, PageBytes());
     std::byte* const begin = tensor.data - window.residue;
     const bool follows = !runs.empty() && runs.back().from.file == extent.file &&
                          begin <= runs.back().begin + runs.back().length;
@@ -244,10 +244,10 @@ std::vector<MappedTensor> HostedModel::tables_in_file() const {
 }
 
 Status HostedModel::LoadDense(ReadQueue& queue) {
-  if (queue.block() > kPageBytes) {
+  if (queue.block() > PageBytes()) {
     return Fail(Errc::kUnsupported,
-                "the hosted engine reads pages of {} bytes; this disk has blocks of {}", kPageBytes,
-                queue.block());
+                "the hosted engine reads pages of {} bytes; this disk has blocks of {}",
+                PageBytes(), queue.block());
   }
   uint64_t tag = 0;
   for (const DenseRun& run : DenseRuns()) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/number.h"
+#include "base/pages.h"
 #include "base/terminal.h"
 #include "compute/product_node.h"
 #include "compute/weight_set.h"
@@ -15,7 +16,6 @@
 namespace moestro {
 namespace {
 
-constexpr uint64_t kPage = 4 * kKiB;
 // Slots per batch: pages are touched before the next list is built, to bound the list's memory.
 constexpr uint64_t kSlotsAtATime = 256;
 
@@ -117,10 +117,9 @@ Status NumaPlacement::TakePages(NewPages how, std::span<const uint32_t> nodes) c
 
 // Keeps memory in small pages, since a huge page would hold rows of several nodes.
 void NumaPlacement::KeepSmall(std::span<std::byte> memory) const {
-  const uint64_t begin = AlignUp(AddressOf(memory.data()), kPage);
-  const uint64_t end = AlignDown(AddressOf(memory.data()) + memory.size(), kPage);
-  if (begin >= end) return;
-  const int error = machine_->KeepSmall({At(begin), static_cast<size_t>(end - begin)});
+  const std::span<std::byte> pages = WholePages(memory, PageBytes());
+  if (pages.empty()) return;
+  const int error = machine_->KeepSmall(pages);
   if (error != 0) LogInfo("huge pages hold rows of several NUMA nodes: {}", std::strerror(error));
 }
 
@@ -141,7 +140,7 @@ Status NumaPlacement::PlaceSlots(const ExpertCatalog& catalog, const Residency& 
       if ((slot + 1) % kSlotsAtATime != 0 && slot + 1 < grid.slots) continue;
       // A matrix begins somewhere in a block of the disk; the place is not known yet.
       const uint64_t slack = residency.block() - 1;
-      TRY_STATUS(Touch(PagesOfNodes(std::exchange(rows, {}), slack, kPage)));
+      TRY_STATUS(Touch(PagesOfNodes(std::exchange(rows, {}), slack, PageBytes())));
       report("placing memory", slot + 1, grid.slots);
     }
   }
@@ -164,7 +163,7 @@ Status NumaPlacement::PlaceDense(const ModelTensors& tensors) const {
     KeepSmall({static_cast<std::byte*>(ggml_backend_buffer_get_base(buffer)),
                ggml_backend_buffer_get_size(buffer)});
   }
-  return Touch(PagesOfNodes(std::move(rows), 0, kPage));
+  return Touch(PagesOfNodes(std::move(rows), 0, PageBytes()));
 }
 
 Status NumaPlacement::Touch(std::span<const NodeBytes> pages) const {

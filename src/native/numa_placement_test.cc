@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/number.h"
+#include "base/pages.h"
 #include "compute/cpu_device.h"
 #include "compute/weight_set.h"
 #include "core/machine.h"
@@ -21,7 +22,7 @@
 namespace moestro {
 namespace {
 
-constexpr uint64_t kPage = 4 * kKiB;
+const uint64_t kPage = PageBytes();
 constexpr uint32_t kEmbd = 1024;
 constexpr uint32_t kFf = 768;
 constexpr uint64_t kSlots = 260;  // more than are placed at a time

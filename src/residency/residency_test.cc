@@ -49,6 +49,21 @@ TEST_F(ResidencyTest, EveryExpertArrivesAsItStandsInTheFile) {
   EXPECT_EQ(residency_->stats().evictions, 14U);
 }
 
+// As large as the pages of arm64 machines, and no larger than their files.
+TEST_F(ResidencyTest, SlotsSuitBlocksOfEverySize) {
+  for (const uint64_t block : {16 * kKiB, 64 * kKiB}) {
+    residency_.reset();
+    OpenDisk(block);
+    Create(3);
+    for (int e = 0; e < 4; ++e) {
+      auto lease = residency_->TryAcquire(Key(1, e), Use::kDecode);
+      ASSERT_TRUE(lease.has_value());
+      while (!AllLanded(*lease)) residency_->Wait();
+      ExpectBytes(*lease);
+    }
+  }
+}
+
 TEST_F(ResidencyTest, RecalledExpertsTakeFreeSlots) {
   Create(3);
   residency_->Recall({{Key(0, 1), 1}, {Key(0, 2), 1}, {Key(0, 3), 1}, {Key(1, 0), 1}});

@@ -24,10 +24,14 @@ inline constexpr uint64_t kBlock = 4096;
 // A disk whose reads finish only in Release().
 class HeldReader final : public BlockReader {
  public:
-  explicit HeldReader(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
+  explicit HeldReader(std::vector<std::byte> bytes, uint64_t block = kBlock)
+      : bytes_(std::move(bytes)), block_(block) {}
 
-  uint64_t block() const override { return kBlock; }
+  uint64_t block() const override { return block_; }
   bool Submit(const BlockRead& read) override {
+    EXPECT_EQ(read.offset % block_, 0U);
+    EXPECT_EQ(read.to.size() % block_, 0U);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(read.to.data()) % block_, 0U);
     waiting_.push_back(read);
     return true;
   }
@@ -70,6 +74,7 @@ class HeldReader final : public BlockReader {
   }
 
   std::vector<std::byte> bytes_;
+  uint64_t block_;
   std::deque<BlockRead> waiting_;
   std::vector<std::span<std::byte>> registered_;
   size_t released_ = 0;
@@ -97,7 +102,13 @@ class ResidencyTest : public ::testing::Test {
     std::vector<std::byte> bytes(offset);
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 31 + i / 251);
     file_ = bytes;
-    reader_ = std::make_unique<HeldReader>(bytes);
+    OpenDisk(kBlock);
+  }
+
+  // REQUIRES: before Create().
+  void OpenDisk(uint64_t block) {
+    queue_.reset();
+    reader_ = std::make_unique<HeldReader>(file_, block);
     queue_ = std::make_unique<ReadQueue>(*reader_, std::vector<std::string>{"model.gguf"},
                                          ReadQueueOptions{.max_speculative = 2});
   }

@@ -206,11 +206,11 @@ PlannedModel PlannedModel::Scaled(double times) const {
 }
 
 std::vector<Fit> PlannedModel::fits() const {
-  return WhatFits(catalog, needs.shape.n_used, fixed, kPlannedBlock);
+  return WhatFits(catalog, needs.shape.n_used, fixed, PlannedBlockHere());
 }
 
 std::optional<Fit> PlannedModel::fit_in(uint64_t ram) const {
-  return FitIn(ram, catalog, needs.shape.n_used, fixed, kPlannedBlock);
+  return FitIn(ram, catalog, needs.shape.n_used, fixed, PlannedBlockHere());
 }
 
 }  // namespace moestro

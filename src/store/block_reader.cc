@@ -24,11 +24,13 @@ namespace moestro {
 Result<std::unique_ptr<BlockReader>> OpenReader(const ReaderOptions& options,
                                                 const std::vector<std::string>& paths) {
   if (options.kind != ReaderKind::kPread) {
-    auto reader = OpenUringReader(paths, options.queue_depth);
+    auto reader = OpenUringReader(paths, options.queue_depth, options.least_block);
     const bool can_fall_back = options.kind == ReaderKind::kAuto;
     if (reader || !can_fall_back || reader.error().code != Errc::kUnsupported) return reader;
   }
-  return OpenPreadReader(paths, {.threads = options.threads, .queue_depth = options.queue_depth});
+  return OpenPreadReader(paths, {.threads = options.threads,
+                                 .queue_depth = options.queue_depth,
+                                 .least_block = options.least_block});
 }
 
 namespace {
@@ -179,7 +181,7 @@ Result<std::unique_ptr<BlockReader>> OpenPreadReader(const std::vector<std::stri
                                                      const PreadOptions& options) {
   const unsigned threads = std::clamp(options.threads, 1U, 256U);
   const size_t capacity = std::clamp<size_t>(options.queue_depth, 1, size_t{2} * threads);
-  TRY(OpenFiles files, OpenFiles::Open(paths));
+  TRY(OpenFiles files, OpenFiles::Open(paths, options.least_block));
   auto reader = std::make_unique<PreadReader>(std::move(files), capacity);
   TRY_STATUS(reader->StartThreads(threads));
   return reader;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/pages.h"
 #include "base/result.h"
 #include "core/extent.h"
 
@@ -35,7 +36,8 @@ struct BlockDone {
 class BlockReader {
  public:
   virtual ~BlockReader() = default;
-  // The granularity that offsets, lengths and addresses must keep (4096 for direct I/O).
+  // The granularity that offsets, lengths and addresses must keep: a page, or more where a disk
+  // needs it.
   virtual uint64_t block() const = 0;
   // Hands a read to the device. False: the queue is full, poll first. `to` stays valid until done.
   virtual bool Submit(const BlockRead& read) = 0;
@@ -62,6 +64,7 @@ struct ReaderOptions {
   ReaderKind kind = ReaderKind::kAuto;  // kAuto: io_uring where the kernel allows it, else pread
   unsigned queue_depth = 256;           // reads in flight at the device
   unsigned threads = 4;                 // threads of the pread pool
+  uint64_t least_block = PageBytes();   // as OpenFiles::Open() takes it
 };
 
 // Opens every file with O_DIRECT where its file system takes it (probed by a real read), buffered
@@ -79,6 +82,7 @@ Result<std::unique_ptr<BlockReader>> OpenReader(const ReaderOptions& options,
 struct PreadOptions {
   unsigned threads = 4;
   unsigned queue_depth = 32;  // reads in flight, if fewer than two for each thread
+  uint64_t least_block = PageBytes();
 };
 
 // kIo: a file cannot be opened. kNoMemory: threads cannot be started. Destroying the reader

@@ -44,8 +44,11 @@ class Readers : public testing::TestWithParam<Place> {
     dir_ = parent.empty() ? std::make_unique<TempDir>() : std::make_unique<TempDir>(parent);
     ASSERT_FALSE(dir_->path().empty());
   }
-  std::unique_ptr<BlockReader> Open(const std::vector<std::string>& paths, unsigned depth = 8) {
-    auto reader = OpenReader({.kind = GetParam().kind, .queue_depth = depth, .threads = 3}, paths);
+  std::unique_ptr<BlockReader> Open(const std::vector<std::string>& paths, unsigned depth = 8,
+                                    uint64_t least_block = PageBytes()) {
+    auto reader = OpenReader(
+        {.kind = GetParam().kind, .queue_depth = depth, .threads = 3, .least_block = least_block},
+        paths);
     if (!reader && reader.error().code == Errc::kUnsupported) return nullptr;
     EXPECT_TRUE(reader.has_value()) << reader.error().message;
     return reader ? *std::move(reader) : nullptr;
@@ -53,6 +56,7 @@ class Readers : public testing::TestWithParam<Place> {
   std::string Write(const std::string& name, std::span<const std::byte> bytes) {
     return dir_->Write(name, bytes);
   }
+  void CompareWithStream(uint64_t least_block);
 
  private:
   std::unique_ptr<TempDir> dir_;
@@ -62,13 +66,15 @@ class Readers : public testing::TestWithParam<Place> {
   const auto name = (__VA_ARGS__); \
   if (!name) GTEST_SKIP() << "io_uring is not available here"
 
-TEST_P(Readers, RandomExtentsOfTwoFilesMatchAStream) {
+// Reads 300 extents of two files.
+void Readers::CompareWithStream(uint64_t least_block) {
   const std::array sizes{700'001UL, 40UL * kFileBlock};
   std::vector<std::string> paths;
   for (size_t i = 0; i < sizes.size(); ++i) {
     paths.push_back(Write(std::to_string(i), RandomBytes(sizes[i], i)));
   }
-  OPEN_OR_SKIP(reader, Open(paths));
+  OPEN_OR_SKIP(reader, Open(paths, 8, least_block));
+  EXPECT_GE(reader->block(), least_block);
   ReadQueue queue(*reader, paths, {.max_request = 64 * kKiB, .max_in_flight = 6});
   std::mt19937_64 random(5);
   std::map<uint64_t, std::pair<Extent, AlignedMemory>> asked;
@@ -78,7 +84,9 @@ TEST_P(Readers, RandomExtentsOfTwoFilesMatchAStream) {
     const uint64_t rest = sizes[e.file] - e.offset;
     e.length = tag % 10 == 0 ? rest : 1 + random() % std::min<uint64_t>(rest, 100'000);
     const auto& slot =
-        asked.try_emplace(tag, e, AlignedMemory(WindowCapacity(e.length, reader->block())))
+        asked
+            .try_emplace(tag, e,
+                         AlignedMemory(WindowCapacity(e.length, reader->block()), reader->block()))
             .first->second;
     queue.Enqueue({.from = e,
                    .landing = slot.second.span(),
@@ -99,6 +107,10 @@ TEST_P(Readers, RandomExtentsOfTwoFilesMatchAStream) {
   }
   EXPECT_EQ(seen.size(), 300U);
 }
+
+TEST_P(Readers, RandomExtentsOfTwoFilesMatchAStream) { CompareWithStream(kFileBlock); }
+TEST_P(Readers, TheSameInBlocksOf16KiB) { CompareWithStream(16 * kKiB); }
+TEST_P(Readers, TheSameInBlocksOf64KiB) { CompareWithStream(64 * kKiB); }
 
 TEST_P(Readers, ReadsPastTheEndAreShort) {
   const auto path = Write("short", RandomBytes(kFileBlock + 100, 1));

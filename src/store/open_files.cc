@@ -39,9 +39,8 @@ int TryRead(int fd, uint64_t block) {
   return n < 0 ? errno : 0;
 }
 
-// The file's alignment for direct I/O as statx() reports it; kMinBlock without a report.
-uint64_t DirectBlock(int fd) {
-  uint64_t block = OpenFiles::kMinBlock;
+// The file's alignment for direct I/O as statx() reports it, at least `block`.
+uint64_t DirectBlock(int fd, uint64_t block) {
 #ifdef STATX_DIOALIGN
   struct statx info = {};
   if (::statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &info) == 0 &&
@@ -63,12 +62,12 @@ Status CheckKind(const std::string& path) {
   return {};
 }
 
-Result<OpenFile> OpenOne(const std::string& path) {
+Result<OpenFile> OpenOne(const std::string& path, uint64_t least_block) {
   TRY_STATUS(CheckKind(path));  // first, because opening a FIFO would block
   if (UniqueFd fd{OpenReadOnly(path, O_DIRECT)}; fd.get() >= 0) {
     // Some file systems take the flag and refuse the read, so a read is tried.
-    const uint64_t block = DirectBlock(fd.get());
-    const int error = TryRead(fd.get(), block);
+    const uint64_t block = DirectBlock(fd.get(), least_block);
+    const int error = block <= kMostPageBytes ? TryRead(fd.get(), block) : EINVAL;
     if (error == 0) return OpenFile{.fd = std::move(fd), .is_direct = true, .block = block};
     if (error != EINVAL && error != EOPNOTSUPP) {
       return Fail(Errc::kIo, "cannot read {}: {}", path, ErrnoText(error));
@@ -76,20 +75,20 @@ Result<OpenFile> OpenOne(const std::string& path) {
   }
   UniqueFd fd{OpenReadOnly(path, 0)};
   if (fd.get() < 0) return Fail(Errc::kIo, "cannot open {}: {}", path, ErrnoText(errno));
-  if (const int error = TryRead(fd.get(), OpenFiles::kMinBlock); error != 0) {
+  if (const int error = TryRead(fd.get(), least_block); error != 0) {
     return Fail(Errc::kIo, "cannot read {}: {}", path, ErrnoText(error));
   }
   // Without read-ahead: pages fetched beyond the request would stay in the page cache.
   ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_RANDOM);
-  return OpenFile{.fd = std::move(fd), .is_direct = false, .block = OpenFiles::kMinBlock};
+  return OpenFile{.fd = std::move(fd), .is_direct = false, .block = least_block};
 }
 
 }  // namespace
 
-Result<OpenFiles> OpenFiles::Open(const std::vector<std::string>& paths) {
-  OpenFiles opened;
+Result<OpenFiles> OpenFiles::Open(const std::vector<std::string>& paths, uint64_t least_block) {
+  OpenFiles opened(least_block);
   for (const std::string& path : paths) {
-    TRY(OpenFile file, OpenOne(path));
+    TRY(OpenFile file, OpenOne(path, least_block));
     opened.block_ = std::max(opened.block_, file.block);
     opened.files_.push_back(std::move(file));
   }

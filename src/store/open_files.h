@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/input_file.h"
+#include "base/pages.h"
 #include "base/result.h"
 #include "core/extent.h"
 
@@ -20,16 +21,17 @@ namespace moestro {
 struct OpenFile {
   UniqueFd fd;
   bool is_direct = false;  // O_DIRECT, proven by a read
-  uint64_t block = 4096;   // offsets, lengths and addresses must be multiples of this
+  uint64_t block = 0;      // offsets, lengths and addresses must be multiples of this
 };
 
 class OpenFiles {
  public:
-  // The alignment of every read, never below this: a page.
-  static constexpr uint64_t kMinBlock = 4096;
-
+  // The alignment of every read is at least `least_block` bytes, usually a page. A file whose disk
+  // needs more than kMostPageBytes is read through the page cache.
   // Fails with kIo naming the path and errno's text, also for anything but files and block devices.
-  static Result<OpenFiles> Open(const std::vector<std::string>& paths);
+  // REQUIRES: least_block is a power of two from 512 to kMostPageBytes.
+  static Result<OpenFiles> Open(const std::vector<std::string>& paths,
+                                uint64_t least_block = PageBytes());
 
   size_t size() const { return files_.size(); }
   const OpenFile& operator[](size_t i) const { return files_[i]; }
@@ -41,8 +43,10 @@ class OpenFiles {
   void DropCache(size_t file, uint64_t offset, uint64_t length) const;
 
  private:
+  explicit OpenFiles(uint64_t block) : block_(block) {}
+
   std::vector<OpenFile> files_;
-  uint64_t block_ = kMinBlock;
+  uint64_t block_;
 };
 
 // errno's text: "No such file or directory".

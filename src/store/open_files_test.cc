@@ -22,8 +22,19 @@ TEST(OpenFiles, EmptyFileAndBlock) {
       OpenFiles::Open({dir.Write("empty", {}), dir.Write("full", RandomBytes(5, 1))});
   ASSERT_TRUE(files.has_value()) << files.error().message;
   EXPECT_EQ(files->size(), 2U);
-  EXPECT_GE(files->block(), OpenFiles::kMinBlock);
+  EXPECT_GE(files->block(), PageBytes());
   EXPECT_EQ(files->block() & (files->block() - 1), 0U);
+}
+
+TEST(OpenFiles, BlocksAreAsLargeAsAsked) {
+  const TempDir dir;
+  const std::string path = dir.Write("full", RandomBytes(100'000, 1));
+  for (const uint64_t block : {16 * kKiB, 64 * kKiB}) {
+    const auto files = OpenFiles::Open({path}, block);
+    ASSERT_TRUE(files.has_value()) << files.error().message;
+    EXPECT_EQ(files->block(), block);
+    EXPECT_EQ((*files)[0].block, block);
+  }
 }
 
 TEST(OpenFiles, RefusesWhatIsNotAFile) {

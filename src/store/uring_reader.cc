@@ -340,7 +340,7 @@ int TryUring() {
 }
 
 Result<std::unique_ptr<BlockReader>> OpenUringReader(const std::vector<std::string>& paths,
-                                                     unsigned queue_depth) {
+                                                     unsigned queue_depth, uint64_t least_block) {
   const unsigned depth = std::clamp(queue_depth, 1U, 4096U);
   auto ring = std::make_unique<Ring>();
   // ENOSYS: not in this kernel; EPERM, EACCES: forbidden; ENOMEM: locked memory limit, old kernels.
@@ -348,7 +348,7 @@ Result<std::unique_ptr<BlockReader>> OpenUringReader(const std::vector<std::stri
     return Fail(Errc::kUnsupported, "io_uring is not available here: {} (--reader pread works)",
                 ErrnoText(error));
   }
-  TRY(OpenFiles files, OpenFiles::Open(paths));
+  TRY(OpenFiles files, OpenFiles::Open(paths, least_block));
   return std::make_unique<UringReader>(std::move(ring), std::move(files), depth);
 }
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/number.h"
+#include "base/pages.h"
 #include "base/result.h"
 #include "store/block_reader.h"
 
@@ -48,7 +49,8 @@ std::optional<size_t> BufferOf(std::span<const std::span<std::byte>> buffers,
 // kUnsupported: this kernel has no io_uring or does not let this process use it (containers often
 // do not). kIo: a file cannot be opened. Destroying the reader waits for the reads in flight.
 Result<std::unique_ptr<BlockReader>> OpenUringReader(const std::vector<std::string>& paths,
-                                                     unsigned queue_depth);
+                                                     unsigned queue_depth,
+                                                     uint64_t least_block = PageBytes());
 
 // 0, or the errno value with which the kernel refuses a small ring to this process.
 int TryUring();

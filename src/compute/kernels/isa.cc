@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "compute/kernels/isa.h"
 
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
 #include <algorithm>
 #include <iterator>
 #include <ranges>
@@ -16,6 +20,8 @@ extern const IsaKernels kAvx2Kernels;
 extern const IsaKernels kAvxVnniKernels;
 extern const IsaKernels kAvx512Kernels;
 extern const IsaKernels kAvx512VnniKernels;
+extern const IsaKernels kNeonKernels;
+extern const IsaKernels kNeonDotKernels;
 
 namespace {
 
@@ -32,6 +38,8 @@ namespace {
 [[maybe_unused]] bool HasAvx512Vnni() {
   return HasAvx512() && __builtin_cpu_supports("avx512vnni");
 }
+#elif defined(__aarch64__)
+[[maybe_unused]] bool HasDot() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
 #endif
 
 // The sets, slowest first. A row may lack a kind of kernels, and a build may lack a row.
@@ -48,6 +56,12 @@ constexpr Isa kIsas[] = {
 #endif
 #if defined(MOESTRO_HAS_AVX512VNNI)
     {"avx512vnni", HasAvx512Vnni, &kAvx512VnniKernels},
+#endif
+#if defined(MOESTRO_HAS_NEON)
+    {"neon", [] { return true; }, &kNeonKernels},
+#endif
+#if defined(MOESTRO_HAS_NEONDOT)
+    {"neondot", HasDot, &kNeonDotKernels},
 #endif
 };
 

@@ -3,10 +3,12 @@
 // split from decide/budget, and records the size of every part.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "base/pages.h"
 #include "base/result.h"
 #include "core/expert_catalog.h"
 #include "core/model_spec.h"
@@ -17,6 +19,8 @@ namespace moestro {
 // Slots are planned for a disk with blocks of this size, or with larger blocks if the disk has
 // them. Disks with smaller blocks then get the same number of slots.
 inline constexpr uint64_t kPlannedBlock = 4096;
+// The block that plans for this machine take: direct reads go by pages.
+inline uint64_t PlannedBlockHere() { return std::max(kPlannedBlock, PageBytes()); }
 
 // Bytes that do not depend on the number of slots.
 struct FixedBytes {
