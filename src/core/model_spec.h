@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "core/pool_rule.h"
 
 namespace moestro {
 
@@ -116,18 +117,31 @@ struct RouterSpec {
   bool operator==(const RouterSpec&) const = default;
 };
 
+// An indexer's score of a pool of consecutive positions.
+enum class PoolScore : uint8_t {
+  // By a key of the pool, the mean of its positions' keys, weighed value by value by a softmax of
+  // gates. Heads' scores are summed, with weights.
+  kGatedKeys,
+  // By the mean of the keys, normed and turned by the first of the positions. Heads' scores are
+  // summed.
+  kMeanKeys,
+  // The largest of its positions' scores. Each head chooses on its own, for the heads of attention
+  // that share keys.
+  kBestPosition,
+};
+
 // Chooses the positions that a row attends to, by keys of its own; or pools of consecutive
-// positions, whose key is a mean of theirs, weighed value by value by a softmax of gates. A row
-// also attends to the positions of its sequence's last pool as long as that is not full. Source:
-// DeepSeek-AI, "DeepSeek-V3.2", 2025, section 2.1.
+// positions (PoolRule). Sources: DeepSeek-AI, "DeepSeek-V3.2", 2025, section 2.1; of each head's
+// own choice: MiniMax, "MiniMax Sparse Attention", 2026.
 struct IndexerSpec {
   uint32_t n_head = 0;
   uint32_t head_dim = 0;  // of its queries and of its one key; at least n_turned
   uint32_t top_k = 0;     // positions that are chosen; a multiple of n_pool
   uint32_t n_pool = 1;    // positions of a pool
-  // The key of a pool is the mean of its positions' keys, normed and turned by the first of the
-  // positions. Then heads have no weights.
-  bool has_mean_pools = false;
+  // The last so many pools are always chosen, full or not, and count among top_k; 0: a row attends
+  // to the positions behind the last full pool beside its top_k.
+  uint32_t n_last_pools = 0;
+  PoolScore score = PoolScore::kGatedKeys;
   bool is_idle = false;  // all positions are attended to; the file has the tensors in vain
   float eps = 1e-6F;     // of the norm of keys
   RopePairs rope_pairs = RopePairs::kHalves;
@@ -135,10 +149,15 @@ struct IndexerSpec {
   bool is_shared = false;
 
   bool has_pools() const { return n_pool > 1; }
-  // Values that are remembered of a position: the key, and for pools the gates behind it.
-  uint32_t n_remembered() const { return has_pools() && !has_mean_pools ? 2 * head_dim : head_dim; }
-  // The most positions that a row attends to.
-  uint32_t n_attended() const { return top_k + n_pool - 1; }
+  PoolRule rule() const {
+    return {.n_pool = n_pool, .n_chosen = top_k / n_pool - n_last_pools, .n_last = n_last_pools};
+  }
+  // Choices of a row: one for all heads of attention, or one for those that share a key.
+  uint32_t n_choices() const { return score == PoolScore::kBestPosition ? n_head : 1; }
+  // Values that are remembered of a position: the key, and for gated pools the gates behind it.
+  uint32_t n_remembered() const {
+    return has_pools() && score == PoolScore::kGatedKeys ? 2 * head_dim : head_dim;
+  }
   bool operator==(const IndexerSpec&) const = default;
 };
 

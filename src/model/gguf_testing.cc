@@ -115,7 +115,13 @@ constexpr Mamba2Spec kMamba{.n_head = 2, .head_dim = 32, .n_group = 2, .n_state 
 constexpr StreamsSpec kLowRankOfSmall{
     .mixing = StreamMixing::kLowRank, .n_streams = 2, .n_low_rank = 32};
 constexpr IndexerSpec kSmallBlocks{
-    .n_head = 2, .head_dim = 16, .top_k = 16, .n_pool = 4, .has_mean_pools = true};
+    .n_head = 2, .head_dim = 16, .top_k = 16, .n_pool = 4, .score = PoolScore::kMeanKeys};
+constexpr IndexerSpec kBlocksOfHeads{.n_head = 2,
+                                     .head_dim = 16,
+                                     .top_k = 16,
+                                     .n_pool = 4,
+                                     .n_last_pools = 1,
+                                     .score = PoolScore::kBestPosition};
 
 NgramSpec SmallNgrams() {
   return {.n_most = 3,
@@ -138,6 +144,14 @@ void AddBlockKeys(GgufBuilder& file, const std::string& arch) {
       .Set(arch + ".attention.indexer.key_length", kSmallBlocks.head_dim)
       .Set(arch + ".attention.indexer.top_k", kSmallBlocks.top_k)
       .SetInts(arch + ".attention.compress_ratios", {0, 4});
+}
+
+void AddKeysOfHeads(GgufBuilder& file, const std::string& arch) {
+  file.Set(arch + ".attention.indexer.head_count", kBlocksOfHeads.n_head)
+      .Set(arch + ".attention.indexer.key_length", kBlocksOfHeads.head_dim)
+      .Set(arch + ".attention.indexer.top_k", kBlocksOfHeads.top_k / kBlocksOfHeads.n_pool)
+      .Set(arch + ".attention.indexer.block_size", kBlocksOfHeads.n_pool)
+      .Set(arch + ".attention.indexer.local_blocks", kBlocksOfHeads.n_last_pools);
 }
 
 void AddNgramKeys(GgufBuilder& file, const std::string& arch) {
@@ -211,8 +225,13 @@ ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
     delta.has_sigmoid_gates = family.states.has_sigmoid_gates;
     spec.layers[0].mixer = delta;
   }
-  if (family.has_block_indexers) {
+  if (family.blocks == BlockIndexers::kOfMeans) {
     std::get<AttentionSpec>(spec.layers[1].mixer).indexer = kSmallBlocks;
+  }
+  if (family.blocks == BlockIndexers::kOfHeads) {
+    for (LayerSpec& layer : spec.layers) {
+      std::get<AttentionSpec>(layer.mixer).indexer = kBlocksOfHeads;
+    }
   }
   if (family.states.mixer == StateMixer::kKimiDelta) {
     DeltaNetSpec delta = kKimi;
@@ -385,7 +404,8 @@ GgufBuilder SmallMoe(std::string_view arch) {
         .Set(name + ".hyper_connection.epsilon", kStreamsOfSmall.eps);
   }
   if (family->has_latent_experts) file.Set(name + ".moe_latent_size", uint32_t{kEmbd});
-  if (family->has_block_indexers) AddBlockKeys(file, name);
+  if (family->blocks == BlockIndexers::kOfMeans) AddBlockKeys(file, name);
+  if (family->blocks == BlockIndexers::kOfHeads) AddKeysOfHeads(file, name);
   if (family->has_ngrams) AddNgramKeys(file, name);
   if (family->written.has_rope_sections) {
     file.SetInts(name + ".rope.dimension_sections", {3, 3, 2, 0});

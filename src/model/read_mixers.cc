@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/terminal.h"
+#include "model/read_blocks.h"
 #include "model/tensor_names.h"
 
 namespace moestro {
@@ -139,15 +140,11 @@ Status ReadPools(const MetaKeys& keys, IndexerSpec& spec) {
 }
 
 Result<IndexerSpec> ReadIndexer(const MetaKeys& keys, const LatentRules& rules, uint32_t n_turned) {
-  IndexerSpec spec{.rope_pairs = rules.indexer_pairs};
-  TRY(spec.n_head, keys.Count("attention.indexer.head_count", {1, MetaKeys::kMaxHeads}));
-  TRY(spec.head_dim, keys.Count("attention.indexer.key_length", {1, MetaKeys::kMaxHeadDim}));
-  TRY(spec.top_k, keys.Count("attention.indexer.top_k", {1, MetaKeys::kMaxContext}));
+  TRY(IndexerSpec spec, ReadIndexerSizes(keys));
+  spec.rope_pairs = rules.indexer_pairs;
   if (rules.indexers == Indexers::kPools) TRY_STATUS(ReadPools(keys, spec));
-  if (spec.head_dim >= n_turned) return spec;
-  return Fail(Errc::kInvalidFile, "{}: {} is {}, expected at least {} ({})", keys.path(),
-              keys.Full("attention.indexer.key_length"), spec.head_dim, n_turned,
-              keys.Full("rope.dimension_count"));
+  TRY_STATUS(CheckIndexerKey(keys, spec, n_turned));
+  return spec;
 }
 
 // Gives indexers to the layers that have latent attention, of which `layers` has all.

@@ -101,38 +101,4 @@ Status ReadNgrams(const MetaKeys& keys, ModelSpec& spec) {
   return {};
 }
 
-Status ReadBlockIndexers(const MetaKeys& keys, ModelSpec& spec) {
-  constexpr std::string_view kRatios = "attention.compress_ratios";
-  IndexerSpec blocks{.has_mean_pools = true};
-  TRY(blocks.n_head, keys.Count("attention.indexer.head_count", {1, MetaKeys::kMaxHeads}));
-  TRY(blocks.head_dim, keys.Count("attention.indexer.key_length", {1, MetaKeys::kMaxHeadDim}));
-  TRY(blocks.top_k, keys.Count("attention.indexer.top_k", {1, MetaKeys::kMaxContext}));
-  std::vector<uint32_t> ratios(spec.n_layer(), 0);
-  if (keys.Has(kRatios)) {
-    TRY(ratios, keys.Counts(kRatios, {0, MetaKeys::kMaxContext},
-                            spec.n_layer() + spec.n_next_token_layers, spec.n_layer()));
-  }
-  uint32_t block = 0;
-  for (uint32_t l = 0; l < spec.n_layer(); ++l) {
-    auto* attention = std::get_if<AttentionSpec>(&spec.layers[l].mixer);
-    if (attention == nullptr) continue;
-    attention->indexer = blocks;
-    attention->indexer->n_pool = std::max(ratios[l], 1U);
-    attention->indexer->is_idle = ratios[l] == 0;
-    if (ratios[l] == 0) continue;
-    if (ratios[l] == 1 || blocks.top_k % ratios[l] != 0 || (block != 0 && ratios[l] != block)) {
-      return Fail(Errc::kInvalidFile,
-                  "{}: {} is {} in layer {}: expected one number above 1 that divides {} ({})",
-                  keys.path(), keys.Full(kRatios), ratios[l], l, blocks.top_k,
-                  keys.Full("attention.indexer.top_k"));
-    }
-    block = ratios[l];
-    if (!attention->rope || attention->rope->n_dims <= blocks.head_dim) continue;
-    return Fail(Errc::kInvalidFile, "{}: {} is {}, expected at least {} ({})", keys.path(),
-                keys.Full("attention.indexer.key_length"), blocks.head_dim, attention->rope->n_dims,
-                keys.Full("rope.dimension_count"));
-  }
-  return {};
-}
-
 }  // namespace moestro

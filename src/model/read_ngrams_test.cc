@@ -80,24 +80,5 @@ TEST_F(ReadNgramsTest, AFileWithoutNgramsIsTakenAndPartsOfThemAreNot) {
               "ple.eos_token_id");
 }
 
-TEST_F(ReadNgramsTest, BlocksOfPositions) {
-  const auto model = Open(SmallMoe("qwen4exp"));
-  ASSERT_TRUE(model) << model.error().message;
-  const AttentionSpec* attention = model->spec.layers[1].attention();
-  ASSERT_TRUE(attention != nullptr && attention->indexer);
-  EXPECT_TRUE(attention->chooses());
-  EXPECT_EQ(attention->indexer->n_pool, 4U);
-  EXPECT_EQ(attention->n_cell_keys(), attention->n_embd_k() + 16);
-  const auto dense = Open(SmallMoe("qwen4exp").Remove("qwen4exp.attention.compress_ratios"));
-  ASSERT_TRUE(dense) << dense.error().message;
-  EXPECT_FALSE(dense->spec.layers[1].attention()->chooses());
-  EXPECT_EQ(dense->spec.layers[1].attention()->n_cell_keys(),
-            dense->spec.layers[1].attention()->n_embd_k());
-  for (const int32_t ratio : {1, 3}) {
-    ExpectError(SmallMoe("qwen4exp").SetInts("qwen4exp.attention.compress_ratios", {0, ratio}),
-                Errc::kInvalidFile, "expected one number above 1 that divides 16");
-  }
-}
-
 }  // namespace
 }  // namespace moestro

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Latent attention: what keys of metadata say counts, and a text has the same bits in one prompt,
-// in pieces, forked, gone back, saved and beside others, with each type of cells.
+// Latent attention, and positions that an indexer chooses: what keys of metadata say counts, and a
+// text has the same bits in one prompt, in pieces, forked, gone back, saved and beside others, with
+// each type of cells.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -84,7 +85,7 @@ TEST(LatentAttention, EachKeyCounts) {
 TEST(LatentAttention, ChoosingAllIsAttendingToAll) {
   const std::vector<Token> text = SeededTokens(60, kLatentVocab, 3);
   const auto upto = [&](size_t n) { return std::span(text).first(n); };
-  for (const char* arch : {"deepseek32", "glm5-next"}) {
+  for (const char* arch : {"deepseek32", "glm5-next", "minimax-m3"}) {
     TinySpec few = Latent();
     few.arch = arch;
     TinySpec all = few;
@@ -100,8 +101,8 @@ TEST(LatentAttention, AnIndexersDamageIsFound) {
   using Of = std::pair<const char*, const char*>;
   for (const auto& [arch, tensor] :
        {Of{"deepseek32", "indexer.proj.weight"}, Of{"deepseek32", "indexer.attn_q_b.weight"},
-        Of{"glm5-next", "indexer.proj.weight"},
-        Of{"glm5-next", "indexer_compressor_gate.weight"}}) {
+        Of{"glm5-next", "indexer.proj.weight"}, Of{"glm5-next", "indexer_compressor_gate.weight"},
+        Of{"minimax-m3", "indexer.q_proj.weight"}, Of{"minimax-m3", "indexer.k_proj.weight"}}) {
     TinySpec spec = Latent();
     spec.arch = arch;
     const std::string path = WriteTinyModel(folder.path(), spec);
@@ -152,7 +153,7 @@ class LatentTexts : public testing::TestWithParam<Param> {
 
 std::vector<Param> Params() {
   std::vector<Param> params;
-  for (const char* arch : {"deepseek2", "deepseek32", "glm-dsa"}) {
+  for (const char* arch : {"deepseek2", "deepseek32", "glm-dsa", "minimax-m3"}) {
     for (const KvTypeInfo& type : kKvTypes) params.emplace_back(arch, type.type);
   }
   return params;

@@ -164,6 +164,17 @@ void ReadsBut(Family& family, Change) {
   };
 }
 
+// The same, of layers with an indexer.
+template <class Change>
+void ChangesIndexed(Family& family, Change) {
+  ReadsBut(family, [](ModelSpec& spec) {
+    for (LayerSpec& layer : spec.layers) {
+      auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
+      if (attention != nullptr && attention->indexer) Change()(*attention);
+    }
+  });
+}
+
 std::vector<Switch> Switches() {
   return {
       {"key_heads_in_turn", "qwen35moe",
@@ -272,6 +283,36 @@ std::vector<Switch> Switches() {
            for (NgramSpec::Head& head : spec.ngrams->heads) --head.count;
          });
        }},
+      {"m3_norms_of_heads", "minimax-m3", [](Family& f) { f.attention.qk_norm = QkNorm::kNone; }},
+      {"m3_halves_of_heads", "minimax-m3",
+       [](Family& f) { f.attention.rope_pairs = RopePairs::kAdjacent; }},
+      {"m3_half_is_turned", "minimax-m3",
+       [](Family& f) { ChangesIndexed(f, [](AttentionSpec& layer) { layer.rope->n_dims /= 2; }); }},
+      {"m3_activation", "minimax-m3",
+       [](Family& f) { f.experts.activation = Activation::kSwiglu; }},
+      {"m3_sigmoid", "minimax-m3",
+       [](Family& f) {
+         ReadsBut(f, [](ModelSpec& spec) { spec.router.gating = Gating::kSoftmax; });
+       }},
+      {"m3_weights_of_the_chosen", "minimax-m3",
+       [](Family& f) { f.router.renormalise_by_key = false; }},
+      {"m3_weights_scale", "minimax-m3", [](Family& f) { f.router.scales_by_key = false; }},
+      {"m3_blocks", "minimax-m3",
+       [](Family& f) {
+         ChangesIndexed(f, [](AttentionSpec& layer) { layer.indexer->is_idle = true; });
+       }},
+      {"m3_number_of_blocks", "minimax-m3",
+       [](Family& f) {
+         ChangesIndexed(f, [](AttentionSpec& layer) { layer.indexer->top_k -= 8; });
+       }},
+      {"m3_size_of_blocks", "minimax-m3",
+       [](Family& f) {
+         ChangesIndexed(f, [](AttentionSpec& layer) { layer.indexer->n_pool /= 2; });
+       }},
+      {"m3_last_blocks", "minimax-m3",
+       [](Family& f) {
+         ChangesIndexed(f, [](AttentionSpec& layer) { layer.indexer->n_last_pools = 3; });
+       }},
       {"windows_of_gated_layers", "laguna", [](Family& f) { f.windows.period = 0; }},
   };
 }
@@ -376,8 +417,9 @@ TEST_P(OtherLayers, EveryTensorCounts) {
     if (!engine) return logits;
     Sequence sequence = (*engine)->NewSequence();
     const std::vector<Token> text = SeededTokens(40, kFamilyVocab, 5);
-    for (size_t at = 0; at < text.size(); at += 10) {  // one choice of experts may stay the same
-      const auto last = Append(**engine, sequence, std::span(text).subspan(at, 10));
+    constexpr size_t kPiece = 4;  // choices of experts may stay the same
+    for (size_t at = 0; at < text.size(); at += kPiece) {
+      const auto last = Append(**engine, sequence, std::span(text).subspan(at, kPiece));
       EXPECT_TRUE(last) << last.error().message;
       if (last) logits.append_range(*last);
     }
@@ -400,7 +442,7 @@ TEST_P(OtherLayers, EveryTensorCounts) {
 
 INSTANTIATE_TEST_SUITE_P(All, OtherLayers,
                          testing::Values("gemma4", "nemotron_h_moe", "deepseek2", "glm-dsa",
-                                         "bailingmoe3", "glm5-next", "qwen4exp"),
+                                         "bailingmoe3", "glm5-next", "qwen4exp", "minimax-m3"),
                          [](const auto& arch) { return CaseName(arch.param); });
 
 }  // namespace

@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -13,6 +16,23 @@
 #include "compute/backends.h"
 
 namespace moestro {
+
+namespace {
+
+// Whether each group of heads chooses blocks among so many positions.
+bool ChoosesBlocks(const llama_model* model, uint32_t n_ctx) {
+  const auto number = [&](std::string_view key) -> uint64_t {
+    std::array<char, 16> text{};
+    const std::string name = "minimax-m3.attention.indexer." + std::string(key);
+    const bool is_there =
+        llama_model_meta_val_str(model, name.c_str(), text.data(), text.size()) >= 0;
+    return is_there ? std::strtoull(text.data(), nullptr, 10) : 0;
+  };
+  const uint64_t block = number("block_size");
+  return block > 0 && block * number("top_k") < n_ctx;
+}
+
+}  // namespace
 
 LlamaReference::LlamaReference(const std::string& path, uint32_t n_ctx, uint32_t batch,
                                KvType kv_type, const std::string& device)
@@ -38,10 +58,12 @@ LlamaReference::LlamaReference(const std::string& path, uint32_t n_ctx, uint32_t
   params.n_threads = 2;
   params.n_threads_batch = 2;
   // The one that adds up values in F32; the other one adds them up in F16 if that is their type,
-  // and alone takes quantised ones.
+  // and alone takes quantised ones, or has heads attend to blocks of their own. Then layers whose
+  // heads do not have their keys and values in F16, if these are F32.
   const bool is_quantised = kv_type == KvType::kQ8;
+  const bool is_fused = is_quantised || (kv_type == KvType::kF32 && ChoosesBlocks(model_, n_ctx));
   params.flash_attn_type =
-      is_quantised ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+      is_fused ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
   params.type_k = is_quantised              ? GGML_TYPE_Q8_0
                   : kv_type == KvType::kF32 ? GGML_TYPE_F32
                                             : GGML_TYPE_F16;

@@ -27,14 +27,15 @@ bool HasStates(const std::string& arch) {
 
 bool HasIndexers(const std::string& arch) {
   const Family& family = *FindFamily(Families(), arch);
-  return family.latent.indexers != Indexers::kNone || family.has_block_indexers;
+  return family.latent.indexers != Indexers::kNone || family.blocks != BlockIndexers::kNone;
 }
 
 std::string MixersOf(const std::string& arch) {
   const Family& family = *FindFamily(Families(), arch);
   std::string mixers = family.latent.is_used ? "latents" : "heads";
   if (family.latent.indexers != Indexers::kNone) mixers += ", chosen";
-  if (family.has_block_indexers) mixers += ", blocks";
+  if (family.blocks == BlockIndexers::kOfMeans) mixers += ", blocks";
+  if (family.blocks == BlockIndexers::kOfHeads) mixers += ", blocks of heads";
   if (family.has_ngrams) mixers += ", n-grams";
   if (family.windows.period > 0) mixers += ", windows";
   if (family.states.mixer != StateMixer::kNone) {
@@ -93,15 +94,19 @@ void SetLatent(const TinySpec& spec, const Family& family, SynthShape& shape) {
   shape.weights_scale = spec.has_sigmoid ? 2.5F : 0.0F;
 }
 
-// Ranks of residual streams, blocks that an indexer chooses, and n-grams.
+// Blocks that an indexer chooses.
+void SetBlocks(const TinySpec& spec, const Family& family, SynthShape& shape) {
+  const bool has_means = family.blocks == BlockIndexers::kOfMeans;
+  shape.indexer_heads = has_means ? 8 : 0;  // few would give many blocks a score of 0
+  shape.indexer_dim = 32;
+  shape.top_k = spec.top_k;
+  shape.pool = has_means ? 4 : spec.block;
+  shape.last_pools = has_means ? 0 : spec.last_blocks;
+}
+
+// Ranks of residual streams, and n-grams.
 void SetStreams(const TinySpec& spec, const Family& family, SynthShape& shape) {
   shape.stream_rank = family.streams == StreamMixing::kLowRank ? 32 : 0;
-  if (family.has_block_indexers) {
-    shape.indexer_heads = 8;  // few would give many blocks a score of 0
-    shape.indexer_dim = 32;
-    shape.top_k = spec.top_k;
-    shape.pool = 4;
-  }
   if (!family.has_ngrams || !spec.has_ngrams) return;
   shape.ngram_most = 3;
   shape.ngram_heads = 2;
@@ -197,6 +202,7 @@ SynthShape TinyShape(const TinySpec& spec) {
   if (family->streams) shape.streams = 4;
   if (is_latent) SetLatent(spec, *family, shape);
   if (family->has_encoder) SetEncoder(spec, shape);
+  if (family->blocks != BlockIndexers::kNone) SetBlocks(spec, *family, shape);
   if (family->streams) SetStreams(spec, *family, shape);
   return shape;
 }
@@ -205,9 +211,9 @@ namespace {
 
 // What tells models with latent attention apart.
 std::string LatentName(const TinySpec& spec) {
-  return Format("{}{}{}{}-top{}", spec.query_latent > 0 ? "" : "-lite",
+  return Format("{}{}{}{}-top{}-{}x{}", spec.query_latent > 0 ? "" : "-lite",
                 spec.is_joined ? "-joined" : "", spec.has_sigmoid ? "-sigmoid" : "",
-                spec.yarn_log > 0 ? "" : "-plain", spec.top_k) +
+                spec.yarn_log > 0 ? "" : "-plain", spec.top_k, spec.last_blocks, spec.block) +
          (spec.limit > 0 ? "-limits" : "") + (spec.has_ngrams ? "" : "-nongrams");
 }
 

@@ -37,6 +37,8 @@ struct TinySpec {
   bool is_joined = false;       // as older files
   bool has_sigmoid = false;     // a router as DeepSeek-V3's, with groups
   uint32_t top_k = 24;          // positions that an indexer chooses
+  uint32_t block = 8;           // positions that are chosen together, where heads choose
+  uint32_t last_blocks = 1;     // of these, the last ones that are always chosen
   bool has_ngrams = true;       // a table of n-grams, where the family may have one
   float yarn_log = 0.07F;       // rope.scaling.yarn_log_multiplier
   uint32_t groups = 4;          // of experts, two of them used, where the family's models have them

@@ -10,7 +10,7 @@
 namespace moestro {
 
 uint64_t ChosenPositions::BytesFor(uint32_t rows, const IndexerSpec& indexer, uint32_t n_ctx) {
-  return uint64_t{rows} * WidthFor(indexer, n_ctx) * sizeof(CellRun);
+  return uint64_t{rows} * indexer.n_choices() * WidthFor(indexer, n_ctx) * sizeof(CellRun);
 }
 
 Result<std::unique_ptr<ChosenPositions>> ChosenPositions::Create(uint32_t rows,
@@ -24,17 +24,21 @@ Result<std::unique_ptr<ChosenPositions>> ChosenPositions::Create(uint32_t rows,
 }
 
 void ChosenPositions::Begin(uint32_t first, std::span<const RowCells> visible) {
-  for (size_t r = 0; r < visible.size(); ++r) {
-    rows_[first + r] = visible[r];
-    if (!is_chosen(visible[r])) continue;
-    const auto chosen = runs(first + static_cast<uint32_t>(r), visible[r]);
-    rows_[first + r] = {.runs = chosen, .n_positions = static_cast<uint32_t>(chosen.size())};
+  for (uint32_t r = 0; r < visible.size(); ++r) {
+    for (uint32_t choice = 0; choice < n_choices_; ++choice) {
+      RowCells& row = rows_[size_t{first + r} * n_choices_ + choice];
+      row = visible[r];
+      if (!is_chosen(visible[r])) continue;
+      const auto chosen = runs(first + r, choice, visible[r]);
+      row = {.runs = chosen, .n_positions = static_cast<uint32_t>(chosen.size())};
+    }
   }
 }
 
 ChosenPositions::SavedChoice ChosenPositions::Take(size_t count) const {
-  return {.runs = {first_run(), first_run() + count * width_},
-          .rows = {rows_.begin(), rows_.begin() + static_cast<ptrdiff_t>(count)}};
+  const size_t n = count * n_choices_;
+  return {.runs = {first_run(), first_run() + n * width_},
+          .rows = {rows_.begin(), rows_.begin() + static_cast<ptrdiff_t>(n)}};
 }
 
 void ChosenPositions::Give(const SavedChoice& kept) {

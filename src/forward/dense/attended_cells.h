@@ -20,17 +20,16 @@
 #include "compute/host_memory.h"
 #include "core/kv_cells.h"
 #include "core/model_spec.h"
+#include "core/pool_rule.h"
 #include "devices/device_link.h"
 #include "forward/dense/attention.h"
 
 namespace moestro {
 
-// Positions that the rows of a step attend to, where an indexer chooses them. A row with top_k
-// positions or fewer attends to all of them, in its cells as they lie. A longer row attends to
-// top_k positions, one by one, in order of position. With pools a row has as many full pools at
-// most as top_k positions are, or attends to so many, and in either case to the positions behind
-// the last full one. Layers without an indexer of their own use the choice of the layer before
-// them.
+// Positions that the rows of a step attend to, where an indexer chooses them (PoolRule). A row that
+// does not choose attends to all positions, in its cells as they lie; one that does attends to
+// single positions, in order. Each row has IndexerSpec::n_choices() choices. Layers without an
+// indexer of their own use the choice of the layer before them.
 
 class ChosenPositions {
  public:
@@ -42,17 +41,17 @@ class ChosenPositions {
 
   // Rows [first, first + visible.size()) of a step choose anew.
   void Begin(uint32_t first, std::span<const RowCells> visible);
-  bool is_chosen(const RowCells& row) const {
-    return width_ > 0 && IsChosen(indexer_, row.n_positions);
-  }
+  bool is_chosen(const RowCells& row) const { return width_ > 0 && rule_.Chooses(row.n_positions); }
   bool may_choose() const { return width_ > 0; }  // false: no sequence is long enough
-  // The cells that a row attends to, a run each. REQUIRES: is_chosen(visible).
-  std::span<CellRun> runs(uint32_t row, const RowCells& visible) const {
-    return {first_run() + size_t{row} * width_,
-            indexer_.top_k + visible.n_positions % indexer_.n_pool};
+  // The cells that a row attends to by one of its choices, a run each. REQUIRES:
+  // is_chosen(visible).
+  std::span<CellRun> runs(uint32_t row, uint32_t choice, const RowCells& visible) const {
+    return {first_run() + (size_t{row} * n_choices_ + choice) * width_,
+            rule_.Attended(visible.n_positions)};
   }
+  // [row][choice]
   std::span<const RowCells> rows(uint32_t first, size_t count) const {
-    return std::span(rows_).subspan(first, count);
+    return std::span(rows_).subspan(size_t{first} * n_choices_, count * n_choices_);
   }
   // Reports NaN scores: the chosen positions are meaningless.
   void SayDamaged() { is_damaged_.store(true, std::memory_order_relaxed); }
@@ -68,18 +67,19 @@ class ChosenPositions {
 
  private:
   ChosenPositions(uint32_t rows, const IndexerSpec& indexer, uint32_t width)
-      : indexer_(indexer), width_(width), rows_(rows) {}
-  static bool IsChosen(const IndexerSpec& indexer, uint32_t n_positions) {
-    return n_positions / indexer.n_pool > indexer.top_k / indexer.n_pool;
-  }
+      : rule_(indexer.rule()),
+        n_choices_(indexer.n_choices()),
+        width_(width),
+        rows_(size_t{rows} * n_choices_) {}
   static uint32_t WidthFor(const IndexerSpec& indexer, uint32_t n_ctx) {
-    return IsChosen(indexer, n_ctx) ? indexer.n_attended() : 0;
+    return indexer.rule().Chooses(n_ctx) ? indexer.rule().MostAttended() : 0;
   }
   CellRun* first_run() const { return reinterpret_cast<CellRun*>(runs_.data()); }
 
-  IndexerSpec indexer_;
-  uint32_t width_;   // runs of a row, at most
-  HostMemory runs_;  // [row][width_]
+  PoolRule rule_;
+  uint32_t n_choices_;
+  uint32_t width_;   // runs of a choice, at most
+  HostMemory runs_;  // [row][choice][width_]
   std::vector<RowCells> rows_;
   std::atomic<bool> is_damaged_{false};
 };

@@ -105,6 +105,7 @@ AttentionShape AttentionShape::Of(const AttentionSpec& spec, KvType kv_type) {
           .dim_k = spec.head_dim_k,
           .dim_v = spec.head_dim_v,
           .cell_k = spec.chooses() ? spec.n_cell_keys() : 0,
+          .n_choices = spec.chooses() ? spec.indexer->n_choices() : 1,
           .window = spec.window,
           .kv_type = kv_type};
 }
@@ -124,7 +125,7 @@ TiledAttention::TiledAttention(const AttentionShape& shape, uint32_t threads,
       kernel_(kernel),
       stop_(stop),
       time_(time),
-      tasks_(shape.n_head, shape.n_head_kv, threads),
+      tasks_(shape.n_head, shape.n_head_kv, threads, shape.n_choices),
       sums_width_(kernel.padded(shape.dim_v)),
       // Strides have one vector to spare: rows a power of two apart would share few places in a
       // cache.
@@ -213,7 +214,7 @@ ggml_tensor* TiledAttention::Node(ggml_context* ctx, ggml_tensor* q) {
 }
 
 void TiledAttention::Work(ggml_tensor* result, Scratch& s) {
-  CHECK(static_cast<size_t>(result->ne[1]) == rows_.size());
+  CHECK(static_cast<size_t>(result->ne[1]) * shape_.n_choices == rows_.size());
   const auto* q = static_cast<const float*>(result->src[0]->data);
   auto* out = static_cast<float*>(result->data);
   for (;;) {
@@ -316,7 +317,7 @@ void TiledAttention::LoadBlock(const Tile& tile, uint32_t kv_head, uint32_t posi
   const std::byte* v = has_values ? layer_.v + kv_head * v_bytes : nullptr;
   const uint32_t count = std::min(kKeys, end - position);
   const uint32_t next_count = std::min(kKeys, end - position - count);
-  const RowCells& row = rows_[tile.first];
+  const RowCells& row = CellsOf(tile, 0);
   CHECK(position >= row.first);
   s.ahead.clear();
   CellCursor cells(row, position);
@@ -338,7 +339,7 @@ void TiledAttention::AttendBlock(const Task& task, uint32_t position, const Runn
   const Tile& tile = tile_of(task);
   // Ranges of the block's keys, by row.
   for (uint32_t r = 0; r < tile.count; ++r) {
-    const RowCells& row = rows_[size_t{tile.first} + r];
+    const RowCells& row = CellsOf(tile, r);
     const auto within = [&](uint32_t p) {
       return std::clamp(p, position, position + kKeys) - position;
     };
@@ -374,7 +375,7 @@ void TiledAttention::FindAdded(const Task& task, uint32_t position, Scratch& s) 
   const Tile& tile = tile_of(task);
   s.added.resize(size_t{tile.count} * task.n_heads);
   for (uint32_t r = 0; r < tile.count; ++r) {
-    const int64_t distance = int64_t{position} - rows_[size_t{tile.first} + r].at;
+    const int64_t distance = int64_t{position} - CellsOf(tile, r).at;
     for (uint32_t h = 0; h < task.n_heads; ++h) {
       s.added[size_t{r} * task.n_heads + h] = layer_.relative->From(task.first_head + h, distance);
     }
@@ -387,7 +388,7 @@ void TiledAttention::Merge(const Task& task, uint32_t begin, uint32_t end, const
                            const Running& whole) const {
   const Tile& tile = tile_of(task);
   for (uint32_t r = 0; r < tile.count; ++r) {
-    const RowCells& row = rows_[size_t{tile.first} + r];
+    const RowCells& row = CellsOf(tile, r);
     const uint32_t first_seen = FirstSeen(row, layer_.window);
     if (row.n_positions <= begin || first_seen >= end) continue;
     // The first span is copied unchanged: a row with one span is not merged at all.

@@ -59,7 +59,8 @@ struct AttentionShape {
   uint32_t dim_k = 0;      // values of a head's key
   uint32_t dim_v = 0;
   uint32_t cell_k = 0;  // values of a cell's keys, an indexer's behind those of heads; 0: no more
-  uint32_t window = 0;  // a row attends to this many of its last positions; 0: all
+  uint32_t n_choices = 1;  // divides n_head_kv: so many parts of a row's heads have their own cells
+  uint32_t window = 0;     // a row attends to this many of its last positions; 0: all
   KvType kv_type = KvType::kF16;
   bool values_in_keys = false;  // a value is the first dim_v values of its key
 };
@@ -91,8 +92,8 @@ class TiledAttention {
   // Adds the node: q F32 [dim_k, n_head, rows] -> [n_head * dim_v, rows]. A graph holds one such
   // node. REQUIRES: the graph writes the cells before this node.
   ggml_tensor* Node(ggml_context* ctx, ggml_tensor* q);
-  // Sets the cells and the rows of the next run of a graph with the node. `rows` must live until
-  // the node has run. REQUIRES: as many rows as the node's.
+  // Sets the cells and the rows of the next run of a graph with the node. `rows` [row][choice] must
+  // live until the node has run. REQUIRES: as many rows as the node's.
   void Bind(const Layer& layer, std::span<const RowCells> rows);
 
  private:
@@ -138,6 +139,9 @@ class TiledAttention {
   void End(const Task& task, const Running& whole, float* out) const;
   Running SplitPart(uint32_t first_query) const;
   const Tile& tile_of(const Task& task) const { return tasks_.tiles()[task.tile]; }
+  const RowCells& CellsOf(const Tile& tile, uint32_t row) const {
+    return tasks_.CellsOf(rows_, tile, row);
+  }
 
   AttentionShape shape_;
   AttentionKernel kernel_;

@@ -122,19 +122,20 @@ class AttentionTest : public ::testing::TestWithParam<Param> {
     auto attention = *TiledAttention::Create(shape_, threads, kernel);
     GraphArena arena(device.backend(), 16);
     ggml_context* ctx = arena.Begin();
+    const size_t n_rows = rows.size() / shape_.n_choices;
     ggml_tensor* q = ggml_new_tensor_3d(ctx, GGML_TYPE_F32, shape_.dim_k, shape_.n_head,
-                                        static_cast<int64_t>(rows.size()));
+                                        static_cast<int64_t>(n_rows));
     ggml_tensor* mixed = attention->Node(ctx, q);
     attention->Bind(layer, rows);
     ggml_set_input(q);
     ggml_set_output(mixed);
     ggml_build_forward_expand(arena.graph(), mixed);
     EXPECT_TRUE(arena.Reserve() && arena.Place());
-    EXPECT_LE(first + rows.size(), kQueries);
+    EXPECT_LE(first + n_rows, kQueries);
     const size_t width = size_t{shape_.n_head} * shape_.dim_k;
     std::memcpy(q->data, queries_.data() + first * width, ggml_nbytes(q));
     EXPECT_TRUE(device.Compute(arena.graph()));
-    std::vector<float> out(rows.size() * shape_.n_head * shape_.dim_v);
+    std::vector<float> out(n_rows * shape_.n_head * shape_.dim_v);
     std::memcpy(out.data(), mixed->data, ggml_nbytes(mixed));
     return out;
   }
@@ -240,6 +241,24 @@ TEST_P(AttentionTest, RowsOfSeveralSequencesSeeTheirOwn) {
   rows.append_range(Prompt(kScattered, 299, 1));
   rows.push_back({.runs = other, .n_positions = 1});
   ExpectRight(rows, layer());
+}
+
+// The same result as with a step of each part's cells alone.
+TEST_P(AttentionTest, PartsOfHeadsSeeTheirOwnCells) {
+  if (shape_.n_head_kv < 2) return;  // one key for all heads
+  const std::vector<CellRun> other = {{.first = 1200, .count = 300}};
+  const std::vector<RowCells> some = Prompt(kScattered, 200, 60);
+  const std::vector<RowCells> others = Prompt(other, 7, 60);
+  const std::vector<float> of_some = Run(some, layer());
+  const std::vector<float> of_others = Run(others, layer());
+  std::vector<RowCells> rows;
+  for (size_t r = 0; r < some.size(); ++r) rows.append_range(std::array{some[r], others[r]});
+  shape_.n_choices = 2;
+  const std::vector<float> got = Run(rows, layer());
+  const size_t half = size_t{shape_.n_head} / 2 * shape_.dim_v;
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i], (i / half % 2 == 0 ? of_some : of_others)[i]) << "value " << i;
+  }
 }
 
 TEST_P(AttentionTest, AWindowHidesEarlierPositions) {

@@ -32,10 +32,13 @@ uint32_t SpanOf(uint32_t first, uint32_t n_positions) {
   return span;
 }
 
-AttentionTasks::AttentionTasks(uint32_t n_head, uint32_t n_head_kv, uint32_t threads)
+AttentionTasks::AttentionTasks(uint32_t n_head, uint32_t n_head_kv, uint32_t threads,
+                               uint32_t n_choices)
     : n_head_(n_head),
       n_head_kv_(n_head_kv),
       threads_(threads),
+      n_choices_(n_choices),
+      choice_kv_(n_head_kv / n_choices),
       group_(n_head / n_head_kv),
       tile_rows_(std::max(1U, kTileQueries / group_)) {}
 
@@ -47,27 +50,44 @@ void AttentionTasks::Cut(std::span<const RowCells> rows, uint32_t window) {
   const bool is_split = ShallSplit();
   uint32_t n_tasks = 0;
   for (const Tile& tile : tiles_) {
-    n_tasks += n_head_kv_ * (is_split ? CountSpans(tile.begin, tile.end, tile.span) : 1);
+    n_tasks += choice_kv_ * (is_split ? CountSpans(tile.begin, tile.end, tile.span) : 1);
   }
   const uint32_t parts = std::clamp(CeilDivide(threads_, std::max(n_tasks, 1U)), 1U,
                                     std::max(1U, group_ / kLeastPart));
   for (uint32_t i = 0; i < tiles_.size(); ++i) {
-    for (uint32_t kv_head = 0; kv_head < n_head_kv_; ++kv_head)
+    const uint32_t first = tiles_[i].choice * choice_kv_;
+    for (uint32_t kv_head = first; kv_head < first + choice_kv_; ++kv_head) {
       AddTasks(i, kv_head, parts, is_split);
+    }
   }
 }
 
 void AttentionTasks::CutTiles(std::span<const RowCells> rows, uint32_t window) {
   tiles_.clear();
-  for (uint32_t r = 0; r < rows.size(); ++r) {
-    const RowCells& row = rows[r];
+  for (uint32_t choice = 0; choice < n_choices_; ++choice) CutTilesOf(choice, rows, window);
+  // Equal tiles are sorted by first row and choice: their order must not depend on the sort.
+  std::ranges::sort(tiles_, [](const Tile& a, const Tile& b) {
+    const uint64_t a_work = uint64_t{a.end - a.begin} * a.count;
+    const uint64_t b_work = uint64_t{b.end - b.begin} * b.count;
+    if (a_work != b_work) return a_work > b_work;
+    return a.first != b.first ? a.first < b.first : a.choice < b.choice;
+  });
+}
+
+void AttentionTasks::CutTilesOf(uint32_t choice, std::span<const RowCells> rows, uint32_t window) {
+  for (uint32_t r = 0; r < rows.size() / n_choices_; ++r) {
+    const RowCells& row = rows[size_t{r} * n_choices_ + choice];
     const uint32_t begin = FirstSeen(row, window);
     const uint32_t span = SpanOf(begin, row.n_positions);
-    const bool joins = !tiles_.empty() && tiles_.back().count < tile_rows_ &&
-                       tiles_.back().span == span && rows[r - 1].runs.data() == row.runs.data();
+    const bool joins = r > 0 && tiles_.back().count < tile_rows_ && tiles_.back().span == span &&
+                       rows[(size_t{r} - 1) * n_choices_ + choice].runs.data() == row.runs.data();
     if (!joins) {
-      tiles_.push_back(
-          {.first = r, .count = 1, .begin = begin, .end = row.n_positions, .span = span});
+      tiles_.push_back({.first = r,
+                        .count = 1,
+                        .choice = choice,
+                        .begin = begin,
+                        .end = row.n_positions,
+                        .span = span});
       continue;
     }
     Tile& tile = tiles_.back();
@@ -75,22 +95,16 @@ void AttentionTasks::CutTiles(std::span<const RowCells> rows, uint32_t window) {
     tile.begin = std::min(tile.begin, begin);
     tile.end = std::max(tile.end, row.n_positions);
   }
-  // Equal tiles are sorted by first row: their order must not depend on the sort.
-  std::ranges::sort(tiles_, [](const Tile& a, const Tile& b) {
-    const uint64_t a_work = uint64_t{a.end - a.begin} * a.count;
-    const uint64_t b_work = uint64_t{b.end - b.begin} * b.count;
-    return a_work != b_work ? a_work > b_work : a.first < b.first;
-  });
 }
 
 bool AttentionTasks::ShallSplit() const {
-  if (tiles_.size() * n_head_kv_ >= size_t{kTasksPerThread} * threads_) return false;
+  if (tiles_.size() * choice_kv_ >= size_t{kTasksPerThread} * threads_) return false;
   uint32_t most_spans = 0;
   uint64_t queries = 0;
   for (const Tile& tile : tiles_) {
     const uint32_t spans = CountSpans(tile.begin, tile.end, tile.span);
     most_spans = std::max(most_spans, spans);
-    queries += uint64_t{tile.count} * spans * n_head_;
+    queries += uint64_t{tile.count} * spans * choice_kv_ * group_;
   }
   return threads_ > 1 && most_spans > 1 && queries <= split_queries();
 }

@@ -2,6 +2,7 @@
 // Rows of a step as attention and states see them. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -51,14 +52,16 @@ class AttentionTasks {
   // 128).
   static constexpr uint32_t kTileQueries = 128;
 
-  // n_head_kv divides n_head.
-  AttentionTasks(uint32_t n_head, uint32_t n_head_kv, uint32_t threads);
+  // n_head_kv divides n_head. n_choices divides n_head_kv: consecutive heads of so many parts
+  // attend to cells of their own.
+  AttentionTasks(uint32_t n_head, uint32_t n_head_kv, uint32_t threads, uint32_t n_choices = 1);
 
-  // Rows [first, first + count), which have the same cells and the same spans and visit positions
-  // [begin, end).
+  // Rows [first, first + count), which by one of their choices have the same cells and the same
+  // spans and visit positions [begin, end).
   struct Tile {
     uint32_t first = 0;
     uint32_t count = 0;
+    uint32_t choice = 0;
     uint32_t begin = 0;
     uint32_t end = 0;
     uint32_t span = 0;
@@ -81,7 +84,12 @@ class AttentionTasks {
     uint32_t n_tasks = 0;
   };
 
+  // rows: [row][choice]
   void Cut(std::span<const RowCells> rows, uint32_t window);
+  // The cells of row `row` of a tile, among those that were cut.
+  const RowCells& CellsOf(std::span<const RowCells> rows, const Tile& tile, uint32_t row) const {
+    return rows[(size_t{tile.first} + row) * n_choices_ + tile.choice];
+  }
   std::span<const Tile> tiles() const { return tiles_; }
   std::span<const Task> tasks() const { return tasks_; }  // the longest first
   std::span<const Whole> wholes() const { return wholes_; }
@@ -93,13 +101,16 @@ class AttentionTasks {
 
  private:
   void CutTiles(std::span<const RowCells> rows, uint32_t window);
+  void CutTilesOf(uint32_t choice, std::span<const RowCells> rows, uint32_t window);
   bool ShallSplit() const;
   void AddTasks(uint32_t tile, uint32_t kv_head, uint32_t parts, bool is_split);
 
   uint32_t n_head_;
   uint32_t n_head_kv_;
   uint32_t threads_;
-  uint32_t group_;  // heads that share keys and values
+  uint32_t n_choices_;
+  uint32_t choice_kv_;  // key-value heads of a choice
+  uint32_t group_;      // heads that share keys and values
   uint32_t tile_rows_;
   std::vector<Tile> tiles_;
   std::vector<Task> tasks_;

@@ -77,6 +77,43 @@ TEST(AttentionTasks, EachHeadSeesEachPositionOnce) {
   }
 }
 
+// Each part of the heads attends to cells of its own: those of one part make longer tiles.
+TEST(AttentionTasks, PartsOfHeadsHaveTheirOwnCells) {
+  constexpr uint32_t kParts = 4;
+  std::vector<std::vector<CellRun>> own(20, kOther);
+  std::vector<RowCells> rows;  // [row][part]
+  for (uint32_t r = 0; r < own.size(); ++r) {
+    for (uint32_t part = 0; part < kParts; ++part) {
+      const std::vector<CellRun>& runs = part == 1 ? own[r] : kOne;
+      rows.push_back({.runs = runs, .n_positions = part == 1 ? 700 : 600 + r});
+    }
+  }
+  for (const uint32_t threads : {1U, 2U, 64U}) {
+    AttentionTasks tasks(16, 8, threads, kParts);
+    tasks.Cut(rows, 0);
+    std::set<std::tuple<uint32_t, uint32_t, uint32_t>> seen;  // row, head, first position
+    uint64_t positions = 0;
+    for (const AttentionTasks::Task& task : tasks.tasks()) {
+      const AttentionTasks::Tile& tile = tasks.tiles()[task.tile];
+      EXPECT_EQ(task.kv_head / 2, tile.choice);
+      EXPECT_EQ(task.first_head / 4, tile.choice);
+      EXPECT_LE(tile.count, tile.choice == 1 ? 1U : 20U);
+      for (uint32_t r = 0; r < tile.count; ++r) {
+        const RowCells& row = tasks.CellsOf(rows, tile, r);
+        EXPECT_EQ(&row, &rows[(tile.first + r) * kParts + tile.choice]);
+        for (uint32_t h = task.first_head; h < task.first_head + task.n_heads; ++h) {
+          EXPECT_TRUE(seen.emplace(tile.first + r, h, task.begin).second);
+        }
+        const uint32_t end = std::min(task.end, row.n_positions);
+        positions += uint64_t{end - std::min(task.begin, end)} * task.n_heads;
+      }
+    }
+    uint64_t expected = 0;
+    for (const RowCells& row : rows) expected += uint64_t{row.n_positions} * 4;
+    EXPECT_EQ(positions, expected);
+  }
+}
+
 TEST(AttentionTasks, ThreadsHaveWorkBehindALongContext) {
   const std::vector<RowCells> row = Rows(kOne, 31999, 1);
   for (const uint32_t threads : {2U, 8U, 16U, 64U}) {

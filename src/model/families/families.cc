@@ -8,11 +8,12 @@ namespace moestro {
 
 std::span<const Family> Families() {
   static const std::array families{
-      Llama(),       Qwen2Moe(),   Qwen3Moe(),     Olmoe(),      Phimoe(),        Dots1(),
-      GptOss(),      Glm4Moe(),    MiniMaxM2(),    Ernie45Moe(), HunyuanMoe(),    BailingMoe2(),
-      ExaoneMoe(),   Qwen35Moe(),  Qwen3Next(),    Lfm2Moe(),    GraniteHybrid(), GraniteMoe(),
-      Laguna(),      AfMoe(),      NemotronHMoe(), Gemma4(),     DeepSeek2(),     KimiLinear(),
-      BailingMoe3(), DeepSeek32(), GlmDsa(),       Glm5Next(),   Qwen4Exp(),      Switch()};
+      Llama(),      Qwen2Moe(),    Qwen3Moe(),   Olmoe(),        Phimoe(),        Dots1(),
+      GptOss(),     Glm4Moe(),     MiniMaxM2(),  Ernie45Moe(),   HunyuanMoe(),    BailingMoe2(),
+      ExaoneMoe(),  Qwen35Moe(),   Qwen3Next(),  Lfm2Moe(),      GraniteHybrid(), GraniteMoe(),
+      MiniMaxM3(),  Laguna(),      AfMoe(),      NemotronHMoe(), Gemma4(),        DeepSeek2(),
+      KimiLinear(), BailingMoe3(), DeepSeek32(), GlmDsa(),       Glm5Next(),      Qwen4Exp(),
+      Switch()};
   return families;
 }
 

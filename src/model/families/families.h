@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The supported families of models, each a value. A source beside this header holds those with the
-// same kind of layers: full_attention.cc, windows.cc, latent_attention.cc, states.cc, switch.cc.
+// same kind of layers: full_attention.cc, windows.cc, chosen_blocks.cc, latent_attention.cc,
+// states.cc, switch.cc.
 #pragma once
 
 #include <cstdint>
@@ -63,6 +64,13 @@ enum class Indexers : uint8_t {
              // contexts, some layers share one
   kPools,  // of attention.indexer.kpool positions, attention.indexer.types; without that key every
            // layer has one
+};
+
+// Blocks of positions that an indexer of attention with heads chooses: attention.indexer.*.
+enum class BlockIndexers : uint8_t {
+  kNone,
+  kOfMeans,  // attention.compress_ratios
+  kOfHeads,  // attention.indexer.block_size and local_blocks, in layers with experts
 };
 
 // Attention is latent attention: attention.kv_lora_rank, q_lora_rank, key_length_mla.
@@ -189,8 +197,8 @@ struct Family {
   ModelRoles<Presence> model_tensors{};  // kNone: refused
   LayerRoles<Presence> layer_tensors{};
   std::optional<StreamMixing> streams{};  // hyper_connection.*; nullopt: one residual stream
-  bool has_block_indexers = false;        // attention.indexer.*, attention.compress_ratios
-  bool has_ngrams = false;                // ple.*
+  BlockIndexers blocks = BlockIndexers::kNone;
+  bool has_ngrams = false;  // ple.*
   // Reads metadata that no other family has; null: none.
   Status (*read)(const MetaKeys& keys, ModelSpec& spec) = nullptr;
   WrittenForm written{};
@@ -221,6 +229,7 @@ Family Lfm2Moe();
 Family Laguna();
 Family Llama();
 Family MiniMaxM2();
+Family MiniMaxM3();
 Family NemotronHMoe();
 Family Olmoe();
 Family Phimoe();

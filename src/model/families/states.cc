@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "model/families/families.h"
+#include "model/read_blocks.h"
 #include "model/read_ngrams.h"
 
 namespace moestro {
@@ -196,7 +197,7 @@ namespace {
 
 Status ReadFlashNext(const MetaKeys& keys, ModelSpec& spec) {
   TRY_STATUS(CheckSections(keys, spec));
-  TRY_STATUS(ReadBlockIndexers(keys, spec));
+  TRY_STATUS(ReadMeanBlocks(keys, spec));
   return ReadNgrams(keys, spec);
 }
 
@@ -215,7 +216,7 @@ Family Qwen4Exp() {
                 .model_tensors = CommonModelTensors(),
                 .layer_tensors = CommonLayerTensors(),
                 .streams = StreamMixing::kLowRank,
-                .has_block_indexers = true,
+                .blocks = BlockIndexers::kOfMeans,
                 .has_ngrams = true,
                 .read = ReadFlashNext,
                 .written = {.has_free_heads = true,

@@ -195,6 +195,15 @@ void SetBlockKeys(ArchKeys& keys, const SynthShape& shape) {
   keys.Set("attention.compress_ratios", ratios);
 }
 
+// Sets the keys of blocks that each head of an indexer chooses.
+void SetKeysOfHeads(ArchKeys& keys, const SynthShape& shape) {
+  keys.Set("attention.indexer.head_count", shape.kv_heads);
+  keys.Set("attention.indexer.key_length", shape.indexer_dim);
+  keys.Set("attention.indexer.top_k", shape.top_k / shape.pool);
+  keys.Set("attention.indexer.block_size", shape.pool);
+  keys.Set("attention.indexer.local_blocks", shape.last_pools);
+}
+
 void SetNgramKeys(ArchKeys& keys, const SynthShape& shape) {
   const NgramSpec ngrams = *SpecOf(shape).ngrams;
   std::vector<uint64_t> firsts;
@@ -328,7 +337,8 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
     keys.Set("attention.scale", 1.25F / std::sqrt(static_cast<float>(shape.head_dim)));
   }
   if (shape.limit_expert > 0) SetLimitKeys(keys, shape);
-  if (family.has_block_indexers) SetBlockKeys(keys, shape);
+  if (family.blocks == BlockIndexers::kOfMeans) SetBlockKeys(keys, shape);
+  if (family.blocks == BlockIndexers::kOfHeads) SetKeysOfHeads(keys, shape);
   if (shape.ngram_most > 0) SetNgramKeys(keys, shape);
   if (family.streams) SetStreamKeys(keys, shape);
   if (family.has_encoder) SetEncoderKeys(keys, shape);

@@ -66,6 +66,15 @@ LatentAttentionSpec LatentOf(const SynthShape& shape, const LatentRules& rules, 
           .indexer = indexer};
 }
 
+IndexerSpec BlocksOfHeads(const SynthShape& shape) {
+  return {.n_head = shape.kv_heads,
+          .head_dim = shape.indexer_dim,
+          .top_k = shape.top_k,
+          .n_pool = shape.pool,
+          .n_last_pools = shape.last_pools,
+          .score = PoolScore::kBestPosition};
+}
+
 // A layer with a window has heads of its own; one without has keys for values.
 AttentionSpec OwnHeads(const SynthShape& shape, AttentionSpec attention, uint32_t layer) {
   if (!shape.has_window(layer)) {
@@ -161,12 +170,12 @@ ModelSpec SpecOf(const SynthShape& shape) {
                           .n_gate = gate == OutputGate::kSigmoid    ? n_values
                                     : gate == OutputGate::kSoftplus ? shape.heads
                                                                     : 0};
-  if (family.has_block_indexers) {
+  if (family.blocks == BlockIndexers::kOfMeans) {
     attention.indexer = IndexerSpec{.n_head = shape.indexer_heads,
                                     .head_dim = shape.indexer_dim,
                                     .top_k = shape.top_k,
                                     .n_pool = std::max(shape.pool, 1U),
-                                    .has_mean_pools = true,
+                                    .score = PoolScore::kMeanKeys,
                                     .is_idle = shape.pool == 0};
   }
   for (uint32_t l = 0; l < shape.layers; ++l) {
@@ -176,6 +185,9 @@ ModelSpec SpecOf(const SynthShape& shape) {
     }
     layer.mixer = NoMixerSpec();
     if (shape.has_attention(l)) layer.mixer = attention;
+    if (family.blocks == BlockIndexers::kOfHeads && shape.has_experts(l)) {
+      std::get<AttentionSpec>(layer.mixer).indexer = BlocksOfHeads(shape);
+    }
     if (family.windows.has_own_heads) layer.mixer = OwnHeads(shape, attention, l);
     if (family.latent.is_used) layer.mixer = LatentOf(shape, family.latent, l);
     if (shape.has_state(l)) layer.mixer = StateOf(shape, family.states);

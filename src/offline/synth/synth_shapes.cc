@@ -148,7 +148,7 @@ Status CheckStreams(const SynthShape& s, const Family& family) {
   const bool streams_fit = !family.streams ? s.streams == 0
                            : has_rank      ? s.streams >= 2 && s.streams <= 64
                                            : s.streams == 4;
-  const bool blocks_fit = !family.has_block_indexers ||
+  const bool blocks_fit = family.blocks != BlockIndexers::kOfMeans ||
                           (s.indexer_heads >= 1 && s.indexer_dim >= s.rope_dim() && s.top_k >= 1 &&
                            s.pool != 1 && (s.pool == 0 || s.top_k % s.pool == 0));
   const bool ngrams_fit =
@@ -163,6 +163,17 @@ Status CheckStreams(const SynthShape& s, const Family& family) {
       "{} residual streams of rank {}, blocks of {} positions and n-grams of {} tokens with "
       "{} rows of {} values each do not fit {}",
       s.streams, s.stream_rank, s.pool, s.ngram_most, s.ngram_heads, s.ngram_values, s.arch);
+}
+
+Status CheckBlocksOfHeads(const SynthShape& s, const Family& family) {
+  if (family.blocks != BlockIndexers::kOfHeads) return {};
+  const bool fits = s.indexer_dim >= s.rope_dim() && s.indexer_dim <= 4096 && s.pool >= 1 &&
+                    s.top_k >= s.pool && s.top_k % s.pool == 0 && s.last_pools >= 1 &&
+                    s.last_pools <= s.top_k / s.pool;
+  if (fits) return {};
+  return Fail(Errc::kInvalidRequest,
+              "{} positions in blocks of {}, the last {} always, by keys of {} do not fit {}",
+              s.top_k, s.pool, s.last_pools, s.indexer_dim, s.arch);
 }
 
 Status CheckEncoder(const SynthShape& s, const Family& family) {
@@ -248,6 +259,7 @@ Status CheckShape(const SynthShape& s) {
   TRY_STATUS(CheckOwnHeads(s, *family));
   TRY_STATUS(CheckLatentAttention(s, *family));
   TRY_STATUS(CheckStreams(s, *family));
+  TRY_STATUS(CheckBlocksOfHeads(s, *family));
   TRY_STATUS(CheckStates(s, *family));
   TRY_STATUS(CheckEncoder(s, *family));
   TRY_STATUS(CheckGroups(s, *family));

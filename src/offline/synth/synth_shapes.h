@@ -45,6 +45,7 @@ struct SynthShape {
   uint32_t top_k = 0;
   uint32_t indexer_every = 0;  // layers of so many share one indexer; 0: each has its own
   uint32_t pool = 0;           // positions that are chosen together; 0: each alone
+  uint32_t last_pools = 0;     // pools of the top_k that are always chosen, the last ones
   uint32_t streams = 0;        // residual streams; 0: one
   uint32_t stream_rank = 0;    // of matrices that mix streams; 0: Sinkhorn's iterations do
   float yarn_log = 0;          // rope.scaling.yarn_log_multiplier; 0: not written

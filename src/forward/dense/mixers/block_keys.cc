@@ -20,7 +20,9 @@ Result<std::unique_ptr<BlockKeys>> BlockKeys::Create(const MixerParts& parts,
                                                      const AttentionSpec& spec) {
   CHECK(spec.indexer && spec.indexer->head_dim <= kMostKeyDims && parts.chosen != nullptr);
   std::unique_ptr<BlockKeys> keys(new BlockKeys(parts, spec));
-  TRY(keys->positions_, BackendBuffer::OnHost(uint64_t{parts.chunk} * sizeof(int32_t)));
+  if (keys->has_means()) {
+    TRY(keys->positions_, BackendBuffer::OnHost(uint64_t{parts.chunk} * sizeof(int32_t)));
+  }
   if (!parts.chosen->may_choose()) return keys;
   TRY(keys->indexer_, PositionIndexer::Create(*spec.indexer, keys->kv_type_, parts.n_ctx,
                                               parts.cpu.threads(), parts.stop));
@@ -36,31 +38,53 @@ BlockKeys::BlockKeys(const MixerParts& parts, const AttentionSpec& spec)
       chosen_(parts.chosen) {}
 
 void BlockKeys::SetPositions(std::span<const int32_t> positions) {
+  if (!has_means()) return;
   const auto before = static_cast<int32_t>(indexer().n_pool) - 1;
   std::ranges::transform(positions, reinterpret_cast<int32_t*>(positions_.data()),
                          [&](int32_t position) { return position - before; });
 }
 
-void BlockKeys::Build(const LayerTensors& w, const MixerGraph& in, ggml_tensor* cells) {
+void BlockKeys::Build(const LayerTensors& w, const MixerGraph& in, const NormedRows& x,
+                      ggml_tensor* cells) {
   ggml_context* ctx = in.ctx;
   const int64_t n = indexer().head_dim;
-  const int64_t n_rows = in.x->ne[1];
   std::array<ggml_tensor*, 2> qk{};
-  Linears(ctx, std::array{w.block_q, w.block_k}, in.x, {}, qk);
-  // Keys of positions come first, since the keys of blocks are made of what cells hold.
+  Linears(ctx, std::array{w.block_q, w.block_k}, x, {}, qk);
   ggml_tensor* place =
       ggml_view_2d(ctx, cells, n, cells->ne[1], cells->nb[1], static_cast<size_t>(skip_bytes_));
-  ggml_build_forward_expand(in.graph, ggml_set_rows(ctx, place, qk[1], in.cells));
-  ggml_tensor* block_positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, n_rows);
-  positions_.Place(block_positions, in.first * sizeof(int32_t));
-  ggml_tensor* means = RmsNorm(ctx, Means(ctx, qk[1]), w.indexer_k_norm, nullptr, rms_eps_);
-  means = Turn(ctx, ggml_reshape_3d(ctx, means, n, 1, n_rows), block_positions);
-  ggml_tensor* stored = Stored(ctx, qk[1], ggml_reshape_2d(ctx, means, n, n_rows));
-  ggml_build_forward_expand(in.graph, ggml_set_rows(ctx, place, stored, in.cells));
+  if (has_means()) {
+    StoreMeans(w, in, qk[1], place);
+  } else {
+    ggml_tensor* keys = TurnedKeys(ctx, w, qk[1], in.positions);
+    ggml_build_forward_expand(in.graph, ggml_set_rows(ctx, place, keys, in.cells));
+  }
   if (!indexer_) return;
-  ggml_tensor* queries = ggml_reshape_3d(ctx, qk[0], n, indexer().n_head, n_rows);
+  ggml_tensor* queries = ggml_reshape_3d(ctx, qk[0], n, indexer().n_head, in.x->ne[1]);
   queries = Turn(ctx, RmsNorm(ctx, queries, w.block_q_norm, nullptr, rms_eps_), in.positions);
   ggml_build_forward_expand(in.graph, indexer_->Node(ctx, queries, nullptr));
+}
+
+// keys [head_dim, rows] of positions; place: the indexer's part of cells. Keys of positions come
+// first, since the keys of blocks are made of what cells hold.
+void BlockKeys::StoreMeans(const LayerTensors& w, const MixerGraph& in, ggml_tensor* keys,
+                           ggml_tensor* place) {
+  ggml_context* ctx = in.ctx;
+  ggml_build_forward_expand(in.graph, ggml_set_rows(ctx, place, keys, in.cells));
+  ggml_tensor* block_positions = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, keys->ne[1]);
+  positions_.Place(block_positions, in.first * sizeof(int32_t));
+  ggml_tensor* means = TurnedKeys(ctx, w, Means(ctx, keys), block_positions);
+  ggml_tensor* stored = Stored(ctx, keys, means);
+  ggml_build_forward_expand(in.graph, ggml_set_rows(ctx, place, stored, in.cells));
+}
+
+// keys [head_dim, rows], normed and turned.
+ggml_tensor* BlockKeys::TurnedKeys(ggml_context* ctx, const LayerTensors& w, ggml_tensor* keys,
+                                   ggml_tensor* positions) const {
+  const int64_t n = indexer().head_dim;
+  const int64_t n_rows = keys->ne[1];
+  keys = RmsNorm(ctx, keys, w.indexer_k_norm, nullptr, rms_eps_);
+  keys = Turn(ctx, ggml_reshape_3d(ctx, keys, n, 1, n_rows), positions);
+  return ggml_reshape_2d(ctx, keys, n, n_rows);
 }
 
 std::span<const RowCells> BlockKeys::Bind(std::byte* cells, const MixerRows& rows) {
@@ -74,7 +98,7 @@ std::span<const RowCells> BlockKeys::Bind(std::byte* cells, const MixerRows& row
                     .visible = rows.visible,
                     .chosen = chosen_});
   }
-  return chosen_->may_choose() ? chosen_->rows(rows.first, rows.visible.size()) : rows.visible;
+  return chosen_->rows(rows.first, rows.visible.size());
 }
 
 ggml_tensor* BlockKeys::Turn(ggml_context* ctx, ggml_tensor* heads, ggml_tensor* positions) const {

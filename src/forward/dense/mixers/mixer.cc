@@ -101,15 +101,15 @@ class AttentionMixer final : public Mixer {
     if (spec_.reach == AttentionReach::kAcross) return BuildAcross(w, in);
     ggml_context* ctx = in.ctx;
     // x [n_embd, rows] -> q [head_dim_k, n_head, rows], k [head_dim_k, n_head_kv, rows], v.
-    Heads h = Project(
-        ctx, w,
-        {.x = in.x, .weight = w.attn_norm, .bias = w.attn_norm_b, .eps = rms_eps_, .norm = norm_});
+    const NormedRows x{
+        .x = in.x, .weight = w.attn_norm, .bias = w.attn_norm_b, .eps = rms_eps_, .norm = norm_};
+    Heads h = Project(ctx, w, x);
     // Heads are normed, and turned by each row's position. The cache is written before the
     // attention node reads it: nodes run in the order they are added.
     ggml_tensor* k_cache = kv_->K(ctx, in.layer.value);
     ggml_tensor* v_cache = kv_->V(ctx, in.layer.value);
     if (blocks_) {
-      blocks_->Build(w, in, k_cache);
+      blocks_->Build(w, in, x, k_cache);
       k_cache = ggml_view_2d(ctx, k_cache, spec_.n_embd_k(), k_cache->ne[1], k_cache->nb[1], 0);
     }
     if (heads_) {
