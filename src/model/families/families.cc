@@ -12,7 +12,8 @@ std::span<const Family> Families() {
       GptOss(),      Glm4Moe(),    MiniMaxM2(),    Ernie45Moe(), HunyuanMoe(),    BailingMoe2(),
       ExaoneMoe(),   Qwen35Moe(),  Qwen3Next(),    Lfm2Moe(),    GraniteHybrid(), GraniteMoe(),
       Laguna(),      AfMoe(),      NemotronHMoe(), Gemma4(),     DeepSeek2(),     KimiLinear(),
-      BailingMoe3(), DeepSeek32(), GlmDsa(),       Glm5Next(),   Qwen4Exp(),      Switch()};
+      BailingMoe3(), DeepSeek32(), GlmDsa(),       Glm5Next(),   Qwen4Exp(),      DeepSeek4(),
+      Switch()};
   return families;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The supported families of models, each a value. A source beside this header holds those with the
-// same kind of layers: full_attention.cc, windows.cc, latent_attention.cc, states.cc, switch.cc.
+// same kind of layers: full_attention.cc, windows.cc, latent_attention.cc,
+// pooled_attention.cc, states.cc, switch.cc.
 #pragma once
 
 #include <cstdint>
@@ -163,6 +164,7 @@ struct Family {
   RouterRules router{};
   WindowRules windows{};
   LatentRules latent{};
+  bool has_pooled_attention = false;  // attention.sliding_window, attention.compress_ratios
   StateRules states{};
   FeedForwardLength feed_forward_length = FeedForwardLength::kOneExpert;
   SharedExpertKind shared_expert = SharedExpertKind::kNone;
@@ -172,6 +174,7 @@ struct Family {
   // A layer is a mixer alone, or experts alone where feed_forward_length is not 0.
   bool has_lone_parts = false;
   bool has_latent_experts = false;  // moe_latent_size
+  bool has_token_experts = false;   // in the first hash_layer_count layers
   Limits limits = Limits::kNone;
   bool has_next_token_layers = false;    // nextn_predict_layers, which are passed over
   bool has_post_norms = false;           // norms on the outputs of attention and feed-forward parts
@@ -189,6 +192,7 @@ struct Family {
   ModelRoles<Presence> model_tensors{};  // kNone: refused
   LayerRoles<Presence> layer_tensors{};
   std::optional<StreamMixing> streams{};  // hyper_connection.*; nullopt: one residual stream
+  bool mixes_head = false;                // streams are mixed for the head, too
   bool has_block_indexers = false;        // attention.indexer.*, attention.compress_ratios
   bool has_ngrams = false;                // ple.*
   // Reads metadata that no other family has; null: none.
@@ -205,6 +209,7 @@ Family BailingMoe2();
 Family BailingMoe3();
 Family DeepSeek2();
 Family DeepSeek32();
+Family DeepSeek4();
 Family GlmDsa();
 Family Dots1();
 Family Ernie45Moe();
