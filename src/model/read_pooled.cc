@@ -74,7 +74,7 @@ Result<std::vector<PooledAttentionSpec>> ReadPooledAttention(const MetaKeys& key
   TRY(PooledAttentionSpec spec, ReadSizes(keys, n_all, n_evaluated));
   spec.rope_pairs = rope_pairs;
   TRY(const std::vector<uint32_t> pools, ReadPools(keys, n_evaluated));
-  // Layers with pools are turned by another base, and as far as YaRN says; its magnitude is left
+  // Layers with pools are turned by another base, and by YaRN, whose magnitude is left
   // out. Those without are turned plainly.
   TRY(RopeSpec turned, ReadRope(keys, spec.head_dim, n_ctx_train));
   const RopeSpec plain = {.n_dims = turned.n_dims, .freq_base = turned.freq_base};

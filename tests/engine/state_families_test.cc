@@ -425,7 +425,7 @@ TEST_P(OtherLayers, EveryTensorCounts) {
     std::vector<float> logits;
     if (!engine) return logits;
     Sequence sequence = (*engine)->NewSequence();
-    // Of deepseek4 a pool has 128 positions.
+    // A pool of deepseek4 has 128 positions.
     const size_t n = GetParam() == "deepseek4" ? 140 : 40;
     const std::vector<Token> text = SeededTokens(n, kFamilyVocab, 5);
     for (size_t at = 0; at < text.size(); at += 10) {  // one choice of experts may stay the same

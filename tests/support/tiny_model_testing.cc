@@ -99,7 +99,7 @@ void SetLatent(const TinySpec& spec, const Family& family, SynthShape& shape) {
 
 void SetPooled(const TinySpec& spec, SynthShape& shape) {
   shape.kv_heads = 1;
-  shape.head_dim = spec.head_dim + 64;  // libllama wants it to differ from the indexer's
+  shape.head_dim = spec.head_dim + 64;  // libllama refuses the indexer's
   shape.rotated = spec.head_dim / 2;
   shape.window = spec.window;
   shape.query_latent = spec.query_latent;
