@@ -55,7 +55,8 @@ TEST(Router, FollowsGivenExperts) {
   const std::vector<float> logits = {5.0F, -1.0F, 4.0F, 1.0F, 0.0F, 9.0F, 0.5F, 8.0F};
   const std::vector<int32_t> experts = {1, 3, 2, 0};
   Routing r;
-  Router().Follow(spec, logits, experts, 3, r);
+  class Router router;  // another test has a function of that name
+  router.Follow(spec, logits, experts, 3, r);
   ASSERT_EQ(r.n_tokens, 2U);
   EXPECT_EQ(r.experts_of(0)[0].value, 3);
   EXPECT_EQ(r.experts_of(0)[1].value, 1);
@@ -67,7 +68,7 @@ TEST(Router, FollowsGivenExperts) {
   EXPECT_GT(r.candidates.row(0).scores[1], r.candidates.row(0).scores[2]);
   // A step of fewer experts takes the best of them.
   spec.n_used = 1;
-  Router().Follow(spec, logits, experts, 0, r);
+  router.Follow(spec, logits, experts, 0, r);
   EXPECT_EQ(r.experts_of(0)[0].value, 3);
   EXPECT_EQ(r.experts_of(1)[0].value, 2);
 }

@@ -23,8 +23,9 @@ constexpr size_t kPoolRows = 14;      // three pools and a part
 
 struct PoolInputs {
   uint32_t n_shares = 1;
-  std::vector<float> values, gates;  // [row][n_shares * kPoolValues]
-  std::vector<float> bias;           // [place][n_shares * kPoolValues]
+  std::vector<float> values = {};  // [row][n_shares * kPoolValues]
+  std::vector<float> gates = {};
+  std::vector<float> bias = {};  // [place][n_shares * kPoolValues]
   size_t width() const { return size_t{n_shares} * kPoolValues; }
 };
 
@@ -78,7 +79,7 @@ std::vector<float> ComputePools(const PoolInputs& in, std::span<const size_t> pi
     std::vector<RowCells> visible;
     std::vector<RowState> rows;
     for (uint32_t i = 0; i < n; ++i) {
-      visible.push_back({.n_positions = at + i + 1});
+      visible.push_back({.runs = {}, .n_positions = at + i + 1});
       rows.push_back({.from = i == 0 ? from : to, .to = to});
     }
     const auto part = [&](const std::vector<float>& whole) {
