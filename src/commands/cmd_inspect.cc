@@ -196,6 +196,13 @@ std::string MixerText(const LayerSpec& layer) {
     return Format("{} heads that share a latent of {} and {} turned values", latent->n_head,
                   latent->n_latent, latent->n_turned);
   }
+  if (const PooledAttentionSpec* pooled = layer.pooled_attention(); pooled != nullptr) {
+    std::string text = Format("{} heads that share a key of {}, over {} positions", pooled->n_head,
+                              pooled->head_dim, pooled->window);
+    if (pooled->n_pool > 0) text += Format(" and pools of {}", pooled->n_pool);
+    if (pooled->indexer) text += Format(", {} of which are chosen", pooled->indexer->top_k);
+    return text;
+  }
   if (!layer.has_mixer()) return "experts alone";
   const AttentionSpec& a = *layer.attention();
   std::string text =
@@ -218,6 +225,9 @@ HeadSizes HeadSizesOf(const ModelSpec& spec) {
     }
     if (const LatentAttentionSpec* a = layer.latent_attention(); a != nullptr) {
       return {.n_head = a->n_head, .n_head_kv = 1, .head_dim = a->n_key()};
+    }
+    if (const PooledAttentionSpec* a = layer.pooled_attention(); a != nullptr) {
+      return {.n_head = a->n_head, .n_head_kv = 1, .head_dim = a->head_dim};
     }
   }
   return {};

@@ -44,7 +44,8 @@ Status Recording::Begin(Engine& engine, std::optional<Recording>& recording) {
            .pools = engine.facts().pools,
            .depth = engine.facts().max_look_ahead,
            .has_weights = true,
-           .has_prompt_steps = true}));
+           .has_prompt_steps = true,
+           .token_layers = engine.facts().token_layers}));
   recording.emplace(Recording(engine, std::move(trace)));
   return {};
 }

@@ -43,6 +43,7 @@ class LayoutChoices {
     std::optional<RowProduct> by_row;
   };
   Choice For(const WeightRequest& r) {
+    if (r.type == GGML_TYPE_I32) return {};  // a table of numbers is looked up
     const bool may_change = MayChangeLayout(r) && layouts_.allow_repack;
     if (const size_t tiles = may_change ? FindBuffer(r, true) : 0; tiles > 0) {
       return {.buffer = tiles, .by_row = {}};

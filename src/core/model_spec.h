@@ -92,6 +92,7 @@ enum class Gating : uint8_t {
   kSoftmax,          // over all experts
   kSigmoid,          // each expert for itself
   kSoftmaxOfChosen,  // logits choose, the softmax is over the K chosen
+  kSoftplusRoot,     // sqrt(log(1 + e^x)) of each expert's logit
 };
 
 struct RopeSpec {
@@ -222,6 +223,43 @@ struct LatentAttentionSpec {
   bool operator==(const LatentAttentionSpec&) const = default;
 };
 
+// Attention with one key of a position for all heads, which is the value, too: of the last
+// positions and, in some layers, of pools of all earlier ones. A pool's key is a mean of what a
+// matrix gives of its positions, weighed value by value by a softmax of gates, normed and turned by
+// the pool's first position. Pools count once they are full. Values of results that keys have
+// turned are turned back, and groups of heads are projected on their own before all are together.
+// Source: DeepSeek-AI, "DeepSeek-V4", 2026, section 2.
+struct PooledAttentionSpec {
+  uint32_t n_head = 0;
+  uint32_t head_dim = 0;        // of queries, keys and results; their last rope.n_dims are turned
+  uint32_t n_query_latent = 0;  // queries are projected by way of so many values
+  uint32_t window = 0;          // positions whose own keys a row attends to, its own included
+  RopePairs rope_pairs = RopePairs::kAdjacent;
+  RopeSpec rope = {};
+  uint32_t n_group = 0;  // of heads, which divides n_head
+  uint32_t n_out = 0;    // values that a group's results are projected to
+  uint32_t n_pool = 0;   // positions of a pool; 0: the layer has no pools
+  // A pool's key is made of the positions of the pool before it, too, with values and gates of
+  // their own.
+  bool overlaps = false;
+  // Chooses top_k pools, whose keys for it are made as those of attention are; nullopt: rows attend
+  // to all pools.
+  std::optional<IndexerSpec> indexer = {};
+
+  // Values and gates of a position, with those for the pool behind its own.
+  uint32_t n_shares() const { return overlaps ? 2 : 1; }
+  uint32_t n_query() const { return n_head * head_dim; }
+  uint32_t n_of_group() const { return n_head / n_group * head_dim; }
+  // F32 values that are kept of pools that are not full: for each value of a key, and each pool
+  // that a position counts in, the largest gate, and sums of weights and of weighed values.
+  static constexpr uint32_t kSums = 3;
+  uint32_t state_values() const {
+    if (n_pool == 0) return 0;
+    return kSums * n_shares() * (head_dim + (indexer ? indexer->head_dim : 0));
+  }
+  bool operator==(const PooledAttentionSpec&) const = default;
+};
+
 // Rule for the key head that a value head uses.
 enum class HeadSharing : uint8_t {
   kConsecutive,  // value head j uses key head j / (n_head_v / n_head_k)
@@ -305,8 +343,8 @@ struct NoMixerSpec {
   bool operator==(const NoMixerSpec&) const = default;
 };
 
-using MixerSpec = std::variant<AttentionSpec, LatentAttentionSpec, DeltaNetSpec, ShortConvSpec,
-                               Mamba2Spec, StateSpec, NoMixerSpec>;
+using MixerSpec = std::variant<AttentionSpec, LatentAttentionSpec, PooledAttentionSpec,
+                               DeltaNetSpec, ShortConvSpec, Mamba2Spec, StateSpec, NoMixerSpec>;
 
 // Feed-forward part of a layer, computed for each position alone. A width of 0: the layer lacks
 // that block.
@@ -320,6 +358,8 @@ struct FeedForwardSpec {
   // it on both sides; 0: none. Of routed experts, and of the shared expert or the dense block.
   float limit_expert = 0.0F;
   float limit_shared = 0.0F;
+  // A table names a token's experts; the router weighs them alone.
+  bool has_token_experts = false;
 
   bool has_experts() const { return n_ff_expert > 0; }
   // false: the layer is a mixer alone.
@@ -365,6 +405,9 @@ struct LayerSpec {
   const LatentAttentionSpec* latent_attention() const {
     return std::get_if<LatentAttentionSpec>(&mixer);
   }
+  const PooledAttentionSpec* pooled_attention() const {
+    return std::get_if<PooledAttentionSpec>(&mixer);
+  }
   const DeltaNetSpec* delta_net() const { return std::get_if<DeltaNetSpec>(&mixer); }
   const ShortConvSpec* short_conv() const { return std::get_if<ShortConvSpec>(&mixer); }
   const Mamba2Spec* mamba2() const { return std::get_if<Mamba2Spec>(&mixer); }
@@ -380,7 +423,7 @@ struct LayerSpec {
 enum class StreamMixing : uint8_t {
   // A matrix of a row's streams gives weights: of the streams in a half layer's input, of the
   // half's result in each stream, and of each stream in each, which Sinkhorn's iterations make
-  // doubly stochastic. The head's input is the mean of the streams.
+  // doubly stochastic. The head's input is the mean of the streams, or a mix like a half layer's.
   kSinkhorn,
   // Each stream is normed. A half layer's input is the mean of the streams, each value weighed by a
   // gate, which two matrices give by way of n_low_rank values; a third gives weights of the half's
@@ -396,6 +439,7 @@ struct StreamsSpec {
   uint32_t n_streams = 0;
   uint32_t n_iterations = 0;  // of kSinkhorn, at least 1
   float eps = 0.0F;           // of kSinkhorn
+  bool mixes_head = false;    // of kSinkhorn: the head's input is a mix with weights of its own
   uint32_t n_low_rank = 0;    // of kLowRank
 
   // Weights of a row in a half layer: of kSinkhorn those of its input, of its result, of streams in
@@ -458,6 +502,11 @@ struct ModelSpec {
                       [](const LayerSpec& l) { return l.feed_forward.has_experts(); }));
   }
   uint32_t n_expert_layers() const { return expert_layers_before(layers.size()); }
+  // Layers whose experts tokens name; they are the first ones with experts.
+  uint32_t n_token_layers() const {
+    return static_cast<uint32_t>(std::ranges::count_if(
+        layers, [](const LayerSpec& l) { return l.feed_forward.has_token_experts; }));
+  }
   // Values of a routed expert's input and of its result.
   uint32_t n_embd_expert() const {
     const uint32_t latent = MostOf(&FeedForwardSpec::n_latent);

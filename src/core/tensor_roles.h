@@ -4,117 +4,12 @@
 // tensor, the presence in a family.
 #pragma once
 
-#include <cstdint>
-#include <string_view>
+#include <cstddef>
 #include <vector>
 
+#include "core/tensor_role.h"
+
 namespace moestro {
-
-// One dimension of a shape, in words; DimSize() of model/tensor_names.h gives the number.
-enum class Dim : uint8_t {
-  kOne,
-  kEmbd,
-  kQuery,        // n_head * head_dim_k; twice that if it holds an output gate
-  kQueryLatent,  // of latent attention: values by way of which queries are projected
-  kKeyLatent,    // a key without the values that are turned by the position
-  kLatentKey,    // a whole key
-  kPlainQuery,   // values of a head's query that meet the latent
-  kHeadValues,   // values that a head gives
-  kJoinedHeads,  // the two above of all heads
-  kIndexerHeads,
-  kIndexerKey,      // values of an indexer's key
-  kIndexerQueries,  // of the queries of all its heads
-  kIndexerPool,     // positions of a pool
-  kKeys,            // n_head_kv * head_dim_k
-  kValues,          // n_head_kv * head_dim_v
-  kQkv,             // the three above together
-  kMixerOut,        // result of a layer's mixer: n_head * head_dim_v of attention
-  kHeads,
-  kBuckets,      // ranges of distances, each with a number that is added to scores
-  kGates,        // results of the matrix for attention's output gate
-  kConvolved,    // channels of a state mixer's convolution
-  kTaps,         // inputs of that convolution
-  kStateHeads,   // heads with a matrix of their own
-  kDecays,       // of a delta net: one of each head, or of each value of a key
-  kGateInputs,   // of a delta net of Kimi's: results of its first matrices of decays and gates
-  kStateHeads2,  // twice as many
-  kStateHead,    // values of such a head
-  kProjected,    // all projections of a state mixer's input together
-  kStateGroup,   // values of the heads that a norm covers together
-  kStateGroups,
-  kQueryNorm,  // of one norm of queries: a head's values, or all heads'
-  kKeyNorm,
-  kExperts,
-  kLatent,  // of what routed experts take and give
-  kExpertFf,
-  kSharedFf,
-  kDenseFf,
-  kVocab,
-  kHalfRotary,  // rotated dimensions / 2
-  kStreams,     // values of all residual streams of a row
-  kStreamWeights,
-  kStreamScales,
-  kStreamNumber,   // number of streams
-  kStreamLowRank,  // values by way of which streams give gates
-  kNgramValues,    // of an n-gram's row
-  kNgramRows,
-  kNgrams,  // values of all n-grams of a token
-  kNgramTaps,
-};
-
-// A matrix may have any type that ggml's CPU backend multiplies; a vector is F32 (also one per
-// expert, which makes it two-dimensional).
-enum class TensorKind : uint8_t { kMatrix, kVector };
-
-// Layers that have a role.
-enum class LayerModule : uint8_t {
-  kEvery,
-  kAttention,
-  kAttended,         // attention of any kind, a delta net of Kimi's, a mixer of a test
-  kQueried,          // attention that projects queries at once, or a delta net of Kimi's
-  kGated,            // attention, or latent attention with gates
-  kLatentAttention,  // latent attention
-  kQueryLatent,      // latent attention that projects queries by way of a latent
-  kSplitHeads,       // latent attention with a matrix for queries and one for values
-  kJoinedHeads,      // latent attention with one matrix for both
-  kIndexer,          // latent attention that chooses positions
-  kBlockIndexer,     // attention that chooses blocks of positions
-  kAnyIndexer,       // one of the two
-  kIndexerPools,     // latent attention that chooses pools of positions
-  kKeyed,            // attention, or a delta net of the next kind
-  kDeltaNet,
-  kKimiDelta,    // a delta net where each value of a key decays on its own
-  kGatesInTwo,   // such a delta net with two matrices each for decays and gates
-  kColumnDecay,  // kKimiDelta or Mamba-2
-  kMamba2,
-  kStateHeads,  // a delta net or Mamba-2
-  kShortConv,
-  kExperts,
-  kLatent,  // experts whose input and results are projected
-  kShared,
-  kDense,
-  kNgrams,  // a layer that takes in n-grams
-};
-
-// Users of a tensor. A tensor that only stands on the left of products may be stored in another
-// layout; routers gain nothing from that.
-enum class TensorUse : uint8_t {
-  kAny,
-  kOnlyMultiplied,
-  kByHost,  // looked up or added by code outside the graphs: always in memory
-  kOnDisk,  // rows are read from the file when they are needed
-};
-
-struct TensorRole {
-  std::string_view name;  // layers: without "blk.N."
-  TensorKind kind;
-  Dim ne0;
-  Dim ne1 = Dim::kOne;
-  TensorUse use = TensorUse::kAny;
-  LayerModule part = LayerModule::kEvery;
-  std::string_view other_name = {};  // other name in some files; empty: none
-  Dim ne2 = Dim::kOne;
-};
 
 template <class T>
 struct LayerRoles {
@@ -151,10 +46,19 @@ struct LayerRoles {
   T block_q_norm{};
   T indexer_pool_gate{};  // gates of positions in their pool
   T indexer_pool_b{};     // added to gates, for each place in a pool
-  T attn_post_norm{};     // norm of attention's result before it is added
-  T attn_relative{};      // of a stack's first layer: added to scores, [range of distances][head]
-  T attn_sinks{};         // of each head a score that is part of the softmax and has no value
-  T delta_qkv{};          // of a delta net, before the convolution
+  T pooled_kv{};          // of pooled attention: a position's key
+  T pooled_out_a{};       // of each group of heads
+  T pooled_out_b{};
+  T pool_kv{};  // positions' values and gates in keys of pools, what is added to the gates of each
+  T pool_gate{};  // place in a pool, and the norm of keys
+  T pool_b{};
+  T pool_norm{};
+  T indexer_pool_kv{};  // the same of an indexer, beside indexer_pool_gate and indexer_pool_b
+  T indexer_pool_norm{};
+  T attn_post_norm{};  // norm of attention's result before it is added
+  T attn_relative{};   // of a stack's first layer: added to scores, [range of distances][head]
+  T attn_sinks{};      // of each head a score that is part of the softmax and has no value
+  T delta_qkv{};       // of a delta net, before the convolution
   T delta_gate{};
   T state_in{};  // everything that is projected: Mamba-2, and delta nets of older files
   T state_conv{};
@@ -217,8 +121,9 @@ struct LayerRoles {
   T ngram_conv{};
   T router{};
   T router_b{};
-  T selection_b{};  // added to scores for the choice alone, not for weights
-  T gate_b{};       // of the experts, one row each
+  T token_experts{};  // the experts of each token
+  T selection_b{};    // added to scores for the choice alone, not for weights
+  T gate_b{};         // of the experts, one row each
   T up_b{};
   T down_b{};
   T down_scale{};     // factor of each expert's results
@@ -249,6 +154,9 @@ struct ModelRoles {
   T head_streams_norm{};
   T head_streams_down{};
   T head_streams_up{};
+  T head_streams{};  // the same as mixer_streams, of the head's input
+  T head_streams_b{};
+  T head_streams_scale{};
   T ngram_table{};
 };
 
@@ -273,21 +181,22 @@ constexpr void ForEachLatentRole(Visit&& visit, Parts&... parts) {
   visit(Role{"attn_q_b.weight", kMat, kQueryLatent, kQuery, kMul, kQueries}, parts.latent_q_b...);
   visit(Role{"attn_kv_a_mqa.weight", kMat, kEmbd, kLatentKey, kMul, kLatentPart},
         parts.latent_kv_a...);
-  visit(Role{"attn_kv_a_norm.weight", kVec, kKeyLatent, kOne, kAny, kLatentPart},
+  visit(Role{"attn_kv_a_norm.weight", kVec, kKeyLatent, kOne, kAny, LayerModule::kSharedKey},
         parts.latent_kv_norm...);
   visit(Role{"attn_k_b.weight", kMat, kPlainQuery, kKeyLatent, kAny, kSplit, {}, kHeads},
         parts.latent_k_b...);
   visit(Role{"attn_v_b.weight", kMat, kKeyLatent, kHeadValues, kAny, kSplit, {}, kHeads},
         parts.latent_v_b...);
   constexpr auto kIndex = LayerModule::kIndexer;
-  visit(Role{"indexer.attn_q_b.weight", kMat, kQueryLatent, kIndexerQueries, kMul, kIndex},
+  visit(Role{"indexer.attn_q_b.weight", kMat, kQueryLatent, kIndexerQueries, kMul,
+             LayerModule::kIndexerQueries},
         parts.indexer_q...);
   visit(Role{"indexer.attn_k.weight", kMat, kEmbd, kIndexerKey, kMul, kIndex}, parts.indexer_k...);
   visit(Role{"indexer.k_norm.weight", kVec, kIndexerKey, kOne, kAny, LayerModule::kAnyIndexer},
         parts.indexer_k_norm...);
   visit(Role{"indexer.k_norm.bias", kVec, kIndexerKey, kOne, kAny, kIndex},
         parts.indexer_k_norm_b...);
-  visit(Role{"indexer.proj.weight", kMat, kEmbd, kIndexerHeads, kMul, kIndex},
+  visit(Role{"indexer.proj.weight", kMat, kEmbd, kIndexerHeads, kMul, LayerModule::kIndexerQueries},
         parts.indexer_weights...);
   constexpr auto kBlocks = LayerModule::kBlockIndexer;
   visit(Role{"indexer.q_proj.weight", kMat, kEmbd, kIndexerQueries, kMul, kBlocks},
@@ -296,12 +205,43 @@ constexpr void ForEachLatentRole(Visit&& visit, Parts&... parts) {
   visit(Role{"indexer.q_norm.weight", kVec, kIndexerKey, kOne, kAny, kBlocks},
         parts.block_q_norm...);
   constexpr auto kPools = LayerModule::kIndexerPools;
-  visit(Role{"indexer_compressor_gate.weight", kMat, kEmbd, kIndexerKey, kMul, kPools},
+  visit(Role{"indexer_compressor_gate.weight", kMat, kEmbd, kIndexerShares, kMul, kPools},
         parts.indexer_pool_gate...);
-  visit(Role{"indexer_compressor_ape.weight", kVec, kIndexerKey, kIndexerPool, kAny, kPools},
+  visit(Role{"indexer_compressor_ape.weight", kVec, kIndexerShares, kIndexerPool, kAny, kPools},
         parts.indexer_pool_b...);
   visit(Role{"attn_kv_b.weight", kMat, kKeyLatent, kJoinedHeads, kAny, kJoined},
         parts.latent_kv_b...);
+}
+
+// The part of ForEachLayerRole() for pooled attention.
+template <class Visit, class... Parts>
+constexpr void ForEachPooledRole(Visit&& visit, Parts&... parts) {
+  using enum Dim;
+  constexpr auto kMat = TensorKind::kMatrix;
+  constexpr auto kVec = TensorKind::kVector;
+  constexpr auto kMul = TensorUse::kOnlyMultiplied;
+  constexpr auto kAny = TensorUse::kAny;
+  constexpr auto kPooled = LayerModule::kPooled;
+  constexpr auto kPools = LayerModule::kPools;
+  constexpr auto kIndex = LayerModule::kPoolIndexer;
+  using Role = TensorRole;
+  visit(Role{"attn_kv.weight", kMat, kEmbd, kKeyLatent, kMul, kPooled}, parts.pooled_kv...);
+  visit(Role{"attn_output_a.weight", kMat, kGroupHeads, kGroupOut, kAny, kPooled, {}, kGroups},
+        parts.pooled_out_a...);
+  visit(Role{"attn_output_b.weight", kMat, kGroupsOut, kEmbd, kMul, kPooled},
+        parts.pooled_out_b...);
+  visit(Role{"attn_compressor_kv.weight", kMat, kEmbd, kPoolShares, kMul, kPools},
+        parts.pool_kv...);
+  visit(Role{"attn_compressor_gate.weight", kMat, kEmbd, kPoolShares, kMul, kPools},
+        parts.pool_gate...);
+  visit(Role{"attn_compressor_ape.weight", kVec, kPoolShares, kPool, kAny, kPools},
+        parts.pool_b...);
+  visit(Role{"attn_compressor_norm.weight", kVec, kKeyLatent, kOne, kAny, kPools},
+        parts.pool_norm...);
+  visit(Role{"indexer_compressor_kv.weight", kMat, kEmbd, kIndexerShares, kMul, kIndex},
+        parts.indexer_pool_kv...);
+  visit(Role{"indexer_compressor_norm.weight", kVec, kIndexerKey, kOne, kAny, kIndex},
+        parts.indexer_pool_norm...);
 }
 
 // The part of ForEachLayerRole() for several residual streams.
@@ -420,7 +360,11 @@ constexpr void ForEachFeedForwardRole(Visit&& visit, Parts&... parts) {
   visit(Role{"ffn_norm.bias", kVec, kEmbd}, parts.ffn_norm_b...);
   visit(Role{"ffn_gate_inp.weight", kMat, kEmbd, kExperts, kAny, kMoe}, parts.router...);
   visit(Role{"ffn_gate_inp.bias", kVec, kExperts, kOne, kHost, kMoe}, parts.router_b...);
-  visit(Role{"exp_probs_b.bias", kVec, kExperts, kOne, kHost, kMoe}, parts.selection_b...);
+  visit(Role{"ffn_gate_tid2eid.weight", TensorKind::kNumbers, kUsedExperts, kVocab, kHost,
+             LayerModule::kTokenExperts},
+        parts.token_experts...);
+  visit(Role{"exp_probs_b.bias", kVec, kExperts, kOne, kHost, LayerModule::kScoredExperts},
+        parts.selection_b...);
   visit(Role{"ffn_gate_exps.bias", kVec, kExpertFf, kExperts, kHost, kMoe}, parts.gate_b...);
   visit(Role{"ffn_up_exps.bias", kVec, kExpertFf, kExperts, kHost, kMoe}, parts.up_b...);
   visit(Role{"ffn_down_exps.bias", kVec, kEmbd, kExperts, kHost, kMoe}, parts.down_b...);
@@ -476,10 +420,12 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   visit(Role{"post_attention_norm.weight", kVec, kEmbd, kOne, kAny, kAtt}, parts.attn_post_norm...);
   visit(Role{"post_ffw_norm.weight", kVec, kEmbd}, parts.ffn_post_norm...);
   visit(Role{"attn_rel_b.weight", kVec, kHeads, kBuckets, kAny, kAtt}, parts.attn_relative...);
-  visit(Role{"attn_sinks.weight", kVec, kHeads, kOne, kAny, kAtt}, parts.attn_sinks...);
+  visit(Role{"attn_sinks.weight", kVec, kHeads, kOne, kAny, LayerModule::kSinks},
+        parts.attn_sinks...);
   tensor_roles_internal::ForEachStreamRole(visit, parts...);
   tensor_roles_internal::ForEachNgramRole(visit, parts...);
   tensor_roles_internal::ForEachLatentRole(visit, parts...);
+  tensor_roles_internal::ForEachPooledRole(visit, parts...);
   tensor_roles_internal::ForEachStateRole(visit, parts...);
   tensor_roles_internal::ForEachFeedForwardRole(visit, parts...);
 }
@@ -509,6 +455,9 @@ constexpr void ForEachModelRole(Visit&& visit, Parts&... parts) {
         parts.head_streams_down...);
   visit(Role{"output_hc_up.weight", kMat, kStreamLowRank, kStreams, kMul},
         parts.head_streams_up...);
+  visit(Role{"output_hc_fn.weight", kMat, kStreams, kStreamNumber, kMul}, parts.head_streams...);
+  visit(Role{"output_hc_base.weight", kVec, kStreamNumber}, parts.head_streams_b...);
+  visit(Role{"output_hc_scale.weight", kVec, kOne}, parts.head_streams_scale...);
   visit(Role{"per_layer_token_embd.weight", kMat, kNgramValues, kNgramRows, TensorUse::kOnDisk},
         parts.ngram_table...);
 }

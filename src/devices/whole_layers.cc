@@ -169,6 +169,9 @@ WholeLayers::Choice WholeLayers::AddChoice(ggml_context* context, ExpertLayerId 
   ggml_tensor* probabilities = logits;
   if (router.gating == Gating::kSoftmax) probabilities = ggml_soft_max(context, logits);
   if (router.gating == Gating::kSigmoid) probabilities = ggml_sigmoid(context, logits);
+  if (router.gating == Gating::kSoftplusRoot) {
+    probabilities = ggml_sqrt(context, ggml_softplus(context, logits));
+  }
   ggml_tensor* selection = probabilities;
   if (!biases.selection.empty()) {
     selection = ggml_add(context, selection, Values(context, GGML_TYPE_F32, layer.selection_at));

@@ -65,6 +65,7 @@ struct EngineFacts {
   PolicyChoice policy = {};      // the policy in use
   ExpertPools pools = {};        // pools of the model's own copies, and the slots of each pool
   uint32_t max_look_ahead = 0;   // layers: options.prefetch, or fewer if the model has fewer
+  uint32_t token_layers = 0;     // the first so many layers' experts are named by tokens
   uint32_t io_depth = 0;         // reads at a time, as requested or measured
   std::string description = {};  // processor, threads, reader, kernels: for reports
   std::string kernels = {};      // the kernels of the CPU; equal kernels give equal bits

@@ -43,7 +43,7 @@ class Forward {
     size_t prompt_rows = 0;
     uint32_t look_ahead = 0;
     LayerRange layers = {};       // layers that are left
-    LeaseStream read_ahead = {};  // reads of the layer about to run, for a prompt
+    LeaseStream read_ahead = {};  // reads of the layers about to run whose experts are known
     std::optional<LayerGraph::RowsAside> aside = {};  // while other rows use the buffers
     StepRows head = {};  // rows whose logits will be wanted first; count 0: of none
   };
@@ -81,6 +81,7 @@ class Forward {
   Status RunLayers(Pass& pass);
   Status RunLayer(Pass& pass);
   Status RunExperts(LayerId layer, Pass& pass);
+  LeaseStream ReadAhead(uint32_t first, const Pass& pass) const;
   uint16_t WholeLayers(const Pass& pass);
   Status RunWhole(uint16_t n_layers, Pass& pass);
   Status RunParts(LayerRange layers, Pass& pass);

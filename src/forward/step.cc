@@ -53,6 +53,8 @@ Result<Forward::Pass> Forward::Begin(std::span<const StepRow> rows, std::span<co
   const bool looks_ahead = pass.decodes && !experts_.are_all_whole();
   pass.look_ahead =
       std::max(looks_ahead ? parts_.planner.look_ahead() : 0, parts_.watchers.look_ahead);
+  pass.read_ahead = ReadAhead(0, pass);  // before the first layer: experts that tokens name
+  pass.read_ahead.Advance();
   TRY_STATUS(parts_.graph.SetRows(rows));  // embeddings -> hidden
   return pass;
 }
@@ -130,8 +132,10 @@ Status Forward::RunLayer(Pass& pass) {
   const LayerId layer{pass.layers.first++};
   // The disk reads during the dense part: a prompt's experts of this layer, or experts likely to be
   // needed.
-  parts_.residency.PumpAhead(pass.decodes ? parts_.planner.bytes_beside_dense()
-                                          : ReadQueue::kAllThatWaits);
+  const bool are_known =
+      !pass.decodes || parts_.spec.layers[layer.value].feed_forward.has_token_experts;
+  parts_.residency.PumpAhead(are_known ? ReadQueue::kAllThatWaits
+                                       : parts_.planner.bytes_beside_dense());
   TRY_STATUS(parts_.graph.Attend(layer, pass.look_ahead));  // dense part, router logits
   return parts_.spec.has_experts(layer.value) ? RunExperts(layer, pass) : Status();
 }
@@ -253,15 +257,30 @@ void Forward::DecideWhole(LayerId l, const Pass& pass, double seconds) {
   if (watchers.plan) watchers.plan(plan_);
 }
 
+// Reads for layers with experts from `first` on: all experts that the rows' tokens name or, where
+// there are none, those of the next layer that a long prompt will need.
+LeaseStream Forward::ReadAhead(uint32_t first, const Pass& pass) const {
+  const RouterSpec& router = parts_.spec.router;
+  std::vector<ExpertKey> keys = router_.KnownFrom(first, pass.rows);
+  const Use use = keys.empty() || !pass.decodes ? Use::kPrefill : Use::kPrefetch;
+  if (keys.empty() && first > 0) {
+    keys = PlanReadAhead(ExpertLayerId{static_cast<uint16_t>(first - 1)},
+                         parts_.spec.expert_layers_before(pass.layers.end), router.n_expert,
+                         router.n_used, pass.prompt_rows);
+  }
+  if (parts_.devices != nullptr) {
+    std::erase_if(keys, [this](ExpertKey key) { return parts_.devices->tier().contains(key); });
+  }
+  return {parts_.residency, keys, Urgency::kSpeculative, use};
+}
+
 Status Forward::RunExperts(LayerId l, Pass& pass) {
   const Watchers& watchers = parts_.watchers;
-  const RouterSpec& router = parts_.spec.router;
   const LittleStep& little = pass.little;
   const ExpertLayerId layer = parts_.spec.expert_layer(l);
-  const size_t n_rows = pass.rows.size();
-  router_.Choose(layer, n_rows, little, routing_);  // experts with their weights
+  router_.Choose(layer, pass.rows, little, routing_);  // experts with their weights
   router_.DropOverCapacity(pass.rows, routing_);
-  router_.ChooseAhead(layer, n_rows, pass.look_ahead, little, ahead_);
+  router_.ChooseAhead(layer, pass.rows, pass.look_ahead, little, ahead_);
   if (watchers.routing) watchers.routing(layer, routing_, ahead_);
   if (watchers.route) {
     watchers.route({layer, routing_, pass.kinds, ahead_.experts, ahead_.weights, little.is_on()});
@@ -275,14 +294,8 @@ Status Forward::RunExperts(LayerId l, Pass& pass) {
   experts_.Place(plan_);  // on the CPU or on devices
   const LayerLeases held(leases_, parts_.residency, plan_);
   leases_.Advance();  // present experts are pinned, absent ones start to be read
-  std::vector<ExpertKey> next =
-      PlanReadAhead(layer, parts_.spec.expert_layers_before(pass.layers.end), router.n_expert,
-                    router.n_used, pass.prompt_rows);
-  if (parts_.devices != nullptr) {
-    std::erase_if(next, [this](ExpertKey key) { return parts_.devices->tier().contains(key); });
-  }
   // Releases leases on this layer's experts.
-  pass.read_ahead = {parts_.residency, next, Urgency::kSpeculative};
+  pass.read_ahead = ReadAhead(layer.value + 1U, pass);
   leases_.Advance();           // takes the slots that became free
   parts_.protocol.Prefetch();  // reads for later layers, after this layer's own
   TRY_STATUS(experts_.Run(l, plan_, leases_, pass.read_ahead));

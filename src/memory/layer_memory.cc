@@ -23,6 +23,16 @@ LayerMemory OfMixer(const LayerSpec& layer) {
             .head_keys = a->n_key(),
             .head_values = has_indexer ? a->indexer->head_dim : 0};
   }
+  if (const PooledAttentionSpec* a = layer.pooled_attention(); a != nullptr) {
+    const uint32_t of_indexer = a->indexer ? a->indexer->head_dim : 0;
+    return {.keys = a->head_dim,
+            .values = of_indexer,
+            .head_keys = a->head_dim,
+            .head_values = of_indexer,
+            .pool = a->n_pool,
+            .window = a->window,
+            .state_values = a->state_values()};
+  }
   if (const DeltaNetSpec* delta = layer.delta_net(); delta != nullptr) {
     return {.state_values = delta->state_values()};
   }
@@ -76,7 +86,7 @@ Result<MemoryShape> MemoryShape::Of(const ModelSpec& spec, KvType type) {
 uint64_t MemoryShape::position_bytes() const {
   uint64_t bytes = 0;
   for (uint32_t l = 0; l < layers.size(); ++l) {
-    if (!layers[l].shares_cells) bytes += key_bytes(l) + value_bytes(l);
+    if (!layers[l].shares_cells) bytes += cell_bytes(l);
   }
   return bytes;
 }
@@ -84,7 +94,16 @@ uint64_t MemoryShape::position_bytes() const {
 uint64_t MemoryShape::recent_bytes() const {
   uint64_t bytes = 0;
   for (uint32_t l = 0; l < layers.size(); ++l) {
-    if (layers[l].window > 0) bytes += key_bytes(l) + value_bytes(l);
+    if (layers[l].window > 0) bytes += cell_bytes(l);
+  }
+  return bytes;
+}
+
+uint64_t MemoryShape::pool_bytes(uint32_t positions) const {
+  uint64_t bytes = 0;
+  for (uint32_t l = 0; l < layers.size(); ++l) {
+    if (layers[l].pool == 0) continue;
+    bytes += positions / layers[l].pool * (key_bytes(l) + value_bytes(l));
   }
   return bytes;
 }

@@ -37,8 +37,10 @@ KvCache::Layout KvCache::LayOut(const MemoryShape& shape, const CellCounts& cell
           std::array{layout.locations[2 * l - 2], layout.locations[2 * l - 1]});
       continue;
     }
-    for (const uint64_t bytes : {shape.key_bytes(l), shape.value_bytes(l)}) {
-      const uint64_t size = AlignUp(bytes * cells.of(shape.layers[l]), alignment);
+    const LayerMemory& layer = shape.layers[l];
+    for (const uint64_t bytes : {shape.key_bytes(l) * cells.keys_of(layer),
+                                 shape.value_bytes(l) * cells.values_of(layer)}) {
+      const uint64_t size = AlignUp(bytes, alignment);
       if (layout.sizes.back() > 0 && size > most - std::min(most, layout.sizes.back())) {
         layout.sizes.push_back(0);
       }
@@ -90,19 +92,22 @@ KvCache::Layer KvCache::layer(uint32_t layer) const {
   return {.k = begin_of(KvTensor::kKeys), .v = begin_of(KvTensor::kValues)};
 }
 
-ggml_tensor* KvCache::Part(ggml_context* ctx, uint32_t layer, KvTensor part, uint32_t width) const {
-  ggml_tensor* its = ggml_new_tensor_2d(ctx, TensorType(type()), width, cells_of(layer));
+ggml_tensor* KvCache::Part(ggml_context* ctx, uint32_t layer, KvTensor part, uint32_t width,
+                           uint32_t cells) const {
+  ggml_tensor* its = ggml_new_tensor_2d(ctx, TensorType(type()), width, cells);
   const Location& at = LocationOf(layer, part);
   buffers_[at.buffer].Place(its, at.offset);
   return its;
 }
 
 ggml_tensor* KvCache::K(ggml_context* ctx, uint32_t layer) const {
-  return Part(ctx, layer, KvTensor::kKeys, shape_.layers[layer].keys);
+  const LayerMemory& its = shape_.layers[layer];
+  return Part(ctx, layer, KvTensor::kKeys, its.keys, cells_.keys_of(its));
 }
 
 ggml_tensor* KvCache::V(ggml_context* ctx, uint32_t layer) const {
-  return Part(ctx, layer, KvTensor::kValues, shape_.layers[layer].values);
+  const LayerMemory& its = shape_.layers[layer];
+  return Part(ctx, layer, KvTensor::kValues, its.values, cells_.values_of(its));
 }
 
 // ggml has no conversion of F32 to itself.

@@ -59,10 +59,17 @@ class KvCache {
   uint32_t layers() const { return static_cast<uint32_t>(shape_.layers.size()); }
   const CellCounts& cells() const { return cells_; }
   uint32_t cells_of(uint32_t layer) const { return cells_.of(shape_.layers[layer]); }
+  // The cell of the pool whose last position lies in `cell` of the cells for all positions: the
+  // number of its key or of its value. REQUIRES: the layer has pools.
+  uint32_t pool_cell(uint32_t layer, KvTensor part, uint32_t cell) const {
+    return (part == KvTensor::kKeys ? cells_of(layer) : 0) +
+           cell / shape_.layers[layer].pool_stride();
+  }
   // Whether a layer has cells of the last positions alone.
   bool is_recent(uint32_t layer) const { return cells_.is_recent(shape_.layers[layer]); }
 
-  // A layer's keys and values as tensors of a graph: [values of a key or of a value, cells].
+  // A layer's keys and values as tensors of a graph: [values of a key or of a value, cells],
+  // cells of pools included.
   ggml_tensor* K(ggml_context* ctx, uint32_t layer) const;
   ggml_tensor* V(ggml_context* ctx, uint32_t layer) const;
 
@@ -80,7 +87,8 @@ class KvCache {
   const Location& LocationOf(uint32_t layer, KvTensor part) const {
     return locations_[2 * layer + (part == KvTensor::kKeys ? 0 : 1)];
   }
-  ggml_tensor* Part(ggml_context* ctx, uint32_t layer, KvTensor part, uint32_t width) const;
+  ggml_tensor* Part(ggml_context* ctx, uint32_t layer, KvTensor part, uint32_t width,
+                    uint32_t cells) const;
 
   std::vector<BackendBuffer> buffers_;
   MemoryShape shape_;

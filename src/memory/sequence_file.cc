@@ -55,14 +55,46 @@ const KvTimeline& CellsOf(const Timeline& timeline, const KvCache& kv, uint32_t 
   return kv.is_recent(layer) ? timeline.recent.now : timeline.cells;
 }
 
-// Writes positions [first, end) of every layer that holds them: keys, then values.
+// Calls visit(part, number of the cell) for each pool that ends at a position in [first, end): the
+// keys of all, then their values.
+template <class Visit>
+Status ForEachPool(const Timeline& timeline, uint32_t first, uint32_t end, uint32_t layer,
+                   const KvCache& kv, Visit visit) {
+  const uint32_t n = kv.shape().layers[layer].pool;
+  if (n == 0) return {};
+  for (const KvCache::KvTensor part : kParts) {
+    for (uint32_t p = first / n * n + n - 1; p < end; p += n) {
+      TRY_STATUS(visit(part, kv.pool_cell(layer, part, timeline.cells.cell(p))));
+    }
+  }
+  return {};
+}
+
+// The parts that a layer's cells of positions have.
+std::span<const KvCache::KvTensor> PartsOf(const KvCache& kv, uint32_t layer) {
+  return std::span(kParts).first(kv.shape().layers[layer].pool > 0 ? 1 : kParts.size());
+}
+
+// Writes the pools of a layer that end at positions [first, end).
+Status AddPools(BinaryWriter& out, const Timeline& timeline, uint32_t first, uint32_t end,
+                uint32_t layer, const KvCache& kv) {
+  return ForEachPool(
+      timeline, first, end, layer, kv, [&](KvCache::KvTensor part, uint32_t cell) -> Status {
+        std::string bytes(kv.cell_bytes(layer, part), '\0');
+        TRY_STATUS(kv.Read(layer, part, cell, std::as_writable_bytes(std::span(bytes))));
+        return out.Add(bytes);
+      });
+}
+
+// Writes positions [first, end) of every layer that holds them, and pools: keys, then values.
 Status AddCells(BinaryWriter& out, const Timeline& timeline, uint32_t first, uint32_t end,
                 const KvCache& kv, uint32_t recent_first) {
   for (uint32_t l = 0; l < kv.layers(); ++l) {
     if (kv.shape().layers[l].shares_cells) continue;
+    TRY_STATUS(AddPools(out, timeline, first, end, l, kv));
     if (kv.is_recent(l) && first < recent_first) continue;
     const KvTimeline& cells = CellsOf(timeline, kv, l);
-    for (const KvCache::KvTensor part : kParts) {
+    for (const KvCache::KvTensor part : PartsOf(kv, l)) {
       for (uint32_t p = first; p < end;) {
         const uint32_t run = NeighboursFrom(cells, p, end);
         std::string bytes(run * kv.cell_bytes(l, part), '\0');
@@ -173,6 +205,7 @@ Status SequenceFile::ReadHeader() {
     header_.state_bytes = in.Take<uint64_t>();
   }
   header_.text.n_tokens = in.Take<uint32_t>();
+  header_.pool_bytes = shape.pool_bytes(header_.text.n_tokens);
   header_.text.notes_bytes = in.Take<uint32_t>();
   header_.type = in.Take<uint32_t>();
   header_.text.choices_bytes = in.Take<uint32_t>();
@@ -271,11 +304,17 @@ Result<uint64_t> SequenceFile::ReadCells(uint64_t offset, const Timeline& timeli
                                          uint32_t n, const KvCache& kv) const {
   for (uint32_t l = 0; l < kv.layers(); ++l) {
     if (kv.shape().layers[l].shares_cells) continue;
+    TRY_STATUS(ForEachPool(
+        timeline, first, first + n, l, kv, [&](KvCache::KvTensor part, uint32_t cell) -> Status {
+          TRY(const std::string bytes, file_.Read(offset, kv.cell_bytes(l, part)));
+          offset += bytes.size();
+          return kv.Write(l, part, cell, std::as_bytes(std::span(bytes)));
+        }));
     const bool has_recent = header_.recent_bytes > 0 && kv.shape().layers[l].window > 0;
     if (has_recent && first < header_.recent_first) continue;
     const KvTimeline& cells = CellsOf(timeline, kv, l);
     const uint32_t unheld = std::min(n, cells.begin() - std::min(first, cells.begin()));
-    for (const KvCache::KvTensor part : kParts) {
+    for (const KvCache::KvTensor part : PartsOf(kv, l)) {
       const size_t row = kv.cell_bytes(l, part);
       TRY(const std::string bytes, file_.Read(offset, row * n));
       for (uint32_t i = unheld; i < n;) {

@@ -65,6 +65,7 @@ class SequenceFile {
     uint64_t position_bytes = 0;
     uint64_t recent_bytes = 0;  // bytes of a position in layers that store the last positions alone
     uint32_t recent_first = 0;  // the first of those positions
+    uint64_t pool_bytes = 0;    // of all pools, by the model's shape
     uint64_t state_bytes = 0;
     uint32_t type = 0;
     uint32_t n_checkpoints = 0;
@@ -76,7 +77,7 @@ class SequenceFile {
     }
     uint64_t state_begin() const {
       return cells_begin() + text.n_tokens * position_bytes +
-             (text.n_tokens - recent_first) * recent_bytes;
+             (text.n_tokens - recent_first) * recent_bytes + pool_bytes;
     }
     uint64_t checkpoint_begin(uint32_t i) const {
       return state_begin() + (text.n_tokens > 0 ? state_bytes : 0) + i * state_bytes;
@@ -93,8 +94,8 @@ class SequenceFile {
   Status CheckRecent() const;
   Result<std::vector<uint32_t>> ReadCheckpoints() const;
   Status ReadState(uint64_t offset, std::span<float> state) const;
-  // Reads the cells of positions [first, first + n), which lie at `offset`; returns the offset
-  // behind them.
+  // Reads the cells of positions [first, first + n), and of pools that end there, which lie at
+  // `offset`; returns the offset behind them.
   Result<uint64_t> ReadCells(uint64_t offset, const Timeline& timeline, uint32_t first, uint32_t n,
                              const KvCache& kv) const;
 

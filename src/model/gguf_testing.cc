@@ -123,6 +123,40 @@ constexpr IndexerSpec kBlocksOfHeads{.n_head = 2,
                                      .n_last_pools = 1,
                                      .score = PoolScore::kBestPosition};
 
+PooledAttentionSpec SmallPools(uint32_t n_pool, RopePairs pairs) {
+  PooledAttentionSpec spec{.n_head = 4,
+                           .head_dim = 32,
+                           .n_query_latent = 32,
+                           .window = 16,
+                           .rope_pairs = pairs,
+                           .rope = {.n_dims = 8},
+                           .n_group = 2,
+                           .n_out = 32,
+                           .n_pool = n_pool,
+                           .overlaps = n_pool == 4};
+  if (spec.overlaps) spec.indexer = {.n_head = 2, .head_dim = 64, .top_k = 4};
+  return spec;
+}
+
+void AddPoolKeys(GgufBuilder& file, const std::string& arch) {
+  const PooledAttentionSpec spec = SmallPools(4, RopePairs::kAdjacent);
+  file.Set(arch + ".attention.key_length", spec.head_dim)
+      .Set(arch + ".attention.value_length", spec.head_dim)
+      .Set(arch + ".attention.head_count_kv", 1U)
+      .Set(arch + ".attention.q_lora_rank", spec.n_query_latent)
+      .Set(arch + ".attention.sliding_window", spec.window)
+      .Set(arch + ".attention.output_group_count", spec.n_group)
+      .Set(arch + ".attention.output_lora_rank", spec.n_out)
+      .SetInts(arch + ".attention.compress_ratios", {4, 128})
+      .Set(arch + ".attention.compress_rope_freq_base", 9000.0F)
+      .Set(arch + ".attention.indexer.head_count", spec.indexer->n_head)
+      .Set(arch + ".attention.indexer.key_length", spec.indexer->head_dim)
+      .Set(arch + ".attention.indexer.top_k", spec.indexer->top_k)
+      .Set(arch + ".rope.dimension_count", spec.rope.n_dims)
+      .Set(arch + ".hash_layer_count", 1U)
+      .Set(arch + ".swiglu_clamp_exp", 10.0F);
+}
+
 NgramSpec SmallNgrams() {
   return {.n_most = 3,
           .heads_of_each = 1,
@@ -220,6 +254,11 @@ ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
     if (!family.latent.has_turned) latent.n_plain += std::exchange(latent.n_turned, 0);
     for (LayerSpec& layer : spec.layers) layer.mixer = latent;
   }
+  if (family.has_pooled_attention) {
+    spec.layers[0].mixer = SmallPools(4, family.attention.rope_pairs);
+    spec.layers[1].mixer = SmallPools(128, family.attention.rope_pairs);
+  }
+  if (family.has_token_experts) spec.layers[0].feed_forward.has_token_experts = true;
   if (family.states.mixer == StateMixer::kDeltaNet) {
     DeltaNetSpec delta = kDelta;
     delta.has_sigmoid_gates = family.states.has_sigmoid_gates;
@@ -256,6 +295,7 @@ ModelSpec SizesOf(const Family& family, uint32_t head_dim) {
   }
   spec.experts = family.experts;
   spec.router.n_expert = kExperts;
+  spec.router.n_used = 2;
   return spec;
 }
 
@@ -307,6 +347,7 @@ void AddLatentKeys(GgufBuilder& file, const std::string& arch, const LatentRules
 
 // Where a role's type matters to a test; others are F16 or, if vectors, F32.
 ggml_type TypeOf(const TensorRole& role) {
+  if (role.kind == TensorKind::kNumbers) return GGML_TYPE_I32;
   if (role.kind == TensorKind::kVector || role.name == "ffn_gate_inp.weight") return GGML_TYPE_F32;
   const bool is_table = role.name == "token_embd.weight" || role.name == "output.weight";
   return is_table ? GGML_TYPE_Q8_0 : GGML_TYPE_F16;
@@ -406,6 +447,7 @@ GgufBuilder SmallMoe(std::string_view arch) {
   if (family->has_latent_experts) file.Set(name + ".moe_latent_size", uint32_t{kEmbd});
   if (family->blocks == BlockIndexers::kOfMeans) AddBlockKeys(file, name);
   if (family->blocks == BlockIndexers::kOfHeads) AddKeysOfHeads(file, name);
+  if (family->has_pooled_attention) AddPoolKeys(file, name);
   if (family->has_ngrams) AddNgramKeys(file, name);
   if (family->written.has_rope_sections) {
     file.SetInts(name + ".rope.dimension_sections", {3, 3, 2, 0});

@@ -77,7 +77,11 @@ Result<const TensorInfo*> Reader::ReadRole(const TensorRole& role, Presence pres
   if (tensor == nullptr) return nullptr;
   const LayerSpec* of = layer ? &spec_.layers[*layer] : nullptr;
   const auto size = [&](Dim dim) { return DimSize(dim, spec_, of); };
-  TRY_STATUS(Check(*tensor, role.kind, {size(role.ne0), size(role.ne1), size(role.ne2), 1}));
+  TensorShape shape = {size(role.ne0), size(role.ne1), size(role.ne2), 1};
+  // Some files have the groups' matrices as one.
+  const bool is_flat = role.ne2 == Dim::kGroups && tensor->ne[2] == 1;
+  if (is_flat) shape = {shape[0], shape[1] * shape[2], 1, 1};
+  TRY_STATUS(Check(*tensor, role.kind, shape));
   return tensor;
 }
 
@@ -138,6 +142,10 @@ Status Reader::Check(const TensorInfo& tensor, TensorKind kind, const TensorShap
   if (kind == TensorKind::kMatrix) TRY_STATUS(CheckMatrixType(file_, tensor));
   if (kind == TensorKind::kVector && tensor.type != GGML_TYPE_F32) {
     return Fail(Errc::kUnsupported, "{}: tensor '{}' has type {}; norms and biases must be f32",
+                file_.paths()[tensor.extent.file], tensor.name, ggml_type_name(tensor.type));
+  }
+  if (kind == TensorKind::kNumbers && tensor.type != GGML_TYPE_I32) {
+    return Fail(Errc::kInvalidFile, "{}: tensor '{}' has type {}; numbers of experts must be i32",
                 file_.paths()[tensor.extent.file], tensor.name, ggml_type_name(tensor.type));
   }
   used_.insert(&tensor);

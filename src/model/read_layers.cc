@@ -91,7 +91,7 @@ Result<std::vector<AttentionSpec>> ReadAttention(const MetaKeys& keys, const Fam
   std::vector<AttentionSpec> layers;
   for (uint32_t l = 0; l < blocks.evaluated; ++l) {
     AttentionSpec attention{.form = family.attention, .n_head = heads[l], .n_head_kv = kv_heads[l]};
-    if (family.latent.is_used) {  // latent attention has sizes of its own
+    if (family.latent.is_used || family.has_pooled_attention) {  // they have sizes of their own
       layers.push_back(attention);
       continue;
     }
@@ -211,6 +211,11 @@ Result<std::vector<MixerSpec>> ReadMixers(const MetaKeys& keys, const Family& fa
     for (const AttentionSpec& layer : attention) which.are_there.push_back(layer.n_head_kv > 0);
     TRY(const auto latent, ReadLatentAttention(keys, family.latent, which, spec.n_ctx_train));
     std::ranges::copy(latent, mixers.begin());
+  }
+  if (family.has_pooled_attention) {
+    TRY(const auto pooled, ReadPooledAttention(keys, family.attention.rope_pairs, blocks.all,
+                                               blocks.evaluated, spec.n_ctx_train));
+    std::ranges::copy(pooled, mixers.begin());
   }
   if (family.states.mixer != StateMixer::kNone) {
     TRY(const MixerSpec state, ReadState(keys, family.states, spec.n_embd, blocks.all));
@@ -427,6 +432,9 @@ Result<std::vector<FeedForwardSpec>> ReadFeedForward(const MetaKeys& keys, const
   if (family.limits != Limits::kNone) {
     TRY_STATUS(ReadLimits(keys, family.limits, blocks, layers));
   }
+  if (!family.has_token_experts) return layers;
+  TRY(const uint32_t by_table, keys.CountOr("hash_layer_count", {0, blocks.evaluated}, 0));
+  for (uint32_t l = 0; l < by_table; ++l) layers[l].has_token_experts = true;
   return layers;
 }
 
@@ -492,7 +500,7 @@ Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
   TRY(std::vector<AttentionSpec> attention, ReadAttention(keys, family, blocks, spec.n_embd));
   TRY_STATUS(ReadNormEpsilon(keys, family, spec));
   for (AttentionSpec& layer : attention) {
-    if (family.latent.is_used) break;
+    if (family.latent.is_used || family.has_pooled_attention) break;
     TRY(layer.rope, ReadRope(keys, layer.head_dim_k, spec.n_ctx_train));
   }
   TRY_STATUS(ReadWindows(keys, family.windows, blocks, spec.n_ctx_train, attention));
@@ -510,6 +518,7 @@ Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
   spec.has_post_norms = family.has_post_norms;
   if (family.streams) {
     TRY(spec.streams, ReadStreams(keys, *family.streams));
+    spec.streams->mixes_head = family.mixes_head;
   }
   if (family.scales_embedding) spec.embedding_scale = std::sqrt(static_cast<float>(spec.n_embd));
   if (family.rotates_by_key) TRY_STATUS(ReadRotation(keys, attention));

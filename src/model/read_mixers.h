@@ -36,6 +36,13 @@ Result<std::vector<LatentAttentionSpec>> ReadLatentAttention(const MetaKeys& key
                                                              const LatentLayers& which,
                                                              uint32_t n_ctx_train);
 
+// Metadata -> pooled attention of each evaluated layer. n_all: layers of the file. kInvalidFile,
+// kUnsupported, with the key in the message.
+Result<std::vector<PooledAttentionSpec>> ReadPooledAttention(const MetaKeys& keys,
+                                                             RopePairs rope_pairs, uint32_t n_all,
+                                                             uint32_t n_evaluated,
+                                                             uint32_t n_ctx_train);
+
 // Metadata -> mixers with a state, and the layers that have them.
 
 // Finds those of the first `n_evaluated` of `n_all` layers that have a state, by

@@ -70,6 +70,7 @@ int64_t LatentAttentionSize(Dim dim, const LatentAttentionSpec& a) {
     case Dim::kIndexerHeads:
       return a.indexer ? a.indexer->n_head : 0;
     case Dim::kIndexerKey:
+    case Dim::kIndexerShares:
       return a.indexer ? a.indexer->head_dim : 0;
     case Dim::kIndexerPool:
       return a.indexer ? a.indexer->n_pool : 0;
@@ -79,6 +80,45 @@ int64_t LatentAttentionSize(Dim dim, const LatentAttentionSpec& a) {
       return int64_t{a.n_head} * (a.n_plain + a.head_dim_v);
     case Dim::kMixerOut:
       return a.n_embd_out();
+    default:
+      return 0;
+  }
+}
+
+int64_t PooledAttentionSize(Dim dim, const PooledAttentionSpec& a) {
+  const auto of_indexer = [&](uint32_t n) { return a.indexer ? int64_t{n} : 0; };
+  const IndexerSpec indexer = a.indexer.value_or(IndexerSpec());
+  switch (dim) {
+    case Dim::kHeads:
+      return a.n_head;
+    case Dim::kQuery:
+      return a.n_query();
+    case Dim::kQueryLatent:
+      return a.n_query_latent;
+    case Dim::kKeyLatent:
+      return a.head_dim;
+    case Dim::kGroupHeads:
+      return a.n_of_group();
+    case Dim::kGroupOut:
+      return a.n_out;
+    case Dim::kGroups:
+      return a.n_group;
+    case Dim::kGroupsOut:
+      return int64_t{a.n_group} * a.n_out;
+    case Dim::kPoolShares:
+      return int64_t{a.n_shares()} * a.head_dim;
+    case Dim::kPool:
+      return a.n_pool;
+    case Dim::kIndexerHeads:
+      return of_indexer(indexer.n_head);
+    case Dim::kIndexerKey:
+      return of_indexer(indexer.head_dim);
+    case Dim::kIndexerQueries:
+      return of_indexer(indexer.n_head) * indexer.head_dim;
+    case Dim::kIndexerShares:
+      return of_indexer(a.n_shares() * indexer.head_dim);
+    case Dim::kIndexerPool:
+      return of_indexer(a.n_pool);
     default:
       return 0;
   }
@@ -153,6 +193,7 @@ int64_t Mamba2Size(Dim dim, const Mamba2Spec& m) {
 
 bool HasPart(const LayerSpec& layer, LayerModule part) {
   const LatentAttentionSpec* const latent = layer.latent_attention();
+  const PooledAttentionSpec* const pooled = layer.pooled_attention();
   const bool is_kimi = layer.delta_net() != nullptr && layer.delta_net()->decays_values;
   switch (part) {
     case LayerModule::kEvery:
@@ -178,7 +219,17 @@ bool HasPart(const LayerSpec& layer, LayerModule part) {
     case LayerModule::kLatentAttention:
       return latent != nullptr;
     case LayerModule::kQueryLatent:
-      return latent != nullptr && latent->n_query_latent > 0;
+      return pooled != nullptr || (latent != nullptr && latent->n_query_latent > 0);
+    case LayerModule::kSharedKey:
+      return latent != nullptr || pooled != nullptr;
+    case LayerModule::kSinks:
+      return layer.attention() != nullptr || pooled != nullptr;
+    case LayerModule::kPooled:
+      return pooled != nullptr;
+    case LayerModule::kPools:
+      return pooled != nullptr && pooled->n_pool > 0;
+    case LayerModule::kPoolIndexer:
+      return pooled != nullptr && pooled->indexer;
     case LayerModule::kSplitHeads:
       return latent != nullptr && !latent->is_joined;
     case LayerModule::kIndexer:
@@ -189,8 +240,11 @@ bool HasPart(const LayerSpec& layer, LayerModule part) {
       return HasPart(layer, LayerModule::kIndexer) || HasPart(layer, LayerModule::kBlockIndexer);
     case LayerModule::kNgrams:
       return layer.ngram_values > 0;
+    case LayerModule::kIndexerQueries:
+      return HasPart(layer, LayerModule::kIndexer) || HasPart(layer, LayerModule::kPoolIndexer);
     case LayerModule::kIndexerPools:
-      return latent != nullptr && latent->has_own_pools();
+      return (latent != nullptr && latent->has_own_pools()) ||
+             HasPart(layer, LayerModule::kPoolIndexer);
     case LayerModule::kJoinedHeads:
       return latent != nullptr && latent->is_joined;
     case LayerModule::kDeltaNet:
@@ -203,6 +257,10 @@ bool HasPart(const LayerSpec& layer, LayerModule part) {
       return layer.short_conv() != nullptr;
     case LayerModule::kExperts:
       return layer.feed_forward.has_experts();
+    case LayerModule::kTokenExperts:
+      return layer.feed_forward.has_token_experts;
+    case LayerModule::kScoredExperts:
+      return layer.feed_forward.has_experts() && !layer.feed_forward.has_token_experts;
     case LayerModule::kLatent:
       return layer.feed_forward.n_latent > 0;
     case LayerModule::kShared:
@@ -221,6 +279,8 @@ int64_t DimSize(Dim dim, const ModelSpec& spec, const LayerSpec* layer) {
       return spec.n_embd;
     case Dim::kExperts:
       return spec.router.n_expert;
+    case Dim::kUsedExperts:
+      return spec.router.n_used;
     case Dim::kVocab:
       return spec.n_vocab;
     case Dim::kHalfRotary:
@@ -262,6 +322,9 @@ int64_t DimSize(Dim dim, const ModelSpec& spec, const LayerSpec* layer) {
   if (layer->attention() != nullptr) return AttentionSize(dim, *layer->attention());
   if (layer->latent_attention() != nullptr) {
     return LatentAttentionSize(dim, *layer->latent_attention());
+  }
+  if (layer->pooled_attention() != nullptr) {
+    return PooledAttentionSize(dim, *layer->pooled_attention());
   }
   if (layer->delta_net() != nullptr) return DeltaNetSize(dim, *layer->delta_net());
   if (layer->short_conv() != nullptr) return ShortConvSize(dim, *layer->short_conv());

@@ -97,6 +97,10 @@ std::vector<LayerForm> LayerFormsOf(const ModelSpec& spec, const ModelTensors& t
     if (tensor.selection_b != nullptr) {
       form.selection_bias = {values(tensor.selection_b), spec.router.n_expert};
     }
+    if (tensor.token_experts != nullptr) {
+      form.of_tokens = {static_cast<const int32_t*>(tensor.token_experts->data),
+                        static_cast<size_t>(ggml_nelements(tensor.token_experts))};
+    }
     if (tensor.down_scale != nullptr) {
       form.result_scale = {values(tensor.down_scale), spec.router.n_expert};
     }

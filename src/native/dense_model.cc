@@ -235,12 +235,36 @@ Status DenseModel::CheckScoresThere() const {
   return {};
 }
 
+// Checks that each token has experts that exist, each once.
+Status DenseModel::CheckExpertsOfTokens(const ggml_tensor& table, const TensorInfo& info) const {
+  const auto n_expert = static_cast<int32_t>(opened_.model.spec.router.n_expert);
+  const auto n_used = static_cast<size_t>(table.ne[0]);
+  const std::span numbers(static_cast<const int32_t*>(table.data),
+                          static_cast<size_t>(ggml_nelements(&table)));
+  for (size_t first = 0; first < numbers.size(); first += n_used) {
+    const auto experts = numbers.subspan(first, n_used);
+    for (size_t k = 0; k < n_used; ++k) {
+      const bool is_there = experts[k] >= 0 && experts[k] < n_expert;
+      if (is_there && !std::ranges::contains(experts.first(k), experts[k])) continue;
+      return Fail(Errc::kInvalidFile,
+                  "{}: tensor '{}' names expert {} of {} for token {}, or names it twice; the file "
+                  "is damaged",
+                  opened_.model.gguf.paths()[info.extent.file], info.name, experts[k], n_expert,
+                  first / n_used);
+    }
+  }
+  return {};
+}
+
 // Checks all vectors, where NaN would go unnoticed: in a router's bias NaN would choose experts, in
 // a score of attention NaN would take a position out of the softmax, and in a state's decay NaN
 // would stay in the state.
 Status DenseModel::CheckSilentValues() const {
   Status sound;
   const auto look = [&](const TensorRole& role, ggml_tensor* loaded, const TensorInfo* info) {
+    if (sound && loaded != nullptr && role.kind == TensorKind::kNumbers) {
+      sound = CheckExpertsOfTokens(*loaded, *info);
+    }
     if (!sound || loaded == nullptr || role.kind != TensorKind::kVector) return;
     std::vector<float> values(static_cast<size_t>(ggml_nelements(loaded)));
     sound = CopyFrom(loaded, 0, std::as_writable_bytes(std::span(values)));

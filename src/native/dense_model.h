@@ -104,6 +104,7 @@ class DenseModel {
   uint32_t RowsOfWhole(uint64_t vram) const;
   uint64_t BytesOn(const ComputeDevice& there) const;
   Status CheckSilentValues() const;
+  Status CheckExpertsOfTokens(const ggml_tensor& table, const TensorInfo& info) const;
   Status CheckScoresThere() const;
   Status CheckRoom(const Device& first) const;
   Status Try(const ComputeDevice& there) const;

@@ -251,6 +251,7 @@ EngineFacts NativeEngine::Running::FindFacts() const {
                     .position_bytes = opened->position_bytes(),
                     .state_bytes = opened->state_bytes(),
                     .max_look_ahead = opened->plan.look_ahead,
+                    .token_layers = model.spec.n_token_layers(),
                     .description = Format("{}, {}, experts by {}{}{}", opened->cpu->description(),
                                           opened->reader->description(), kernel, numa ? ", " : "",
                                           numa ? ToText(numa->plan()) : ""),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "native/opened_model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/option_table.h"
@@ -119,7 +120,9 @@ ggml_type OpenedModel::table_type() const {
 
 uint64_t OpenedModel::position_bytes() const {
   const uint64_t recent = plan.recent.window > 0 ? remembers.recent_bytes() : 0;
-  return remembers.position_bytes() - recent;
+  constexpr uint32_t kMany = 1024;  // fill pools of each size
+  const uint64_t of_pools = remembers.pool_bytes(kMany) / kMany;
+  return std::max<uint64_t>(remembers.position_bytes() - recent + of_pools, 1);
 }
 
 uint64_t OpenedModel::state_bytes() const {

@@ -156,7 +156,8 @@ TEST(Quantize, EveryFamilyHasExpertsToQuantise) {
       if (shape.shared_ff > 0) source.shape.shared_ff = 512;
       source.shape.groups = 0;
       source.shape.heads = source.shape.kv_heads = 4;
-      if (family.latent.is_used) source.shape.kv_heads = 1;
+      if (family.latent.is_used || family.has_pooled_attention) source.shape.kv_heads = 1;
+      if (family.has_pooled_attention) source.shape.head_groups = 2;
       source.shape.head_dim = family.latent.is_used ? 128 : 64;
       if (family.windows.has_own_heads) {
         source.shape.window_kv_heads = 2;

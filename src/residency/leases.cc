@@ -29,10 +29,11 @@ void LeaseStream::Begin(Residency& residency, const LayerPlan& plan) {
   leases_.resize(wanted_.size());
 }
 
-LeaseStream::LeaseStream(Residency& residency, std::span<const ExpertKey> keys, Urgency urgency)
+LeaseStream::LeaseStream(Residency& residency, std::span<const ExpertKey> keys, Urgency urgency,
+                         Use use)
     : residency_(&residency), leases_(keys.size()), urgency_(urgency) {
   wanted_.reserve(keys.size());
-  for (const ExpertKey key : keys) wanted_.push_back({.key = key, .rows = 0});
+  for (const ExpertKey key : keys) wanted_.push_back({.key = key, .use = use, .rows = 0});
 }
 
 void LeaseStream::Advance() {

@@ -25,8 +25,9 @@ class LeaseStream {
  public:
   LeaseStream() = default;  // empty
   LeaseStream(Residency& residency, const LayerPlan& plan) { Begin(residency, plan); }
-  // A stream of experts that a prompt will use; the rows that use each are not known yet.
-  LeaseStream(Residency& residency, std::span<const ExpertKey> keys, Urgency urgency);
+  // A stream of experts that rows will use; how many use each is not known yet.
+  LeaseStream(Residency& residency, std::span<const ExpertKey> keys, Urgency urgency,
+              Use use = Use::kPrefill);
 
   // Replaces the leases held by the plan's experts, in the plan's order and on demand, without
   // those computed on a device. Keeps the vectors' memory.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <ranges>
 #include <utility>
 #include <vector>
@@ -153,6 +154,7 @@ void Player::Prefill(const Pass& step) {
   look_ahead_ = 0;
   StepCost cost;
   protocol_->BeginStep({});
+  BeginReadAhead(step);
   for (uint32_t l = step.layers.begin; l < step.layers.end; ++l) RunLayer(step, l, cost);
 }
 
@@ -193,6 +195,7 @@ double Player::DecodePass(const Pass& pass) {
   const double busy = devices_ ? devices_->busiest() : 0.0;
   look_ahead_ = devices_ && devices_->tier().whole().has_all() ? 0 : planner_->look_ahead();
   StepCost cost;
+  BeginReadAhead(pass);
   for (uint32_t l = pass.layers.begin; l < pass.layers.end; ++l) RunLayer(pass, l, cost);
   CHECK(!memory_.has_prefetched());
   cost.seconds = machine_.now() - before;
@@ -218,7 +221,7 @@ void Player::RunLayer(const Pass& pass, uint32_t layer, StepCost& cost) {
   FinishReadAhead();
   Ask(pass, at);
   if (options_.fetches) protocol_->Prefetch();
-  at.next = NextLayers(pass, plan.layer);
+  at.next = NextLayers(pass, layer + 1);
   const double before = machine_.now();
   AskAhead(pass, at);
   const double landed = ComputeExperts(pass, at);
@@ -233,13 +236,32 @@ void Player::RunLayer(const Pass& pass, uint32_t layer, StepCost& cost) {
   if (devices_ && options_.plan_observer) options_.plan_observer(plan);
 }
 
-// Experts of the next layer that a prompt's rows let the engine read ahead.
-std::vector<ExpertKey> Player::NextLayers(const Pass& pass, ExpertLayerId layer) const {
-  if (!info_.reads_prompts_ahead) return {};
-  const auto is_prompt = [this](size_t t) { return trace_.phase(t) == Phase::kPrefill; };
-  std::vector<ExpertKey> next =
-      PlanReadAhead(layer, pass.layers.end, info_.shape().n_expert, info_.shape().n_used,
-                    static_cast<size_t>(std::ranges::count_if(pass.tokens, is_prompt)));
+// Experts of layers from `layer` on that the tokens name.
+std::vector<ExpertKey> Player::KnownFrom(const Pass& pass, uint32_t layer) const {
+  std::vector<ExpertKey> keys;
+  for (; layer < std::min(info_.token_layers, pass.layers.end); ++layer) {
+    const auto begin = static_cast<std::ptrdiff_t>(keys.size());
+    for (const size_t t : pass.tokens) {
+      for (const ExpertId e : trace_.experts(t, layer)) {
+        keys.push_back({.layer = ExpertLayerId{static_cast<uint16_t>(layer)}, .expert = e});
+      }
+    }
+    std::ranges::sort(keys.begin() + begin, keys.end());
+    keys.erase(std::unique(keys.begin() + begin, keys.end()), keys.end());
+  }
+  return keys;
+}
+
+// Experts that the engine reads ahead, of layers from `first` on: those that tokens name or, behind
+// these layers, those of the next layer that a long prompt will need.
+std::vector<ExpertKey> Player::NextLayers(const Pass& pass, uint32_t first) const {
+  std::vector<ExpertKey> next = KnownFrom(pass, first);
+  if (next.empty() && first > 0 && info_.reads_prompts_ahead) {
+    const auto is_prompt = [this](size_t t) { return trace_.phase(t) == Phase::kPrefill; };
+    next = PlanReadAhead(ExpertLayerId{static_cast<uint16_t>(first - 1)}, pass.layers.end,
+                         info_.shape().n_expert, info_.shape().n_used,
+                         static_cast<size_t>(std::ranges::count_if(pass.tokens, is_prompt)));
+  }
   if (devices_) {
     std::erase_if(next, [this](ExpertKey key) { return devices_->tier().contains(key); });
   }
@@ -248,7 +270,11 @@ std::vector<ExpertKey> Player::NextLayers(const Pass& pass, ExpertLayerId layer)
 
 void Player::ComputeDense(const Pass& pass, uint32_t layer, StepCost& cost) {
   if (!is_timed(pass)) return;
-  if (pass.decodes) machine_.PumpAhead(static_cast<double>(planner_->bytes_beside_dense()));
+  const bool is_known = layer < info_.token_layers;
+  if (pass.decodes) {
+    machine_.PumpAhead(is_known ? std::numeric_limits<double>::infinity()
+                                : static_cast<double>(planner_->bytes_beside_dense()));
+  }
   const double before = machine_.now();
   machine_.Compute(devices_ ? devices_->DenseSeconds(pass.tokens.size()) : dense_seconds_,
                    Machine::Reads::kStay);
@@ -277,12 +303,23 @@ void Player::Ask(const Pass& pass, Layer& at) {
                             [this](const Asked& one) { return !memory_.has_all(one.reads); }));
 }
 
+// Requests what tokens name, before the first layer.
+void Player::BeginReadAhead(const Pass& pass) {
+  if (info_.token_layers == 0) return;
+  const LayerPlan none;
+  Layer at{.plan = none};
+  at.next = NextLayers(pass, 0);
+  AskAhead(pass, at);
+}
+
 void Player::AskAhead(const Pass& pass, Layer& at) {
   using Reading = SimMemory::Reading;
   const Reading reading = is_timed(pass) ? Reading::kAhead : Reading::kFree;
   for (; at.has_all() && at.next_ahead < at.next.size(); ++at.next_ahead) {
-    std::optional<Asked> one =
-        memory_.Ask({.key = at.next[at.next_ahead], .use = Use::kPrefill, .n_pairs = 0}, reading);
+    const ExpertKey key = at.next[at.next_ahead];
+    const bool is_known = key.layer.value < info_.token_layers;
+    const Use use = is_known && pass.decodes ? Use::kPrefetch : Use::kPrefill;
+    std::optional<Asked> one = memory_.Ask({.key = key, .use = use, .n_pairs = 0}, reading);
     if (!one) break;
     read_ahead_.push_back(*std::move(one));
   }

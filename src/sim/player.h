@@ -78,7 +78,7 @@ class Player {
     std::vector<Asked> held = {};  // requested experts in the plan's order, released ones included
     size_t n_let_go = 0;           // of `held`, already released
     uint64_t missing = 0;          // experts that had not landed when they were requested
-    std::vector<ExpertKey> next = {};  // the next layer's, read ahead
+    std::vector<ExpertKey> next = {};  // the next layers', read ahead
     size_t next_ahead = 0;             // index of the next expert of `next` to request
 
     bool has_all() const {
@@ -89,7 +89,9 @@ class Player {
   // Runs a layer. It requests the layer's experts in the plan's order, as many at a time as slots
   // allow, then experts of later layers. Then it computes all experts of the layer.
   void RunLayer(const Pass& pass, uint32_t layer, StepCost& cost);
-  std::vector<ExpertKey> NextLayers(const Pass& pass, ExpertLayerId layer) const;
+  std::vector<ExpertKey> KnownFrom(const Pass& pass, uint32_t layer) const;
+  std::vector<ExpertKey> NextLayers(const Pass& pass, uint32_t first) const;
+  void BeginReadAhead(const Pass& pass);
   void ComputeDense(const Pass& pass, uint32_t layer, StepCost& cost);
   void Ask(const Pass& pass, Layer& at);
   void AskAhead(const Pass& pass, Layer& at);
@@ -116,7 +118,7 @@ class Player {
   std::optional<PrefetchPlanner> planner_;
   std::optional<LayerProtocol> protocol_;
   LossyRules lossy_;
-  std::deque<Asked> read_ahead_;  // a prompt's next layer
+  std::deque<Asked> read_ahead_;  // of the next layers
   LittleStep little_;             // the first pass; off: one pass
   LittleJudge judge_;
   bool counts_ = false;        // the step decodes and does not warm up

@@ -49,6 +49,9 @@ Result<Trace> Trace::Create(TraceInfo info) {
   if (n_expert < 1 || n_expert > kMaxCount) return wrong("experts", n_expert, 1, kMaxCount);
   if (n_used < 1 || n_used > n_expert) return wrong("experts of a token", n_used, 1, n_expert);
   if (n_encoder >= n_layer) return wrong("layers of an encoder", n_encoder, 0, n_layer - 1);
+  if (info.token_layers > n_layer) {
+    return wrong("layers whose experts tokens name", info.token_layers, 0, n_layer);
+  }
   if (info.depth >= n_layer) return wrong("prediction depth", info.depth, 0, n_layer - 1);
   if (info.little >= n_used) return wrong("experts of a little pass", info.little, 0, n_used - 1);
   if (info.model.name.size() > kMaxNameBytes) {

@@ -44,6 +44,9 @@ struct TraceInfo {
   bool has_prompt_steps = false;
   // The engine that recorded reads the next layer's experts during a layer of a prompt.
   bool reads_prompts_ahead = true;
+  // First layers of which that engine reads experts ahead from the beginning of a step, since
+  // tokens name them.
+  uint32_t token_layers = 0;
   bool operator==(const TraceInfo&) const = default;
 
   const MoeShape& shape() const { return model.shape; }

@@ -30,7 +30,8 @@ constexpr uint32_t kFlagNotAhead = 128;
 constexpr uint32_t kFlagEncoder = 256;
 constexpr uint32_t kFlagRepeats = 512;
 constexpr uint32_t kFlagPromptSteps = 1024;
-constexpr uint32_t kAllFlags = 2047;
+constexpr uint32_t kFlagTokenLayers = 2048;
+constexpr uint32_t kAllFlags = 4095;
 constexpr uint8_t kKindPrefill = 1;
 constexpr uint8_t kKindStartsSequence = 2;
 constexpr uint8_t kKindJoinsStep = 4;
@@ -83,13 +84,15 @@ std::string EncodeHeader(const TraceInfo& info, uint64_t tokens) {
           (info.pools.is_known() ? kFlagPools : 0) | (info.costs ? kFlagCosts : 0) |
           (info.reads_prompts_ahead ? 0 : kFlagNotAhead) |
           (info.shape().n_encoder > 0 ? kFlagEncoder : 0) | (info.may_repeat ? kFlagRepeats : 0) |
-          (info.has_prompt_steps ? kFlagPromptSteps : 0));
+          (info.has_prompt_steps ? kFlagPromptSteps : 0) |
+          (info.token_layers > 0 ? kFlagTokenLayers : 0));
   AppendNumber(bytes, info.shape().n_layer);
   AppendNumber(bytes, info.shape().n_expert);
   AppendNumber(bytes, info.shape().n_used);
   AppendNumber(bytes, info.depth);
   if (info.little > 0) AppendNumber(bytes, info.little);
   if (info.shape().n_encoder > 0) AppendNumber(bytes, info.shape().n_encoder);
+  if (info.token_layers > 0) AppendNumber(bytes, info.token_layers);
   AppendNumber(bytes, info.model.fingerprint);
   AppendNumber(bytes, info.expert_bytes);
   AppendNumber(bytes, tokens);
@@ -170,7 +173,8 @@ struct Header {
 // Bytes of the header that only some traces have, before the model's name.
 uint64_t MoreHeaderBytes(uint32_t flags) {
   return sizeof(uint32_t) *
-         (((flags & kFlagLittle) != 0 ? 1 : 0) + ((flags & kFlagEncoder) != 0 ? 1 : 0));
+         (((flags & kFlagLittle) != 0 ? 1 : 0) + ((flags & kFlagEncoder) != 0 ? 1 : 0) +
+          ((flags & kFlagTokenLayers) != 0 ? 1 : 0));
 }
 
 // The header up to the model's name, without magic and version. With a little pass or an encoder it
@@ -213,6 +217,12 @@ Result<Header> ReadHeader(const InputFile& source) {
   if ((flags & kFlagEncoder) != 0) {
     header.info.model.shape.n_encoder = decoder.Take<uint32_t>();
     if (header.info.shape().n_encoder == 0) return source.Damaged("an encoder of 0 layers is none");
+  }
+  if ((flags & kFlagTokenLayers) != 0) {
+    header.info.token_layers = decoder.Take<uint32_t>();
+    if (header.info.token_layers == 0) {
+      return source.Damaged("tokens that name the experts of 0 layers name none");
+    }
   }
   header.info.model.fingerprint = decoder.Take<uint64_t>();
   header.info.expert_bytes = decoder.Take<uint64_t>();

@@ -119,7 +119,8 @@ void RecordTexts(RandomCase& of) {
                        .pools = engine->facts().pools,
                        .depth = std::min(of.depth, engine->facts().max_look_ahead),
                        .has_weights = true,
-                       .has_prompt_steps = true};
+                       .has_prompt_steps = true,
+                       .token_layers = engine->facts().token_layers};
   auto trace = Trace::Create(info);
   ASSERT_TRUE(trace) << trace.error().message;
   std::vector<std::string> did;

@@ -56,7 +56,8 @@ class Recorded {
            .has_weights = true,
            .has_predicted_weights = true,
            .has_candidates = true,
-           .has_prompt_steps = true});
+           .has_prompt_steps = true,
+           .token_layers = engine_->facts().token_layers});
   }
   // Of an engine that shows neither weights nor candidates.
   Recorded(std::unique_ptr<Engine> engine, std::function<void()> finish_reads, uint32_t depth)

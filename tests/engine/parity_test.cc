@@ -257,7 +257,9 @@ class Race {
       next_ = Greedy(b);
       Row row{.difference = LargestDifference(a, b),
               .greedy_gap = (b[static_cast<size_t>(next_)] - b[mine]) / Deviation(b)};
-      for (size_t l = 0; l < routers.size() && row.router_gap == 0.0; ++l) {
+      // Where tokens name the experts, scores do not choose.
+      for (size_t l = engine_->spec().n_token_layers(); l < routers.size() && row.router_gap == 0.0;
+           ++l) {
         row.router_gap = RouterGap(std::span(routers[l]).subspan(t * n_expert, n_expert),
                                    routings_[l].experts_of(t), engine_->spec().router);
       }
@@ -480,6 +482,13 @@ std::vector<Case> Cases() {
   }
   // Two layers with an indexer and one that uses the choice of the layer before it.
   cases.push_back({"layers", {.arch = "glm5-next", .type = "F32", .layers = 6}});
+  // Layers without pools, with pools of four positions and of 128.
+  cases.push_back({"layers", {.arch = "deepseek4", .type = "F32", .layers = 5}});
+  cases.push_back({"epsilon", {.arch = "deepseek4", .type = "F32", .rms_eps = 0.05F}});
+  cases.push_back({"no_yarn", {.arch = "deepseek4", .type = "F32", .orig_context = 0}});
+  for (const char* type : {"F32", "Q4_0"}) {
+    cases.push_back({"limits", {.arch = "deepseek4", .type = type, .layers = 3, .limit = 0.3F}});
+  }
   cases.push_back({"windows", {.arch = "laguna", .type = "F32", .layers = 5}});
   cases.push_back({"windows", {.arch = "afmoe", .type = "F32", .layers = 5}});
   cases.push_back({"norms", {.arch = "glm4moe", .type = "F32", .has_qk_norm = true}});

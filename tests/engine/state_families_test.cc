@@ -174,6 +174,23 @@ void ChangesIndexed(Family& family, Change) {
     }
   });
 }
+// Has what was read of a family without a reader of its own changed.
+template <class Change>
+void SpoilsSpec(Family& family, Change) {
+  family.read = [](const MetaKeys& /*keys*/, ModelSpec& spec) -> Status {
+    Change()(spec);
+    return {};
+  };
+}
+template <class Change>
+void Spoils(Family& family, Change) {
+  SpoilsSpec(family, [](ModelSpec& spec) {
+    for (LayerSpec& layer : spec.layers) {
+      auto* pooled = std::get_if<PooledAttentionSpec>(&layer.mixer);
+      if (pooled != nullptr && pooled->n_pool > 0) Change()(*pooled);
+    }
+  });
+}
 
 std::vector<Switch> Switches() {
   return {
@@ -313,6 +330,38 @@ std::vector<Switch> Switches() {
        [](Family& f) {
          ChangesIndexed(f, [](AttentionSpec& layer) { layer.indexer->n_last_pools = 3; });
        }},
+      {"v4_windows", "deepseek4",
+       [](Family& f) { Spoils(f, [](PooledAttentionSpec& a) { a.window = 16; }); }},
+      {"v4_pools", "deepseek4",
+       [](Family& f) {
+         Spoils(f, [](PooledAttentionSpec& a) {
+           if (a.indexer) a.indexer->top_k = 1;
+         });
+       }},
+      {"v4_pools_turn_by_their_own_base", "deepseek4",
+       [](Family& f) { Spoils(f, [](PooledAttentionSpec& a) { a.rope.freq_base = 1e4F; }); }},
+      {"v4_yarn", "deepseek4",
+       [](Family& f) { Spoils(f, [](PooledAttentionSpec& a) { a.rope.ext_factor = 0.0F; }); }},
+      {"v4_yarns_magnitude", "deepseek4",
+       [](Family& f) { Spoils(f, [](PooledAttentionSpec& a) { a.rope.attn_factor = 1.0F; }); }},
+      {"v4_neighbouring_pairs", "deepseek4",
+       [](Family& f) { f.attention.rope_pairs = RopePairs::kHalves; }},
+      {"v4_roots_of_softplus", "deepseek4",
+       [](Family& f) {
+         SpoilsSpec(f, [](ModelSpec& spec) { spec.router.gating = Gating::kSigmoid; });
+       },
+       0.005},
+      {"v4_weights_of_the_chosen", "deepseek4",
+       [](Family& f) { f.router.renormalise_by_key = false; }},
+      {"v4_weights_scale", "deepseek4", [](Family& f) { f.router.scales_by_key = false; }},
+      {"v4_limits", "deepseek4", [](Family& f) { f.limits = Limits::kNone; }},
+      {"v4_limits_of_gates", "deepseek4",
+       [](Family& f) { f.experts.activation = Activation::kSwiglu; }, 0.005},
+      {"v4_sinkhorn_iterates", "deepseek4",
+       [](Family& f) { SpoilsSpec(f, [](ModelSpec& spec) { spec.streams->n_iterations = 1; }); },
+       0.005},
+      {"v4_the_head_has_a_mix_of_its_own", "deepseek4",
+       [](Family& f) { SpoilsSpec(f, [](ModelSpec& spec) { spec.streams->mixes_head = false; }); }},
       {"windows_of_gated_layers", "laguna", [](Family& f) { f.windows.period = 0; }},
   };
 }
@@ -411,12 +460,14 @@ TEST_P(OtherLayers, EveryTensorCounts) {
   const std::string path = WriteTinyModel(
       folder.path(), {.arch = GetParam(), .type = "F32", .layers = 2, .vocab = kFamilyVocab});
   const auto logits_of = [](const std::string& file) {
-    auto engine = NativeEngine::Open(file, EngineOptions{.threads = 2, .ctx = 64});
+    auto engine = NativeEngine::Open(file, EngineOptions{.threads = 2, .ctx = 160});
     EXPECT_TRUE(engine) << engine.error().message;
     std::vector<float> logits;
     if (!engine) return logits;
     Sequence sequence = (*engine)->NewSequence();
-    const std::vector<Token> text = SeededTokens(40, kFamilyVocab, 5);
+    // A pool of deepseek4 has 128 positions.
+    const size_t n = GetParam() == "deepseek4" ? 140 : 40;
+    const std::vector<Token> text = SeededTokens(n, kFamilyVocab, 5);
     constexpr size_t kPiece = 4;  // choices of experts may stay the same
     for (size_t at = 0; at < text.size(); at += kPiece) {
       const auto last = Append(**engine, sequence, std::span(text).subspan(at, kPiece));
@@ -442,7 +493,8 @@ TEST_P(OtherLayers, EveryTensorCounts) {
 
 INSTANTIATE_TEST_SUITE_P(All, OtherLayers,
                          testing::Values("gemma4", "nemotron_h_moe", "deepseek2", "glm-dsa",
-                                         "bailingmoe3", "glm5-next", "qwen4exp", "minimax-m3"),
+                                         "bailingmoe3", "glm5-next", "qwen4exp", "minimax-m3",
+                                         "deepseek4"),
                          [](const auto& arch) { return CaseName(arch.param); });
 
 }  // namespace

@@ -126,11 +126,12 @@ class StepRunTest : public testing::Test {
 
 TEST_F(StepRunTest, PromptAndTextsHaveTheBitsOfEachAlone) {
   // Of gemma4 and nemotron_h_moe a layer ends at the beginning of the next one's graph, and of
-  // glm5-next and qwen4exp with several streams; of glm-dsa a layer attends to the positions that
-  // an earlier layer's indexer chose; of minimax-m3 each group of heads has a choice of its own.
+  // glm5-next, qwen4exp and deepseek4 with several streams; of glm-dsa a layer attends to the
+  // positions that an earlier layer's indexer chose; of minimax-m3 each group of heads has a choice
+  // of its own.
   for (const std::string arch :
        {"qwen3moe", "olmoe", "qwen2moe", "gemma4", "nemotron_h_moe", "deepseek2", "deepseek32",
-        "glm-dsa", "glm5-next", "qwen4exp", "minimax-m3"}) {
+        "glm-dsa", "glm5-next", "qwen4exp", "minimax-m3", "deepseek4"}) {
     const std::string path = Model(arch);
     for (const double percent : {20.0, 50.0, 100.0}) {
       for (const uint32_t chunk : {8U, 512U}) {
@@ -174,8 +175,8 @@ TEST_F(StepRunTest, EachPhaseCountsItsOwn) {
 }
 
 TEST_F(StepRunTest, TextsThatComeOneByOneSpareThePromptsRows) {
-  for (const std::string arch :
-       {"qwen3moe", "gemma4", "nemotron_h_moe", "glm-dsa", "glm5-next", "qwen4exp", "minimax-m3"}) {
+  for (const std::string arch : {"qwen3moe", "gemma4", "nemotron_h_moe", "glm-dsa", "glm5-next",
+                                 "qwen4exp", "minimax-m3", "deepseek4"}) {
     const std::string path = Model(arch);
     const EngineOptions options = Options(50.0, 512);
     Beside beside(path, options);

@@ -22,12 +22,14 @@ std::vector<std::string> TinyArchs() {
 }
 
 bool HasStates(const std::string& arch) {
-  return FindFamily(Families(), arch)->states.mixer != StateMixer::kNone;
+  const Family& family = *FindFamily(Families(), arch);
+  return family.states.mixer != StateMixer::kNone || family.has_pooled_attention;
 }
 
 bool HasIndexers(const std::string& arch) {
   const Family& family = *FindFamily(Families(), arch);
-  return family.latent.indexers != Indexers::kNone || family.blocks != BlockIndexers::kNone;
+  return family.latent.indexers != Indexers::kNone || family.blocks != BlockIndexers::kNone ||
+         family.has_pooled_attention;
 }
 
 std::string MixersOf(const std::string& arch) {
@@ -36,6 +38,7 @@ std::string MixersOf(const std::string& arch) {
   if (family.latent.indexers != Indexers::kNone) mixers += ", chosen";
   if (family.blocks == BlockIndexers::kOfMeans) mixers += ", blocks";
   if (family.blocks == BlockIndexers::kOfHeads) mixers += ", blocks of heads";
+  if (family.has_pooled_attention) mixers = "pools, chosen, windows, states";
   if (family.has_ngrams) mixers += ", n-grams";
   if (family.windows.period > 0) mixers += ", windows";
   if (family.states.mixer != StateMixer::kNone) {
@@ -62,6 +65,7 @@ std::vector<std::string> TraitsOf(const std::string& arch) {
       {family.has_post_norms, "post norms"},
       {family.has_scales, "scales"},
       {family.streams.has_value(), "streams"},
+      {family.has_token_experts, "experts of tokens"},
       {family.may_share_values, "shared values"},
       {!family.rotates, "no rotation"},
       {family.layer_tensors.attn_sinks != Presence::kNone, "sinks"},
@@ -102,6 +106,21 @@ void SetBlocks(const TinySpec& spec, const Family& family, SynthShape& shape) {
   shape.top_k = spec.top_k;
   shape.pool = has_means ? 4 : spec.block;
   shape.last_pools = has_means ? 0 : spec.last_blocks;
+}
+
+void SetPooled(const TinySpec& spec, SynthShape& shape) {
+  shape.kv_heads = 1;
+  shape.head_dim = spec.head_dim + 64;  // libllama refuses the indexer's
+  shape.rotated = spec.head_dim / 2;
+  shape.window = spec.window;
+  shape.query_latent = spec.query_latent;
+  shape.head_groups = 2;
+  shape.group_out = 32;
+  shape.pools_from = spec.layers > 2 ? 1 : 0;
+  shape.indexer_heads = 16;  // few would give many pools a score of 0
+  shape.indexer_dim = 64;
+  shape.top_k = std::max(spec.top_k / 4, 1U);  // of pools of four positions
+  shape.token_layers = 1;
 }
 
 // Ranks of residual streams, and n-grams.
@@ -201,6 +220,7 @@ SynthShape TinyShape(const TinySpec& spec) {
   }
   if (family->streams) shape.streams = 4;
   if (is_latent) SetLatent(spec, *family, shape);
+  if (family->has_pooled_attention) SetPooled(spec, shape);
   if (family->has_encoder) SetEncoder(spec, shape);
   if (family->blocks != BlockIndexers::kNone) SetBlocks(spec, *family, shape);
   if (family->streams) SetStreams(spec, *family, shape);

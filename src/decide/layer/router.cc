@@ -37,6 +37,15 @@ void Sigmoid(std::span<const float> logits, std::span<float> probabilities) {
   }
 }
 
+// sqrt(log(1 + e^x))
+void SoftplusRoot(std::span<const float> logits, std::span<float> probabilities) {
+  constexpr float kLinear = 20.0F;  // log(1 + e^x) is x from here on, in F32
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const float x = logits[i];
+    probabilities[i] = std::isnan(x) ? 0.0F : std::sqrt(x > kLinear ? x : std::log1p(std::exp(x)));
+  }
+}
+
 // order := indices with the `n` largest values first, largest first, ties by index.
 void TakeLargest(const std::vector<float>& values, std::vector<uint16_t>& order, uint32_t n) {
   std::iota(order.begin(), order.end(), uint16_t{0});
@@ -84,6 +93,7 @@ void Router::Judge(const RouterSpec& spec, std::span<const float> logits,
   probabilities_.resize(spec.n_expert);
   if (spec.gating == Gating::kSoftmax) Softmax(logits, probabilities_);
   if (spec.gating == Gating::kSigmoid) Sigmoid(logits, probabilities_);
+  if (spec.gating == Gating::kSoftplusRoot) SoftplusRoot(logits, probabilities_);
   if (spec.gating == Gating::kSoftmaxOfChosen) {
     std::ranges::transform(logits, probabilities_.begin(),
                            [](float x) { return std::isnan(x) ? kNever : x; });
@@ -116,6 +126,16 @@ void Router::KeepBestGroups(const RouterSpec& spec) {
   }
 }
 
+// The first `best` of order_ := the experts that are given, then the others, each by probability.
+void Router::FollowRow(const RouterSpec& spec, std::span<const float> logits,
+                       std::span<const int32_t> experts, uint32_t best) {
+  Judge(spec, logits, {});
+  const float above = 1.0F + std::ranges::max(probabilities_);
+  for (const int32_t e : experts) selection_[static_cast<size_t>(e)] += above;
+  order_.resize(spec.n_expert);
+  TakeLargest(selection_, order_, best);
+}
+
 // The first `best` of order_ := the row's best experts, the best first.
 void Router::RouteRow(const RouterSpec& spec, std::span<const float> logits,
                       std::span<const float> bias, uint32_t best) {
@@ -142,6 +162,18 @@ void Router::AddCandidates(std::span<const float> scores, RoutingCandidates& can
 
 void Router::Route(const RouterSpec& spec, std::span<const float> logits,
                    std::span<const float> selection_bias, uint32_t candidates, Routing& routing) {
+  RouteRows(spec, logits, {.selection_bias = selection_bias}, candidates, routing);
+}
+
+void Router::Follow(const RouterSpec& spec, std::span<const float> logits,
+                    std::span<const int32_t> experts, uint32_t candidates, Routing& routing) {
+  CHECK(experts.size() >= logits.size() / spec.n_expert * spec.n_used);
+  RouteRows(spec, logits, {.experts = experts}, candidates, routing);
+}
+
+void Router::RouteRows(const RouterSpec& spec, std::span<const float> logits, const Rule& rule,
+                       uint32_t candidates, Routing& routing) {
+  const std::span<const float> selection_bias = rule.selection_bias;
   CHECK(spec.n_used > 0 && spec.n_used <= spec.n_expert);
   CHECK(logits.size() % spec.n_expert == 0);
   CHECK(selection_bias.empty() || selection_bias.size() == spec.n_expert);
@@ -154,8 +186,14 @@ void Router::Route(const RouterSpec& spec, std::span<const float> logits,
   routing.candidates.Clear(candidates);
   for (size_t t = 0; t < n_tokens; ++t) {
     const std::span row = logits.subspan(t * spec.n_expert, spec.n_expert);
-    RouteRow(spec, row, selection_bias, std::max(spec.n_used, candidates));
     const size_t first = t * spec.n_used;
+    const uint32_t best = std::max(spec.n_used, candidates);
+    if (rule.experts.empty()) {
+      RouteRow(spec, row, selection_bias, best);
+    } else {
+      const size_t n_given = rule.experts.size() / n_tokens;
+      FollowRow(spec, row, rule.experts.subspan(t * n_given, n_given), best);
+    }
     for (size_t k = 0; k < spec.n_used; ++k) {
       routing.experts[first + k] = ExpertId{order_[k]};
       routing.weights[first + k] = probabilities_[order_[k]];
@@ -163,7 +201,7 @@ void Router::Route(const RouterSpec& spec, std::span<const float> logits,
     WeighChosen(spec, std::span(routing.weights).subspan(first, spec.n_used));
     if (candidates == 0) continue;
     // Logits still separate experts whose probabilities are equal in F32.
-    const bool by_logit = selection_bias.empty() && spec.n_group == 1;
+    const bool by_logit = selection_bias.empty() && spec.n_group == 1 && rule.experts.empty();
     AddCandidates(by_logit ? row : std::span<const float>(selection_), routing.candidates);
   }
 }

@@ -32,12 +32,25 @@ class Router {
   void Route(const RouterSpec& spec, std::span<const float> logits,
              std::span<const float> selection_bias, uint32_t candidates, Routing& routing);
 
+  // The same where each token's experts are known, at least K of them, each once: the K of the
+  // largest probabilities, and then candidates among the others.
+  void Follow(const RouterSpec& spec, std::span<const float> logits,
+              std::span<const int32_t> experts, uint32_t candidates, Routing& routing);
+
   // Whether Route() chooses the same experts, in the same order: experts [n_tokens][K], as a device
   // has chosen them by the same logits.
   bool AreChoices(const RouterSpec& spec, std::span<const float> logits,
                   std::span<const float> selection_bias, std::span<const ExpertId> experts);
 
  private:
+  struct Rule {
+    std::span<const float> selection_bias = {};
+    std::span<const int32_t> experts = {};  // empty: logits choose
+  };
+  void RouteRows(const RouterSpec& spec, std::span<const float> logits, const Rule& rule,
+                 uint32_t candidates, Routing& routing);
+  void FollowRow(const RouterSpec& spec, std::span<const float> logits,
+                 std::span<const int32_t> experts, uint32_t best);
   void RouteRow(const RouterSpec& spec, std::span<const float> logits, std::span<const float> bias,
                 uint32_t best);
   void Judge(const RouterSpec& spec, std::span<const float> logits, std::span<const float> bias);

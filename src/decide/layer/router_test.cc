@@ -36,6 +36,43 @@ TEST(Route, RenormalisesThenScales) {
   EXPECT_NEAR(r.weights[0] / r.weights[1], std::exp(1.0), 1e-5);
 }
 
+TEST(Route, RootsOfSoftplusAreTheWeights) {
+  RouterSpec spec = kPlain;
+  spec.gating = Gating::kSoftplusRoot;
+  const std::vector<float> logits = {-2.0F, 40.0F, std::nanf(""), 0.5F};
+  const Routing r = Route(spec, logits);
+  EXPECT_EQ(r.experts[0].value, 1);
+  EXPECT_EQ(r.experts[1].value, 3);
+  EXPECT_NEAR(r.weights[0], std::sqrt(40.0), 1e-5);
+  EXPECT_NEAR(r.weights[1], std::sqrt(std::log(1.0 + std::exp(0.5))), 1e-6);
+}
+
+// Logits only weigh the experts that are given, and order them.
+TEST(Router, FollowsGivenExperts) {
+  RouterSpec spec = kPlain;
+  spec.gating = Gating::kSigmoid;
+  spec.renormalise = true;
+  const std::vector<float> logits = {5.0F, -1.0F, 4.0F, 1.0F, 0.0F, 9.0F, 0.5F, 8.0F};
+  const std::vector<int32_t> experts = {1, 3, 2, 0};
+  Routing r;
+  class Router router;  // another test has a function of that name
+  router.Follow(spec, logits, experts, 3, r);
+  ASSERT_EQ(r.n_tokens, 2U);
+  EXPECT_EQ(r.experts_of(0)[0].value, 3);
+  EXPECT_EQ(r.experts_of(0)[1].value, 1);
+  EXPECT_EQ(r.experts_of(1)[0].value, 2);
+  EXPECT_EQ(r.experts_of(1)[1].value, 0);
+  const auto logistic = [](double x) { return 1.0 / (1.0 + std::exp(-x)); };
+  EXPECT_NEAR(r.weights[0], logistic(1.0) / (logistic(1.0) + logistic(-1.0)), 1e-6);
+  EXPECT_EQ(r.candidates.row(0).experts[2].value, 0) << "the best of the others";
+  EXPECT_GT(r.candidates.row(0).scores[1], r.candidates.row(0).scores[2]);
+  // A step of fewer experts takes the best of them.
+  spec.n_used = 1;
+  router.Follow(spec, logits, experts, 0, r);
+  EXPECT_EQ(r.experts_of(0)[0].value, 3);
+  EXPECT_EQ(r.experts_of(1)[0].value, 2);
+}
+
 TEST(Route, TiesGoToTheLowerId) {
   const std::vector<float> logits = {1.0F, 1.0F, 1.0F, 1.0F};
   const Routing r = Route(kPlain, logits);

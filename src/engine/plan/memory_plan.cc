@@ -137,6 +137,10 @@ uint64_t MultiplyScratch(const ModelSpec& spec, uint32_t chunk) {
       widest = std::max<uint64_t>({widest, latent->n_query(), latent->n_embd_out(),
                                    uint64_t{latent->n_head} * latent->n_key()});
     }
+    if (const PooledAttentionSpec* pooled = layer.pooled_attention(); pooled != nullptr) {
+      widest = std::max<uint64_t>(
+          {widest, pooled->n_query(), uint64_t{pooled->n_group} * pooled->n_out});
+    }
     if (layer.delta_net() != nullptr) {
       widest = std::max<uint64_t>(widest, layer.delta_net()->n_values());
     }

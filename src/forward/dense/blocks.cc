@@ -41,12 +41,33 @@ ggml_tensor* RmsNorm(ggml_context* ctx, ggml_tensor* x, ggml_tensor* weight, ggm
   return WithBias(ctx, ggml_mul(ctx, ggml_rms_norm(ctx, x, eps), weight), bias);
 }
 
+ggml_tensor* PartOfHeads(ggml_context* ctx, ggml_tensor* x, int64_t first, int64_t n) {
+  return ggml_view_3d(ctx, x, n, x->ne[1], x->ne[2], x->nb[1], x->nb[2],
+                      static_cast<size_t>(first) * ggml_element_size(x));
+}
+
+namespace {
+
+int RopeModeOf(RopePairs pairs) {
+  return pairs == RopePairs::kHalves ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL;
+}
+
+}  // namespace
+
 ggml_tensor* Turned(ggml_context* ctx, ggml_tensor* heads, ggml_tensor* positions,
                     const RopeSpec& rope, RopePairs pairs, ggml_tensor* factors) {
-  const int mode = pairs == RopePairs::kHalves ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL;
-  return ggml_rope_ext(ctx, heads, positions, factors, static_cast<int>(rope.n_dims), mode,
-                       static_cast<int>(rope.original_context), rope.freq_base, rope.freq_scale,
-                       rope.ext_factor, rope.attn_factor, rope.beta_fast, rope.beta_slow);
+  return ggml_rope_ext(ctx, heads, positions, factors, static_cast<int>(rope.n_dims),
+                       RopeModeOf(pairs), static_cast<int>(rope.original_context), rope.freq_base,
+                       rope.freq_scale, rope.ext_factor, rope.attn_factor, rope.beta_fast,
+                       rope.beta_slow);
+}
+
+ggml_tensor* TurnedBack(ggml_context* ctx, ggml_tensor* heads, ggml_tensor* positions,
+                        const RopeSpec& rope, RopePairs pairs) {
+  return ggml_rope_ext_back(ctx, heads, positions, nullptr, static_cast<int>(rope.n_dims),
+                            RopeModeOf(pairs), static_cast<int>(rope.original_context),
+                            rope.freq_base, rope.freq_scale, rope.ext_factor, rope.attn_factor,
+                            rope.beta_fast, rope.beta_slow);
 }
 
 ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml_tensor* bias) {

@@ -6,6 +6,7 @@
 
 #include <ggml.h>
 
+#include <cstdint>
 #include <span>
 
 #include "compute/row_kernel.h"
@@ -48,10 +49,17 @@ ggml_tensor* SumAndNorm(ggml_context* ctx, const RowNorm& norm, ggml_tensor* a, 
 // weight^T x (+ bias); weight [n_in, n_out], x [n_in, tokens] -> [n_out, tokens].
 ggml_tensor* Linear(ggml_context* ctx, ggml_tensor* weight, ggml_tensor* x, ggml_tensor* bias);
 
+// Values [first, first + n) of each head of x [.., n_head, rows]; a view.
+ggml_tensor* PartOfHeads(ggml_context* ctx, ggml_tensor* x, int64_t first, int64_t n);
+
 // The first rope.n_dims values of each head turned by the row's position; heads [n, n_head, rows],
 // positions I32 [rows], factors F32 [n_dims / 2] or null.
 ggml_tensor* Turned(ggml_context* ctx, ggml_tensor* heads, ggml_tensor* positions,
                     const RopeSpec& rope, RopePairs pairs, ggml_tensor* factors);
+
+// The same turned back.
+ggml_tensor* TurnedBack(ggml_context* ctx, ggml_tensor* heads, ggml_tensor* positions,
+                        const RopeSpec& rope, RopePairs pairs);
 
 // mixed [n_head * n, rows] times gates: one for each value, or [n_head, rows], one for each head.
 ggml_tensor* TimesGates(ggml_context* ctx, ggml_tensor* mixed, ggml_tensor* gates, uint32_t n_head);

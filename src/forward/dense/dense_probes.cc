@@ -269,17 +269,28 @@ Status MakeUpCells(const KvCache& kv, std::span<const CellRun> cells,
   for (uint32_t layer = 0; layer < kv.layers(); ++layer) {
     const LayerMemory& its = kv.shape().layers[layer];
     if (!its.has_cells() || its.shares_cells) continue;
+    const auto fill = [&](KvCache::KvTensor part, const CellRun& run) -> Status {
+      for (uint32_t done = 0; done < run.count;) {
+        const uint32_t n = std::min(kCellsTogether, run.count - done);
+        rows.clear();
+        for (uint32_t i = 0; i < n; ++i) {
+          const size_t from = random() % kBegins * type.block_bytes;
+          rows.append_range(std::span(table).subspan(from, kv.cell_bytes(layer, part)));
+        }
+        TRY_STATUS(kv.Write(layer, part, run.first + done, rows));
+        done += n;
+      }
+      return {};
+    };
     for (const KvCache::KvTensor part : {KvCache::KvTensor::kKeys, KvCache::KvTensor::kValues}) {
+      const bool are_of_positions = its.pool == 0 || part == KvCache::KvTensor::kKeys;
       for (const CellRun& run : kv.is_recent(layer) ? recent : cells) {
-        for (uint32_t done = 0; done < run.count;) {
-          const uint32_t n = std::min(kCellsTogether, run.count - done);
-          rows.clear();
-          for (uint32_t i = 0; i < n; ++i) {
-            const size_t from = random() % kBegins * type.block_bytes;
-            rows.append_range(std::span(table).subspan(from, kv.cell_bytes(layer, part)));
-          }
-          TRY_STATUS(kv.Write(layer, part, run.first + done, rows));
-          done += n;
+        if (are_of_positions) TRY_STATUS(fill(part, run));
+      }
+      for (const CellRun& run : cells) {
+        const uint32_t stride = its.pool_stride();
+        for (uint32_t c = run.first; its.pool > 0 && c < run.first + run.count; c += stride) {
+          TRY_STATUS(fill(part, {.first = kv.pool_cell(layer, part, c), .count = 1}));
         }
       }
     }

@@ -114,6 +114,11 @@ HyperConnections::Entered HyperConnections::Enter(ggml_context* ctx, const Layer
   ggml_tensor* weights =
       Weigh(ctx, products, is_mixer ? w.mixer_streams_scale : w.ffn_streams_scale,
             is_mixer ? w.mixer_streams_b : w.ffn_streams_b);
+  return {.x = Mix(ctx, streams, weights), .weights = weights};
+}
+
+// x [n_embd, rows]: the streams of each row, weighed by the first n_streams of its weights.
+ggml_tensor* HyperConnections::Mix(ggml_context* ctx, ggml_tensor* streams, ggml_tensor* weights) {
   std::array<ggml_tensor*, 2> args = {streams, weights};
   CheckRows(args);
   const auto work = [](ggml_tensor* result, int thread, int n_threads, void* userdata) {
@@ -129,9 +134,8 @@ HyperConnections::Entered HyperConnections::Enter(ggml_context* ctx, const Layer
       AddUp(nullptr, 0.0F, weighed, columns, RowOf(result, row));
     }
   };
-  ggml_tensor* x = ggml_custom_4d(ctx, GGML_TYPE_F32, n_embd_, streams->ne[1], 1, 1, args.data(),
-                                  static_cast<int>(args.size()), work, GGML_N_TASKS_MAX, this);
-  return {.x = x, .weights = weights};
+  return ggml_custom_4d(ctx, GGML_TYPE_F32, n_embd_, streams->ne[1], 1, 1, args.data(),
+                        static_cast<int>(args.size()), work, GGML_N_TASKS_MAX, this);
 }
 
 HyperConnections::Entered HyperConnections::EnterLowRank(ggml_context* ctx, const LayerTensors& w,
@@ -188,6 +192,11 @@ ggml_tensor* HyperConnections::End(ggml_context* ctx, const ModelTensors& w, ggm
                streams)
         .x;
   }
+  if (spec_.mixes_head) {
+    ggml_tensor* normed = ggml_rms_norm(ctx, streams, rms_eps_);
+    ggml_tensor* products = Linear(ctx, w.head_streams, normed, nullptr);
+    return Mix(ctx, streams, Weigh(ctx, products, w.head_streams_scale, w.head_streams_b));
+  }
   ggml_tensor* sum = Stream(ctx, streams, 0);
   for (uint32_t s = 1; s < spec_.n_streams; ++s) {
     sum = ggml_add(ctx, sum, Stream(ctx, streams, s));
@@ -195,8 +204,8 @@ ggml_tensor* HyperConnections::End(ggml_context* ctx, const ModelTensors& w, ggm
   return ggml_scale(ctx, sum, 1.0F / static_cast<float>(spec_.n_streams));
 }
 
-// products [n_weights, rows] -> weights [n_weights, rows]: of the input, of the result, and of each
-// stream in each.
+// products [n, rows] -> weights [n, rows]: of the input and, in a half layer, of the result and of
+// each stream in each.
 ggml_tensor* HyperConnections::Weigh(ggml_context* ctx, ggml_tensor* products, ggml_tensor* scales,
                                      ggml_tensor* base) {
   std::array<ggml_tensor*, 3> args = {products, scales, base};
@@ -205,7 +214,7 @@ ggml_tensor* HyperConnections::Weigh(ggml_context* ctx, ggml_tensor* products, g
     const auto* self = static_cast<const HyperConnections*>(userdata);
     for (int64_t row = thread; row < result->ne[1]; row += n_threads) {
       self->WeighRow(RowOf(result->src[0], row), FloatsOf(result->src[1]), FloatsOf(result->src[2]),
-                     RowOf(result, row));
+                     {RowOf(result, row), static_cast<size_t>(result->ne[0])});
     }
   };
   return ggml_custom_4d(ctx, GGML_TYPE_F32, products->ne[0], products->ne[1], 1, 1, args.data(),
@@ -213,13 +222,14 @@ ggml_tensor* HyperConnections::Weigh(ggml_context* ctx, ggml_tensor* products, g
 }
 
 void HyperConnections::WeighRow(const float* products, const float* scales, const float* base,
-                                float* to) const {
+                                std::span<float> to) const {
   const uint32_t n = spec_.n_streams;
   uint32_t at = 0;
   for (; at < n; ++at) to[at] = Sigmoid(scales[0] * products[at] + base[at]) + spec_.eps;
+  if (to.size() == n) return;  // of the head's input
   for (; at < 2 * n; ++at) to[at] = 2.0F * Sigmoid(scales[1] * products[at] + base[at]);
   for (; at < n_weights(); ++at) to[at] = scales[2] * products[at] + base[at];
-  MakeDoublyStochastic(n, spec_.n_iterations, spec_.eps, to + size_t{2} * n);
+  MakeDoublyStochastic(n, spec_.n_iterations, spec_.eps, to.data() + size_t{2} * n);
 }
 
 }  // namespace moestro

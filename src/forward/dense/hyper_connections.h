@@ -8,6 +8,7 @@
 #include <ggml.h>
 
 #include <cstdint>
+#include <span>
 
 #include "core/model_spec.h"
 #include "forward/dense/blocks.h"
@@ -56,7 +57,9 @@ class HyperConnections {
   ggml_tensor* Stream(ggml_context* ctx, ggml_tensor* streams, uint32_t number) const;
   ggml_tensor* Weigh(ggml_context* ctx, ggml_tensor* products, ggml_tensor* scales,
                      ggml_tensor* base);
-  void WeighRow(const float* products, const float* scales, const float* base, float* to) const;
+  void WeighRow(const float* products, const float* scales, const float* base,
+                std::span<float> to) const;
+  ggml_tensor* Mix(ggml_context* ctx, ggml_tensor* streams, ggml_tensor* weights);
 
   StreamsSpec spec_;
   uint32_t n_embd_;

@@ -167,6 +167,39 @@ TEST(HyperConnections, ThreadsAndOtherRowsLeaveTheBits) {
   EXPECT_TRUE(std::ranges::equal(alone.x, std::span(found.x).last(kStreamWidth)));
 }
 
+// The head's input where a matrix of its own mixes the streams, in plain loops.
+TEST(HyperConnections, MixTheHeadsInput) {
+  const StreamValues v = RandomStreams();
+  CpuDevice device = *CpuDevice::Open(2);
+  HyperConnections connections({.n_streams = kStreams,
+                                .n_iterations = kStreamIterations,
+                                .eps = kStreamEps,
+                                .mixes_head = true},
+                               kStreamWidth, kStreamRmsEps);
+  GraphArena arena(device.backend(), 64);
+  ggml_context* ctx = arena.Begin();
+  PlacedTensors placed(ctx, 1 << 18);
+  ModelTensors w;
+  w.head_streams =
+      placed.Input(kStreamValues, std::span(v.matrix).first(size_t{kStreams} * kStreamValues));
+  w.head_streams_b = placed.Input(kStreams, std::span(v.base).first(kStreams));
+  w.head_streams_scale = placed.Input(1, std::span(v.scale).first(1));
+  ggml_tensor* x = connections.End(ctx, w, placed.Input(kStreamValues, v.streams));
+  ggml_build_forward_expand(arena.graph(), placed.Place(x));
+  ASSERT_TRUE(arena.Run());
+  for (size_t row = 0; row < kStreamRows; ++row) {
+    const RowWeights weights = ExpectedWeights(v, row);
+    for (uint32_t i = 0; i < kStreamWidth; ++i) {
+      double sum = 0.0;
+      for (uint32_t s = 0; s < kStreams; ++s) {
+        sum += weights.input[s] * v.streams[row * kStreamValues + s * kStreamWidth + i];
+      }
+      EXPECT_NEAR(static_cast<const float*>(x->data)[row * kStreamWidth + i], sum, 2e-5)
+          << "row " << row;
+    }
+  }
+}
+
 // All streams begin as the embedding, and whatever weights are doubly stochastic keep their sum.
 TEST(HyperConnections, WeightsOfStreamsKeepTheirSum) {
   std::vector<float> weights = {3.0F, -1.0F, 0.5F, 0.0F, 2.0F, 2.0F, -3.0F, 1.0F,

@@ -40,15 +40,27 @@ const ComputeDevice* DeviceOf(const DeviceLink* link) {
   return link != nullptr ? &link->device() : nullptr;
 }
 
-// The first indexer of a model, whose others choose as many positions; null: no layer has one.
-const IndexerSpec* IndexerOf(const ModelSpec& spec) {
+// An indexer, and what it chooses from in a text of n positions.
+struct Chooser {
+  const IndexerSpec* spec = nullptr;
+  uint32_t n = 0;
+};
+
+// The first indexer of a model, whose others choose as many positions; spec null: no layer has one.
+Chooser ChooserOf(const ModelSpec& spec, uint32_t n_ctx) {
   for (const LayerSpec& layer : spec.layers) {
     const LatentAttentionSpec* latent = layer.latent_attention();
-    if (latent != nullptr && latent->indexer) return &*latent->indexer;
+    if (latent != nullptr && latent->indexer) return {.spec = &*latent->indexer, .n = n_ctx};
     const AttentionSpec* attention = layer.attention();
-    if (attention != nullptr && attention->chooses()) return &*attention->indexer;
+    if (attention != nullptr && attention->chooses()) {
+      return {.spec = &*attention->indexer, .n = n_ctx};
+    }
+    const PooledAttentionSpec* pooled = layer.pooled_attention();
+    if (pooled != nullptr && pooled->indexer) {
+      return {.spec = &*pooled->indexer, .n = n_ctx / pooled->n_pool};
+    }
   }
-  return nullptr;
+  return {};
 }
 
 }  // namespace
@@ -116,12 +128,12 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
     return Fail(Errc::kDevice, "rows of {} values do not lie where {} wants them",
                 parts.spec.n_embd, parts.link->device().info().name);
   }
-  if (const IndexerSpec* indexer = IndexerOf(parts.spec); indexer != nullptr) {
+  if (const Chooser chooser = ChooserOf(parts.spec, n_ctx); chooser.spec != nullptr) {
     if (parts.link != nullptr) {
       return Fail(Errc::kDevice, "positions that an indexer chooses are attended to in memory");
     }
-    TRY(graph->chosen_, ChosenPositions::Create(chunk, *indexer, n_ctx));
-    graph->work_bytes_ = ChosenPositions::BytesFor(chunk, *indexer, n_ctx);
+    TRY(graph->chosen_, ChosenPositions::Create(chunk, *chooser.spec, chooser.n));
+    graph->work_bytes_ = ChosenPositions::BytesFor(chunk, *chooser.spec, chooser.n);
   }
   TRY_STATUS(graph->nodes_.MakeMixers({.cpu = parts.team.device(),
                                        .spec = parts.spec,
@@ -497,7 +509,8 @@ void LayerGraph::Bind(LayerId layer, StepRows rows) {
               {.layer = layer,
                .first = rows.first,
                .visible = std::span(visible).subspan(rows.first, rows.count),
-               .states = std::span(states_).subspan(rows.first, rows.count)});
+               .states = std::span(states_).subspan(rows.first, rows.count),
+               .all = std::span(visible_).subspan(rows.first, rows.count)});
 }
 
 }  // namespace moestro

@@ -36,7 +36,9 @@ struct LayerForm {
   std::array<const float*, kMatrices> bias{};
   std::span<const float> router_bias;     // [expert], added to the router's logits; empty: none
   std::span<const float> selection_bias;  // [expert], for Route(); empty: none
-  std::span<const float> result_scale;    // [expert], factors of experts' results; empty: 1
+  // [token][K]: the experts of tokens, where they follow from tokens; empty: the router chooses.
+  std::span<const int32_t> of_tokens;
+  std::span<const float> result_scale;  // [expert], factors of experts' results; empty: 1
 };
 
 class StepBuffers;

@@ -26,16 +26,51 @@ std::span<const float> WithBias(std::span<const float> logits, std::span<const f
 
 }  // namespace
 
-void RowRouter::Choose(ExpertLayerId layer, size_t n_rows, const LittleStep& little,
+// Routes the rows of a layer by logits [row][n_expert].
+void RowRouter::RouteLayer(ExpertLayerId layer, const RouterSpec& router,
+                           std::span<const float> logits, std::span<const StepRow> rows,
+                           uint32_t candidates, Routing& routing) {
+  const LayerForm& form = parts_.layers[layer.value];
+  logits = WithBias(logits, form.router_bias, biased_);
+  if (form.of_tokens.empty()) {
+    router_.Route(router, logits, form.selection_bias, candidates, routing);
+    return;
+  }
+  const size_t k = parts_.spec.router.n_used;
+  of_tokens_.clear();
+  for (const StepRow& row : rows) {
+    of_tokens_.append_range(form.of_tokens.subspan(static_cast<size_t>(row.token) * k, k));
+  }
+  router_.Follow(router, logits, of_tokens_, candidates, routing);
+}
+
+std::vector<ExpertKey> RowRouter::KnownFrom(uint32_t layer, std::span<const StepRow> rows) const {
+  const size_t k = parts_.spec.router.n_used;
+  std::vector<ExpertKey> keys;
+  for (; layer < parts_.layers.size(); ++layer) {
+    const std::span<const int32_t> table = parts_.layers[layer].of_tokens;
+    if (table.empty()) break;
+    const auto begin = static_cast<std::ptrdiff_t>(keys.size());
+    for (const StepRow& row : rows) {
+      for (const int32_t e : table.subspan(static_cast<size_t>(row.token) * k, k)) {
+        keys.push_back({.layer = ExpertLayerId{static_cast<uint16_t>(layer)},
+                        .expert = ExpertId{static_cast<uint16_t>(e)}});
+      }
+    }
+    std::ranges::sort(keys.begin() + begin, keys.end());
+    keys.erase(std::unique(keys.begin() + begin, keys.end()), keys.end());
+  }
+  return keys;
+}
+
+void RowRouter::Choose(ExpertLayerId layer, std::span<const StepRow> rows, const LittleStep& little,
                        Routing& routing) {
   const RouterSpec& router = parts_.spec.router;
   uint32_t candidates = parts_.protocol.candidates();
   if (parts_.watchers.wants_candidates) candidates = CandidatesOf(router.n_expert, router.n_used);
   if (little.is_on()) candidates = std::max(candidates, router.n_used);
-  const LayerForm& form = parts_.layers[layer.value];
-  const std::span<const float> logits(parts_.buffers.router(), n_rows * router.n_expert);
-  router_.Route(RouterOf(parts_.spec, little), WithBias(logits, form.router_bias, biased_),
-                form.selection_bias, candidates, routing);
+  const std::span<const float> logits(parts_.buffers.router(), rows.size() * router.n_expert);
+  RouteLayer(layer, RouterOf(parts_.spec, little), logits, rows, candidates, routing);
 }
 
 void RowRouter::DropOverCapacity(std::span<const StepRow> rows, Routing& routing) {
@@ -61,18 +96,17 @@ void RowRouter::Widen(ExpertLayerId layer, Routing& routing) {
   if (parts_.protocol.candidates() == 0) routing.candidates.Clear(0);
 }
 
-void RowRouter::ChooseAhead(ExpertLayerId layer, size_t n_rows, uint32_t look_ahead,
+void RowRouter::ChooseAhead(ExpertLayerId layer, std::span<const StepRow> rows, uint32_t look_ahead,
                             const LittleStep& little, RoutedAhead& ahead) {
   const uint32_t layers = std::min(look_ahead, parts_.spec.n_expert_layers() - 1 - layer.value);
   const RouterSpec router = RouterOf(parts_.spec, little);
-  const size_t logits = n_rows * router.n_expert;  // values of one layer
+  const size_t logits = rows.size() * router.n_expert;  // values of one layer
   ahead.experts.clear();
   ahead.weights.clear();
   for (uint32_t i = 0; i < layers; ++i) {
-    const LayerForm& form = parts_.layers[layer.value + 1 + i];
+    const ExpertLayerId later{static_cast<uint16_t>(layer.value + 1 + i)};
     const std::span<const float> its(parts_.buffers.ahead() + i * logits, logits);
-    router_.Route(router, WithBias(its, form.router_bias, biased_), form.selection_bias, 0,
-                  of_later_);
+    RouteLayer(later, router, its, rows, 0, of_later_);
     ahead.experts.append_range(of_later_.experts);
     ahead.weights.append_range(of_later_.weights);
   }

@@ -62,15 +62,19 @@ class RowRouter {
 
   // Chooses K experts of each row; K' in a little step. Output parameters, here and below, keep
   // their memory for the next call.
-  void Choose(ExpertLayerId layer, size_t n_rows, const LittleStep& little, Routing& routing);
+  void Choose(ExpertLayerId layer, std::span<const StepRow> rows, const LittleStep& little,
+              Routing& routing);
   // For sources, where an expert has a capacity: gives weight 0 to an expert's rows beyond
   // `capacity` rows of a sequence. The layer adds nothing to these rows' residual. Source: W.
   // Fedus, B. Zoph, N. Shazeer, "Switch Transformers", 2021, section 2.2.
   void DropOverCapacity(std::span<const StepRow> rows, Routing& routing);
   // The experts that the routers of the `look_ahead` layers after `layer` choose: [distance -
   // 1][row][K or K'].
-  void ChooseAhead(ExpertLayerId layer, size_t n_rows, uint32_t look_ahead,
+  void ChooseAhead(ExpertLayerId layer, std::span<const StepRow> rows, uint32_t look_ahead,
                    const LittleStep& little, RoutedAhead& ahead);
+  // The experts of the layers from `layer` on that follow from the rows' tokens, each once, layer
+  // by layer.
+  std::vector<ExpertKey> KnownFrom(uint32_t layer, std::span<const StepRow> rows) const;
   // Whether Choose() would choose these experts [rows][K], in this order, by logits
   // [rows][n_expert].
   bool IsRule(ExpertLayerId layer, std::span<const float> logits,
@@ -82,11 +86,15 @@ class RowRouter {
   std::span<const std::vector<ExpertId>> widened() const { return widened_; }
 
  private:
+  void RouteLayer(ExpertLayerId layer, const RouterSpec& router, std::span<const float> logits,
+                  std::span<const StepRow> rows, uint32_t candidates, Routing& routing);
+
   ForwardParts parts_;
   std::vector<std::vector<ExpertId>> widened_;
   Router router_;
   // Scratch memory.
   std::vector<float> biased_;
+  std::vector<int32_t> of_tokens_;
   std::map<std::pair<SequenceId, ExpertId>, uint32_t> taken_;
   Routing of_later_;
 };

@@ -13,7 +13,7 @@ std::span<const Family> Families() {
       ExaoneMoe(),  Qwen35Moe(),   Qwen3Next(),  Lfm2Moe(),      GraniteHybrid(), GraniteMoe(),
       MiniMaxM3(),  Laguna(),      AfMoe(),      NemotronHMoe(), Gemma4(),        DeepSeek2(),
       KimiLinear(), BailingMoe3(), DeepSeek32(), GlmDsa(),       Glm5Next(),      Qwen4Exp(),
-      Switch()};
+      DeepSeek4(),  Switch()};
   return families;
 }
 

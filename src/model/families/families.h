@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The supported families of models, each a value. A source beside this header holds those with the
 // same kind of layers: full_attention.cc, windows.cc, chosen_blocks.cc, latent_attention.cc,
-// states.cc, switch.cc.
+// pooled_attention.cc, states.cc, switch.cc.
 #pragma once
 
 #include <cstdint>
@@ -171,6 +171,7 @@ struct Family {
   RouterRules router{};
   WindowRules windows{};
   LatentRules latent{};
+  bool has_pooled_attention = false;  // attention.sliding_window, attention.compress_ratios
   StateRules states{};
   FeedForwardLength feed_forward_length = FeedForwardLength::kOneExpert;
   SharedExpertKind shared_expert = SharedExpertKind::kNone;
@@ -180,6 +181,7 @@ struct Family {
   // A layer is a mixer alone, or experts alone where feed_forward_length is not 0.
   bool has_lone_parts = false;
   bool has_latent_experts = false;  // moe_latent_size
+  bool has_token_experts = false;   // in the first hash_layer_count layers
   Limits limits = Limits::kNone;
   bool has_next_token_layers = false;    // nextn_predict_layers, which are passed over
   bool has_post_norms = false;           // norms on the outputs of attention and feed-forward parts
@@ -197,6 +199,7 @@ struct Family {
   ModelRoles<Presence> model_tensors{};  // kNone: refused
   LayerRoles<Presence> layer_tensors{};
   std::optional<StreamMixing> streams{};  // hyper_connection.*; nullopt: one residual stream
+  bool mixes_head = false;                // streams are mixed for the head, too
   BlockIndexers blocks = BlockIndexers::kNone;
   bool has_ngrams = false;  // ple.*
   // Reads metadata that no other family has; null: none.
@@ -213,6 +216,7 @@ Family BailingMoe2();
 Family BailingMoe3();
 Family DeepSeek2();
 Family DeepSeek32();
+Family DeepSeek4();
 Family GlmDsa();
 Family Dots1();
 Family Ernie45Moe();

@@ -111,7 +111,8 @@ std::vector<DeviceFit> WhatFitsOnDevice(const ExpertCatalog& catalog, const Mode
                          LocalTransport::BytesThere(shape, uint64_t{chunk} * spec.router.n_used);
   const bool is_in_memory = std::ranges::any_of(spec.layers, [](const LayerSpec& layer) {
     const LatentAttentionSpec* latent = layer.latent_attention();
-    return LayerMemory::Of(layer).state_values > 0 || (latent != nullptr && latent->is_joined);
+    return LayerMemory::Of(layer).state_values > 0 || layer.pooled_attention() != nullptr ||
+           (latent != nullptr && latent->is_joined);
   });
   const uint64_t bytes = catalog.total_bytes();
   const uint64_t everything = work + dense + bytes;

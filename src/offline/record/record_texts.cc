@@ -189,7 +189,8 @@ TraceInfo InfoOf(const RecordOptions& options, const Engine& engine, uint32_t li
           .has_candidates = options.candidates,
           .may_repeat = !is_native,
           .has_prompt_steps = true,
-          .reads_prompts_ahead = is_native};
+          .reads_prompts_ahead = is_native,
+          .token_layers = engine.facts().token_layers};
 }
 
 }  // namespace

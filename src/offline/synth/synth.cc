@@ -226,6 +226,7 @@ Result<SynthReport> WriteSynthetic(const SynthOptions& options) {
   SynthWeights weights({.seed = options.seed,
                         .skew = options.skew,
                         .used = job.shape.used,
+                        .experts = job.shape.experts,
                         .tile_above = is_tiled ? kTileAbove : 0});
   WriteProgress progress(options, job.report.bytes);
   std::vector<OutputFile> files;

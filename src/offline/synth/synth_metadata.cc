@@ -204,6 +204,20 @@ void SetKeysOfHeads(ArchKeys& keys, const SynthShape& shape) {
   keys.Set("attention.indexer.local_blocks", shape.last_pools);
 }
 
+// Sets the keys of attention to the last positions and to pools.
+void SetPooledKeys(ArchKeys& keys, const SynthShape& shape) {
+  keys.Set("attention.q_lora_rank", shape.query_latent);
+  keys.Set("attention.output_group_count", shape.head_groups);
+  keys.Set("attention.output_lora_rank", shape.group_out);
+  keys.Set("attention.indexer.head_count", shape.indexer_heads);
+  keys.Set("attention.indexer.key_length", shape.indexer_dim);
+  keys.Set("attention.indexer.top_k", shape.top_k);
+  std::vector<uint32_t> ratios;
+  for (uint32_t l = 0; l < shape.layers; ++l) ratios.push_back(shape.pool_of(l));
+  keys.Set("attention.compress_ratios", ratios);
+  keys.Set("attention.compress_rope_freq_base", kSynthPoolRopeBase);
+}
+
 void SetNgramKeys(ArchKeys& keys, const SynthShape& shape) {
   const NgramSpec ngrams = *SpecOf(shape).ngrams;
   std::vector<uint64_t> firsts;
@@ -336,9 +350,12 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
     keys.Set("logit_scale", 1.5F);
     keys.Set("attention.scale", 1.25F / std::sqrt(static_cast<float>(shape.head_dim)));
   }
-  if (shape.limit_expert > 0) SetLimitKeys(keys, shape);
+  const bool needs_limits = family.has_pooled_attention;  // libllama's loader has no default
+  if (shape.limit_expert > 0 || needs_limits) SetLimitKeys(keys, shape);
   if (family.blocks == BlockIndexers::kOfMeans) SetBlockKeys(keys, shape);
   if (family.blocks == BlockIndexers::kOfHeads) SetKeysOfHeads(keys, shape);
+  if (family.has_pooled_attention) SetPooledKeys(keys, shape);
+  if (family.has_token_experts) keys.Set("hash_layer_count", shape.token_layers);
   if (shape.ngram_most > 0) SetNgramKeys(keys, shape);
   if (family.streams) SetStreamKeys(keys, shape);
   if (family.has_encoder) SetEncoderKeys(keys, shape);

@@ -75,6 +75,22 @@ IndexerSpec BlocksOfHeads(const SynthShape& shape) {
           .score = PoolScore::kBestPosition};
 }
 
+PooledAttentionSpec PooledOf(const SynthShape& shape, uint32_t layer) {
+  PooledAttentionSpec spec{.n_head = shape.heads,
+                           .head_dim = shape.head_dim,
+                           .n_query_latent = shape.query_latent,
+                           .window = shape.window,
+                           .rope = {.n_dims = shape.rope_dim()},
+                           .n_group = shape.head_groups,
+                           .n_out = shape.group_out,
+                           .n_pool = shape.pool_of(layer)};
+  spec.overlaps = spec.n_pool == shape.pool_of(shape.pools_from);
+  if (!spec.overlaps) return spec;
+  spec.indexer = {
+      .n_head = shape.indexer_heads, .head_dim = shape.indexer_dim, .top_k = shape.top_k};
+  return spec;
+}
+
 // A layer with a window has heads of its own; one without has keys for values.
 AttentionSpec OwnHeads(const SynthShape& shape, AttentionSpec attention, uint32_t layer) {
   if (!shape.has_window(layer)) {
@@ -157,6 +173,7 @@ ModelSpec SpecOf(const SynthShape& shape) {
                                .n_streams = shape.streams,
                                .n_iterations = kSynthStreamIterations,
                                .eps = kSynthStreamEps,
+                               .mixes_head = family.mixes_head,
                                .n_low_rank = shape.stream_rank};
   }
   const OutputGate gate = family.attention.output_gate;
@@ -190,12 +207,14 @@ ModelSpec SpecOf(const SynthShape& shape) {
     }
     if (family.windows.has_own_heads) layer.mixer = OwnHeads(shape, attention, l);
     if (family.latent.is_used) layer.mixer = LatentOf(shape, family.latent, l);
+    if (family.has_pooled_attention) layer.mixer = PooledOf(shape, l);
     if (shape.has_state(l)) layer.mixer = StateOf(shape, family.states);
     if (shape.has_experts(l)) {
       layer.feed_forward = {.n_ff_expert = shape.ff,
                             .n_ff_shared = shape.shared_ff,
                             .n_ff_dense = family.has_dense_beside ? shape.dense_ff : 0,
-                            .n_latent = shape.latent};
+                            .n_latent = shape.latent,
+                            .has_token_experts = l < shape.token_layers};
     } else if (shape.pattern.empty()) {
       layer.feed_forward = {.n_ff_dense = shape.dense_ff};
     }
@@ -318,6 +337,7 @@ class Planner {
   // Average probability of an expert; a sigmoid does not share one among the experts.
   float MeanProbability() const {
     if (family_.router.gating == Gating::kSigmoid || shape_.has_sigmoid) return 0.5F;
+    if (family_.router.gating == Gating::kSoftplusRoot) return 0.8F;
     return 1.0F / static_cast<float>(shape_.experts);
   }
 
@@ -345,7 +365,7 @@ class Planner {
                      .dims = role.ne2 != Dim::kOne   ? 3
                              : role.ne1 != Dim::kOne ? 2
                                                      : 1,
-                     .type = GGML_TYPE_F32,
+                     .type = role.kind == TensorKind::kNumbers ? GGML_TYPE_I32 : GGML_TYPE_F32,
                      .fill = fill,
                      .deviation = deviation});
   }
@@ -356,6 +376,7 @@ class Planner {
       if (!family_.states.has_decay_bound) return {Fill::kDecay, 0.0F};
       return {family_.states.has_negative_rates ? Fill::kMinusRate : Fill::kRate, 0.0F};
     }
+    if (name == "ffn_gate_tid2eid.weight") return {Fill::kExperts, 0.0F};
     if (name == "rope_factors_long.weight") return {Fill::kRopeLong, 0.0F};
     if (name == "rope_factors_short.weight") return {Fill::kRopeShort, 0.0F};
     if (name == "rope_freqs.weight") return {Fill::kRopePart, 0.0F};
@@ -374,7 +395,7 @@ class Planner {
     const float unit = 1.0F / std::sqrt(static_cast<float>(width));
     if (name == "ffn_gate_inp.weight") return {Fill::kRouter, is_divided ? 1.0F : unit};
     if (name == "attn_rel_b.weight") return {Fill::kNormal, kRelativeDeviation};
-    if (name == "indexer_compressor_ape.weight" || name.ends_with("_base.weight")) {
+    if (name.ends_with("_compressor_ape.weight") || name.ends_with("_base.weight")) {
       return {Fill::kNormal, kPlaceDeviation};
     }
     return {Fill::kNormal, unit};
@@ -399,8 +420,9 @@ class Planner {
       deviation /= std::sqrt(static_cast<float>(shape_.head_dim));
     }
     if (role == MatrixRole::kAttnOutput || name.ends_with("ssm_out.weight") ||
-        name.ends_with("shortconv.out_proj.weight") || role == MatrixRole::kExpertDown ||
-        role == MatrixRole::kSharedDown || role == MatrixRole::kDenseDown) {
+        name.ends_with("attn_output_b.weight") || name.ends_with("shortconv.out_proj.weight") ||
+        role == MatrixRole::kExpertDown || role == MatrixRole::kSharedDown ||
+        role == MatrixRole::kDenseDown) {
       deviation *= ResidualScale();
     }
     // The mean of streams of a low rank, each normed and halved by a gate, goes to the output.

@@ -27,6 +27,8 @@ inline constexpr uint32_t kSynthDistance = 128;
 inline constexpr float kSynthDecayBound = -5.0F;
 // Epsilon of the norm of an indexer's keys, where files say it.
 inline constexpr float kSynthIndexerEps = 1e-6F;
+// Base of the rotation in layers with pools: that of DeepSeek-V4.
+inline constexpr float kSynthPoolRopeBase = 160000.0F;
 // How several residual streams are mixed: as in DeepSeek-V4 and GLM-5.3-Flash.
 inline constexpr uint32_t kSynthStreamIterations = 20;
 inline constexpr float kSynthStreamEps = 1e-6F;
@@ -53,6 +55,7 @@ enum class Fill {
   kDecay,      // below zero: how fast heads forget, from a token to thousands
   kRate,       // from one to four: factors of what decides how fast heads forget
   kMinusRate,  // these below zero
+  kExperts,    // numbers of experts: each row has some, each once
 };
 
 struct PlannedTensor {

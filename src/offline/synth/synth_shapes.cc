@@ -45,7 +45,7 @@ Status CheckRotation(const SynthShape& s, const Family& family) {
 }
 
 Status CheckWindow(const SynthShape& s, const Family& family) {
-  const bool has_windows = family.windows.period > 0;
+  const bool has_windows = family.windows.period > 0 || family.has_pooled_attention;
   if (has_windows == (s.window > 0) && s.window <= 16777216) return {};
   return Fail(Errc::kInvalidRequest, "a window of {} positions does not fit {}, which {}", s.window,
               s.arch, has_windows ? "needs one" : "has none");
@@ -140,6 +140,22 @@ Status CheckLatentAttention(const SynthShape& s, const Family& family) {
       "latents of {} for keys and {} for queries, {} of {} values of a head rotated, values "
       "of {} and {} kv heads do not fit {}",
       s.kv_latent, s.query_latent, s.rotated, s.head_dim, s.value_dim, s.kv_heads, s.arch);
+}
+
+Status CheckPools(const SynthShape& s, const Family& family) {
+  if (!family.has_pooled_attention && s.head_groups == 0 && s.token_layers == 0) return {};
+  const bool fits = family.has_pooled_attention && s.head_groups >= 1 &&
+                    s.heads % s.head_groups == 0 && s.group_out >= 1 && s.group_out <= 16384 &&
+                    s.query_latent >= 1 && s.query_latent <= 16384 && s.kv_heads == 1 &&
+                    s.indexer_heads >= 1 && s.indexer_dim >= s.rope_dim() && s.top_k >= 1 &&
+                    s.token_layers <= s.layers;
+  // libllama divides by the difference of the two.
+  if (fits && s.indexer_dim != s.head_dim && s.indexer_dim % 64 == 0) return {};
+  return Fail(Errc::kInvalidRequest,
+              "{} groups of {} heads of {} projected to {} values, by way of {}, an indexer of {} "
+              "heads of {} and {} layers with experts by token do not fit {}",
+              s.head_groups, s.heads, s.head_dim, s.group_out, s.query_latent, s.indexer_heads,
+              s.indexer_dim, s.token_layers, s.arch);
 }
 
 Status CheckStreams(const SynthShape& s, const Family& family) {
@@ -258,6 +274,7 @@ Status CheckShape(const SynthShape& s) {
   TRY_STATUS(CheckWindow(s, *family));
   TRY_STATUS(CheckOwnHeads(s, *family));
   TRY_STATUS(CheckLatentAttention(s, *family));
+  TRY_STATUS(CheckPools(s, *family));
   TRY_STATUS(CheckStreams(s, *family));
   TRY_STATUS(CheckBlocksOfHeads(s, *family));
   TRY_STATUS(CheckStates(s, *family));

@@ -46,11 +46,16 @@ struct SynthShape {
   uint32_t indexer_every = 0;  // layers of so many share one indexer; 0: each has its own
   uint32_t pool = 0;           // positions that are chosen together; 0: each alone
   uint32_t last_pools = 0;     // pools of the top_k that are always chosen, the last ones
-  uint32_t streams = 0;        // residual streams; 0: one
-  uint32_t stream_rank = 0;    // of matrices that mix streams; 0: Sinkhorn's iterations do
-  float yarn_log = 0;          // rope.scaling.yarn_log_multiplier; 0: not written
-  bool has_sigmoid = false;    // where files of the family have routers of both kinds, with a bias
-  float weights_scale = 0;     // expert_weights_scale with expert_weights_norm; 0: the family's
+  // Attention to the last positions and to pools, which query_latent and indexer_* are of, too.
+  uint32_t head_groups = 0;   // whose results are projected alone; 0: another attention
+  uint32_t group_out = 0;     // to so many values
+  uint32_t pools_from = 0;    // layers before that one have no pools
+  uint32_t token_layers = 0;  // of which a table of tokens names the experts; the first ones
+  uint32_t streams = 0;       // residual streams; 0: one
+  uint32_t stream_rank = 0;   // of matrices that mix streams; 0: Sinkhorn's iterations do
+  float yarn_log = 0;         // rope.scaling.yarn_log_multiplier; 0: not written
+  bool has_sigmoid = false;   // where files of the family have routers of both kinds, with a bias
+  float weights_scale = 0;    // expert_weights_scale with expert_weights_norm; 0: the family's
   // Limits of gates and up projections: of experts, and of the shared expert or the dense block.
   float limit_expert = 0;  // 0: no limits
   float limit_shared = 0;
@@ -113,6 +118,13 @@ struct SynthShape {
   bool shares_indexer(uint32_t layer) const {
     const uint32_t number = attention_every > 0 ? layer / attention_every : layer;
     return indexer_every > 0 && number % indexer_every != 0;
+  }
+  // Positions of a pool. REQUIRES: head_groups > 0.
+  uint32_t pool_of(uint32_t layer) const {
+    constexpr uint32_t kFew = 4;
+    constexpr uint32_t kMany = 128;
+    if (layer < pools_from) return 0;
+    return (layer - pools_from) % 2 == 0 ? kFew : kMany;
   }
   // Rows that a token names.
   uint32_t ngram_names() const { return ngram_most > 0 ? (ngram_most - 1) * ngram_heads : 0; }

@@ -74,6 +74,8 @@ void FillRows(const PlannedTensor& tensor, SynthRng& rng, std::span<const float>
       case Fill::kDecay:
         values[i] = -std::exp(-7.0F * static_cast<float>(i) / static_cast<float>(values.size()));
         break;
+      case Fill::kExperts:  // no floats
+        break;
       case Fill::kRate:
       case Fill::kMinusRate:
         values[i] = std::exp2(2.0F * static_cast<float>(i) / static_cast<float>(values.size()));
@@ -121,7 +123,23 @@ std::vector<float> PopularityScales(uint32_t experts, uint32_t used, double skew
   return scales;
 }
 
+// Draws the experts of each row: distinct numbers.
+Status SynthWeights::DrawExperts(const PlannedTensor& tensor, const Sink& sink) {
+  SynthRng rng(settings_.seed, tensor.name);
+  std::vector<int32_t> row;
+  for (int64_t r = 0; r < tensor.rows(); ++r) {
+    row.clear();
+    while (row.size() < static_cast<size_t>(tensor.ne[0])) {
+      const auto expert = static_cast<int32_t>(rng.Below(settings_.experts));
+      if (!std::ranges::contains(row, expert)) row.push_back(expert);
+    }
+    TRY_STATUS(sink(std::as_bytes(std::span(row))));
+  }
+  return {};
+}
+
 Status SynthWeights::Generate(const PlannedTensor& tensor, const Sink& sink) {
+  if (tensor.fill == Fill::kExperts) return DrawExperts(tensor, sink);
   const bool is_large = settings_.tile_above > 0 && tensor.weights() > settings_.tile_above;
   return is_large && tensor.fill == Fill::kNormal ? Tile(tensor, sink) : Draw(tensor, sink);
 }

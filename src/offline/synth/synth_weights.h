@@ -55,6 +55,7 @@ class SynthWeights {
     uint64_t seed = 1;
     double skew = 0;          // 0: the experts are equally popular
     uint32_t used = 1;        // experts per token, needed for the skew
+    uint32_t experts = 1;     // of a layer, needed for experts of tokens
     uint64_t tile_above = 0;  // quantised tensors of more weights are tiled; 0: none is
   };
   using Sink = std::function<Status(std::span<const std::byte>)>;
@@ -68,6 +69,7 @@ class SynthWeights {
   using BlockKey = std::tuple<int, int64_t, float>;  // type, row, deviation
 
   Status Draw(const PlannedTensor& tensor, const Sink& sink);
+  Status DrawExperts(const PlannedTensor& tensor, const Sink& sink);
   Status Tile(const PlannedTensor& tensor, const Sink& sink);
   const std::vector<std::byte>& BlockFor(const PlannedTensor& tensor);
 

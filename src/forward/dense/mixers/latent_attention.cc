@@ -18,12 +18,6 @@
 namespace moestro {
 namespace {
 
-// Values [first, first + n) of each head of x [.., n_head, rows]; a view.
-ggml_tensor* PartOfHeads(ggml_context* ctx, ggml_tensor* x, int64_t first, int64_t n) {
-  return ggml_view_3d(ctx, x, n, x->ne[1], x->ne[2], x->nb[1], x->nb[2],
-                      static_cast<size_t>(first) * ggml_element_size(x));
-}
-
 class LatentAttentionMixer final : public Mixer {
  public:
   LatentAttentionMixer(const MixerParts& parts, const LatentAttentionSpec& spec)

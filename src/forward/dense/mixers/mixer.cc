@@ -16,6 +16,7 @@
 #include "forward/dense/mixers/delta_net.h"
 #include "forward/dense/mixers/latent_attention.h"
 #include "forward/dense/mixers/mamba2.h"
+#include "forward/dense/mixers/pooled_attention.h"
 #include "forward/dense/mixers/short_conv.h"
 
 namespace moestro {
@@ -27,6 +28,9 @@ Result<std::unique_ptr<Mixer>> MakeMixer(const MixerParts& parts, const MixerSpe
   }
   if (const auto* latent = std::get_if<LatentAttentionSpec>(&spec)) {
     return MakeLatentAttentionMixer(parts, *latent);
+  }
+  if (const auto* pooled = std::get_if<PooledAttentionSpec>(&spec)) {
+    return MakePooledAttentionMixer(parts, *pooled);
   }
   if (parts.device != nullptr) {
     return Fail(Errc::kDevice, "layers with a state are computed in memory");

@@ -61,6 +61,8 @@ struct MixerRows {
   uint32_t first = 0;                 // number of the first row in its step
   std::span<const RowCells> visible;  // [rows] in this layer; lives until the graph has run
   std::span<const RowState> states;   // [rows]; lives until the graph has run
+  // The cells of all positions before each row, whatever the layer's are; lives as long.
+  std::span<const RowCells> all = {};
 };
 
 class Mixer {
