@@ -28,7 +28,7 @@ const std::vector<CellRun> kPieces = {
 
 class PositionIndexerTest : public testing::Test {
  protected:
-  explicit PositionIndexerTest() {
+  PositionIndexerTest() {
     std::mt19937 random(11);
     std::normal_distribution<float> normal;
     keys_.resize(size_t{kIndexedCells} * kIndexedDim);
