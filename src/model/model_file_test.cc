@@ -85,15 +85,17 @@ TEST_P(WholeLayersTest, NamesAMissingTensor) {
   const bool is_fused = family->layer_tensors.attn_qkv == Presence::kRequired;
   // Streams of a low rank have norms of their own.
   const bool has_norms = family->layer_tensors.attn_norm == Presence::kRequired;
-  for (const char* name : {has_norms ? "output_norm.weight" : "token_embd.weight",
-                           has_norms ? "blk.1.attn_norm.weight" : "blk.1.attn_output.weight",
-                           is_fused                   ? "blk.1.attn_qkv.weight"
-                           : family->latent.is_used   ? "blk.1.attn_v_b.weight"
-                           : family->may_share_values ? "blk.1.attn_k.weight"
-                                                      : "blk.1.attn_v.weight",
-                           "blk.1.attn_output.weight",
-                           has_norms ? "blk.0.ffn_norm.weight" : "blk.0.ffn_gate_inp.weight",
-                           "blk.1.ffn_gate_inp.weight", "blk.0.ffn_up_exps.weight"}) {
+  for (const char* name :
+       {has_norms ? "output_norm.weight" : "token_embd.weight",
+        has_norms ? "blk.1.attn_norm.weight" : "blk.1.attn_output.weight",
+        is_fused                       ? "blk.1.attn_qkv.weight"
+        : family->latent.is_used       ? "blk.1.attn_v_b.weight"
+        : family->has_pooled_attention ? "blk.1.attn_kv.weight"
+        : family->may_share_values     ? "blk.1.attn_k.weight"
+                                       : "blk.1.attn_v.weight",
+        family->has_pooled_attention ? "blk.1.attn_output_b.weight" : "blk.1.attn_output.weight",
+        has_norms ? "blk.0.ffn_norm.weight" : "blk.0.ffn_gate_inp.weight",
+        "blk.1.ffn_gate_inp.weight", "blk.0.ffn_up_exps.weight"}) {
     ExpectError(SmallMoe(GetParam()).RemoveTensor(name), Errc::kInvalidFile, name);
   }
 }

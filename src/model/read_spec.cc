@@ -171,7 +171,7 @@ Status ReadGating(const MetaKeys& keys, const RouterRules& rules, RouterSpec& ro
   if (*key == 1) named = Gating::kSoftmax;
   if (*key == 2) named = Gating::kSigmoid;
   if (*key == 3) named = Gating::kSoftmaxOfChosen;
-  if (*key == 4) named = Gating::kSoftplusRoot;
+  if (*key == 4 && rules.gating == Gating::kSoftplusRoot) named = Gating::kSoftplusRoot;
   if (!named || (*named != rules.gating && !is_free)) {
     return RefuseKey(keys, "expert_gating_func", *key,
                      rules.gating == Gating::kSoftmax && !is_free ? "a router other than softmax"

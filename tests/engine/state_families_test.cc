@@ -359,9 +359,10 @@ std::vector<Switch> Switches() {
        [](Family& f) { f.experts.activation = Activation::kSwiglu; }, 0.005},
       {"v4_sinkhorn_iterates", "deepseek4",
        [](Family& f) { SpoilsSpec(f, [](ModelSpec& spec) { spec.streams->n_iterations = 1; }); },
-       0.005},
+       0.002},
       {"v4_the_head_has_a_mix_of_its_own", "deepseek4",
-       [](Family& f) { SpoilsSpec(f, [](ModelSpec& spec) { spec.streams->mixes_head = false; }); }},
+       [](Family& f) { SpoilsSpec(f, [](ModelSpec& spec) { spec.streams->mixes_head = false; }); },
+       0.005},
       {"windows_of_gated_layers", "laguna", [](Family& f) { f.windows.period = 0; }},
   };
 }
