@@ -72,12 +72,14 @@ Result<MemoryShape> MemoryShape::Of(const ModelSpec& spec, KvType type) {
   for (const LayerSpec& layer : spec.layers) {
     LayerMemory& its = shape.layers.emplace_back(LayerMemory::Of(layer));
     its.shares_cells = SharesCells(spec, shape.layers.size() - 1);
-    // Heads are read one by one, so each is whole blocks.
-    if (its.head_keys % info.block == 0 && its.head_values % info.block == 0) continue;
+    // Heads are read one by one, so each is whole blocks; so are an indexer's keys behind them.
+    const auto is_whole = [&info](uint32_t values) { return values % info.block == 0; };
+    if (is_whole(its.head_keys) && is_whole(its.head_values) && is_whole(its.keys)) continue;
     return Fail(Errc::kInvalidRequest,
                 "--kv-type {} stores blocks of {} values, and the heads of this model have {} in a "
-                "key and {} in a value, no multiple of {}; leave it out to store them in {}",
-                info.name, info.block, its.head_keys, its.head_values, info.block,
+                "key and {} in a value, and all keys of a position {}, no multiple of {}; leave it "
+                "out to store them in {}",
+                info.name, info.block, its.head_keys, its.head_values, its.keys, info.block,
                 NameOf(KvType::kF16));
   }
   return shape;

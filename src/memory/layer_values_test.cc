@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace moestro {
@@ -50,6 +51,17 @@ TEST(KvCache, HeadsThatAreNoWholeBlocksAreRefusedWithTheirWidths) {
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Errc::kInvalidRequest);
     EXPECT_NE(refused.error().message.find("80"), std::string::npos) << refused.error().message;
+  }
+}
+
+TEST(KvCache, KeysOfAnIndexerAreWholeBlocksToo) {
+  for (const uint32_t dim : {32U, 48U}) {
+    ModelSpec spec = Spec(64, 32);
+    for (LayerSpec& layer : spec.layers) {
+      std::get<AttentionSpec>(layer.mixer).indexer = {.n_head = 2, .head_dim = dim, .top_k = 8};
+    }
+    EXPECT_TRUE(MemoryShape::Of(spec, KvType::kF16));
+    EXPECT_EQ(MemoryShape::Of(spec, KvType::kQ8).has_value(), dim == 32);
   }
 }
 
