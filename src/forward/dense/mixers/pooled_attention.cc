@@ -19,6 +19,7 @@
 #include "forward/dense/mixers/latent_attention.h"
 #include "forward/dense/mixers/pool_sums.h"
 #include "forward/dense/mixers/pooled_rows.h"
+#include "forward/dense/mixers/position_indexer.h"
 
 namespace moestro {
 namespace {
@@ -256,7 +257,7 @@ class PooledAttentionMixer final : public Mixer {
                row += static_cast<size_t>(n_threads)) {
             if (!self->rows_.is_chosen(row)) continue;
             const auto number = self->first_ + static_cast<uint32_t>(row);
-            self->rows_.AddChosen(row, self->chosen_->runs(number, pools[row]));
+            self->rows_.AddChosen(row, self->chosen_->runs(number, 0, pools[row]));
           }
         },
         GGML_N_TASKS_MAX, this);
