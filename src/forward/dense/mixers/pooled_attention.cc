@@ -16,7 +16,6 @@
 #include "forward/dense/attended_cells.h"
 #include "forward/dense/attention.h"
 #include "forward/dense/blocks.h"
-#include "forward/dense/mixers/latent_attention.h"
 #include "forward/dense/mixers/pool_sums.h"
 #include "forward/dense/mixers/pooled_rows.h"
 #include "forward/dense/mixers/position_indexer.h"
