@@ -16,7 +16,7 @@ import sys
 import time
 
 COUNT = re.compile(r"^\[  (PASSED |SKIPPED)\s+\] (\d+) test", re.M)
-FAILED = re.compile(r"^\[  FAILED  \] ([\w/.]+)", re.M)
+FAILED = re.compile(r"^\[  FAILED  \] ([\w/]+\.[\w/]+)", re.M)
 
 
 def run(emulator, cpu, program, arguments, seconds):
