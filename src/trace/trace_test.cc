@@ -228,7 +228,8 @@ TEST_F(TraceTest, WrongContentIsRefusedWhateverItsChecksum) {
   const auto with = [&](size_t at, char value) { return ErrorWith(whole, at, value); };
   EXPECT_EQ(with(first_token + 1, 0), "");
   EXPECT_TRUE(with(8, 2).contains("update")) << with(8, 2);
-  EXPECT_TRUE(with(13, 8).contains("flags")) << with(13, 8);
+  EXPECT_TRUE(with(13, 16).contains("flags")) << with(13, 8);
+  EXPECT_TRUE(with(13, 8).contains("layers whose experts tokens name")) << with(13, 8);
   EXPECT_TRUE(with(13, 1).contains("layers of an encoder")) << with(13, 1);
   EXPECT_TRUE(with(19, 127).contains("layers")) << with(19, 127);
   EXPECT_TRUE(with(55, 127).contains("bytes")) << with(55, 127);  // 2^62 tokens and more
