@@ -81,7 +81,9 @@ Result<const TensorInfo*> Reader::ReadRole(const TensorRole& role, Presence pres
   // Some files have the groups' matrices as one.
   const bool is_flat = role.ne2 == Dim::kGroups && tensor->ne[2] == 1;
   if (is_flat) shape = {shape[0], shape[1] * shape[2], 1, 1};
-  TRY_STATUS(Check(*tensor, role.kind, shape));
+  // llama-quantize takes what is added to gates of pools for a matrix.
+  const bool is_of_pools = family_.has_pooled_attention && role.name.ends_with("_ape.weight");
+  TRY_STATUS(Check(*tensor, is_of_pools ? TensorKind::kMatrix : role.kind, shape));
   return tensor;
 }
 

@@ -266,6 +266,7 @@ Status DenseModel::CheckSilentValues() const {
       sound = CheckExpertsOfTokens(*loaded, *info);
     }
     if (!sound || loaded == nullptr || role.kind != TensorKind::kVector) return;
+    if (loaded->type != GGML_TYPE_F32) return;
     std::vector<float> values(static_cast<size_t>(ggml_nelements(loaded)));
     sound = CopyFrom(loaded, 0, std::as_writable_bytes(std::span(values)));
     if (!sound) return;

@@ -289,7 +289,8 @@ struct RoutingCounts {
 
 // Of most models libllama computes the experts of the last layer for the last token alone.
 size_t CountedLayers(const std::string& arch, size_t layers) {
-  return arch == "nemotron_h_moe" || arch == "glm5-next" ? layers : layers - 1;
+  const bool is_whole = arch == "nemotron_h_moe" || arch == "glm5-next" || arch == "deepseek4";
+  return is_whole ? layers : layers - 1;
 }
 
 TEST_P(TinyModel, SkewIsSeenInTheRealRouting) {

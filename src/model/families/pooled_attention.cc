@@ -31,7 +31,6 @@ Family DeepSeek4() {
                             .has_head_length_keys = true,
                             .has_rope_length_key = true,
                             .has_yarn = true,
-                            .keeps_small_matrices = true,
                             .weights_scale = 1.5F}};
   for (Presence* part :
        {&family.model_tensors.output, &family.model_tensors.head_streams,

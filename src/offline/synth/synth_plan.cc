@@ -352,8 +352,12 @@ class Planner {
         (layer != nullptr ? family_.written.has_other_names : family_.has_other_norm_name);
     std::string name(is_renamed ? role.other_name : role.name);
     if (layer != nullptr) name = LayerTensorName(layer_, name);
-    const bool is_float = role.name == "ffn_gate_inp.weight" || role.name.ends_with("_fn.weight");
-    if (role.kind == TensorKind::kMatrix && !is_float) {
+    const bool is_small = role.name.ends_with("_fn.weight") || role.name.ends_with("_ape.weight");
+    const bool is_float =
+        role.name == "ffn_gate_inp.weight" || (is_small && family_.written.keeps_small_matrices);
+    const bool is_matrix =
+        role.kind == TensorKind::kMatrix || (is_small && !family_.written.keeps_small_matrices);
+    if (is_matrix && !is_float) {
       const bool keeps_some = family_.written.keeps_small_matrices;
       return AddMatrix(std::move(name),
                        keeps_some ? RoleAmongKept(role.name) : MatrixRoleOf(role.name),
@@ -431,6 +435,7 @@ class Planner {
     if (name.contains("hc_") && name.ends_with("_up.weight")) deviation *= 8.0F;
     if (name.contains("hc_") && name.ends_with("_inject.weight")) deviation *= 4.0F;
     if (name == "per_layer_token_embd.weight") deviation = 1.0F;
+    if (name.ends_with("_compressor_ape.weight")) deviation = kPlaceDeviation;
     // Squares of normal values are twice as large as products of two of these with a gate.
     const bool is_down = role == MatrixRole::kExpertDown || role == MatrixRole::kSharedDown;
     if (is_down && !HasGate(family_.experts.activation)) deviation *= 0.5F;

@@ -198,7 +198,9 @@ class PooledAttentionMixer final : public Mixer {
     ggml_context* ctx = in.ctx;
     std::array<ggml_tensor*, 2> projected{};
     Linears(ctx, std::array{w.kv, w.gate}, x, {}, projected);
-    ggml_tensor* keys = sums.Node(ctx, projected[0], projected[1], w.bias);
+    const bool is_float = w.bias->type == GGML_TYPE_F32;
+    ggml_tensor* bias = is_float ? w.bias : ggml_cast(ctx, w.bias, GGML_TYPE_F32);
+    ggml_tensor* keys = sums.Node(ctx, projected[0], projected[1], bias);
     ggml_build_forward_expand(in.graph, keys);
     keys = RmsNorm(ctx, keys, w.norm, nullptr, rms_eps_);
     ggml_tensor* first = ggml_new_tensor_1d(ctx, GGML_TYPE_I32, x->ne[1]);
