@@ -32,7 +32,10 @@ uint64_t WeightsOf(const TensorInfo& tensor) {
 void AddDense(const ModelWeights& weights, size_t first, ModelNeeds& needs) {
   for (const TensorInfo* tensor : weights.dense_tensors()) {
     if (LayerOfTensorName(tensor->name).value_or(first) < first) continue;
-    const bool is_looked_up = tensor == weights.token_embd && weights.output != weights.token_embd;
+    // A table of whole numbers names the experts of each token.
+    const bool is_looked_up =
+        (tensor == weights.token_embd && weights.output != weights.token_embd) ||
+        tensor->type == GGML_TYPE_I32;
     if (is_looked_up || tensor->ne[1] == 1) continue;
     Add(needs.dense, tensor->type, tensor->extent.length, WeightsOf(*tensor));
   }
@@ -67,7 +70,7 @@ ModelNeeds NeedsByName(const GgufFile& file, const std::string& family, const Mo
   ModelNeeds needs{.family = family, .shape = shape, .n_layer = shape.n_layer};
   const bool is_tied = file.Find("output.weight") == nullptr;
   for (const TensorInfo& tensor : file.tensors()) {
-    // A table of whole numbers names the experts of each token, which takes one row.
+    // As in AddDense().
     const bool is_looked_up = (tensor.name == kEmbedding && !is_tied) || tensor.name == kTable ||
                               tensor.type == GGML_TYPE_I32;
     if (tensor.ne[1] == 1 || is_looked_up) continue;
