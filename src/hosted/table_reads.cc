@@ -2,12 +2,12 @@
 #include "hosted/table_reads.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "base/pages.h"
 #include "base/terminal.h"
 
 namespace moestro {
@@ -33,8 +33,7 @@ bool AreKnown(const ggml_tensor& ids) {
 
 }  // namespace
 
-TableReads::TableReads(std::span<const MappedTensor> tables)
-    : page_(static_cast<uint64_t>(sysconf(_SC_PAGESIZE))) {
+TableReads::TableReads(std::span<const MappedTensor> tables) : page_(PageBytes()) {
   for (const MappedTensor& table : tables) {
     const Pages pages = Pages::Around(table.data, table.info->extent.length, page_);
     // Rows lie anywhere: pages behind a missing one are of no use.

@@ -13,7 +13,6 @@
 
 #include "compute/backend_buffer.h"
 #include "compute/cpu_device.h"
-#include "memory/layer_values.h"
 
 namespace moestro {
 namespace {
@@ -156,35 +155,31 @@ TEST_F(PositionIndexerTest, EachHeadChoosesItsOwnBlocks) {
   }
 }
 
+// Two heads that each choose one block of eight beside the last one.
+constexpr IndexerSpec kTwoChoices{.n_head = 2,
+                                  .head_dim = kIndexedDim,
+                                  .top_k = 16,
+                                  .n_pool = 8,
+                                  .n_last_pools = 1,
+                                  .score = PoolScore::kBestPosition};
+
 TEST_F(PositionIndexerTest, ScoresThatAreNoNumbersAreReported) {
-  const IndexerSpec spec{.n_head = 2,
-                         .head_dim = kIndexedDim,
-                         .top_k = 16,
-                         .n_pool = 8,
-                         .n_last_pools = 1,
-                         .score = PoolScore::kBestPosition};
   const std::vector<RowCells> rows = {{.runs = kPieces, .n_positions = 60}};
   std::vector<float> queries(size_t{2} * kIndexedDim, 1.0F);
   queries[kIndexedDim + 3] = std::numeric_limits<float>::quiet_NaN();
-  Choose(spec, rows, queries);
+  Choose(kTwoChoices, rows, queries);
   EXPECT_TRUE(chosen_->TakeDamage());
 }
 
 // A step of other rows may run between two layers.
 TEST_F(PositionIndexerTest, AChoiceIsTakenAsideAndGivenBack) {
-  const IndexerSpec spec{.n_head = 2,
-                         .head_dim = kIndexedDim,
-                         .top_k = 16,
-                         .n_pool = 8,
-                         .n_last_pools = 1,
-                         .score = PoolScore::kBestPosition};
   const std::vector<RowCells> rows = {{.runs = kPieces, .n_positions = 60},
                                       {.runs = kPieces, .n_positions = 61}};
   std::vector<float> queries;
   for (size_t i = 0; i < rows.size() * 2 * kIndexedDim; ++i) {
     queries.push_back(std::sin(static_cast<float>(i)));
   }
-  Choose(spec, rows, queries);
+  Choose(kTwoChoices, rows, queries);
   const auto runs_of = [&] {
     std::vector<CellRun> runs;
     for (const RowCells& row : chosen_->rows(0, rows.size())) runs.append_range(row.runs);
