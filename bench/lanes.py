@@ -21,6 +21,7 @@ Q4_0, Q8_0, BF16 = 4.5 / 8, 8.5 / 8, 2.0  # bytes of a weight
 MEASURED = "epyc-genoa-2core-24g-2026-11-22"
 VRAM, ROWS = [25, 50, 75], [1, 4, 8, 12]
 PROMPT = 1024
+DISK_MEMORY, DISK_VRAM = "45%", [25, 50]
 TIER_MEMORY = ["6.25%", "25%", "50%", "100%"]
 SMALL = ["--embd", 128, "--ff", 32, "--heads", 4, "--kv-heads", 2, "--head-dim", 32,
          "--vocab-size", 1000, "--context", 4096, "--type", "F16", "--routing", "even"]
@@ -125,6 +126,23 @@ def tier_rows(moestro):
                 cells.append(" / ".join(f"{e / i:.2f}" for i, e in
                                         zip(speed["inclusive"], speed["exclusive"])))
             yield [machine if memory == TIER_MEMORY[0] else "", memory, *cells]
+
+
+def disk_rows(moestro):
+    """Steps a second where the disk brings experts, by `auto` and with the CPU alone."""
+    for machine in MACHINES:
+        for bandwidth in ("2G", ""):
+            cells = []
+            for shape in SHAPES:
+                found = simulate(moestro, machine_file(machine), shape, "--slots", DISK_MEMORY,
+                                 "--vram", ",".join(f"{v}%" for v in DISK_VRAM), "--place", "all",
+                                 *(["--bandwidth", bandwidth] if bandwidth else []))
+                sizes = sorted({slots for _, _, slots in found})
+                cpu = rate(found["cpu", 1, sizes[0]])
+                ratios = [f"{rate(found['auto', 1, slots]) / cpu:.2f}×" for slots in sizes]
+                cells.append(f"{number(cpu)}: " + " / ".join(ratios))
+            disk = f"{bandwidth}iB/s" if bandwidth else "its own"
+            yield [machine if bandwidth else "", disk, *cells]
 
 
 def linear_quadro(folder):
@@ -235,6 +253,10 @@ def tables(moestro, folder):
                 "experts on the device", ""]
     yield from markdown(["machine", "experts in memory", *(shape.name for shape in SHAPES)],
                         tier_rows(moestro))
+    sizes = " / ".join(f"{v} %" for v in DISK_VRAM)
+    yield from ["", f"### Experts on the disk, {DISK_MEMORY} in memory: the CPU alone, `auto` with "
+                f"{sizes} on the device", ""]
+    yield from markdown(["machine", "disk", *(shape.name for shape in SHAPES)], disk_rows(moestro))
     yield from ["", "### AMD EPYC, 2 cores, no device: memory and disk", ""]
     yield from markdown(["shape", *(f"{v} % of the experts in memory (hits)" for v in VRAM)],
                         cpu_rows(moestro))

@@ -35,7 +35,7 @@ async def request(url, path, body=None, on_event=None, leave=None):
     try:
         data = json.dumps(body).encode() if body is not None else b""
         method = "POST" if body is not None else "GET"
-        writer.write(f"{method} {path} HTTP/1.1\r\nHost: {parts.netloc}\r\n"
+        writer.write(f"{method} {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n"
                      f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode())
         writer.write(data)
         await writer.drain()
