@@ -5,33 +5,10 @@
 #include <string>
 
 #include "api/api_request.h"
+#include "api/parsed_request_testing.h"
 
 namespace moestro {
 namespace {
-
-ApiRequest ParsedAs(ApiKind kind, const std::string& body,
-                    ApiPurpose purpose = ApiPurpose::kAnswer) {
-  auto request = ParseApiRequest(kind, body, 1000, purpose);
-  if (request) return *std::move(request);
-  ADD_FAILURE() << request.error().message << " in " << body;
-  return {};
-}
-
-// "role: content" of each turn, with thoughts, calls and ids in brackets.
-std::vector<std::string> Lines(const ChatInput& chat) {
-  std::vector<std::string> lines;
-  for (const ChatTurn& turn : chat.turns) {
-    std::string line = turn.role + ": " + turn.content;
-    if (!turn.reasoning.empty()) line += " (" + turn.reasoning + ")";
-    for (const ToolCall& call : turn.calls)
-      line += " [" + call.id + " " + call.name + call.arguments + "]";
-    if (turn.role == "tool") line += " <" + turn.call_id + " " + turn.name + ">";
-    lines.push_back(line);
-  }
-  return lines;
-}
-
-using Strings = std::vector<std::string>;
 
 TEST(ResponsesRequest, InputIsAStringWithInstructionsBeforeIt) {
   const ApiRequest request =
@@ -48,6 +25,8 @@ TEST(ResponsesRequest, InputIsAStringWithInstructionsBeforeIt) {
   EXPECT_TRUE(request.logprobs);
   EXPECT_EQ(request.top_logprobs, 2U);
   EXPECT_TRUE(request.ignored.empty());
+  ASSERT_EQ(request.warnings.size(), 1U);
+  EXPECT_TRUE(request.warnings[0].starts_with("store is left out")) << request.warnings[0];
 }
 
 TEST(ResponsesRequest, ItemsOfOneAnswerAreOneTurn) {

@@ -330,8 +330,9 @@ TEST(ApiRefusal, WhatNeedsTheServersMemory) {
   ExpectRefused(
       ApiKind::kResponses,
       {{R"("previous_response_id":"resp_1")", "previous_response_id", "keeps nothing"},
-       {R"("conversation":{"id":"c"})", "conversation", "keeps nothing"},
-       {R"("prompt":{"id":"p"})", "prompt", "keeps nothing"},
+       {R"("conversation":{"id":"c"})", "conversation", "keeps no such thing"},
+       {R"("prompt":{"id":"p"})", "prompt", "keeps no such thing"},
+       {R"("store":"yes")", "store", "true or false"},
        {R"("background":true)", "background", "not offered"},
        {R"("input":[{"type":"item_reference","id":"x"}])", "input", "nothing that can be read"}});
 }
@@ -365,6 +366,9 @@ TEST(ApiRefusal, AgentsItemsAndBlocks) {
         "messages[0].content[0].type", "role assistant"},
        {R"("messages":[{"role":"assistant","content":[{"type":"tool_use","id":"t"}]}])",
         "messages[0].content[0].name", "missing"},
+       {R"("messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"a",
+         "signature":7}]}])",
+        "messages[0].content[0].signature", "a string"},
        {R"("thinking":{"type":"maybe"})", "thinking.type", "enabled, disabled or adaptive"}});
 }
 

@@ -11,16 +11,17 @@
 namespace moestro {
 namespace {
 
-ApiStatus ReadKind(BodyFields& body, uint32_t n_vocab, ApiPurpose purpose, ApiRequest& request) {
+ApiStatus ReadKind(BodyFields& body, uint32_t n_vocab, const ResponsesContext& context,
+                   ApiRequest& request) {
   switch (request.kind) {
     case ApiKind::kChat:
       return ReadChatBody(body, request);
     case ApiKind::kCompletion:
       return ReadCompletionBody(body, n_vocab, request);
     case ApiKind::kResponses:
-      return ReadResponsesBody(body, request);
+      return ReadResponsesBody(body, context, request);
     case ApiKind::kMessages:
-      return ReadMessagesBody(body, purpose, request);
+      return ReadMessagesBody(body, context.purpose, request);
     case ApiKind::kOllamaChat:
       return ReadOllamaChatBody(body, n_vocab, request);
     case ApiKind::kOllamaGenerate:
@@ -65,7 +66,8 @@ ApiStatus CheckTogether(const ApiRequest& request) {
 }  // namespace
 
 ApiResult<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body, uint32_t n_vocab,
-                                      ApiPurpose purpose, const WorkLimit& limit) {
+                                      ApiPurpose purpose, const WorkLimit& limit,
+                                      const RecallItems& recall) {
   TRY(const Json json, ParseBody(body, limit));
   TRY(BodyFields fields, BodyFields::Of(json.view(), ""));
   ApiRequest request;
@@ -73,7 +75,8 @@ ApiResult<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body, uint3
   TRY_STATUS(ReadSampling(fields, n_vocab, request));
   if (kind != ApiKind::kMessages) TRY_STATUS(ReadBareForms(fields, request.form));
   TRY_STATUS(ReadTemplateArguments(fields, request.chat));
-  TRY_STATUS(ReadKind(fields, n_vocab, purpose, request));
+  const ResponsesContext context{.purpose = purpose, .body_bytes = body.size(), .recall = recall};
+  TRY_STATUS(ReadKind(fields, n_vocab, context, request));
   TRY_STATUS(CheckTogether(request));
   AskForSilentFields(fields);
   for (std::string& field : fields.Unasked()) request.ignored.push_back(std::move(field));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 
 #include "api/api_error.h"
 #include "api/reply.h"
+#include "base/json.h"
 #include "base/work_limit.h"
 #include "chat/chat_types.h"
 #include "core/ids.h"
@@ -37,6 +39,10 @@ using ApiPrompt = std::variant<std::string, std::vector<Token>>;
 // and name to the name in the model's prompt: the same name, or, where tools have a name in common,
 // one with the namespace before it.
 using NamespacedTools = std::map<std::pair<std::string, std::string>, std::string>;
+
+// responses: the conversation up to an answer that the server has stored, that answer included, as
+// an array of items. 400: this client has no such answer. Empty: the server stores no answers.
+using RecallItems = std::function<ApiResult<Json>(const std::string& id)>;
 
 struct ApiRequest {
   ApiKind kind = ApiKind::kChat;
@@ -64,7 +70,10 @@ struct ApiRequest {
   uint32_t top_logprobs = 0;  // candidates for each token
   bool cache_prompt = true;
   uint64_t needed_context = 0;  // tokens for which the client needs room; 0: not sent
-  bool is_load = false;         // Ollama's: a request without a prompt, which only loads the model
+  bool stores = false;          // responses: the answer shall be stored
+  std::string previous = {};  // responses: the id of a stored answer that the request goes on from
+  std::string items = {};     // responses that are stored: the conversation, as RecallItems has it
+  bool is_load = false;       // Ollama's: a request without a prompt, which only loads the model
   std::vector<std::string> ignored;  // unused fields, for the log; printable
   // Requested features that are left out, as sentences for the client; printable.
   std::vector<std::string> warnings;
@@ -86,10 +95,10 @@ enum class ApiPurpose : uint8_t { kAnswer, kInput };
 // JSON object become {"input": the text}. Tools that are no functions and items that need a
 // server's memory are left out with a warning; 400 only where the request demands such a tool. A
 // schema is printed anew without blanks, with the keys in their order, and so is a call's input
-// that is no string. An error of the limit as in ParseBody().
+// that is no string. An error of the limit as in ParseBody(). Errors of `recall`.
 ApiResult<ApiRequest> ParseApiRequest(ApiKind kind, std::string_view body, uint32_t n_vocab,
                                       ApiPurpose purpose = ApiPurpose::kAnswer,
-                                      const WorkLimit& limit = {});
+                                      const WorkLimit& limit = {}, const RecallItems& recall = {});
 
 // The content type of a streamed answer, and an error's body, in the kind's format.
 const char* StreamType(ApiKind kind);

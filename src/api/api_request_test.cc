@@ -6,6 +6,8 @@
 
 #include <string>
 
+#include "api/parsed_request_testing.h"
+
 namespace moestro {
 namespace {
 

@@ -44,15 +44,15 @@ ApiResult<std::string> ReadRole(BodyFields& message) {
                     *message.Find("role"));
 }
 
-ApiResult<ChatTurn> ReadChatMessage(BodyFields& message, ApiRequest& request) {
+ApiResult<ChatTurn> ReadChatMessage(BodyFields& message, bool is_last_of_user,
+                                    ApiRequest& request) {
   ChatTurn turn;
   TRY(turn.role, ReadRole(message));
-  if (turn.role == "tool") {
-    TRY(turn.content, ReadToolResult(message, "content", request));
-  } else {
-    TRY(turn.content, ReadContent(message, "content"));
-  }
+  TRY(turn.content, is_last_of_user ? ReadContent(message, "content")
+                                    : ReadEarlierContent(message, "content", request));
   if (turn.role == "assistant") {
+    if (message.Find("audio") && turn.content.empty())
+      turn.content = LeftOut(message.Name("audio"), "audio", request);
     TRY(std::optional<std::string> reasoning, message.Text("reasoning_content"));
     if (!reasoning) {
       TRY(reasoning, message.Text("reasoning"));
@@ -118,9 +118,10 @@ ApiStatus ReadChatBody(BodyFields& body, ApiRequest& request) {
   TRY(const JsonView messages, body.NeededArray("messages"));
   if (messages.size() == 0)
     return BadRequest("messages", "\"messages\" must have at least one message");
+  const size_t last_of_user = LastOfUser(messages);
   for (size_t i = 0; i < messages.size(); ++i) {
     TRY(BodyFields message, BodyFields::Of(*messages.At(i), body.Name("messages", i)));
-    TRY(ChatTurn turn, ReadChatMessage(message, request));
+    TRY(ChatTurn turn, ReadChatMessage(message, i == last_of_user, request));
     request.chat.turns.push_back(std::move(turn));
   }
   TRY_STATUS(ReadTools(body, false, request));

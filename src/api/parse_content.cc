@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <cstdint>
 #include <utility>
 
 #include "api/parse_parts.h"
@@ -42,10 +43,8 @@ ApiResult<std::string> ReadParts(BodyFields& turn, std::string_view key, const R
   return joined;
 }
 
-// A part of a tool's answer. A client sends an answer again with every later request, so a part
-// that is no text must not end the conversation: a sentence stands in its place.
-ApiResult<std::string> ReadResultPart(BodyFields& part, const std::string& type,
-                                      ApiRequest& request) {
+ApiResult<std::string> ReadEarlierPart(BodyFields& part, const std::string& type,
+                                       ApiRequest& request) {
   if (IsText(type)) return ReadTextPart(part, type);
   if (type == "tool_reference") {
     TRY(const std::string name, part.NeededText("tool_name"));
@@ -55,9 +54,17 @@ ApiResult<std::string> ReadResultPart(BodyFields& part, const std::string& type,
     TRY(std::optional<std::string> text, ReadDocument(part));
     if (text) return *std::move(text);
   }
-  Warn(request, part.where(), type, "the model reads text only");
-  return Format("[Something of type \"{}\" was left out here: it is no text.]",
-                Printable(type, 40));
+  return LeftOut(part.where(), type, request);
+}
+
+bool HasResultsAlone(JsonView turn) {
+  const auto content = turn.Find("content");
+  if (!content || content->kind() != JsonKind::kArray || content->size() == 0) return false;
+  for (size_t i = 0; i < content->size(); ++i) {
+    const auto type = content->At(i)->Find("type");
+    if (!type || type->text() != "tool_result") return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -80,10 +87,26 @@ ApiResult<std::string> ReadContent(BodyFields& turn, std::string_view key) {
   return ReadParts(turn, key, ReadTextPart);
 }
 
-ApiResult<std::string> ReadToolResult(BodyFields& turn, std::string_view key, ApiRequest& request) {
+ApiResult<std::string> ReadEarlierContent(BodyFields& turn, std::string_view key,
+                                          ApiRequest& request) {
   return ReadParts(turn, key, [&](BodyFields& part, const std::string& type) {
-    return ReadResultPart(part, type, request);
+    return ReadEarlierPart(part, type, request);
   });
+}
+
+std::string LeftOut(const std::string& where, std::string_view type, ApiRequest& request) {
+  Warn(request, where, type, "the model reads text only");
+  return Format("[Something of type \"{}\" was left out here: it is no text.]",
+                Printable(type, 40));
+}
+
+size_t LastOfUser(JsonView turns) {
+  for (size_t i = turns.size(); i-- > 0;) {
+    const JsonView turn = *turns.At(i);
+    const auto role = turn.Find("role");
+    if (role && role->text() == "user" && !HasResultsAlone(turn)) return i;
+  }
+  return SIZE_MAX;
 }
 
 bool IsDocument(std::string_view type) { return type == "document" || type == "search_result"; }

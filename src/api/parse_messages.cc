@@ -18,8 +18,10 @@ void AppendLine(std::string& text, const std::string& line, bool& is_first) {
 // Reads one message's blocks. Results of tools become turns of their own, in their place.
 class BlockReader {
  public:
-  BlockReader(std::string role, std::map<std::string, std::string>& tool_names, ApiRequest& request)
+  BlockReader(std::string role, bool is_last_of_user,
+              std::map<std::string, std::string>& tool_names, ApiRequest& request)
       : turn_(NewTurn(std::move(role))),
+        is_last_of_user_(is_last_of_user),
         tool_names_(tool_names),
         request_(request),
         chat_(request.chat) {}
@@ -31,19 +33,19 @@ class BlockReader {
     if (type == "text") return ReadText(block);
     if (IsDocument(type) && !is_assistant) {
       TRY(const std::optional<std::string> text, ReadDocument(block));
-      if (text) {
-        AppendLine(turn_.content, *text, is_first_text_);
-        has_content_ = true;
-        return {};
-      }
+      if (text) return AddText(*text);
     }
     if (type == "tool_result" && !is_assistant) return ReadResult(block);
     if (type == "tool_use" && is_assistant) return ReadUse(block);
     if (type == "thinking" && is_assistant) return ReadThinking(block);
     if (type == "redacted_thinking" && is_assistant) return {};  // readable for its author
+    const bool is_of_other_role = is_assistant ? type == "tool_result" : IsOfAssistant(type);
+    const bool is_medium = !is_assistant || type == "image" || type == "audio";
+    if (!is_last_of_user_ && !is_of_other_role && is_medium)
+      return AddText(LeftOut(block.where(), type, request_));
     // Skips results of a server's own tools and types that servers add later: if one such block
     // were refused, the conversation could never go on.
-    if (is_assistant && type != "image" && type != "tool_result") {
+    if (is_assistant && !is_of_other_role) {
       Warn(request_, block.where(), type, "what servers do on their own is not read");
       return {};
     }
@@ -59,11 +61,19 @@ class BlockReader {
   }
 
  private:
-  ApiStatus ReadText(BodyFields& block) {
-    TRY(const std::optional<std::string> text, block.Text("text"));
-    AppendLine(turn_.content, text.value_or(""), is_first_text_);
+  static bool IsOfAssistant(std::string_view type) {
+    return type == "tool_use" || type == "thinking" || type == "redacted_thinking";
+  }
+
+  ApiStatus AddText(const std::string& text) {
+    AppendLine(turn_.content, text, is_first_text_);
     has_content_ = true;
     return {};
+  }
+
+  ApiStatus ReadText(BodyFields& block) {
+    TRY(const std::optional<std::string> text, block.Text("text"));
+    return AddText(text.value_or(""));
   }
 
   ApiStatus ReadResult(BodyFields& block) {
@@ -75,7 +85,7 @@ class BlockReader {
     ChatTurn result = NewTurn("tool");
     TRY(std::optional<std::string> id, block.Text("tool_use_id"));
     result.call_id = std::move(id).value_or("");
-    TRY(result.content, ReadToolResult(block, "content", request_));
+    TRY(result.content, ReadEarlierContent(block, "content", request_));
     if (const auto name = tool_names_.find(result.call_id); name != tool_names_.end())
       result.name = name->second;
     chat_.turns.push_back(std::move(result));
@@ -97,12 +107,14 @@ class BlockReader {
 
   ApiStatus ReadThinking(BodyFields& block) {
     TRY(const std::optional<std::string> thinking, block.Text("thinking"));
+    TRY_STATUS(block.Text("signature"));  // of whichever server thought so
     AppendLine(turn_.reasoning, thinking.value_or(""), is_first_thought_);
     has_content_ = true;
     return {};
   }
 
   ChatTurn turn_;
+  const bool is_last_of_user_;
   std::map<std::string, std::string>& tool_names_;  // by the call's id
   ApiRequest& request_;
   ChatInput& chat_;
@@ -112,8 +124,8 @@ class BlockReader {
   bool is_first_thought_ = true;
 };
 
-ApiStatus ReadOneMessage(BodyFields& message, std::map<std::string, std::string>& tool_names,
-                         ApiRequest& request) {
+ApiStatus ReadOneMessage(BodyFields& message, bool is_last_of_user,
+                         std::map<std::string, std::string>& tool_names, ApiRequest& request) {
   TRY(std::string role, message.NeededText("role"));
   if (role != "user" && role != "assistant" && role != "system")
     return WrongValue(message.Name("role"), "user or assistant", *message.Find("role"));
@@ -123,7 +135,7 @@ ApiStatus ReadOneMessage(BodyFields& message, std::map<std::string, std::string>
     request.chat.turns.push_back(NewTurn(std::move(role), std::move(text)));
     return {};
   }
-  BlockReader reader(std::move(role), tool_names, request);
+  BlockReader reader(std::move(role), is_last_of_user, tool_names, request);
   for (size_t i = 0; i < content->size(); ++i)
     TRY_STATUS(reader.Read(*content->At(i), message.Name("content", i)));
   reader.Finish();
@@ -197,9 +209,10 @@ ApiStatus ReadMessagesBody(BodyFields& body, ApiPurpose purpose, ApiRequest& req
   if (messages.size() == 0)
     return BadRequest("messages", "\"messages\" must have at least one message");
   std::map<std::string, std::string> tool_names;
+  const size_t last_of_user = LastOfUser(messages);
   for (size_t i = 0; i < messages.size(); ++i) {
     TRY(BodyFields message, BodyFields::Of(*messages.At(i), body.Name("messages", i)));
-    TRY_STATUS(ReadOneMessage(message, tool_names, request));
+    TRY_STATUS(ReadOneMessage(message, i == last_of_user, tool_names, request));
   }
   // A last message of the assistant is a beginning, and the answer goes on with it.
   request.chat.continues_last = EndsInText(request.chat);

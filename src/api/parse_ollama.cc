@@ -9,10 +9,15 @@
 namespace moestro {
 namespace {
 
-// Pictures, in a message or beside a prompt.
-ApiStatus RefuseImages(BodyFields& fields) {
+// Whether a message has pictures, or a prompt has some beside it.
+ApiResult<bool> HasImages(BodyFields& fields) {
   TRY(const auto images, fields.Array("images"));
-  if (!images || images->size() == 0) return {};
+  return images && images->size() > 0;
+}
+
+ApiStatus RefuseImages(BodyFields& fields) {
+  TRY(const bool has_images, HasImages(fields));
+  if (!has_images) return {};
   return BadRequest(fields.Name("images"), Format("\"{}\" has pictures: the model reads text only",
                                                   fields.Name("images")));
 }
@@ -37,15 +42,21 @@ ApiStatus ReadOllamaCalls(BodyFields& message, ChatTurn& turn) {
   return {};
 }
 
-ApiResult<ChatTurn> ReadOllamaMessage(BodyFields& message) {
+ApiResult<ChatTurn> ReadOllamaMessage(BodyFields& message, bool is_last_of_user,
+                                      ApiRequest& request) {
   TRY(std::string role, message.NeededText("role"));
   if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
     return WrongValue(message.Name("role"), "system, user, assistant or tool",
                       *message.Find("role"));
   }
-  TRY_STATUS(RefuseImages(message));
+  if (is_last_of_user) TRY_STATUS(RefuseImages(message));
+  TRY(const bool has_images, HasImages(message));
   TRY(std::optional<std::string> content, message.Text("content"));
   ChatTurn turn = NewTurn(std::move(role), std::move(content).value_or(""));
+  if (has_images) {
+    if (!turn.content.empty()) turn.content += '\n';
+    turn.content += LeftOut(message.Name("images"), "image", request);
+  }
   if (turn.role == "assistant") {
     TRY(std::optional<std::string> thinking, message.Text("thinking"));
     turn.reasoning = std::move(thinking).value_or("");
@@ -157,9 +168,10 @@ ApiStatus ReadOllamaChatBody(BodyFields& body, uint32_t n_vocab, ApiRequest& req
   TRY_STATUS(ReadTools(body, false, request));
   TRY(const auto messages, body.Array("messages"));
   request.is_load = !messages || messages->size() == 0;
+  const size_t last_of_user = request.is_load ? 0 : LastOfUser(*messages);
   for (size_t i = 0; !request.is_load && i < messages->size(); ++i) {
     TRY(BodyFields message, BodyFields::Of(*messages->At(i), body.Name("messages", i)));
-    TRY(ChatTurn turn, ReadOllamaMessage(message));
+    TRY(ChatTurn turn, ReadOllamaMessage(message, i == last_of_user, request));
     request.chat.turns.push_back(std::move(turn));
   }
   return {};

@@ -71,10 +71,18 @@ bool EndsInText(const ChatInput& chat);
 // A string, or text parts joined by line ends. 400 if a part is no text.
 ApiResult<std::string> ReadContent(BodyFields& turn, std::string_view key);
 
-// The text of a tool's result. Unlike a user's parts, parts that cannot be read come from programs
-// and are no error: documents count as their text, and a sentence stands for any other part. 400
-// for pictures.
-ApiResult<std::string> ReadToolResult(BodyFields& turn, std::string_view key, ApiRequest& request);
+// The text of a tool's result, or of a turn before the user's last one. Clients send these again
+// with each later request, so a part that cannot be read must not end the conversation: documents
+// count as their text, and for any other part (a picture, a sound) a sentence stands in the text,
+// with a warning.
+ApiResult<std::string> ReadEarlierContent(BodyFields& turn, std::string_view key,
+                                          ApiRequest& request);
+// The sentence for something that is left out, with the warning.
+std::string LeftOut(const std::string& where, std::string_view type, ApiRequest& request);
+// The index of the user's last turn in an array of turns, SIZE_MAX if there is none. In that turn
+// parts that are no text are refused, for the user to notice at once. Turns of results of
+// tools alone, which Anthropic's clients send as the user's, do not count.
+size_t LastOfUser(JsonView turns);
 // Anthropic's blocks "document" and "search_result".
 bool IsDocument(std::string_view type);
 // The block's title and text; nullopt: the block holds no text.
@@ -83,7 +91,13 @@ ApiResult<std::optional<std::string>> ReadDocument(BodyFields& block);
 // The readers of the formats, a file each.
 ApiStatus ReadChatBody(BodyFields& body, ApiRequest& request);
 ApiStatus ReadCompletionBody(BodyFields& body, uint32_t n_vocab, ApiRequest& request);
-ApiStatus ReadResponsesBody(BodyFields& body, ApiRequest& request);
+// Circumstances of a body of responses.
+struct ResponsesContext {
+  ApiPurpose purpose;
+  size_t body_bytes;  // of the whole body
+  const RecallItems& recall;
+};
+ApiStatus ReadResponsesBody(BodyFields& body, const ResponsesContext& context, ApiRequest& request);
 ApiStatus ReadMessagesBody(BodyFields& body, ApiPurpose purpose, ApiRequest& request);
 ApiStatus ReadOllamaChatBody(BodyFields& body, uint32_t n_vocab, ApiRequest& request);
 ApiStatus ReadOllamaGenerateBody(BodyFields& body, uint32_t n_vocab, ApiRequest& request);

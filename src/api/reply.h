@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,13 @@ struct ReplyHead {
   uint32_t prompt_tokens = 0;   // for formats that begin with a usage
 };
 
+// An answer as the server stores it.
+struct StoredAnswer {
+  std::string id;     // "resp_..."
+  std::string reply;  // the whole body, as a request for the id gets it
+  std::string items;  // the answer's items, a JSON array
+};
+
 // Streamed: Begin(), Part()..., EndChoice() of each choice, End(); or Failed() at any point. Each
 // call gives whole events for the wire, with the empty line that ends an event, or no bytes.
 // Not streamed: Begin(), Part() and EndChoice() give no bytes. End() gives the whole body, and
@@ -56,6 +64,10 @@ class ReplyWriter {
   // One choice has been written to the end.
   virtual std::string EndChoice(const ReplyEnd& end, uint32_t choice) = 0;
   virtual std::string End() = 0;
+  // Before End(), once all choices have ended: the answer, if it shall be stored.
+  virtual std::optional<StoredAnswer> ToStore() const { return std::nullopt; }
+  // The answer could not be stored; End() reports that.
+  virtual void NotStored() {}
   // The error in the format's form; ends the stream.
   virtual std::string Failed(const ApiError& error) = 0;
   // Streamed: an empty message that keeps clients and proxies waiting. Any time after Begin().

@@ -26,12 +26,13 @@ Json ServedModelJson(const ServedModel& model) {
       .Set("n_vocab", model.n_vocab)
       .Set("architecture", model.architecture)
       .Set("quantization", model.quantization);
+  if (model.n_embd > 0) meta.Set("n_embd", model.n_embd).Set("pooling", model.pooling);
   Json json = Json::Object();
   json.Set("id", model.id)
       .Set("object", "model")
       .Set("created", model.created)
       .Set("owned_by", "moestro")
-      .Set("type", "llm")
+      .Set("type", model.n_embd > 0 ? "embeddings" : "llm")
       .Set("max_model_len", model.n_ctx)  // the name that vLLM and other servers use
       .Set("meta", std::move(meta));
   return json;
@@ -222,7 +223,7 @@ std::string PlaceBody(SaveAction action, uint32_t place, std::string_view file,
 
 namespace {
 
-constexpr const char* kOllamaVersion = "0.12.6";
+constexpr const char* kOllamaVersion = "0.14.0";
 
 // "30.5B", "1.4M".
 std::string ParameterSize(uint64_t n) {
@@ -289,6 +290,8 @@ ApiStatus CheckOllamaShow(std::string_view body, const WorkLimit& limit) {
 
 std::string OllamaVersionBody() { return Json::Object().Set("version", kOllamaVersion).Dump(); }
 
+std::string OllamaTagBody(const ServedModel& model) { return ListedModelJson(model).Dump(); }
+
 std::string OllamaTagsBody(const ServedModel& model) { return ListBody(ListedModelJson(model)); }
 
 std::string OllamaRunningBody(const ServedModel& model) {
@@ -306,6 +309,7 @@ std::string OllamaShowBody(const ServedModel& model) {
       .Set("general.basename", model.id)
       .Set("general.parameter_count", model.n_params)
       .Set(model.architecture + ".context_length", model.n_ctx);
+  if (model.n_embd > 0) info.Set(model.architecture + ".embedding_length", model.n_embd);
   Json capabilities = Json::Array();
   for (const std::string& capability : model.capabilities) capabilities.Push(capability);
   Json json = Json::Object();

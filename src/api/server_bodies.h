@@ -30,8 +30,11 @@ struct ServedModel {
   std::string digest = {};        // hexadecimal; differs between models
   std::string path = {};
   std::string chat_template = {};
-  std::vector<std::string> capabilities = {};  // "completion", "tools", "thinking"
+  std::vector<std::string> capabilities = {};  // "completion", "tools", "thinking", "embedding"
   std::vector<std::string> warnings = {};      // for users of the model
+  uint32_t n_embd = 0;       // values of an embedding; 0: the model writes text and gives none
+  std::string pooling = {};  // of a model for embeddings: "mean", "cls", "last"
+  std::string no_embeddings = {};  // why the model gives none; empty: it gives some
 };
 
 // llama-server's /props: the defaults of a request, and facts of the model.
@@ -105,6 +108,7 @@ std::string OllamaErrorBody(const ApiError& error);
 // The version of Ollama that has this interface: clients leave out what older versions lack.
 std::string OllamaVersionBody();
 // The models on disk, and the models in memory: the one model.
+std::string OllamaTagBody(const ServedModel& model);  // one entry of the list
 std::string OllamaTagsBody(const ServedModel& model);
 std::string OllamaRunningBody(const ServedModel& model);
 // 400 unless the body names a model, which may be any.

@@ -1,13 +1,24 @@
 // SPDX-License-Identifier: MIT
-// Anthropic's Messages. Thoughts are thinking blocks without a signature.
+// Anthropic's Messages. Thoughts are thinking blocks with a signature.
 #include <algorithm>
 #include <utility>
 
 #include "api/parse_parts.h"
 #include "api/writers.h"
+#include "base/hash.h"
+#include "base/text.h"
 
 namespace moestro {
 namespace {
+
+// The signature of a thinking block. Clients give back blocks that have one and drop others. It
+// proves nothing, and blocks that come back are read whatever theirs is: a conversation may have
+// begun at another server.
+std::string SignatureOf(std::string_view thinking) {
+  Fnv1a hash;
+  hash.Add(thinking);
+  return Format("moestro-{:016x}", hash.value());
+}
 
 // Input that was computed and input that was not are counted apart.
 Json MessagesUsageJson(const TextUsage& usage) {
@@ -85,7 +96,16 @@ class MessagesWriter final : public ItemWriter {
     return TypedEvent("content_block_delta", Index().Set("delta", std::move(delta)));
   }
 
-  std::string Closed(bool) override { return TypedEvent("content_block_stop", Index()); }
+  std::string Closed(bool) override {
+    const AnswerItem& item = items().back();
+    std::string events;
+    if (item.kind == ChatDelta::Kind::kReasoning) {
+      Json delta = Json::Object();
+      delta.Set("type", "signature_delta").Set("signature", SignatureOf(item.text));
+      events = TypedEvent("content_block_delta", Index().Set("delta", std::move(delta)));
+    }
+    return events + TypedEvent("content_block_stop", Index());
+  }
 
  private:
   Json Index() const { return std::move(Json::Object().Set("index", items().size() - 1)); }
@@ -104,8 +124,8 @@ class MessagesWriter final : public ItemWriter {
     if (item.kind == ChatDelta::Kind::kContent)
       return std::move(block.Set("type", "text").Set("text", text));
     if (item.kind == ChatDelta::Kind::kReasoning) {
-      block.Set("type", "thinking").Set("thinking", text).Set("signature", "");
-      return block;
+      block.Set("type", "thinking").Set("thinking", text);
+      return std::move(block.Set("signature", is_empty ? "" : SignatureOf(text)));
     }
     block.Set("type", "tool_use").Set("id", item.call_id).Set("name", item.name);
     block.Set("input", Json::Verbatim(ObjectText(text)));

@@ -32,6 +32,9 @@ data: {"type":"content_block_start","index":0,"content_block":{"type":"thinking"
 event: content_block_delta
 data: {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"hm"}}
 
+event: content_block_delta
+data: {"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"moestro-08ba5b07b55ebd0e"}}
+
 event: content_block_stop
 data: {"type":"content_block_stop","index":0}
 
@@ -99,15 +102,16 @@ TEST(MessagesStream, HardTextComesThrough) {
 }
 
 TEST(MessagesBody, GoldenExchange) {
-  EXPECT_EQ(Written(*MessagesWriterFor(false),
-                    {Thought("hm"), Said("a"), CallBegin(0, "f"),
-                     CallArguments(0, R"({"x":{"b":1,)"), CallArguments(0, R"("a":2}})")},
-                    Ended(FinishReason::kToolCalls)),
-            R"({"id":"msg_x1","type":"message","role":"assistant","model":"tiny","content":[)"
-            R"({"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"a"},)"
-            R"({"type":"tool_use","id":"call_0","name":"f","input":{"x":{"b":1,"a":2}}}],)"
-            R"("stop_reason":"tool_use","stop_sequence":null,"usage":{"input_tokens":8,)"
-            R"("cache_creation_input_tokens":0,"cache_read_input_tokens":4,"output_tokens":9}})");
+  EXPECT_EQ(
+      Written(*MessagesWriterFor(false),
+              {Thought("hm"), Said("a"), CallBegin(0, "f"), CallArguments(0, R"({"x":{"b":1,)"),
+               CallArguments(0, R"("a":2}})")},
+              Ended(FinishReason::kToolCalls)),
+      R"({"id":"msg_x1","type":"message","role":"assistant","model":"tiny","content":[)"
+      R"({"type":"thinking","thinking":"hm","signature":"moestro-08ba5b07b55ebd0e"},{"type":"text","text":"a"},)"
+      R"({"type":"tool_use","id":"call_0","name":"f","input":{"x":{"b":1,"a":2}}}],)"
+      R"("stop_reason":"tool_use","stop_sequence":null,"usage":{"input_tokens":8,)"
+      R"("cache_creation_input_tokens":0,"cache_read_input_tokens":4,"output_tokens":9}})");
 }
 
 // Deeper than a body is read; whole numbers stay whole.

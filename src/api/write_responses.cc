@@ -104,8 +104,7 @@ Json AskedJson(const ApiRequest& request, const ToolHomes& homes) {
       .Set("max_output_tokens", request.max_tokens < 0 ? Json() : Json(request.max_tokens))
       .Set("metadata", Json::Object())
       .Set("parallel_tool_calls", request.chat.parallel_calls)
-      .Set("previous_response_id", {})
-      .Set("store", false)
+      .Set("previous_response_id", request.previous.empty() ? Json() : Json(request.previous))
       .Set("temperature", NumberJson(request.sampling.temp))
       .Set("text", std::move(Json::Object().Set("format", TextFormatJson(request.form))))
       .Set("tool_choice", ToolChoiceJson(request.chat, homes))
@@ -133,7 +132,8 @@ class ResponsesWriter final : public ItemWriter {
       : ItemWriter(request.stream, request.logprobs),
         head_(head),
         homes_(request.namespaced),
-        asked_(AskedJson(request, homes_)) {}
+        asked_(AskedJson(request, homes_)),
+        is_stored_(request.stores) {}
 
   std::string Begin() override {
     if (!is_stream()) return "";
@@ -149,6 +149,15 @@ class ResponsesWriter final : public ItemWriter {
     return ResponseEvent(is_cut ? "response.incomplete" : "response.completed", status);
   }
 
+  std::optional<StoredAnswer> ToStore() const override {
+    if (!is_stored_) return std::nullopt;
+    const bool is_cut = end().reason == FinishReason::kLength;
+    return StoredAnswer{.id = Id(),
+                        .reply = Response(is_cut ? "incomplete" : "completed").Dump(),
+                        .items = Output(is_cut, false).Dump()};
+  }
+  void NotStored() override { is_stored_ = false; }
+
   std::string Failed(const ApiError& error) override {
     if (!is_stream()) return ErrorBody(error);
     error_ = error;
@@ -160,7 +169,7 @@ class ResponsesWriter final : public ItemWriter {
  protected:
   std::string Opened() override {
     Json event = ItemEvent();
-    event.Set("item", ItemJson(Last(), "in_progress"));
+    event.Set("item", ItemJson(Last(), "in_progress", true));
     std::string events = Event("response.output_item.added", std::move(event));
     if (!HasParts()) return events;
     event = PlacedEvent();
@@ -189,11 +198,12 @@ class ResponsesWriter final : public ItemWriter {
       events += Event("response.content_part.done", std::move(event));
     }
     event = ItemEvent();
-    event.Set("item", ItemJson(Last(), is_whole ? "completed" : "incomplete"));
+    event.Set("item", ItemJson(Last(), is_whole ? "completed" : "incomplete", true));
     return events + Event("response.output_item.done", std::move(event));
   }
 
  private:
+  std::string Id() const { return "resp_" + head_.id; }
   size_t Last() const { return items().size() - 1; }
   // Calls have arguments, other items a part with text.
   bool HasParts() const { return items().back().kind != ChatDelta::Kind::kCallBegin; }
@@ -254,7 +264,7 @@ class ResponsesWriter final : public ItemWriter {
   }
 
   // An item that was just opened is without content yet.
-  Json ItemJson(size_t index, const char* status) const {
+  Json ItemJson(size_t index, const char* status, bool with_logprobs) const {
     const AnswerItem& item = items()[index];
     Json json = Json::Object();
     json.Set("id", ItemId(index));
@@ -265,7 +275,8 @@ class ResponsesWriter final : public ItemWriter {
       return json;
     }
     Json content = Json::Array();
-    if (!item.text.empty()) content.Push(PartJson(index, item.text, item.logprobs.view().Copy()));
+    Json logprobs = with_logprobs ? item.logprobs.view().Copy() : Json::Array();
+    if (!item.text.empty()) content.Push(PartJson(index, item.text, std::move(logprobs)));
     if (item.kind == ChatDelta::Kind::kReasoning)
       json.Set("type", "reasoning").Set("summary", Json::Array());
     else
@@ -274,23 +285,26 @@ class ResponsesWriter final : public ItemWriter {
     return json;
   }
 
-  Json Output(bool is_cut) const {
+  Json Output(bool is_cut, bool with_logprobs) const {
     Json output = Json::Array();
-    for (size_t i = 0; i < items().size(); ++i)
-      output.Push(ItemJson(i, is_cut && i == Last() ? "incomplete" : "completed"));
+    for (size_t i = 0; i < items().size(); ++i) {
+      const char* status = is_cut && i == Last() ? "incomplete" : "completed";
+      output.Push(ItemJson(i, status, with_logprobs));
+    }
     return output;
   }
 
   Json Response(const std::string& status) const {
     Json json = Json::Object();
-    json.Set("id", "resp_" + head_.id)
+    json.Set("id", Id())
         .Set("object", "response")
         .Set("created_at", head_.created)
         .Set("status", status)
         .Set("error", {})
         .Set("incomplete_details", {})
         .Set("model", head_.model)
-        .Set("output", status == "in_progress" ? Json::Array() : Output(status != "completed"))
+        .Set("output",
+             status == "in_progress" ? Json::Array() : Output(status != "completed", true))
         .Set("usage", {});
     if (status == "incomplete")
       json.Set("incomplete_details", std::move(Json::Object().Set("reason", "max_output_tokens")));
@@ -301,6 +315,7 @@ class ResponsesWriter final : public ItemWriter {
       error.Set("code", error_.code.empty() ? error_.type : error_.code);
       json.Set("error", std::move(error.Set("message", error_.message)));
     }
+    json.Set("store", is_stored_);
     for (const auto& [key, value] : asked_.view().members()) json.Set(key, value.Copy());
     return json;
   }
@@ -308,6 +323,7 @@ class ResponsesWriter final : public ItemWriter {
   const ReplyHead head_;
   const ToolHomes homes_;
   const Json asked_;
+  bool is_stored_;
   uint64_t n_events_ = 0;
   ApiError error_;
 };

@@ -2,6 +2,8 @@
 // Responses on the wire.
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "api/stream_reader_testing.h"
@@ -65,6 +67,35 @@ TEST(ResponsesStream, EventsComeInTheOrderOfTheirItems) {
                                              "response.function_call_arguments.done",
                                              "response.output_item.done",
                                              "response.completed"}));
+}
+
+// An answer is stored as a request for its id gets it, and its items without log-probabilities.
+TEST(ResponsesWhole, AnAnswerIsStoredAsItWasSent) {
+  const RecallItems recall = [](const std::string&) -> ApiResult<Json> { return Json::Array(); };
+  const auto write = [&](const std::string& fields, const std::function<void(ReplyWriter&)>& look) {
+    const auto request = ParseApiRequest(ApiKind::kResponses, R"({"input":"hi")" + fields + "}",
+                                         1000, ApiPurpose::kAnswer, {}, recall);
+    const auto writer = MakeReplyWriter(*request, {.id = "x1", .model = "tiny", .fingerprint = {}});
+    writer->Begin();
+    writer->Part({.deltas = {Said("a")}, .logprobs = {Logprob("a", -1.0F)}}, 0);
+    writer->EndChoice(Ended(FinishReason::kStop), 0);
+    look(*writer);
+    return writer->End();
+  };
+  std::optional<StoredAnswer> stored;
+  const auto store = [&](ReplyWriter& writer) { stored = writer.ToStore(); };
+  const std::string sent = write(R"(,"top_logprobs":1,"previous_response_id":"resp_0")", store);
+  ASSERT_TRUE(stored);
+  EXPECT_EQ(stored->id, "resp_x1");
+  EXPECT_EQ(stored->reply, sent);
+  EXPECT_TRUE(sent.contains(R"("store":true)") && sent.contains(R"("logprob":)")) << sent;
+  EXPECT_TRUE(sent.contains(R"("previous_response_id":"resp_0")")) << sent;
+  EXPECT_FALSE(stored->items.contains(R"("logprob":)")) << stored->items;
+  EXPECT_TRUE(stored->items.starts_with(R"([{"id":"msg_x1_0")")) << stored->items;
+  const std::string failed = write("", [](ReplyWriter& writer) { writer.NotStored(); });
+  EXPECT_TRUE(failed.contains(R"("store":false)")) << failed;
+  write(R"(,"store":false)", store);
+  EXPECT_FALSE(stored);
 }
 
 TEST(ResponsesWhole, ACallOfANamespacesFunctionFindsBack) {

@@ -115,13 +115,13 @@ Status CheckFits(const BenchOptions& options, const Engine& engine) {
 }
 
 // The most requests that the measured decode can make.
-DecodeShape DecodeShapeOf(const BenchOptions& options) {
+DecodeShape DecodeShapeOf(const BenchOptions& options, const DraftOptions& draft) {
   const EngineOptions& engine = options.common.engine;
   DecodeShape shape{.steps = options.decode, .rows = options.sequences};
   if (engine.little.is_on()) ++shape.passes;
   if (!engine.low.empty()) ++shape.copies;
-  if (options.draft.is_on()) shape.rows += options.draft.most;
-  if (options.draft.kind == DraftKind::kLittle) shape.passes += options.draft.most;
+  if (draft.is_on()) shape.rows += draft.most;
+  if (draft.kind == DraftKind::kLittle) shape.passes += draft.most;
   return shape;
 }
 
@@ -202,9 +202,10 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   const Clock::time_point start = Clock::now();
   TRY(ModelToLoad model, ModelToLoad::Open(options.model, options.common.engine.engine));
   TRY_STATUS(CheckHasWeights(options.model, model.gguf()));
-  TRY_STATUS(CheckDraft(options.draft, options.common.engine, model));
   EngineOptions engine_options = options.common.engine;
-  engine_options.caller_bytes += DecodeLimit::BytesFor(model.id().shape, DecodeShapeOf(options));
+  TRY(const DraftOptions draft, PrepareDraft(options.draft, model, engine_options));
+  engine_options.caller_bytes +=
+      DecodeLimit::BytesFor(model.id().shape, DecodeShapeOf(options, draft));
   TRY(const std::unique_ptr<Engine> engine,
       OpenEngine(std::move(model), engine_options, ShowOn(bar)));
   Measured run;
@@ -228,7 +229,7 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
                             .prefill = options.prefill,
                             .decode = options.decode,
                             .seed = options.common.seed.value_or(kDefaultSeed),
-                            .draft = options.draft,
+                            .draft = draft,
                             .acceptance = options.acceptance});
   TRY_STATUS(rows.MakeUpDepth());
   PhaseStats prefill;
@@ -239,7 +240,7 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   }
   engine->stats() = {};
   ProbedRate disk;
-  DecodeLimit limit(*engine, DecodeShapeOf(options));
+  DecodeLimit limit(*engine, DecodeShapeOf(options, draft));
   TRY_STATUS(Decode(options, rows, *engine, limit, disk, bar));
   if (recording) recording->Stop();
   limit.Stop();

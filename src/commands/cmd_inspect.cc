@@ -22,6 +22,7 @@
 #include "cli/program.h"
 #include "cli/report.h"
 #include "commands/commands.h"
+#include "commands/mixer_report.h"
 #include "commands/named_model.h"
 #include "commands/plan_report.h"
 #include "core/expert_catalog.h"
@@ -177,75 +178,6 @@ std::string Title(const Inspection& i) {
                                      : Format("{} ({})", i.spec.name, i.spec.arch_name));
 }
 
-std::string MixerText(const LayerSpec& layer) {
-  if (const StateSpec* state = layer.state(); state != nullptr) {
-    return Format("{} with a state of {} values", state->kind, state->n_values);
-  }
-  if (const DeltaNetSpec* delta = layer.delta_net(); delta != nullptr) {
-    return Format("delta net of {} heads, {} for keys, of {}", delta->n_head_v, delta->n_head_k,
-                  delta->head_dim);
-  }
-  if (const Mamba2Spec* mamba = layer.mamba2(); mamba != nullptr) {
-    return Format("Mamba-2 of {} heads of {}, state {}", mamba->n_head, mamba->head_dim,
-                  mamba->n_state);
-  }
-  if (const ShortConvSpec* conv = layer.short_conv(); conv != nullptr) {
-    return Format("short convolution over {} positions", conv->n_taps);
-  }
-  if (const LatentAttentionSpec* latent = layer.latent_attention(); latent != nullptr) {
-    return Format("{} heads that share a latent of {} and {} turned values", latent->n_head,
-                  latent->n_latent, latent->n_turned);
-  }
-  if (const PooledAttentionSpec* pooled = layer.pooled_attention(); pooled != nullptr) {
-    std::string text = Format("{} heads that share a key of {}, over {} positions", pooled->n_head,
-                              pooled->head_dim, pooled->window);
-    if (pooled->n_pool > 0) text += Format(" and pools of {}", pooled->n_pool);
-    if (pooled->indexer) text += Format(", {} of which are chosen", pooled->indexer->top_k);
-    return text;
-  }
-  if (!layer.has_mixer()) return "experts alone";
-  const AttentionSpec& a = *layer.attention();
-  std::string text =
-      Format("{} heads, {} for keys and values, of {}", a.n_head, a.n_head_kv, a.head_dim_k);
-  if (a.window > 0) text += Format(", over {} positions", a.window);
-  return text;
-}
-
-// Head sizes of the first layer with attention; zeros: no layer has any.
-struct HeadSizes {
-  uint32_t n_head = 0;
-  uint32_t n_head_kv = 0;
-  uint32_t head_dim = 0;  // values of a key
-};
-
-HeadSizes HeadSizesOf(const ModelSpec& spec) {
-  for (const LayerSpec& layer : spec.layers) {
-    if (const AttentionSpec* a = layer.attention(); a != nullptr) {
-      return {.n_head = a->n_head, .n_head_kv = a->n_head_kv, .head_dim = a->head_dim_k};
-    }
-    if (const LatentAttentionSpec* a = layer.latent_attention(); a != nullptr) {
-      return {.n_head = a->n_head, .n_head_kv = 1, .head_dim = a->n_key()};
-    }
-    if (const PooledAttentionSpec* a = layer.pooled_attention(); a != nullptr) {
-      return {.n_head = a->n_head, .n_head_kv = 1, .head_dim = a->head_dim};
-    }
-  }
-  return {};
-}
-
-// Lists each mixer once, with its number of layers if the model has several mixers.
-std::string MixersText(const ModelSpec& spec) {
-  std::string text;
-  for (auto layer = spec.layers.begin(); layer != spec.layers.end(); ++layer) {
-    if (std::ranges::find(spec.layers, layer->mixer, &LayerSpec::mixer) != layer) continue;
-    const auto n =
-        static_cast<size_t>(std::ranges::count(spec.layers, layer->mixer, &LayerSpec::mixer));
-    if (n == spec.layers.size()) return ", " + MixerText(*layer);
-    text += Format("; {} layers: {}", n, MixerText(*layer));
-  }
-  return text;
-}
-
 // Layers with a feed-forward block instead of experts.
 uint32_t DenseLayers(const ModelSpec& spec) {
   return static_cast<uint32_t>(std::ranges::count_if(spec.layers, [](const LayerSpec& layer) {
@@ -270,8 +202,14 @@ std::string ShapeText(const Inspection& i) {
   } else if (dense > 0) {
     text += Format("; {} layers without experts, width {}", DenseLayers(s), dense);
   }
+  if (const uint32_t n = s.n_token_layers(); n > 0) {
+    text += Format("; in the first {}with experts a table names those of a token",
+                   n == 1 ? "layer " : Format("{} layers ", n));
+  }
   if (s.n_next_token_layers > 0) {
-    text += Format("; {} more for the next tokens, passed over", s.n_next_token_layers);
+    const bool may_draft = FindFamily(Families(), s.arch_name)->can_predict;
+    text += Format("; {} more for the next tokens, passed over{}", s.n_next_token_layers,
+                   may_draft ? " but for --draft mtp" : "");
   }
   text += Format("\ncontext    {} trained; keys and values of {} tokens take {} in {}\n",
                  s.n_ctx_train, i.memory.ctx, FormatBytes(i.kv_bytes), NameOf(i.kv_type));
@@ -388,6 +326,7 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
       .Set("name", s.name)
       .Set("layers", s.n_layer())
       .Set("width", s.n_embd)
+      .Set("mixers", MixersAsJson(s))
       .Set("heads", heads.n_head)
       .Set("heads_kv", heads.n_head_kv)
       .Set("head_dim", heads.head_dim)
@@ -396,6 +335,7 @@ Json ToJson(const InspectOptions& options, const Inspection& i) {
       .Set("expert_width", s.MostOf(&FeedForwardSpec::n_ff_expert))
       .Set("expert_input_width", s.n_embd_expert())
       .Set("shared_expert_width", s.MostOf(&FeedForwardSpec::n_ff_shared))
+      .Set("token_layers", s.n_token_layers())
       .Set("next_token_layers", s.n_next_token_layers)
       .Set("dense_layers", DenseLayers(s))
       .Set("dense_width", s.MostOf(&FeedForwardSpec::n_ff_dense))

@@ -159,6 +159,9 @@ Status Converse(const RunOptions& options, const std::optional<std::string>& pro
 Status PrintSummary(const RunOptions& options, Session& session, const OneStepKl& checked) {
   TRY(const RunReport report, MakeReport(session.engine(), session.sequence(), false));
   std::string summary = SummaryText(report);
+  if (const DraftControl* const drafts = session.draft_control()) {
+    summary += DraftFiguresText(drafts->figures());
+  }
   if (const auto planned = FindPlanned(CacheFolder(), session.engine(), report)) {
     summary += PlannedText(*planned, report);
   }

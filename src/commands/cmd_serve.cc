@@ -18,7 +18,11 @@
 #include "cli/report.h"
 #include "commands/commands.h"
 #include "commands/configuration.h"
+#include "commands/house_models.h"
 #include "commands/named_model.h"
+#include "engine/plan/memory_plan.h"
+#include "house/asked_model.h"
+#include "house/house_server.h"
 #include "serve/access.h"
 #include "serve/readiness.h"
 #include "serve/server.h"
@@ -34,6 +38,10 @@ struct ServeOptions {
   NamedModelOptions named;
   std::string cache_disk;
   std::optional<Flag> ctx;
+  HouseWish house;
+  bool shows_needs = false;
+
+  bool is_house() const { return !house.models.empty() || !house.flags.empty(); }
 };
 
 Result<uint64_t> DiskSpace(const ServeOptions& options) {
@@ -58,6 +66,37 @@ Status CheckGranted(uint64_t ram) {
               FormatBytes(ram), FormatBytes(*limit));
 }
 
+// The paths of models that a house's list names. The demo model may be in this process's memory
+// alone, where its processes find it, too.
+Result<std::string> FindForHouse(const ServeOptions& options, const std::string& text) {
+  if (text != "demo") return FindNamedModel(text, options.named, options.common.engine);
+  TRY(const std::string path, DemoModelPath());
+  constexpr std::string_view kSelf = "/proc/self/";
+  if (!path.starts_with(kSelf)) return path;
+  return Format("/proc/{}/{}", getpid(), path.substr(kSelf.size()));
+}
+
+Status RunHouse(ServeOptions& options, const CommandLine& line) {
+  const ProgramText program = line.Describe();
+  const CommandText* command = FindCommand(program, "serve");
+  options.house.given.assign(line.arguments().begin() + 1, line.arguments().end());
+  options.named.is_waited_for = !ServiceNotice::AddressOfEnvironment().empty();
+  HouseOptions house{.server = options.server};
+  TRY(house.models, ReadHouseModels(options.house, *command, [&](const std::string& text) {
+        return FindForHouse(options, text);
+      }));
+  TRY_STATUS(CheckGranted(options.common.engine.ram_bytes));
+  house.ram = options.common.engine.ram_bytes > 0 ? options.common.engine.ram_bytes
+                                                  : BudgetWithin(UnhinderedMemory());
+  const size_t n = house.models.size();
+  Output out(STDOUT_FILENO);
+  return ServeHouse(std::move(house), [&](const std::string& address) {
+    const Status said =
+        out.Write(Format("moestro serves {} model{} on {}\n", n, n == 1 ? "" : "s", address));
+    if (!said) LogWarning("{}", said.error().message);
+  });
+}
+
 Status Run(ServeOptions& options) {
   ServerOptions& server = options.server;
   server.engine = options.common.engine;
@@ -72,6 +111,10 @@ Status Run(ServeOptions& options) {
   } else {
     options.named.is_waited_for = !ServiceNotice::AddressOfEnvironment().empty();
     TRY(server.model, FindNamedModel(server.model, options.named, server.engine));
+  }
+  if (options.shows_needs) {
+    TRY(const ServerNeeds needs, MeasureNeeds(server));
+    return Output(STDOUT_FILENO).Write(NeedsJson(needs).Dump() + "\n");
   }
   server.cache_folder = CacheFolder();
   TRY(server.cache_disk, DiskSpace(options));
@@ -103,13 +146,69 @@ void AddAccessFlags(Flags& serve, const std::shared_ptr<ServeOptions>& options) 
                   });
 }
 
+// Flags for answers that are stored.
+void AddResponseFlags(Flags& serve, const std::shared_ptr<ServeOptions>& options) {
+  ResponseStoreOptions& responses = options->server.responses;
+  serve
+      .Add(
+          "--response-store", responses.folder,
+          "folder for answers of /v1/responses, which clients then get again by id and go on from; "
+          "without it nothing is stored")
+      .Type("DIR");
+  serve.AddParsed("--response-store-size", "SIZE",
+                  "bytes of stored answers; beyond, the oldest go (default: 1G)",
+                  [options](const std::string& text) -> Status {
+                    TRY(options->server.responses.most_bytes, ParseBytes(text));
+                    return {};
+                  });
+  serve
+      .Add("--response-store-days", responses.most_days,
+           "days until a stored answer is deleted; 0: it stays")
+      .NonNegative()
+      .ShowDefault();
+}
+
+// Flags of a server of several models.
+void AddHouseFlags(Flags& serve, const std::shared_ptr<ServeOptions>& options,
+                   const CommandLine& line) {
+  serve.Group("Several models");
+  serve
+      .Add("--models", options->house.models,
+           "models that requests choose from by name, all in one --ram: a folder of GGUF files, or "
+           "files, names of the hub's cache and 'demo' between commas")
+      .Type("DIR|LIST")
+      .Excludes("MODEL");
+  serve
+      .AddParsedEach("--for", "NAME:FLAG=VALUE",
+                     "a flag for one of the models, as coder:ctx=16384; in a file of settings a "
+                     "section [models.NAME]",
+                     [options, &line](const std::string& text) -> Status {
+                       const ProgramText program = line.Describe();
+                       TRY(FlagSetting setting,
+                           ParseModelFlag(*FindCommand(program, "serve"), text));
+                       options->house.flags.push_back(std::move(setting));
+                       return {};
+                     })
+      .Excludes("MODEL");
+  serve.AddParsed("--keep-alive", "TIME",
+                  "how long a model without requests stays, as 5m; others' needs end it earlier "
+                  "(default: forever)",
+                  [options](const std::string& text) -> Status {
+                    TRY(options->house.keep_alive, ParseKeepAlive(text));
+                    return {};
+                  });
+  serve.AddSwitch("--show-needs", options->shows_needs,
+                  "print what --ram the model needs, as JSON, and end");
+}
+
 }  // namespace
 
 void AddServe(CommandLine& line) {
   auto options = std::make_shared<ServeOptions>();
   ServerOptions& server = options->server;
-  Flags serve =
-      line.AddCommand(CommandNamed("serve"), [options] { return ExitCode(Run(*options)); });
+  Flags serve = line.AddCommand(CommandNamed("serve"), [options, &line] {
+    return ExitCode(options->is_house() ? RunHouse(*options, line) : Run(*options));
+  });
   serve.Footer(
       "Without MODEL a small story model that is part of the program. Point a client at\n"
       "http://127.0.0.1:8080/v1, with any key; a page to look at is at http://127.0.0.1:8080.\n"
@@ -117,6 +216,7 @@ void AddServe(CommandLine& line) {
       std::string(kSettingsHelp));
   serve.Add("MODEL", server.model, "GGUF file (of a split model the first) or owner/repo:QUANT");
   AddNamedModelFlags(serve, options->named);
+  AddHouseFlags(serve, options, line);
   serve.Group("Server");
   serve.Add("--host", server.host, "address to listen on").ShowDefault();
   serve.Add("--port", server.port, "port to listen on; 0: any free one")
@@ -172,6 +272,7 @@ void AddServe(CommandLine& line) {
       .Add("--slot-save-path", server.saved_texts_folder,
            "folder for what clients save and restore by POST /slots/N; without it they cannot")
       .Type("DIR");
+  AddResponseFlags(serve, options);
   serve.AddSwitch("--log-requests", server.logs_requests,
                   "a JSON line for each request on stderr: figures, never text");
   serve.AddSwitch(

@@ -18,6 +18,7 @@
 #include "cli/report.h"
 #include "commands/commands.h"
 #include "commands/configuration.h"
+#include "house/model_process.h"
 #include "remote/worker.h"
 #include "serve/helper_processes.h"
 
@@ -42,9 +43,14 @@ std::vector<std::string> Arguments(std::span<char*> argv) {
   return arguments;
 }
 
+// The process of one of a house's models gets all its flags from the house.
 int Main(std::span<char*> argv) {
   const std::unique_ptr<CommandLine> line = MakeCommandLine(MOESTRO_VERSION);
-  const auto action = ParseConfigured(*line, Arguments(argv));
+  std::vector<std::string> arguments = Arguments(argv);
+  const bool is_worker = !arguments.empty() && arguments.front() == kWorkerFlags;
+  if (is_worker) arguments.front() = "serve";
+  const auto action =
+      is_worker ? line->Parse(std::move(arguments)) : ParseConfigured(*line, std::move(arguments));
   return action ? (*action)() : ExitCode(std::unexpected(action.error()));
 }
 

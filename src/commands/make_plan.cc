@@ -95,6 +95,7 @@ Result<MachineSpeeds> FindSpeeds(const MachineWish& wish, const ModelNeeds& need
     kept = KeepRates(wish.kept_in, key, *kept);
   }
   kept->memory = UnhinderedMemory() + ResidentMemory();
+  kept->page = PageBytes();
   TRY_STATUS(CheckAll(needs, *kept, "this processor"));
   speeds.rates = *std::move(kept);
   return speeds;
@@ -184,8 +185,9 @@ Result<PlanSubject> OfRepository(const ModelName& name, const std::string& engin
   TRY(const HubListing listing, client.Files(name.repo, name.revision));
   TRY(const HubModel chosen, ChooseModel(listing.files, name));
   TRY(std::shared_ptr<DirectoryCopies> copies, DirectoryCopies::Create());
-  TRY(ModelToLoad model, ModelToLoad::Open(chosen.files.front().path, engine,
-                                           copies->CopyWhat(OpenIn(client, name.repo, listing))));
+  TRY(ModelToLoad model,
+      ModelToLoad::Open(chosen.files.front().path, engine, ModelToLoad::Use::kText,
+                        copies->CopyWhat(OpenIn(client, name.repo, listing))));
   PlanSubject subject{.model = std::move(model),
                       .copies = std::move(copies),
                       .folder = settings.cache,
@@ -203,7 +205,8 @@ Result<PlanSubject> AtAddress(const std::string& address, const std::string& eng
   }
   TRY(HubClient client, HubClient::Create(settings, stop));
   TRY(std::shared_ptr<DirectoryCopies> copies, DirectoryCopies::Create());
-  TRY(ModelToLoad model, ModelToLoad::Open(address, engine, copies->CopyWhat(OpenAt(client))));
+  TRY(ModelToLoad model, ModelToLoad::Open(address, engine, ModelToLoad::Use::kText,
+                                           copies->CopyWhat(OpenAt(client))));
   const uint64_t bytes = model.gguf().file_bytes();
   std::error_code unknown;
   PlanSubject subject{.model = std::move(model),
@@ -397,6 +400,10 @@ Result<std::optional<PlannedDevice>> PriceDevice(const LatencyFile& file, const 
   return device;
 }
 
+uint64_t BlockOf(const MachineRates& machine) {
+  return machine.page > 0 ? PlannedBlock(machine.page) : PlannedBlockHere();
+}
+
 // Speeds of the repository's other files. The bytes that a token needs, and the time of computing,
 // are assumed to grow with the file's size.
 Result<std::vector<PlannedChoice>> Choices(const Planned& planned, const SpeedPredictor& predictor,
@@ -410,7 +417,7 @@ Result<std::vector<PlannedChoice>> Choices(const Planned& planned, const SpeedPr
                          .is_planned = other.label() == planned.label};
     const PlannedModel scaled = report.planned.Scaled(
         static_cast<double>(choice.bytes) / static_cast<double>(report.planned.file_bytes));
-    if (const std::optional<Fit> fit = scaled.fit_in(ram)) {
+    if (const std::optional<Fit> fit = scaled.fit_in(ram, BlockOf(report.machine))) {
       TRY(const std::vector<BudgetSpeed> speeds, predictor.Predict(scaled.needs, {&*fit, 1}));
       choice.decode = speeds.front().decode;
     }
@@ -434,10 +441,11 @@ Result<PlanReport> MakePlan(const PlanWish& wish) {
                  report.planned.needs));
   report.machine = std::move(machine.rates);
   report.measured = std::move(machine.from);
-  const std::vector<Fit> fits = report.planned.fits();
+  const uint64_t block = BlockOf(report.machine);
+  const std::vector<Fit> fits = report.planned.fits(block);
   report.is_recommended = engine.ram_bytes == 0;
   const uint64_t ram = report.is_recommended ? Recommended(report.machine, fits) : engine.ram_bytes;
-  const std::optional<Fit> chosen = report.planned.fit_in(ram);
+  const std::optional<Fit> chosen = report.planned.fit_in(ram, block);
   std::vector<Fit> asked = fits;
   if (chosen) asked.push_back(*chosen);
   const ModelNeeds& needs = report.planned.needs;

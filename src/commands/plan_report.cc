@@ -25,8 +25,12 @@ std::string SpeedText(const SpeedRange& speed) {
 }
 
 std::string MachineText(const PlanReport& r) {
-  return Format("machine    {}; {} of memory, disk {:.1f} GB/s ({})\n", r.machine.cpu,
-                FormatBytes(r.machine.memory), r.machine.disk / kGiga, r.measured);
+  constexpr uint64_t kUsualPage = 4096;
+  const std::string pages = r.machine.page > kUsualPage
+                                ? Format(" in pages of {}", FormatBytes(r.machine.page))
+                                : std::string();
+  return Format("machine    {}; {} of memory{}, disk {:.1f} GB/s ({})\n", r.machine.cpu,
+                FormatBytes(r.machine.memory), pages, r.machine.disk / kGiga, r.measured);
 }
 
 std::string ModelText(const PlanReport& r) {
@@ -255,6 +259,7 @@ Json PlanAsJson(const PlanReport& r) {
   machine.Set("cpu", r.machine.cpu)
       .Set("threads", r.machine.threads)
       .Set("memory", r.machine.memory)
+      .Set("page", r.machine.page)
       .Set("disk_bytes_per_second", r.machine.disk)
       .Set("measured", r.measured);
   const PlannedModel& p = r.planned;

@@ -87,47 +87,79 @@ Result<std::optional<FlagSetting>> ParseLine(std::string_view line, const std::s
   return std::optional(FlagSetting{.name = name, .value = value, .origin = origin});
 }
 
+// The model of a line "[models.NAME]".
+Result<std::string> ParseSection(std::string_view line, const std::string& origin) {
+  constexpr std::string_view kBegin = "[models.";
+  const bool is_text = line.size() <= kLongestSettingsLine &&
+                       FindInvalidUtf8(line) == line.size() && !line.contains('\0');
+  const bool is_model = is_text && line.starts_with(kBegin) && line.ends_with(']') &&
+                        line.size() > kBegin.size() + 1 && !line.contains('=');
+  if (is_model) return std::string(line.substr(kBegin.size(), line.size() - kBegin.size() - 1));
+  return Fail(Errc::kUsage, "{}: '{}' is no section; [models.NAME] has the flags of one model",
+              origin, Printable(line));
+}
+
 bool IsOneOf(std::string_view text, std::initializer_list<std::string_view> words) {
   return std::ranges::contains(words, text);
 }
 
-// Names of the flags that the arguments of a command give.
-std::set<std::string> NamesGiven(const CommandText& command, std::span<const std::string> given) {
-  std::set<std::string> names;
-  const auto add_positional = [&] {
-    for (const FlagText& flag : command.flags) {
-      if (!flag.positional.empty()) names.insert(flag.name());
-    }
-  };
+// Arguments that belong together: a flag with its value, switches of one letter that are joined, or
+// a positional argument.
+struct GivenPart {
+  size_t begin = 0;  // of the arguments
+  size_t end = 0;
+  std::vector<std::string> names = {};  // of the flags
+  bool is_positional = false;
+};
+
+// Takes the arguments of a command apart. What is no flag of the command has no names.
+std::vector<GivenPart> TakeApart(const CommandText& command, std::span<const std::string> given) {
   const auto find = [&](std::string_view name) {
     const auto found = std::ranges::find_if(
         command.flags, [&](const FlagText& flag) { return flag.has_name(name); });
     return found == command.flags.end() ? nullptr : &*found;
   };
-  for (size_t i = 0; i < given.size(); ++i) {
+  std::vector<GivenPart> parts;
+  bool are_positional = false;  // all that follow
+  for (size_t i = 0; i < given.size(); i = parts.back().end) {
     const std::string& text = given[i];
-    if (text == "--") {
-      if (i + 1 < given.size()) add_positional();
-      break;
-    }
-    if (text.size() < 2 || text[0] != '-') {
-      add_positional();
+    GivenPart part{.begin = i, .end = i + 1};
+    if (are_positional || text.size() < 2 || text[0] != '-') {
+      part.is_positional = true;
+    } else if (text == "--") {
+      are_positional = true;
     } else if (text[1] == '-') {
       const size_t equals = text.find('=');
       const FlagText* flag = find(std::string_view(text).substr(0, equals));
-      if (flag == nullptr) continue;
-      names.insert(flag->name());
-      if (!flag->is_switch() && equals == std::string::npos) ++i;
+      if (flag != nullptr) {
+        part.names.push_back(flag->name());
+        if (!flag->is_switch() && equals == std::string::npos) ++part.end;
+      }
     } else {
       // Switches of one letter may be joined, and the last may have a value.
       for (size_t at = 1; at < text.size(); ++at) {
         const FlagText* flag = find(std::string("-") + text[at]);
         if (flag == nullptr) break;
-        names.insert(flag->name());
+        part.names.push_back(flag->name());
         if (flag->is_switch()) continue;
-        if (at + 1 == text.size()) ++i;
+        if (at + 1 == text.size()) ++part.end;
         break;
       }
+    }
+    part.end = std::min(part.end, given.size());
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+// Names of the flags that the arguments of a command give.
+std::set<std::string> NamesGiven(const CommandText& command, std::span<const std::string> given) {
+  std::set<std::string> names;
+  for (const GivenPart& part : TakeApart(command, given)) {
+    names.insert(part.names.begin(), part.names.end());
+    if (!part.is_positional) continue;
+    for (const FlagText& flag : command.flags) {
+      if (!flag.positional.empty()) names.insert(flag.name());
     }
   }
   return names;
@@ -150,6 +182,12 @@ Result<std::vector<std::string>> ArgumentsFor(const FlagText& flag, const FlagSe
   if (names_off) return std::vector{flag.names.front()};
   if (!flag.off_names.empty()) return std::vector{flag.off_names.front()};
   return std::vector<std::string>();
+}
+
+// The argument that sets a flag of one model.
+Result<std::vector<std::string>> ModelArguments(const FlagSetting& setting) {
+  return std::vector{
+      Format("--{}={}:{}={}", kModelFlag, setting.model, setting.name, setting.value)};
 }
 
 struct Candidate {
@@ -195,17 +233,24 @@ Result<std::vector<FlagSetting>> ParseSettings(std::string_view text, const std:
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   std::vector<FlagSetting> settings;
+  std::string model;  // of the section
   for (size_t number = 1; !text.empty(); ++number) {
     const size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     if (line.ends_with('\r')) line.remove_suffix(1);
-    TRY(std::optional<FlagSetting> setting,
-        ParseLine(line, Format("{}:{}", path, number), command));
+    const std::string origin = Format("{}:{}", path, number);
+    if (WithoutBlanks(line).starts_with('[')) {
+      TRY(model, ParseSection(WithoutBlanks(line), origin));
+      continue;
+    }
+    TRY(std::optional<FlagSetting> setting, ParseLine(line, origin, command));
     if (!setting) continue;
+    setting->model = model;
     const FlagText* flag = FindFlag(command, setting->name);
-    const auto same = std::ranges::find_if(
-        settings, [&](const FlagSetting& s) { return FindFlag(command, s.name) == flag; });
+    const auto same = std::ranges::find_if(settings, [&](const FlagSetting& s) {
+      return s.model == model && FindFlag(command, s.name) == flag;
+    });
     if (same != settings.end()) {
       return Fail(Errc::kUsage, "{}: {} is set twice, first in line {}", setting->origin,
                   flag->name(), same->origin.substr(path.size() + 1));
@@ -283,15 +328,20 @@ Result<ChosenSettings> ChooseSettings(const CommandText& command,
   for (const std::vector<FlagSetting>& source : sources) {
     std::set<std::string> here;
     for (const FlagSetting& setting : source) {
-      const FlagText* flag = FindFlag(command, setting.name);
-      if (flag == nullptr || known.contains(flag->name())) continue;
-      TRY(std::vector<std::string> arguments, ArgumentsFor(*flag, setting));
+      const bool is_of_model = !setting.model.empty();
+      const FlagText* flag = FindFlag(command, is_of_model ? kModelFlag : setting.name);
+      if (flag == nullptr) continue;
+      const std::string key =
+          is_of_model ? Format("{}:{}", setting.model, setting.name) : flag->name();
+      if (known.contains(key)) continue;
+      TRY(std::vector<std::string> arguments,
+          is_of_model ? ModelArguments(setting) : ArgumentsFor(*flag, setting));
       if (!arguments.empty() && ExcludesAny(*flag, before)) {
         dropped.insert(flag->name());
         continue;
       }
       if (!arguments.empty()) here.insert(flag->name());
-      known.insert(flag->name());
+      known.insert(key);
       chosen.push_back({flag, setting, std::move(arguments)});
     }
     before.merge(here);
@@ -304,11 +354,51 @@ Result<ChosenSettings> ChooseSettings(const CommandText& command,
       result.arguments.push_back(std::move(argument));
     }
     if (candidate.arguments.empty()) continue;
-    candidate.setting.name = candidate.flag->name();  // the name that messages use
+    // The name that messages use.
+    const bool is_of_model = !candidate.setting.model.empty();
+    candidate.setting.name = is_of_model ? Format("{} {}:{}", kModelFlag, candidate.setting.model,
+                                                  candidate.setting.name)
+                                         : candidate.flag->name();
     result.used.push_back(std::move(candidate.setting));
   }
   result.arguments.insert(result.arguments.end(), given.begin(), given.end());
   return result;
+}
+
+Result<FlagSetting> ParseModelFlag(const CommandText& command, std::string_view value) {
+  const size_t equals = value.find('=');
+  const size_t colon = value.substr(0, equals).rfind(':');
+  if (equals == std::string_view::npos || colon == std::string_view::npos || colon == 0 ||
+      equals + 1 == value.size()) {
+    return Fail(Errc::kUsage, "--{} is '{}'; write NAME:FLAG=VALUE, as coder:ctx=16384", kModelFlag,
+                Printable(value));
+  }
+  FlagSetting setting{.name = std::string(value.substr(colon + 1, equals - colon - 1)),
+                      .value = std::string(value.substr(equals + 1)),
+                      .model = std::string(value.substr(0, colon))};
+  setting.origin = Format("--{} {}:{}", kModelFlag, Printable(setting.model), setting.name);
+  if (FindFlag(command, setting.name) == nullptr) {
+    TRY_STATUS(UnknownName(setting.name, setting.origin, command));
+  }
+  return setting;
+}
+
+Result<std::vector<std::string>> ArgumentsOf(const CommandText& command,
+                                             const FlagSetting& setting) {
+  return ArgumentsFor(*FindFlag(command, setting.name), setting);
+}
+
+std::vector<std::string> ArgumentsWithout(const CommandText& command,
+                                          std::span<const std::string> given,
+                                          const std::set<std::string>& names) {
+  std::vector<std::string> kept;
+  for (const GivenPart& part : TakeApart(command, given)) {
+    const bool is_named = std::ranges::any_of(
+        part.names, [&](const std::string& name) { return names.contains(name); });
+    if (is_named || part.is_positional || given[part.begin] == "--") continue;
+    for (size_t i = part.begin; i < part.end; ++i) kept.push_back(given[i]);
+  }
+  return kept;
 }
 
 std::string PlaceOfSetting(std::string_view message, std::span<const FlagSetting> used) {

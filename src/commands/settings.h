@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,17 +18,19 @@
 namespace moestro {
 
 struct FlagSetting {
-  std::string name;    // of a flag, without dashes: "cache-ram"; or "model"
-  std::string value;   // never empty
-  std::string origin;  // "MOESTRO_CACHE_RAM", "/etc/moestro/moestro.conf:7"
+  std::string name;         // of a flag, without dashes: "cache-ram"; or "model"
+  std::string value;        // never empty
+  std::string origin = {};  // "MOESTRO_CACHE_RAM", "/etc/moestro/moestro.conf:7"
+  std::string model = {};   // of a section [models.NAME]; empty: of all models
 };
 
 inline constexpr size_t kLargestSettingsFile = 256 * 1024;
 inline constexpr size_t kLongestSettingsLine = 4096;
 
-// The settings of a file for the flags of `command`. kUsage, with `path` and the line: no "name =
-// value", a name that the command does not have (the nearest is named), a name that comes twice, no
-// value, a line that is too long, bytes that are not text.
+// The settings of a file for the flags of `command`. Those behind a line [models.NAME] are of that
+// model. kUsage, with `path` and the line: another section, no "name = value", a name that the
+// command does not have (the nearest is named), a name that comes twice, no value, a line that is
+// too long, bytes that are not text.
 Result<std::vector<FlagSetting>> ParseSettings(std::string_view text, const std::string& path,
                                                const CommandText& command);
 
@@ -54,11 +57,26 @@ struct ChosenSettings {
 };
 // `given` are the arguments after the command's name; `sources` are in order of precedence. A
 // setting gives way to the same flag in an earlier source, and to a flag there that excludes it;
-// settings that need a dropped one are dropped, too. Settings of flags that the command does not
-// have are left out. kUsage: a switch that is neither on nor off.
+// one of a model becomes an argument of kModelFlag, to the same flag of the same model; settings
+// that need a dropped one are dropped, too. Settings of flags that the command does not have are
+// left out. kUsage: a switch that is neither on nor off.
 Result<ChosenSettings> ChooseSettings(const CommandText& command,
                                       std::span<const std::string> given,
                                       std::span<const std::vector<FlagSetting>> sources);
+
+// The flag that sets a flag of one model: --for coder:ctx=16384.
+inline constexpr std::string_view kModelFlag = "for";
+// A value of kModelFlag, taken apart. kUsage: no model, a flag that the command does not have (the
+// nearest is named), or no value.
+Result<FlagSetting> ParseModelFlag(const CommandText& command, std::string_view value);
+// The arguments that have the setting's effect; none for a switch that is off by default. kUsage: a
+// switch that is neither on nor off. REQUIRES: the command has the flag.
+Result<std::vector<std::string>> ArgumentsOf(const CommandText& command,
+                                             const FlagSetting& setting);
+// Arguments of the command without positional ones and without flags of these names.
+std::vector<std::string> ArgumentsWithout(const CommandText& command,
+                                          std::span<const std::string> given,
+                                          const std::set<std::string>& names);
 
 // The origin of the setting whose flag `message` names; empty: no setting's.
 std::string PlaceOfSetting(std::string_view message, std::span<const FlagSetting> used);

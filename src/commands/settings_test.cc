@@ -25,7 +25,8 @@ CommandText Serve() {
                     {.names = {"--low"}, .value = "FILE", .excludes = {"quality"}},
                     {.names = {"--chat-template"}, .value = "NAME|FILE"},
                     {.names = {"--low-share"}, .value = "S", .needs = {"low"}},
-                    {.names = {"--cache-ram"}, .value = "SIZE"}}};
+                    {.names = {"--cache-ram"}, .value = "SIZE"},
+                    {.names = {"--for"}, .value = "NAME:FLAG=VALUE"}}};
 }
 
 std::vector<FlagSetting> Parse(std::string_view text) {
@@ -71,7 +72,7 @@ TEST(Settings, WhatIsWrongIsSaidWithItsLine) {
       MessageOf("dance = 1").starts_with("m.conf:1: there is no setting 'dance'; 'moestro "));
   EXPECT_TRUE(MessageOf("help = on").contains("no setting 'help'"));
   EXPECT_EQ(MessageOf("port"), "m.conf:1: 'port' is no setting; write name = value");
-  EXPECT_TRUE(MessageOf("[server]").contains("'[server]' is no setting"));
+  EXPECT_TRUE(MessageOf("[server]").contains("'[server]' is no section"));
   EXPECT_TRUE(MessageOf("= 5").contains("no setting ''"));
   EXPECT_EQ(MessageOf("port ="), "m.conf:1: port has no value; write one or leave the line out");
   EXPECT_EQ(MessageOf("ctx = 1\nport = 1\nctx-size = 2"),
@@ -195,6 +196,56 @@ TEST(Settings, AMessageIsBlamedOnTheSettingItNamesFirst) {
   EXPECT_EQ(PlaceOfSetting("-c,--cache: bad", used), "a:1");
   EXPECT_EQ(PlaceOfSetting("--port: bad", used), "");
   EXPECT_EQ(PlaceOfSetting("--cache-disk: bad", used), "");
+}
+
+TEST(Settings, ASectionIsOfOneModel) {
+  const auto settings =
+      Parse("port = 1\n[models.a/b:Q4]\nctx = 5\nlow = x\n [models.c] \r\nctx = 6\n");
+  ASSERT_EQ(settings.size(), 4U);
+  EXPECT_EQ(settings[0].model, "");
+  EXPECT_EQ(settings[1].model, "a/b:Q4");
+  EXPECT_EQ(settings[3].model, "c");
+  EXPECT_EQ(Arguments({"--for", "c:ctx=7"}, {settings, Parse("[models.c]\nctx = 8\nlow = y")}),
+            (Strings{"--port=1", "--for=a/b:Q4:ctx=5", "--for=a/b:Q4:low=x", "--for=c:ctx=6",
+                     "--for=c:low=y", "--for", "c:ctx=7"}));
+  EXPECT_EQ(MessageOf("[models.a]\nctx = 1\n\nctx-size = 2"),
+            "m.conf:4: ctx is set twice, first in line 2");
+  EXPECT_EQ(MessageOf("[models.a]\nprot = 1"),
+            "m.conf:2: there is no setting 'prot'; did you mean 'port'?");
+  for (const char* section : {"[models.]", "[models]", "[server]", "[models.a", "[models.a=b]"}) {
+    EXPECT_TRUE(MessageOf(section).contains("[models.NAME]")) << section;
+  }
+}
+
+TEST(Settings, AModelsSettingIsBlamedByItsOwnLine) {
+  const std::vector<std::vector<FlagSetting>> sources = {
+      Parse("[models.a]\nctx = 1\n[models.b]\nctx = x")};
+  const auto chosen = ChooseSettings(Serve(), {}, sources);
+  ASSERT_TRUE(chosen);
+  EXPECT_EQ(PlaceOfSetting("--for b:ctx: 'x' is no number", chosen->used), "m.conf:4");
+}
+
+TEST(Settings, AFlagForOneModelIsTakenApart) {
+  const auto setting = ParseModelFlag(Serve(), "a/b:Q4:ctx=1:2=3");
+  ASSERT_TRUE(setting);
+  EXPECT_EQ(setting->model, "a/b:Q4");
+  EXPECT_EQ(setting->name, "ctx");
+  EXPECT_EQ(setting->value, "1:2=3");
+  EXPECT_EQ(ArgumentsOf(Serve(), *setting), Strings{"--ctx=1:2=3"});
+  for (const char* text : {"", "a", "a:ctx", "ctx=1", ":ctx=1", "a:ctx="}) {
+    EXPECT_TRUE(ParseModelFlag(Serve(), text).error().message.contains("NAME:FLAG=VALUE")) << text;
+  }
+  EXPECT_TRUE(ParseModelFlag(Serve(), "a:ctz=1").error().message.contains("did you mean 'ctx'"));
+}
+
+TEST(Settings, FlagsAreTakenOutOfArguments) {
+  const Strings given = {"--port",         "1",         "x.gguf", "-vc",   "2", "--low=y",
+                         "--log-requests", "--rescale", "--",     "z.gguf"};
+  EXPECT_EQ(ArgumentsWithout(Serve(), given, {}),
+            (Strings{"--port", "1", "-vc", "2", "--low=y", "--log-requests", "--rescale"}));
+  EXPECT_EQ(ArgumentsWithout(Serve(), given, {"port", "low", "log-requests"}),
+            (Strings{"-vc", "2", "--rescale"}));
+  EXPECT_EQ(ArgumentsWithout(Serve(), Strings{"--port"}, {"port"}), Strings());
 }
 
 }  // namespace

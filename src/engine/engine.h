@@ -70,6 +70,11 @@ struct EngineFacts {
   std::string description = {};  // processor, threads, reader, kernels: for reports
   std::string kernels = {};      // the kernels of the CPU; equal kernels give equal bits
   uint64_t recalled = 0;         // experts of an earlier run that are read first; 0: a cold start
+  // Bytes of weights that drafting a token by the layer that predicts further tokens reads, the
+  // experts and the head among them; 0: no such layer is loaded.
+  uint64_t predicting_bytes = 0;
+
+  bool predicts() const { return predicting_bytes > 0; }
 };
 
 // Measurements of an engine since it was opened.
@@ -159,6 +164,14 @@ class Engine {
   // have pieces (a layer of a chunk, or a chunk), unless rows stay on a device; other rows are one
   // piece. Errors: kInvalidRequest, and that of closed().
   virtual Result<std::unique_ptr<StepRun>> Begin(Batch batch, LogitsSink sink) = 0;
+  // The tokens that the model's layer for further tokens expects behind `newest`, which follows the
+  // sequence's tokens and is not computed: at most `most`, and none where room or a run between its
+  // pieces does not allow it. Counts in the statistics of decode, but for tokens. The sequence
+  // stays as it was. Errors: those of Step(). REQUIRES: facts().predicts().
+  virtual Result<std::vector<Token>> Predict(const Sequence& /*sequence*/, Token /*newest*/,
+                                             uint32_t /*most*/) {
+    return std::vector<Token>();
+  }
   // The error with which every later step fails; nullopt: steps can be computed.
   virtual const std::optional<Error>& closed() const = 0;
   // Makes the current step or piece return kInterrupted within some tens of milliseconds. The step

@@ -221,6 +221,7 @@ struct EngineOptions {
   std::string predictor = "next-router";
   std::string paths = {};   // of the predictor "paths"; empty: MODEL.paths
   uint32_t prefetch = 1;    // layers looked ahead; 0: no prefetch
+  bool predicts = false;    // the file's layer that predicts further tokens is loaded
   bool own_kernels = true;  // false: ggml's vec_dot for experts (comparison)
   // Cheaper misses; the defaults change nothing.
   std::string low = {};       // GGUF with copies of the experts in a lower type; empty: none

@@ -121,11 +121,29 @@ struct DraftStats {
 };
 static_assert(CountsAllOf<DraftStats>());
 
+// Falls of speed while a run went on: of a disk or a machine that is hot, or that others use.
+struct SlowedStats {
+  uint64_t disk = 0;     // times that reads became slower by a third or more
+  uint64_t compute = 0;  // times that computing did
+
+  static constexpr void Visit(auto&& visit) {
+    visit(&SlowedStats::disk, CounterText{.json = "disk_slowed",
+                                          .metric = "disk_slowed_total",
+                                          .meaning = "Times that reads became slower by a third."});
+    visit(&SlowedStats::compute,
+          CounterText{.json = "compute_slowed",
+                      .metric = "compute_slowed_total",
+                      .meaning = "Times that computing became slower by a third."});
+  }
+};
+static_assert(CountsAllOf<SlowedStats>());
+
 struct RunStats {
   PhaseStats prefill;
   PhaseStats decode;
   LittleStats little;  // part of decode
   DraftStats drafts;   // part of decode
+  SlowedStats slowed;  // in decode
   // Over the tokens of decode.
   Histogram decode_ms;
   Histogram decode_bytes;  // needed_bytes

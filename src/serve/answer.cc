@@ -219,9 +219,18 @@ void NoteUnfinished(std::span<const std::shared_ptr<Job>> jobs, RequestRecord& r
   for (const auto& job : jobs) record.completion_tokens += job->generated();
 }
 
+// Stores an answer that has come to its end, before the client gets that end and can ask for the
+// answer.
+void Store(ResponseStore* store, const Work& work, const std::string& owner, ReplyWriter& writer) {
+  if (store == nullptr) return;
+  const std::optional<StoredAnswer> answer = writer.ToStore();
+  if (answer && !store->Save(*answer, work.request.items, owner)) writer.NotStored();
+}
+
 // Writes all choices in order, in the writer's form. Errors: the error of a job that failed; 504: a
 // job's time was over before the answer began.
-ApiStatus Relay(const Work& work, ReplyWriter& writer, const Client& client, JobGuard& guard) {
+ApiStatus Relay(const Work& work, ResponseStore* store, ReplyWriter& writer, const Client& client,
+                JobGuard& guard) {
   client.record.prompt_tokens = PromptLength(work);
   client.record.finish = "cancelled";  // until the answer has ended
   if (!client.write(writer.Begin())) return {};
@@ -237,6 +246,7 @@ ApiStatus Relay(const Work& work, ReplyWriter& writer, const Client& client, Job
     NoteUnfinished(jobs.subspan(choice + (relay.has_ended() ? 1 : 0)), client.record);
     return is_said ? ApiStatus() : std::unexpected(is_said.error());
   }
+  Store(store, work, client.record.owner, writer);
   client.write(writer.End());
   return {};
 }
@@ -247,12 +257,12 @@ HttpReply Streamed(const ReadyModel& model, const std::shared_ptr<Work>& work,
                   .headers = {{"Cache-Control", "no-cache"}}};
   // Made here, so that jobs are withdrawn even if the stream never begins.
   auto guard = std::make_shared<JobGuard>(model.scheduler, work->jobs);
-  reply.stream = [work, writer, guard, &record](HttpStream& out) {
+  reply.stream = [work, store = model.responses, writer, guard, &record](HttpStream& out) {
     const Client client{.write = [&](std::string_view bytes) { return out.Write(bytes); },
                         .is_gone = [&] { return !out.is_open(); },
                         .record = record,
                         .wants_pings = true};
-    const ApiStatus status = Relay(*work, *writer, client, *guard);
+    const ApiStatus status = Relay(*work, store, *writer, client, *guard);
     if (!status) client.write(writer->Failed(status.error()));
   };
   return reply;
@@ -269,7 +279,7 @@ HttpReply Whole(const ReadyModel& model, const Work& work, ReplyWriter& writer,
                           },
                       .is_gone = request.is_gone,
                       .record = *request.record};
-  const ApiStatus status = Relay(work, writer, client, guard);
+  const ApiStatus status = Relay(work, model.responses, writer, client, guard);
   return status ? reply : ErrorReply(work.request.kind, status.error(), *request.record);
 }
 
@@ -312,7 +322,7 @@ HttpReply ErrorReply(ApiKind kind, const ApiError& error, const RequestRecord& r
 }
 
 HttpReply AnswerRequest(const ReadyModel& model, ApiKind kind, HttpRequest& request) {
-  ApiResult<Work> made = MakeWork(model, kind, std::move(request.body));
+  ApiResult<Work> made = MakeWork(model, kind, std::move(request.body), request.record->owner);
   if (!made) return ErrorReply(kind, made.error(), *request.record);
   const auto work = std::make_shared<Work>(*std::move(made));
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());

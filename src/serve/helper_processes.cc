@@ -245,7 +245,8 @@ Status StartHelpers(MessageSocket& server) {
   const auto setup = ReadSetup(server);
   if (!setup) return Fail(Errc::kIo, "the server is gone");
   ReturnLargeBlocksAtOnce();
-  TRY(const ModelToLoad file, ModelToLoad::Open(setup->model, setup->engine));
+  TRY(const ModelToLoad file,
+      ModelToLoad::Open(setup->model, setup->engine, ModelToLoad::Use::kAny));
   TRY(const Vocab vocab, Vocab::Load(file.gguf()));
   TRY(const std::unique_ptr<GrammarChecker> grammars,
       GrammarChecker::Start(vocab, {.n_tokens = file.n_vocab(), .most_texts = setup->parallel}));

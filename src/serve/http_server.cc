@@ -5,6 +5,9 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -35,8 +38,39 @@ constexpr std::string_view kEmptyEventChunk = "3\r\n:\n\n\r\n";
 constexpr std::string_view kEvents = "text/event-stream";
 constexpr std::array<std::string_view, 5> kMethods = {"GET", "HEAD", "POST", "DELETE", "OPTIONS"};
 
+// Removes the socket of a server that has died. What is no socket stays.
+void RemoveDeadSocket(const sockaddr_un& address) {
+  struct stat info = {};
+  if (::lstat(address.sun_path, &info) != 0 || !S_ISSOCK(info.st_mode)) return;
+  const UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const auto* const at = reinterpret_cast<const sockaddr*>(&address);
+  const bool is_dead = ::connect(fd.get(), at, sizeof(address)) != 0 && errno == ECONNREFUSED;
+  if (is_dead) ::unlink(address.sun_path);
+}
+
+// A socket that listens at a path; -1 with errno.
+UniqueFd ListenAt(std::string_view path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+    errno = path.empty() ? EINVAL : ENAMETOOLONG;
+    return UniqueFd();
+  }
+  path.copy(address.sun_path, path.size());
+  RemoveDeadSocket(address);
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const bool listens =
+      fd.get() >= 0 && ::fchmod(fd.get(), S_IRUSR | S_IWUSR) == 0 &&
+      ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
+      ::listen(fd.get(), kBacklog) == 0;
+  return listens ? std::move(fd) : UniqueFd();
+}
+
 // A socket that listens there; -1 with errno, which is 0 for a host that has no address.
 UniqueFd ListenOn(const std::string& host, uint16_t port) {
+  if (host.starts_with(kUnixHost)) {
+    return ListenAt(std::string_view(host).substr(kUnixHost.size()));
+  }
   addrinfo hints{};
   hints.ai_flags = AI_PASSIVE;
   hints.ai_socktype = SOCK_STREAM;
@@ -69,6 +103,7 @@ uint16_t PortOfSocket(const UniqueFd& socket) {
   sockaddr_storage address{};
   socklen_t bytes = sizeof(address);
   ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes);
+  if (address.ss_family == AF_UNIX) return 0;
   return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
                                              : reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
@@ -344,6 +379,8 @@ HttpServer::~HttpServer() {
   impl_->is_ending = true;
   ::shutdown(impl_->listening.get(), SHUT_RDWR);  // wakes the listener
   impl_->listener.join();
+  const std::string& host = impl_->parts.options.host;
+  if (host.starts_with(kUnixHost)) ::unlink(host.c_str() + kUnixHost.size());
   impl_->parts.connections.Finish();
 }
 

@@ -77,9 +77,12 @@ struct HttpHandlers {
   std::function<void(const RequestRecord&)> ended = {};
 };
 
+// Addresses of this form are sockets of this machine alone: "unix:/run/user/1000/moestro.socket".
+inline constexpr std::string_view kUnixHost = "unix:";
+
 struct HttpOptions {
-  std::string host = "127.0.0.1";
-  uint16_t port = 8080;  // 0: any free port
+  std::string host = "127.0.0.1";  // or a path after kUnixHost, whose port counts for nothing
+  uint16_t port = 8080;            // 0: any free port
   size_t most_body = size_t{32} << 20;
   ConnectionLimits limits = {};
   std::vector<std::string> kept_paths = {};  // paths with places beside those of all other requests
@@ -88,11 +91,13 @@ struct HttpOptions {
 
 class HttpServer {
  public:
-  // Listens and takes connections. kIo: the address is not available; the message names it.
+  // Listens and takes connections. The socket of a path is this user's alone, and takes the place
+  // of one that nobody listens on any more; it is removed at the end. kIo: the address is not
+  // available; the message names it.
   static Result<std::unique_ptr<HttpServer>> Listen(HttpOptions options, HttpHandlers handlers);
   // Takes no more connections, and waits until the open ones have been answered.
   ~HttpServer();
-  uint16_t port() const;
+  uint16_t port() const;  // 0: a path
 
  private:
   struct Impl;

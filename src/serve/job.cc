@@ -71,7 +71,7 @@ ApiStatus JobInbox::CheckRoom() {
     const std::shared_ptr<const Job> job = begun.lock();
     return !job || job->is_over();
   });
-  const size_t waiting = waiting_.size() + tasks_.size();
+  const size_t waiting = waiting_.size() + tasks_.size() + embed_tasks_.size();
   const size_t can_begin = parallel_ - std::min<size_t>(begun_.size(), parallel_);
   if (waiting < queue_ + can_begin) return {};
   ++refused_;
@@ -101,6 +101,16 @@ ApiStatus JobInbox::Put(std::shared_ptr<SaveTask> task) {
     const std::lock_guard lock(mutex_);
     TRY_STATUS(CheckRoom());
     tasks_.push_back(std::move(task));
+  }
+  work_.notify_one();
+  return {};
+}
+
+ApiStatus JobInbox::Put(std::shared_ptr<EmbedTask> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    TRY_STATUS(CheckRoom());
+    embed_tasks_.push_back(std::move(task));
   }
   work_.notify_one();
   return {};
@@ -152,7 +162,7 @@ bool JobInbox::is_empty() const {
 SchedulerStatus JobInbox::status() const {
   const std::lock_guard lock(mutex_);
   SchedulerStatus status = status_;
-  status.waiting += static_cast<uint32_t>(waiting_.size() + further_.size());
+  status.waiting += static_cast<uint32_t>(waiting_.size() + further_.size() + embed_tasks_.size());
   status.totals.refused = refused_;
   return status;
 }
@@ -191,6 +201,14 @@ std::shared_ptr<SaveTask> JobInbox::TakeTask() {
   return task;
 }
 
+std::shared_ptr<EmbedTask> JobInbox::TakeEmbedTask() {
+  const std::lock_guard lock(mutex_);
+  if (embed_tasks_.empty()) return nullptr;
+  std::shared_ptr<EmbedTask> task = std::move(embed_tasks_.front());
+  embed_tasks_.pop_front();
+  return task;
+}
+
 bool JobInbox::HasFurther(const std::function<bool(const Job&)>& is_such) const {
   const std::lock_guard lock(mutex_);
   return std::ranges::any_of(further_, [&](const std::shared_ptr<Job>& job) {
@@ -217,6 +235,9 @@ size_t JobInbox::FailAll(const ApiError& error) {
   }
   for (const auto& task : tasks_) task->Tell(std::unexpected(error));
   tasks_.clear();
+  for (const auto& task : embed_tasks_) task->Tell(std::unexpected(error));
+  failed += embed_tasks_.size();
+  embed_tasks_.clear();
   return failed;
 }
 

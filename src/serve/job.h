@@ -24,6 +24,7 @@
 #include "api/api_error.h"
 #include "core/ids.h"
 #include "grammar/grammar_state.h"
+#include "serve/embed_work.h"
 #include "serve/save_task.h"
 #include "serve/scheduler_status.h"
 #include "text/sampler.h"
@@ -98,6 +99,7 @@ class JobInbox {
   // when no first job waits. 429: the queue is full; 503: the server is going down.
   ApiStatus Put(std::span<const std::shared_ptr<Job>> jobs);
   ApiStatus Put(std::shared_ptr<SaveTask> task);
+  ApiStatus Put(std::shared_ptr<EmbedTask> task);
   // Any thread. True: the job's prompt is in the step under way.
   bool Cancel(Job& job);
   // Any thread. New jobs are refused from now on. After Stop() waiting jobs are not begun either.
@@ -123,7 +125,8 @@ class JobInbox {
   // The job has left the queue. `text`: the state of the job's running text; nullopt: the text does
   // not run.
   void Took(const Job& job, const std::optional<TextStatus>& text);
-  std::shared_ptr<SaveTask> TakeTask();  // nullptr: no task waits
+  std::shared_ptr<SaveTask> TakeTask();        // nullptr: no task waits
+  std::shared_ptr<EmbedTask> TakeEmbedTask();  // nullptr: no task waits
   // Whether any waiting later job of a request is not cancelled and satisfies `is_such`.
   bool HasFurther(const std::function<bool(const Job&)>& is_such) const;
   // Each gives the number of jobs that left the queue.
@@ -138,7 +141,9 @@ class JobInbox {
  private:
   // REQUIRES: mutex_ is held.
   ApiStatus CheckRoom();
-  bool has_work() const { return !waiting_.empty() || !further_.empty() || !tasks_.empty(); }
+  bool has_work() const {
+    return !waiting_.empty() || !further_.empty() || !tasks_.empty() || !embed_tasks_.empty();
+  }
 
   const uint32_t queue_;
   const uint32_t parallel_;
@@ -147,6 +152,7 @@ class JobInbox {
   std::deque<std::shared_ptr<Job>> waiting_;  // the first job of each request
   std::deque<std::shared_ptr<Job>> further_;  // later jobs of requests
   std::deque<std::shared_ptr<SaveTask>> tasks_;
+  std::deque<std::shared_ptr<EmbedTask>> embed_tasks_;
   std::vector<std::weak_ptr<const Job>> begun_;  // some have ended since
   std::vector<const Job*> prompts_in_step_;
   bool is_draining_ = false;

@@ -51,6 +51,7 @@ std::string MetricsText(const SchedulerStatus& status, const ReadyModel& model) 
   both += status.engine.decode;
   out.Counters(both);
   out.Counters(status.engine.drafts);
+  out.Counters(status.engine.slowed);
   out.Gauge("context_tokens", "Tokens that one request may have, prompt and answer.",
             model.card.n_ctx);
   out.Gauge("kv_positions", "Positions of the KV cache.", status.kv_room.all);
@@ -126,6 +127,8 @@ Json DashboardState(const SchedulerStatus& status, const ReadyModel& model) {
   for (const SlotContents& pool : status.slots) {
     slots += pool.slots;
     for (const ExpertKey& key : pool.experts) {
+      // A layer that predicts further tokens is no layer of the map.
+      if (key.layer.value >= model.facts.n_expert_layers) continue;
       Json expert = Json::Array();
       expert.Push(key.layer.value).Push(key.expert.value).Push(key.copy);
       resident.Push(std::move(expert));

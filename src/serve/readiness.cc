@@ -18,6 +18,7 @@
 
 #include "base/terminal.h"
 #include "base/work_limit.h"
+#include "serve/http_server.h"
 
 namespace moestro {
 namespace {
@@ -96,9 +97,9 @@ class AskingSocket {
   }
 
   // Each: 0, or an errno.
-  int Connect(const addrinfo& to) const {
+  int Connect(const sockaddr* to, socklen_t to_bytes) const {
     if (fd_ < 0) return errno;
-    if (connect(fd_, to.ai_addr, to.ai_addrlen) == 0) return 0;
+    if (connect(fd_, to, to_bytes) == 0) return 0;
     if (errno != EINPROGRESS) return errno;
     if (const int why = WaitFor(POLLOUT); why != 0) return why;
     int why = 0;
@@ -154,7 +155,18 @@ std::string AskedHost(const std::string& host) {
 int Ask(const addrinfo& to, const std::string& request, double end, std::string& line) {
   const AskingSocket asking(
       socket(to.ai_family, to.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, to.ai_protocol), end);
-  int why = asking.Connect(to);
+  int why = asking.Connect(to.ai_addr, to.ai_addrlen);
+  if (why == 0) why = asking.Send(request);
+  return why == 0 ? asking.ReceiveLine(line) : why;
+}
+
+int AskAt(std::string_view path, const std::string& request, double end, std::string& line) {
+  sockaddr_un to = {};
+  to.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(to.sun_path)) return ENAMETOOLONG;
+  path.copy(to.sun_path, path.size());
+  const AskingSocket asking(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), end);
+  int why = asking.Connect(reinterpret_cast<const sockaddr*>(&to), sizeof(to));
   if (why == 0) why = asking.Send(request);
   return why == 0 ? asking.ReceiveLine(line) : why;
 }
@@ -163,22 +175,28 @@ int Ask(const addrinfo& to, const std::string& request, double end, std::string&
 
 Status CheckHealth(const std::string& host, uint16_t port, double seconds) {
   const double end = SteadySeconds() + seconds;
+  const bool is_path = host.starts_with(kUnixHost);
   const std::string asked = AskedHost(host);
-  const std::string where = Format("{} port {}", Printable(asked), port);
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int failed = getaddrinfo(asked.c_str(), Format("{}", port).c_str(), &hints, &found);
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, &freeaddrinfo);
-  if (failed != 0) return Fail(Errc::kIo, "{}: {}", where, gai_strerror(failed));
+  const std::string where =
+      is_path ? Printable(host, 200) : Format("{} port {}", Printable(asked), port);
   // By a name that every server takes.
   const std::string request =
       Format("GET /health HTTP/1.1\r\nHost: localhost:{}\r\nConnection: close\r\n\r\n", port);
   int why = ECONNREFUSED;
   std::string line;
-  for (const addrinfo* to = list.get(); to != nullptr && why != 0; to = to->ai_next) {
-    line.clear();
-    why = Ask(*to, request, end, line);
+  if (is_path) {
+    why = AskAt(std::string_view(host).substr(kUnixHost.size()), request, end, line);
+  } else {
+    addrinfo hints = {};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* found = nullptr;
+    const int failed = getaddrinfo(asked.c_str(), Format("{}", port).c_str(), &hints, &found);
+    const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, &freeaddrinfo);
+    if (failed != 0) return Fail(Errc::kIo, "{}: {}", where, gai_strerror(failed));
+    for (const addrinfo* to = list.get(); to != nullptr && why != 0; to = to->ai_next) {
+      line.clear();
+      why = Ask(*to, request, end, line);
+    }
   }
   if (why != 0) return Fail(Errc::kIo, "no server answers at {}: {}", where, std::strerror(why));
   constexpr std::string_view kReady = "HTTP/1.1 200";

@@ -38,9 +38,9 @@ class ServiceNotice {
 
 // Checks whether a running server is ready, as containers and monitors do.
 
-// Sends GET /health to an address that a server listens on; for an address that stands for all, to
-// loopback. kIo: no answer within `seconds`, or the answer is not HTTP. kInvalidRequest: the answer
-// is that the server is not ready.
+// Sends GET /health to an address that a server listens on, or to the path after kUnixHost; for an
+// address that stands for all, to loopback. kIo: no answer within `seconds`, or the answer is not
+// HTTP. kInvalidRequest: the answer is that the server is not ready.
 Status CheckHealth(const std::string& host, uint16_t port, double seconds);
 
 }  // namespace moestro

@@ -2,6 +2,8 @@
 #include "serve/readiness.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -118,6 +120,48 @@ TEST(HealthCheck, AServerThatTakesAndSaysNothingIsGivenUp) {
   close(fd);
   ASSERT_FALSE(silent);
   EXPECT_TRUE(silent.error().message.contains("timed out")) << silent.error().message;
+}
+
+HttpHandlers Healthy() {
+  return {.admit = [](const HttpRequest&) { return std::nullopt; },
+          .answer = [](const HttpRequest&) { return HttpReply{.body = "{}"}; },
+          .refuse = [](const RequestRecord&, int, std::string_view) { return std::string(); }};
+}
+
+TEST(UnixSocket, IsThisUsersAloneAndAnswers) {
+  const TempFolder folder;
+  const std::string host = std::string(kUnixHost) + folder.File("s");
+  const auto server = HttpServer::Listen({.host = host}, Healthy());
+  ASSERT_TRUE(server) << server.error().message;
+  EXPECT_EQ((*server)->port(), 0);
+  EXPECT_TRUE(CheckHealth(host, 0, 5.0));
+  EXPECT_EQ(std::filesystem::status(folder.File("s")).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  EXPECT_FALSE(HttpServer::Listen({.host = host}, Healthy())) << "somebody listens there";
+  EXPECT_TRUE(CheckHealth(host, 0, 5.0)) << "and goes on";
+}
+
+TEST(UnixSocket, TakesThePlaceOfADeadOneAndOfNothingElse) {
+  const TempFolder folder;
+  const std::string host = std::string(kUnixHost) + folder.File("s");
+  {
+    const int dead = socket(AF_UNIX, SOCK_STREAM, 0);
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    folder.File("s").copy(address.sun_path, sizeof(address.sun_path) - 1);
+    ASSERT_EQ(bind(dead, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    close(dead);
+  }
+  EXPECT_FALSE(CheckHealth(host, 0, 1.0));
+  EXPECT_TRUE(HttpServer::Listen({.host = host}, Healthy()));  // ends at once
+  EXPECT_FALSE(std::filesystem::exists(folder.File("s")));
+  std::filesystem::create_directory(folder.File("d"));
+  for (const std::string& path : {std::string(), folder.File("d"), folder.File("none/s"),
+                                  folder.File(std::string(200, 'x'))}) {
+    const auto refused = HttpServer::Listen({.host = std::string(kUnixHost) + path}, Healthy());
+    EXPECT_FALSE(refused) << path;
+    EXPECT_FALSE(CheckHealth(std::string(kUnixHost) + path, 0, 1.0));
+  }
 }
 
 }  // namespace

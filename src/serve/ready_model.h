@@ -14,6 +14,7 @@
 #include "model/vocab.h"
 #include "serve/helper_processes.h"
 #include "serve/preparing.h"
+#include "serve/response_store.h"
 #include "serve/scheduler.h"
 
 namespace moestro {
@@ -45,8 +46,9 @@ struct ReadyModel {
   Scheduler& scheduler;
   Preparing& preparing;
   const HelperWatch& helpers;
-  bool keeps_states = false;     // a text cannot be cut back to every position
-  double request_seconds = 0.0;  // most for one request; 0: no limit
+  ResponseStore* responses = nullptr;  // nullptr: no answer is stored
+  bool keeps_states = false;           // a text cannot be cut back to every position
+  double request_seconds = 0.0;        // most for one request; 0: no limit
 };
 
 }  // namespace moestro

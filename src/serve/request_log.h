@@ -17,6 +17,7 @@ struct RequestRecord {
   std::string_view route = {};  // one of the server's own names
   uint32_t key = 0;             // the number of the client's key, from 1; 0: no key
   int status = 0;               // HTTP
+  std::string owner = {};       // stands for the key in names of files; not for the log
   double seconds = 0.0;         // from the first byte until the reply was sent
 
   // Figures of requests for text; several prompts count together.

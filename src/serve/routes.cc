@@ -9,6 +9,7 @@
 #include "api/server_bodies.h"
 #include "serve/answer.h"
 #include "serve/api_keys.h"
+#include "serve/embed_answer.h"
 #include "serve/metrics.h"
 #include "serve/work.h"
 
@@ -27,6 +28,8 @@ extern const unsigned char moestro_page_live_js[];
 extern const unsigned long moestro_page_live_js_size;
 extern const unsigned char moestro_page_map_js[];
 extern const unsigned long moestro_page_map_js_size;
+extern const unsigned char moestro_page_models_js[];
+extern const unsigned long moestro_page_models_js_size;
 
 namespace moestro {
 namespace {
@@ -53,6 +56,7 @@ const PageFile* FindPageFile(std::string_view path) {
       PageFile{"/common.js", kScript, Bytes(moestro_page_common_js, moestro_page_common_js_size)},
       PageFile{"/live.js", kScript, Bytes(moestro_page_live_js, moestro_page_live_js_size)},
       PageFile{"/map.js", kScript, Bytes(moestro_page_map_js, moestro_page_map_js_size)},
+      PageFile{"/models.js", kScript, Bytes(moestro_page_models_js, moestro_page_models_js_size)},
   };
   const auto found = std::ranges::find(files, path, &PageFile::path);
   return found == files.end() ? nullptr : &*found;
@@ -72,15 +76,30 @@ using Handler = HttpReply (*)(const ReadyModel& model, HttpRequest& request);
 
 HttpReply Body(std::string body) { return {.body = std::move(body)}; }
 
+// The refusal of a request for text, or about a prompt, by a model for embeddings.
+std::optional<HttpReply> RefuseText(const ReadyModel& model, ApiKind kind,
+                                    const HttpRequest& request) {
+  if (model.card.n_embd == 0) return std::nullopt;
+  ApiError error = NotOffered("text");
+  error.message = Format(
+      "{} is a model for embeddings and writes no text; POST /v1/embeddings or /api/embed has them",
+      model.card.id);
+  return ErrorReply(kind, error, *request.record);
+}
+
 template <ApiKind kind>
 HttpReply Text(const ReadyModel& model, HttpRequest& request) {
+  if (auto refused = RefuseText(model, kind, request)) return *std::move(refused);
   return AnswerRequest(model, kind, request);
 }
 
 template <ApiKind kind>
 HttpReply CountTokens(const ReadyModel& model, HttpRequest& request) {
+  if (auto refused = RefuseText(model, kind, request)) return *std::move(refused);
   const Preparing::Turn turn = model.preparing.Begin(request.body.size());
-  const ApiResult<RenderedChat> prompt = RenderedPrompt(model, kind, request.body, turn.limit());
+  const RecallItems recall = RecallFrom(model.responses, request.record->owner, turn.limit());
+  const ApiResult<RenderedChat> prompt =
+      RenderedPrompt(model, {.kind = kind, .body = request.body, .recall = recall}, turn.limit());
   if (!prompt) return ErrorReply(kind, prompt.error(), *request.record);
   const ApiResult<std::vector<Token>> tokens = PromptTokens(model, *prompt, turn.limit());
   if (!tokens) return ErrorReply(kind, tokens.error(), *request.record);
@@ -88,9 +107,10 @@ HttpReply CountTokens(const ReadyModel& model, HttpRequest& request) {
 }
 
 HttpReply ApplyTemplate(const ReadyModel& model, HttpRequest& request) {
+  if (auto refused = RefuseText(model, ApiKind::kChat, request)) return *std::move(refused);
   const Preparing::Turn turn = model.preparing.Begin(request.body.size());
   const ApiResult<RenderedChat> prompt =
-      RenderedPrompt(model, ApiKind::kChat, request.body, turn.limit());
+      RenderedPrompt(model, {.kind = ApiKind::kChat, .body = request.body}, turn.limit());
   return prompt ? Body(ApplyTemplateBody(prompt->prompt))
                 : ErrorReply(ApiKind::kChat, prompt.error(), *request.record);
 }
@@ -168,12 +188,9 @@ HttpReply OneModelOnly(const ReadyModel&, HttpRequest& request) {
                     *request.record);
 }
 
-HttpReply OllamaEmbeddings(const ReadyModel&, HttpRequest& request) {
-  return ErrorReply(ApiKind::kOllamaChat, NotOffered("embeddings"), *request.record);
-}
-
-HttpReply Embeddings(const ReadyModel&, HttpRequest& request) {
-  return ErrorReply(ApiKind::kChat, NotOffered("embeddings"), *request.record);
+template <EmbedApi api>
+HttpReply Embed(const ReadyModel& model, HttpRequest& request) {
+  return AnswerEmbeddings(model, api, request);
 }
 
 struct Route {
@@ -199,6 +216,8 @@ HttpReply Health(const ReadyModel* model) {
 
 // Places have a number behind this.
 constexpr std::string_view kPlacePath = "/slots/";
+// Stored answers have an id behind this.
+constexpr std::string_view kStoredPath = "/responses/";
 
 HttpReply WrongMethod(const HttpRequest& request, std::string_view right) {
   return {
@@ -220,7 +239,7 @@ constexpr std::array kRoutes = {
     Route{"POST", "/apply-template", ApplyTemplate},
     Route{"POST", "/tokenize", Tokenize},
     Route{"POST", "/detokenize", Detokenize},
-    Route{"POST", "/embeddings", Embeddings},
+    Route{"POST", "/embeddings", Embed<EmbedApi::kOpenAi>},
     Route{"POST", "/api/chat", Text<ApiKind::kOllamaChat>},
     Route{"POST", "/api/generate", Text<ApiKind::kOllamaGenerate>},
     Route{"GET", "/api/tags", OfModel<OllamaTagsBody>},
@@ -232,8 +251,8 @@ constexpr std::array kRoutes = {
     Route{"POST", "/api/create", OneModelOnly},
     Route{"POST", "/api/copy", OneModelOnly},
     Route{"DELETE", "/api/delete", OneModelOnly},
-    Route{"POST", "/api/embed", OllamaEmbeddings},
-    Route{"POST", "/api/embeddings", OllamaEmbeddings},
+    Route{"POST", "/api/embed", Embed<EmbedApi::kOllama>},
+    Route{"POST", "/api/embeddings", Embed<EmbedApi::kOllamaOne>},
     Route{"GET", "/props", Properties},
     Route{"GET", "/models", ListModels},
     Route{"GET", "/metrics", Metrics},
@@ -278,6 +297,15 @@ uint32_t Routes::KeyOf(const HttpRequest& request) const {
   return by_bearer > 0 ? by_bearer : by_other;
 }
 
+// A server without keys may be a model's process behind a house, which names the owner. A client
+// that names one itself gets files that only those find who have that name.
+std::string Routes::OwnerOf(const HttpRequest& request) const {
+  const uint32_t key = request.record->key;
+  if (!options_.keys.empty()) return key > 0 ? ResponseStore::OwnerOf(options_.keys[key - 1]) : "";
+  std::string named = request.header(kOwnerHeader).value_or("");
+  return ResponseStore::IsOwner(named) ? named : "";
+}
+
 std::vector<std::pair<std::string, std::string>> Routes::HeadersFor(
     const HttpRequest& request) const {
   auto headers = SharingHeaders(options_.access, request.header("Origin"));
@@ -307,6 +335,7 @@ std::optional<HttpReply> Routes::Admit(const HttpRequest& request) const {
     return HttpReply{.status = 204, .headers = PreflightHeaders(options_.access, origin, headers)};
   }
   request.record->key = KeyOf(request);
+  request.record->owner = OwnerOf(request);
   if (options_.keys.empty() || request.record->key > 0 || IsOpen(request.path)) {
     return std::nullopt;
   }
@@ -335,7 +364,8 @@ HttpReply Routes::Answer(HttpRequest& request) const {
       request.method == "HEAD" ? std::string_view("GET") : request.method;
   const bool is_one_model = path.starts_with("/models/") && method == "GET";
   const bool is_place = path.starts_with(kPlacePath);
-  if (found == kRoutes.end() && !is_one_model && !is_place) {
+  const bool is_stored = found == kRoutes.end() && path.starts_with(kStoredPath);
+  if (found == kRoutes.end() && !is_one_model && !is_place && !is_stored) {
     return {.status = 404,
             .body = Refuse(*request.record, 404, Format("there is no {}", request.path))};
   }
@@ -348,6 +378,10 @@ HttpReply Routes::Answer(HttpRequest& request) const {
     }
     return {.status = 404,
             .body = Refuse(*request.record, 404, Format("there is no {}", request.path))};
+  }
+  if (is_stored) {
+    if (method != "GET" && method != "DELETE") return WrongMethod(request, "GET, HEAD, DELETE");
+    return AnswerStored(model->responses, request, path.substr(kStoredPath.size()));
   }
   if (is_place) {
     if (request.method != "POST") return WrongMethod(request, "POST");
@@ -366,6 +400,7 @@ std::string_view Routes::NameOf(std::string_view path) {
   if (path.starts_with(kPlacePath)) return "/slots/N";
   if (path.starts_with("/models/")) return "/models/NAME";
   const auto found = std::ranges::find(kRoutes, path, &Route::path);
+  if (found == kRoutes.end() && path.starts_with(kStoredPath)) return kOfStored;
   return found == kRoutes.end() ? "other" : found->path;
 }
 

@@ -34,6 +34,9 @@ struct PageFile {
 const PageFile* FindPageFile(std::string_view path);
 HttpReply ReplyOf(const PageFile& file);
 
+// The header in which a house names the owner of a request's files to a model's process.
+inline constexpr std::string_view kOwnerHeader = "X-Moestro-Owner";
+
 struct RouteOptions {
   std::vector<std::string> keys = {};  // a client must send one of these; empty: no key is needed
   AccessRules access = {};
@@ -45,6 +48,8 @@ class Routes {
 
   std::optional<HttpReply> Admit(const HttpRequest& request) const;
   HttpReply Answer(HttpRequest& request) const;
+  // The name of paths of stored answers.
+  static constexpr std::string_view kOfStored = "/responses/ID";
   // The server's own name of a path, for the log: "/slots/N", "other".
   static std::string_view NameOf(std::string_view path);
   // The body of an error of the server itself, in the format of the path's clients.
@@ -63,6 +68,8 @@ class Routes {
  private:
   // The number of the request's key, from 1; 0: no known key.
   uint32_t KeyOf(const HttpRequest& request) const;
+  // See RequestRecord. REQUIRES: the record has the key.
+  std::string OwnerOf(const HttpRequest& request) const;
 
   RouteOptions options_;
   std::atomic<const ReadyModel*> model_ = nullptr;

@@ -52,6 +52,7 @@ Scheduler::Scheduler(Engine& engine, const Vocab& vocab, SchedulerOptions option
              .gap_seconds = options_.gap_seconds,
              .checkpoint_every = options_.checkpoint_every},
             clock_) {
+  if (options_.embedder != nullptr) embeddings_.emplace(*options_.embedder, engine.chunk());
   Publish(true);
 }
 
@@ -71,6 +72,10 @@ Status Scheduler::Run() {
     const bool is_draining = inbox_.is_draining();  // jobs that come after this line are refused
     if (inbox_.is_stopped()) break;
     DoPlaceTask();
+    if (EmbedSome()) {
+      if (engine_.closed()) break;
+      continue;
+    }
     Admit();
     if (!loop_.running().empty()) {
       Publish(false);  // a step may take seconds
@@ -156,7 +161,7 @@ void Scheduler::Start(const std::shared_ptr<Job>& job, std::unique_ptr<TokenFilt
   text->set_recomputed(recomputed);
   if (options_.draft.is_on()) {
     text->DraftWith(MakeDrafter(options_.draft.kind, engine_, text->sequence()),
-                    std::make_shared<DraftControl>(options_.draft.most), engine_);
+                    MakeDraftControl(options_.draft), engine_);
   }
   text->SayProgress(text->cached());
   jobs_.emplace(text.get(), job);
@@ -235,6 +240,7 @@ void Scheduler::FailAll(const ApiError& error) {
     Keep(*text);
   }
   totals_.failed += inbox_.FailAll(error);
+  if (embeddings_) embeddings_->FailAll(error);
   LetGoOfHeldPrompts();
 }
 
@@ -247,6 +253,13 @@ ServeTotals Scheduler::Totals() const {
   totals.prompt_seconds = counts.prompt_seconds;
   totals.text_seconds = counts.text_seconds;
   totals.gap_ms = counts.gap_ms;
+  if (!embeddings_) return totals;
+  const EmbedCounts& embedded = embeddings_->counts();
+  totals.finished += embedded.finished;
+  totals.failed += embedded.failed;
+  totals.cancelled += embedded.cancelled;
+  totals.prompt_tokens = engine_.stats().prefill.tokens;
+  totals.prompt_seconds = engine_.stats().prefill.seconds;
   return totals;
 }
 
@@ -282,6 +295,21 @@ void Scheduler::DoPlaceTask() {
   if (done) done->seconds = clock_() - began;
   Publish(true);  // before Tell(), so that the client finds the change in reports
   task->Tell(std::move(done));
+}
+
+// An engine for embeddings runs no text, so nobody waits for a chunk of them but other embeddings.
+// False: there is none to compute.
+bool Scheduler::EmbedSome() {
+  if (!embeddings_) return false;
+  while (!embeddings_->is_full()) {
+    std::shared_ptr<EmbedTask> task = inbox_.TakeEmbedTask();
+    if (!task) break;
+    embeddings_->Add(std::move(task));
+  }
+  if (embeddings_->empty()) return false;
+  embeddings_->ComputeSome();
+  Publish(false);
+  return true;
 }
 
 ApiResult<SaveFigures> Scheduler::Do(const SaveTask& task) {

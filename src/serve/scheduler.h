@@ -19,9 +19,11 @@
 
 #include "api/api_error.h"
 #include "base/work_limit.h"
+#include "engine/embedder.h"
 #include "engine/engine.h"
 #include "grammar/grammar_state.h"
 #include "model/vocab.h"
+#include "serve/embed_work.h"
 #include "serve/job.h"
 #include "serve/prefix_cache.h"
 #include "serve/save_task.h"
@@ -49,6 +51,7 @@ struct SchedulerOptions {
   uint64_t cache_disk = 0;              // bytes
   std::string saved_texts_folder = {};  // for texts that clients save; empty: no client can
   uint32_t most_saved_texts = 256;
+  Embedder* embedder = nullptr;   // of the engine; null: the engine writes texts
   OpenGrammar open_grammar = {};  // empty: no job has a grammar. At most `parallel` are open
 };
 
@@ -69,6 +72,9 @@ class Scheduler final : private TextLoopOwner {
   // no such file, or the place has no text; 409, a text is being computed at the place; 503, the KV
   // cache has no room for the text now.
   ApiStatus Submit(std::shared_ptr<SaveTask> task) { return inbox_.Put(std::move(task)); }
+  // Any thread. The texts' embeddings, computed beside those of other requests. REQUIRES: the
+  // options have an embedder.
+  ApiStatus Submit(std::shared_ptr<EmbedTask> task) { return inbox_.Put(std::move(task)); }
   bool has_saved_texts() const { return !options_.saved_texts_folder.empty(); }
   // Any thread. The client of the job has gone. If the job's prompt is being computed, the step is
   // stopped within a layer's time.
@@ -109,6 +115,7 @@ class Scheduler final : private TextLoopOwner {
   void RemoveCancelled();
   void Keep(RunningText& text);
   void DoPlaceTask();
+  bool EmbedSome();
   ApiResult<SaveFigures> Do(const SaveTask& task);
   ApiResult<SaveFigures> SaveText(const SaveTask& task);
   ApiResult<SaveFigures> RestoreText(const SaveTask& task);
@@ -126,6 +133,7 @@ class Scheduler final : private TextLoopOwner {
   std::vector<std::vector<Token>> place_texts_;  // [place]: the last text that ended at the place
   std::map<const RunningText*, std::shared_ptr<Job>> jobs_;  // of the loop's texts
   TextLoop loop_;
+  std::optional<EmbedWork> embeddings_;    // nullopt: the engine writes texts
   ServeTotals totals_;                     // without the loop's counts
   std::optional<uint64_t> shown_changes_;  // of the loop, when the inbox last had its texts
   double published_ = 0.0;

@@ -51,9 +51,13 @@ namespace {
 constexpr uint64_t kRequestBytes = 128 * kMiB;
 constexpr uint32_t kDefaultContext = 16384;
 constexpr uint32_t kSmallestContext = 4096;
+// Attention of a text that goes through the layers at once takes memory by the square.
+constexpr uint32_t kMostAtOnce = 2048;
+constexpr uint32_t kMostInPieces = 8192;
+constexpr uint32_t kSmallestEmbeddingContext = 512;
 
 bool IsLoopback(const std::string& host) {
-  if (host == "localhost" || host == "::1") return true;
+  if (host == "localhost" || host == "::1" || host.starts_with(kUnixHost)) return true;
   in_addr address{};  // a name may begin with "127.", too
   return inet_pton(AF_INET, host.c_str(), &address) == 1 && ntohl(address.s_addr) >> 24U == 127;
 }
@@ -204,11 +208,34 @@ void TakeContext(const ServerOptions& options, uint64_t position_bytes, uint32_t
       std::min<uint64_t>(ctx + beside, std::numeric_limits<int32_t>::max() / 2));
 }
 
+// Plans room for embeddings. A default context is the largest that fits, in few steps: a text that
+// cannot be split goes through the layers at once, which takes memory.
+void ChooseRoomForEmbeddings(const ServerOptions& options, const ModelToLoad& model,
+                             EngineOptions& engine) {
+  engine.caller_bytes += kRequestBytes;
+  const uint32_t most = std::max(model.n_ctx_train(), 1U);
+  if (options.has_ctx) {
+    engine.ctx = std::min(engine.ctx, most);
+    return;
+  }
+  engine.ctx = std::min(most, model.embedding_form().may_split() ? kMostInPieces : kMostAtOnce);
+  const auto fits = [&] {
+    return PlanEngine(options.model, engine, ModelToLoad::Use::kAny).has_value();
+  };
+  while (engine.ctx > kSmallestEmbeddingContext && !fits()) {
+    engine.ctx = std::max(engine.ctx / 2, kSmallestEmbeddingContext);
+  }
+}
+
 // Plans room for requests and contexts. A default context grows with the budget, but is the
 // smallest where that does not fit: so the smallest budget that the engine names is one that works,
 // and so is each above it.
 Status ChooseRoom(const ServerOptions& options, const ModelToLoad& model, bool has_text,
                   EngineOptions& engine) {
+  if (model.embeds()) {
+    ChooseRoomForEmbeddings(options, model, engine);
+    return {};
+  }
   uint64_t requests = kRequestBytes;
   // A process for each text's grammar, and two to try new ones out.
   if (has_text) requests += (options.parallel + 2) * kGrammarMemory;
@@ -251,6 +278,13 @@ ServedModel MakeCard(const ServerOptions& options, const ModelToLoad& model) {
   const auto most =
       std::ranges::max_element(bytes, {}, [](const auto& of_type) { return of_type.second; });
   if (most != bytes.end()) card.quantization = ggml_type_name(most->first);
+  const EmbeddingForm& form = model.embedding_form();
+  if (model.embeds()) {
+    card.n_embd = form.n_embd;
+    card.pooling = ToText(form.pooling);
+  } else {
+    card.no_embeddings = NoEmbeddingsText(form.pooling);
+  }
   return card;
 }
 
@@ -295,8 +329,6 @@ Result<std::vector<std::string>> ReadKeys(const ServerOptions& options) {
   return keys;
 }
 
-namespace {
-
 AccessRules AccessFor(const ServerOptions& options, bool has_keys) {
   AccessRules access{
       .has_keys = has_keys, .hosts = NamesOfThisMachine(), .origins = options.cors_origins};
@@ -304,6 +336,19 @@ AccessRules AccessFor(const ServerOptions& options, bool has_keys) {
                       options.allowed_hosts.end());
   return access;
 }
+
+Result<std::unique_ptr<ResponseStore>> OpenResponses(const ServerOptions& options) {
+  if (options.responses.folder.empty()) return nullptr;
+  return ResponseStore::Open(options.responses);
+}
+
+std::string AddressOf(const std::string& host, int port) {
+  if (host.starts_with(kUnixHost)) return host;
+  const bool is_v6 = host.contains(':');
+  return Format("http://{}{}{}:{}", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);
+}
+
+namespace {
 
 // Makes the format and logs its description and its warnings.
 ChatFormat FormatFor(const std::string& chat_template, const Vocab& vocab) {
@@ -321,15 +366,13 @@ ServerFacts FactsOf(Engine& engine) {
           .memory_bandwidth = engine.ProbeMemoryBandwidth().value_or(0.0)};
 }
 
-// The address as a browser takes it: an IPv6 address stands in brackets.
-std::string AddressOf(const std::string& host, int port) {
-  const bool is_v6 = host.contains(':');
-  return Format("http://{}{}{}:{}", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);
-}
-
 // Adds the chat format to the model's card.
 void AddFormat(const std::string& chat_template, const Vocab& vocab, const ChatFormat& format,
                ServedModel& card) {
+  if (card.n_embd > 0) {
+    card.capabilities = {"embedding"};
+    return;
+  }
   card.chat_template = chat_template;
   card.capabilities = CapabilitiesOf(vocab, format);
   card.warnings = format.warnings();
@@ -352,13 +395,14 @@ Result<std::unique_ptr<GrammarChecker>> StartGrammars(const ServerOptions& optio
 }
 
 // `grammars` must outlive the scheduler.
-SchedulerOptions SchedulerFor(const ServerOptions& options, const Engine& engine,
-                              const std::string& chat_template, GrammarChecker& grammars) {
+SchedulerOptions SchedulerFor(const ServerOptions& options, const DraftOptions& draft,
+                              const Engine& engine, const std::string& chat_template,
+                              GrammarChecker& grammars) {
   return {.parallel = std::min(options.parallel, engine.chunk()),
           .queue = options.queue,
           .gap_seconds = options.gap_seconds,
           .checkpoint_every = options.checkpoint_every,
-          .draft = options.draft,
+          .draft = draft,
           .cache_folder = options.cache_folder,
           .cache_key = HashOf(chat_template),
           .cache_disk = options.cache_disk,
@@ -368,14 +412,59 @@ SchedulerOptions SchedulerFor(const ServerOptions& options, const Engine& engine
 
 }  // namespace
 
+Result<ServerNeeds> MeasureNeeds(const ServerOptions& options) {
+  TRY(const ModelToLoad file,
+      ModelToLoad::Open(options.model, options.engine.engine, ModelToLoad::Use::kAny));
+  TRY_STATUS(file.CheckDecodesAlone("a server"));
+  TRY_STATUS(CheckDraft(options.draft, options.engine, file));
+  TRY(const Vocab vocab, Vocab::Load(file.gguf()));
+  TRY(const std::string chat_template, ChosenTemplate(options.chat_template, vocab));
+  ServerNeeds needs{.card = MakeCard(options, file)};
+  AddFormat(chat_template, vocab, MakeChatFormat(chat_template, vocab), needs.card);
+  const auto in_budget = [&](uint64_t ram) -> Result<EngineOptions> {
+    EngineOptions engine = options.engine;
+    TRY([[maybe_unused]] const DraftOptions draft, PrepareDraft(options.draft, file, engine));
+    engine.device = {.name = "cpu"};
+    engine.ram_bytes = ram;
+    TRY_STATUS(ChooseRoom(options, file, vocab.has_text(), engine));
+    return engine;
+  };
+  constexpr uint64_t kPlenty = uint64_t{1} << 46U;
+  TRY(const EngineOptions poor, in_budget(1));
+  TRY(EngineOptions rich, in_budget(kPlenty));
+  TRY(const FixedMemory least, MeasureFixed(options.model, poor, ModelToLoad::Use::kAny));
+  TRY(const FixedMemory most, MeasureFixed(options.model, rich, ModelToLoad::Use::kAny));
+  rich.takes_smallest = true;
+  TRY(const MemoryPlan plan, PlanEngine(options.model, rich, ModelToLoad::Use::kAny));
+  needs.card.n_ctx = rich.ctx;
+  needs.smallest = AlignUp(least.smallest, kMiB);
+  // Slots are a little larger than experts, and pages need tables.
+  const uint64_t work = most.work - std::min(most.work, most.least_work);
+  const uint64_t experts = plan.all_experts + plan.all_experts / 64;
+  needs.best = std::max(needs.smallest, AlignUp(most.smallest + work + experts, kMiB));
+  return needs;
+}
+
+Json NeedsJson(const ServerNeeds& needs) {
+  Json json = Json::Object();
+  json.Set("smallest", needs.smallest)
+      .Set("best", needs.best)
+      .Set("model", Json::Verbatim(ModelBody(needs.card)))
+      .Set("tag", Json::Verbatim(OllamaTagBody(needs.card)))
+      .Set("show", Json::Verbatim(OllamaShowBody(needs.card)));
+  return json;
+}
+
 Status Serve(const ServerOptions& options, const std::function<void(const std::string&)>& listens) {
   TRY(std::vector<std::string> keys, ReadKeys(options));
   TRY_STATUS(CheckSavedTextsFolder(options.saved_texts_folder));
+  TRY(const std::unique_ptr<ResponseStore> responses, OpenResponses(options));
   StopSignals::EndAtOnce();
   ReturnLargeBlocksAtOnce();  // requests' bodies
   ServiceNotice notice(ServiceNotice::AddressOfEnvironment());
   notice.Send(Format("STATUS=reads the header of {}", Printable(options.model, 4096)));
-  TRY(ModelToLoad file, ModelToLoad::Open(options.model, options.engine.engine));
+  TRY(ModelToLoad file,
+      ModelToLoad::Open(options.model, options.engine.engine, ModelToLoad::Use::kAny));
   TRY_STATUS(file.CheckDecodesAlone("a server"));
   TRY_STATUS(CheckDraft(options.draft, options.engine, file));
   TRY(const Vocab vocab, Vocab::Load(file.gguf()));
@@ -412,13 +501,18 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
   ServedModel card = MakeCard(options, file);
   AddFormat(chat_template, vocab, format, card);
   EngineOptions engine_options = options.engine;
+  TRY(const DraftOptions draft, PrepareDraft(options.draft, file, engine_options));
   engine_options.device.goes_on_if_lost = true;
   TRY_STATUS(ChooseRoom(options, file, vocab.has_text(), engine_options));
   const uint64_t fingerprint = file.id().fingerprint;
   TRY(const std::unique_ptr<Engine> engine, OpenEngine(std::move(file), engine_options));
   card.n_ctx = engine->n_ctx();
+  Embedder* const embedder = FindEmbedder(*engine);
+  card.n_embd = embedder != nullptr ? embedder->n_embd() : 0;
   LogInfo("{}", engine->facts().description);
-  Scheduler scheduler(*engine, vocab, SchedulerFor(options, *engine, chat_template, *grammars));
+  SchedulerOptions wanted = SchedulerFor(options, draft, *engine, chat_template, *grammars);
+  wanted.embedder = embedder;
+  Scheduler scheduler(*engine, vocab, std::move(wanted));
   Preparing preparing({.is_over = [&] { return scheduler.is_draining(); }});
   const HelperWatch helpers({.model = options.model,
                              .engine = options.engine.engine,
@@ -435,6 +529,7 @@ Status Serve(const ServerOptions& options, const std::function<void(const std::s
                          .scheduler = scheduler,
                          .preparing = preparing,
                          .helpers = helpers,
+                         .responses = responses.get(),
                          .keeps_states = engine->facts().has_states,
                          .request_seconds = options.request_seconds};
   routes.SetReady(model);

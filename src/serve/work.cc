@@ -36,9 +36,23 @@ ApiError TooManyBytes(const ReadyModel& model, size_t bytes) {
       {.prompt = bytes / model.vocab.longest_token_bytes(), .most = model.card.n_ctx});
 }
 
+namespace {
+
+// The first tokens, with those that end every text.
+std::vector<Token> CutToContext(const ReadyModel& model, std::vector<Token> tokens) {
+  const std::vector<Token> end = model.vocab.MissingEnd({});
+  tokens.resize(model.card.n_ctx - std::min<size_t>(end.size(), model.card.n_ctx));
+  tokens.append_range(end);
+  return tokens;
+}
+
+}  // namespace
+
 ApiResult<std::vector<Token>> TokensOf(const ReadyModel& model, const std::string& text,
                                        TokenWish wish, const WorkLimit& limit) {
-  if (IsHopeless(model, text.size())) return std::unexpected(TooManyBytes(model, text.size()));
+  if (!wish.cuts && IsHopeless(model, text.size())) {
+    return std::unexpected(TooManyBytes(model, text.size()));
+  }
   TokenStream stream(model.vocab, FromText(text),
                      {.add_special = wish.add_special,
                       .parse_special = wish.parse_special,
@@ -56,6 +70,7 @@ ApiResult<std::vector<Token>> TokensOf(const ReadyModel& model, const std::strin
       return all;
     }
     all.insert(all.end(), next->begin(), next->end());
+    if (wish.cuts && all.size() > model.card.n_ctx) return CutToContext(model, std::move(all));
   }
   return std::unexpected(ContextExceeded({.prompt = all.size(), .most = model.card.n_ctx}));
 }
@@ -411,12 +426,12 @@ ApiStatus CheckContext(const ReadyModel& model, const ApiRequest& request) {
 
 // Takes the body, which would stay as long as the answer takes.
 ApiResult<Work> PrepareWork(const ReadyModel& model, ApiKind kind, std::string body,
-                            const WorkLimit& limit) {
+                            const RecallItems& recall, const WorkLimit& limit) {
   if (const Status status = limit.Look(); !status) {
     return std::unexpected(ToApiError(status.error()));
   }
   TRY(ApiRequest request,
-      ParseApiRequest(kind, body, model.card.n_vocab, ApiPurpose::kAnswer, limit));
+      ParseApiRequest(kind, body, model.card.n_vocab, ApiPurpose::kAnswer, limit, recall));
   std::string().swap(body);
   for (const std::string& field : request.ignored) LogInfo("a request's {} is ignored", field);
   TRY_STATUS(CheckForm(request.form));
@@ -424,6 +439,7 @@ ApiResult<Work> PrepareWork(const ReadyModel& model, ApiKind kind, std::string b
   Work work{.request = std::move(request), .id_seed = RandomBits()};
   if (work.request.is_load) return work;
   work.kept = std::make_unique<BodyRoom::Share>(model.preparing.kept());
+  work.kept_bytes = work.request.items.size();
   Preparation preparation(model, work, limit);
   TRY_STATUS(GoesOn(work.request) ? preparation.AddCompletions() : preparation.AddChat());
   DropTexts(work.request);
@@ -450,9 +466,11 @@ uint32_t PromptLength(const Work& work) {
   return static_cast<uint32_t>(tokens);
 }
 
-ApiResult<Work> MakeWork(const ReadyModel& model, ApiKind kind, std::string body) {
+ApiResult<Work> MakeWork(const ReadyModel& model, ApiKind kind, std::string body,
+                         const std::string& owner) {
   Preparing::Turn turn = model.preparing.Begin(body.size());
-  TRY(Work work, PrepareWork(model, kind, std::move(body), turn.limit()));
+  const RecallItems recall = RecallFrom(model.responses, owner, turn.limit());
+  TRY(Work work, PrepareWork(model, kind, std::move(body), recall, turn.limit()));
   turn.FreeLane();
   TRY_STATUS(CheckGrammar(model, work));
   work.submitted = SteadySeconds();
@@ -460,10 +478,10 @@ ApiResult<Work> MakeWork(const ReadyModel& model, ApiKind kind, std::string body
   return work;
 }
 
-ApiResult<RenderedChat> RenderedPrompt(const ReadyModel& model, ApiKind kind, std::string_view body,
+ApiResult<RenderedChat> RenderedPrompt(const ReadyModel& model, const PromptBody& asked,
                                        const WorkLimit& limit) {
-  TRY(const ApiRequest request,
-      ParseApiRequest(kind, body, model.card.n_vocab, ApiPurpose::kInput, limit));
+  TRY(const ApiRequest request, ParseApiRequest(asked.kind, asked.body, model.card.n_vocab,
+                                                ApiPurpose::kInput, limit, asked.recall));
   return RenderChat(model, request, limit);
 }
 

@@ -36,6 +36,7 @@ ApiError TooManyBytes(const ReadyModel& model, size_t bytes);
 struct TokenWish {
   bool add_special = true;
   bool parse_special = true;
+  bool cuts = false;  // a text that is too long for the context ends there, in place of a 400
 };
 // The tokens of a text. 400 "context_length_exceeded": the text is far beyond the context; at most
 // its first quarter of a million of tokens are computed then. 400: the text is not UTF-8, or the
@@ -81,12 +82,19 @@ std::vector<uint32_t> CheckpointsOf(const ReadyModel& model, const ChatInput& ch
 uint64_t RandomBits();
 
 // Makes the body's jobs and submits them. Waits for a turn (preparing.h), and for a grammar's
-// trial. 400: the body is wrong, or takes too long; 429 and 503 as Scheduler::Submit(); 503 also
-// when other requests keep all the bytes.
-ApiResult<Work> MakeWork(const ReadyModel& model, ApiKind kind, std::string body);
+// trial. `owner`: the client whose stored answers the body may go on from. 400: the body is wrong,
+// or takes too long; 429 and 503 as Scheduler::Submit(); 503 also when other requests keep all the
+// bytes.
+ApiResult<Work> MakeWork(const ReadyModel& model, ApiKind kind, std::string body,
+                         const std::string& owner);
 
 // The prompt of a conversation, without answering it.
-ApiResult<RenderedChat> RenderedPrompt(const ReadyModel& model, ApiKind kind, std::string_view body,
+struct PromptBody {
+  ApiKind kind;
+  std::string_view body;
+  RecallItems recall = {};
+};
+ApiResult<RenderedChat> RenderedPrompt(const ReadyModel& model, const PromptBody& asked,
                                        const WorkLimit& limit);
 
 }  // namespace moestro

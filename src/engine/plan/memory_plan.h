@@ -19,8 +19,9 @@ namespace moestro {
 // Slots are planned for a disk with blocks of this size, or with larger blocks if the disk has
 // them. Disks with smaller blocks then get the same number of slots.
 inline constexpr uint64_t kPlannedBlock = 4096;
-// The block that plans for this machine take: direct reads go by pages.
-inline uint64_t PlannedBlockHere() { return std::max(kPlannedBlock, PageBytes()); }
+// The block that plans take for a machine with pages of so many bytes: direct reads go by pages.
+inline uint64_t PlannedBlock(uint64_t page) { return std::max(kPlannedBlock, page); }
+inline uint64_t PlannedBlockHere() { return PlannedBlock(PageBytes()); }
 
 // Bytes that do not depend on the number of slots.
 struct FixedBytes {

@@ -109,7 +109,10 @@ export class LiveState {
   }
 
   #fail(error) {
-    if (error.status === 503) return this.#tell("the model is being loaded", false);
+    if (error.status === 503) {
+      const isLoading = error.message === "Loading model";
+      return this.#tell(isLoading ? "the model is being loaded" : error.message, false);
+    }
     if (error.status !== 401) return this.#tell("no answer from the server; trying again", false);
     this.#wantKey();
     const hasKey = this.#server.key !== "";

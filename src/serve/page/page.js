@@ -3,6 +3,7 @@
 import { Chat } from "./chat.js";
 import { Server, byId, recall, remember } from "./common.js";
 import { LiveState } from "./live.js";
+import { ModelChoice } from "./models.js";
 
 // The system's theme until a person chooses one.
 function startTheme() {
@@ -32,7 +33,8 @@ function start() {
     panel.hidden = false;
     byId("key").focus();
   };
-  const chat = new Chat(server, () => live.model, askForKey);
+  const choice = new ModelChoice(server);
+  const chat = new Chat(server, () => choice.name || live.model, askForKey);
   byId("key-form").addEventListener("submit", (event) => {
     event.preventDefault();
     server.useKey(byId("key").value);
@@ -40,8 +42,10 @@ function start() {
     panel.hidden = true;
     chat.focus();
     live.look();
+    choice.look();
   });
   live.look();
+  choice.look();
 }
 
 startTheme();
