@@ -137,6 +137,17 @@ void GraphServer::BeginGraph() {
   awaited_.reset();
 }
 
+Status GraphServer::Decode(const LlamaRows& rows, llama_context* context) {
+  const Result<int32_t> code = rows.Decode(context);
+  const Status served = End();
+  if (!code) return std::unexpected(code.error());
+  TRY_STATUS(served);
+  if (*code == 1) return Fail(Errc::kInvalidRequest, "libllama finds no room in the KV cache");
+  if (*code == 0) return {};
+  return Fail(Errc::kUnsupported, "libllama cannot compute these rows (code {})", *code);
+}
+
+// The graphs have ended. Returns their error, for any result of llama_decode().
 Status GraphServer::End() {
   const bool all_served = std::ranges::all_of(groups_, &Group::is_served);
   BeginGraph();

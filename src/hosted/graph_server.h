@@ -32,6 +32,7 @@
 #include "engine/watchers.h"
 #include "hosted/kernel_products.h"
 #include "hosted/learned_graph.h"
+#include "hosted/llama_rows.h"
 #include "hosted/slot_products.h"
 #include "hosted/table_reads.h"
 #include "kit/slot_engine.h"
@@ -95,9 +96,10 @@ class GraphServer {
   };
   // The graphs of one llama_decode() begin.
   void Begin(const Rows& rows);
-  // The graphs have ended. Returns their error, for any result of llama_decode(): an error of
-  // reading; kInterrupted; kUnsupported: the graph differs from the learned graph.
-  Status End();
+  // Computes the graphs of the rows, which are those of Begin(). An error of reading;
+  // kInterrupted; kUnsupported: the graph differs from the learned graph, or libllama cannot
+  // compute the rows; kInvalidRequest: the KV cache has no room.
+  Status Decode(const LlamaRows& rows, llama_context* context);
 
   double wait_seconds() const { return wait_seconds_; }  // waiting for reads, since creation
   double look_ahead_seconds() const { return look_ahead_seconds_; }  // of early routers
@@ -111,6 +113,7 @@ class GraphServer {
   bool OnNode(ggml_tensor& node, bool asks);
   bool Ask(ggml_tensor& node);
   void BeginGraph();
+  Status End();
   Status Lead(ggml_tensor& node);
   Status LeadProduct(ggml_tensor& product);
   bool is_ours(uint32_t group) const {

@@ -15,6 +15,8 @@
 #include "engine/plan/io_depth.h"
 #include "engine/plan/memory_plan.h"
 #include "hosted/graph_server.h"
+#include "hosted/hosted_embeddings.h"
+#include "hosted/hosted_files.h"
 #include "hosted/hosted_model.h"
 #include "hosted/hosted_plan.h"
 #include "hosted/hosted_sequences.h"
@@ -26,6 +28,7 @@
 #include "kit/slot_engine.h"
 #include "learned/tunings.h"
 #include "memory/memory_use.h"
+#include "model/embedding_form.h"
 #include "model/gguf_file.h"
 
 namespace moestro {
@@ -34,6 +37,7 @@ struct HostedEngine::Running {
   GgufFile file;
   EngineOptions options;
   EngineState state;
+  const bool embeds;
   FileWatch watch = {};
   std::unique_ptr<HostedModel> model = {};
   ExpertCatalog catalog = {};
@@ -49,15 +53,21 @@ struct HostedEngine::Running {
   std::optional<StepFrame> frame = {};
   std::optional<GraphServer> server = {};
   std::optional<HostedSequences> sequences = {};
+  std::optional<HostedEmbeddings> embeddings = {};  // nullopt: the engine writes texts
   EngineFacts facts = {};
   uint32_t outputs = 0;  // most rows with logits in a chunk
   std::optional<HostedOrigin> origin = {};
   std::optional<EngineKit> kit = {};
 
-  Running(GgufFile opened, const EngineOptions& wanted, Progress progress = {})
-      : file(std::move(opened)), options(wanted), state(wanted.at_look, std::move(progress)) {}
+  Running(GgufFile opened, const EngineOptions& wanted, HostedUse use, Progress progress = {})
+      : file(std::move(opened)),
+        options(wanted),
+        state(wanted.at_look, std::move(progress)),
+        embeds(use == HostedUse::kEmbeddings) {}
 
   Status OpenModel();
+  Result<ContextSizes> FindSizes();
+  Result<uint32_t> FindBlocks(const ContextSizes& sizes) const;
   Result<PlannedMemory> PlanSlots();
   Status MakeSlots(PlannedMemory planned);
   void FindFacts();
@@ -71,39 +81,73 @@ struct HostedEngine::Running {
   Status GiveLogits(std::span<const BatchRow> part, size_t first, const LogitsSink& sink) const;
 };
 
+// Sizes of the context. Where texts cannot be split, the chunk that holds them is kept as a user's
+// choice would be.
+Result<ContextSizes> HostedEngine::Running::FindSizes() {
+  TRY(const std::optional<uint64_t> n_vocab, file.FindArrayLength("tokenizer.ggml.tokens"));
+  if (!embeds) {
+    return SizesOf(facts.n_ctx, options.chunk, options.sequences, n_vocab.value_or(0));
+  }
+  TRY(const EmbeddingForm form, ReadEmbeddingForm(file));
+  if (!form.gives_embeddings()) {
+    return Fail(Errc::kUnsupported, "{}: {}", file.paths().front(), NoEmbeddingsText(form.pooling));
+  }
+  const ContextSizes sizes =
+      SizesForEmbeddings(facts.n_ctx, options.chunk, form, n_vocab.value_or(0));
+  if (!form.may_split()) options.chunk = sizes.chunk;
+  return sizes;
+}
+
+// Blocks of cells. Texts of one chunk are computed at a time for embeddings.
+Result<uint32_t> HostedEngine::Running::FindBlocks(const ContextSizes& sizes) const {
+  if (embeds) return BlocksOf({.n_ctx = std::max(facts.n_ctx, sizes.chunk)});
+  return BlocksOf({.n_ctx = facts.n_ctx,
+                   .sequences = options.sequences,
+                   .common = options.common_positions,
+                   .positions = options.positions});
+}
+
 // Makes libllama's model and context, and builds the learned graph.
 Status HostedEngine::Running::OpenModel() {
   TRY_STATUS(CheckOptions(options));
   TRY_STATUS(CheckHosted(options));
   TRY(facts.n_ctx, HostedContext(file, options));
-  TRY(const uint32_t n_blocks, BlocksOf({.n_ctx = facts.n_ctx,
-                                         .sequences = options.sequences,
-                                         .common = options.common_positions,
-                                         .positions = options.positions}));
+  TRY(const ContextSizes sizes, FindSizes());
+  TRY(const uint32_t n_blocks, FindBlocks(sizes));
   std::vector<WatchedFile> watched;
   file.AddTo(watched);
   watch = FileWatch(std::move(watched), options.clock);
-  TRY(const std::optional<uint64_t> n_vocab, file.FindArrayLength("tokenizer.ggml.tokens"));
-  const ContextSizes sizes =
-      SizesOf(facts.n_ctx, options.chunk, options.sequences, n_vocab.value_or(0));
   outputs = sizes.outputs;
   TRY(const std::optional<std::string> arch, file.FindString("general.architecture"));
   facts.arch_name = arch.value_or("");
   facts.threads = ResolveThreads(options.threads);
+  // Cells of embeddings are floats: F16 alone moves a vector by more than 1e-5.
   HostedModel::Shape shape{.n_cells = n_blocks * KvBlocks::kPositions,
                            .n_places = sizes.places,
                            .n_places_of_states = sizes.places_of_states,
                            .chunk = sizes.chunk,
                            .outputs = sizes.outputs,
                            .threads = ResolveThreads(options.threads),
-                           .kv_type = options.kv_type};
+                           .kv_type = embeds ? KvType::kF32 : options.kv_type,
+                           .embeds = embeds};
   TRY(model, HostedModel::Open(file, shape));
   TRY_STATUS(watch.Look());
+  if (model->memory() == nullptr && sizes.chunk < facts.n_ctx) {
+    return Fail(Errc::kUnsupported,
+                "{}: its file does not say that tokens see those after them, and libllama lets "
+                "them; convert the model again",
+                file.paths().front());
+  }
   facts.chunk = sizes.chunk;
   catalog = CatalogOf(model->graph().groups);
   facts.max_look_ahead = std::min(options.prefetch, EarlyRouters::MostAhead(model->graph()));
   origin.emplace(file, *model);
-  sequences.emplace(model->memory(), model->has_states(), n_blocks, model->n_places());
+  sequences.emplace(model->context(),
+                    MemoryTraits{.n_places = model->n_places(),
+                                 .has_states = model->has_states(),
+                                 .copies_late = facts.arch_name == "deepseek4",
+                                 .n_window = model->n_window()},
+                    n_blocks);
   return {};
 }
 
@@ -202,6 +246,7 @@ Status HostedEngine::Running::Decide() {
                                        .early = early ? &*early : nullptr,
                                        .tables = &*tables},
                  *frame, model->hooks());
+  if (embeds) embeddings.emplace(*model, *server, *frame, facts.chunk);
   kit.emplace(*team, *slots, *decisions, *frame);
   return {};
 }
@@ -231,7 +276,7 @@ Status HostedEngine::Running::Compute(const Batch& batch, const LogitsSink& sink
   for (size_t first = 0; first < batch.size();) {
     TRY(first, ComputeFrom(batch, first, sink));
   }
-  if (!is_prompt) frame->StepDone(begin, server->look_ahead_seconds() - looked);
+  if (!is_prompt) frame->StepDone(begin, batch.rows, server->look_ahead_seconds() - looked);
   return {};
 }
 
@@ -267,14 +312,7 @@ Status HostedEngine::Running::ComputeChunk(std::span<const BatchRow> part, size_
                  .kinds_of_outputs = kinds_of_outputs,
                  .look_ahead = std::max(decodes ? decisions->planner().look_ahead() : 0,
                                         state.watchers.look_ahead)});
-  const Result<int32_t> code = batch.Decode(model->context());
-  const Status served = server->End();
-  if (!code) return std::unexpected(code.error());
-  TRY_STATUS(served);
-  if (*code == 1) return Fail(Errc::kInvalidRequest, "libllama finds no room in the KV cache");
-  if (*code != 0) {
-    return Fail(Errc::kUnsupported, "libllama cannot compute these rows (code {})", *code);
-  }
+  TRY_STATUS(server->Decode(batch, model->context()));
   return GiveLogits(part, first, sink);
 }
 
@@ -296,14 +334,34 @@ Status HostedEngine::Running::GiveLogits(std::span<const BatchRow> part, size_t 
   return {};
 }
 
+namespace {
+
+Status CheckEmbedded(std::span<const Token> text, const EngineFacts& facts) {
+  if (text.empty()) return Fail(Errc::kInvalidRequest, "a text without tokens has no embedding");
+  if (text.size() > facts.n_ctx) {
+    return Fail(Errc::kInvalidRequest,
+                "{} tokens do not fit a context of {}; raise --ctx (this model allows {})",
+                text.size(), facts.n_ctx, facts.n_ctx_train);
+  }
+  const auto is_known = [&](Token token) {
+    return token >= 0 && static_cast<uint32_t>(token) < facts.n_vocab;
+  };
+  const auto odd = std::ranges::find_if_not(text, is_known);
+  if (odd == text.end()) return {};
+  return Fail(Errc::kInvalidRequest, "token {} is outside the vocabulary (0 to {})", *odd,
+              facts.n_vocab - 1);
+}
+
+}  // namespace
+
 HostedEngine::HostedEngine(std::unique_ptr<Running> running)
     : SlotEngine(running->state), running_(std::move(running)) {}
 HostedEngine::~HostedEngine() = default;
 
 Result<std::unique_ptr<HostedEngine>> HostedEngine::Open(GgufFile file,
                                                          const EngineOptions& options,
-                                                         Progress progress) {
-  auto running = std::make_unique<Running>(std::move(file), options, std::move(progress));
+                                                         Progress progress, HostedUse use) {
+  auto running = std::make_unique<Running>(std::move(file), options, use, std::move(progress));
   TRY_STATUS(running->OpenModel());
   TRY(PlannedMemory planned, running->PlanSlots());
   TRY_STATUS(running->MakeSlots(std::move(planned)));
@@ -313,8 +371,8 @@ Result<std::unique_ptr<HostedEngine>> HostedEngine::Open(GgufFile file,
   return std::unique_ptr<HostedEngine>(new HostedEngine(std::move(running)));
 }
 
-Result<MemoryPlan> HostedEngine::Plan(GgufFile file, const EngineOptions& options) {
-  Running running(std::move(file), options);
+Result<MemoryPlan> HostedEngine::Plan(GgufFile file, const EngineOptions& options, HostedUse use) {
+  Running running(std::move(file), options, use);
   TRY_STATUS(running.OpenModel());
   TRY(PlannedMemory planned, running.PlanSlots());
   return std::move(planned.plan);
@@ -331,6 +389,28 @@ Status HostedEngine::CheckMore(const Batch& batch) const {
 
 Status HostedEngine::Compute(const Batch& batch, const LogitsSink& sink) {
   return running_->Compute(batch, sink);
+}
+
+Embedder* HostedEngine::embedder() { return running_->embeds ? this : nullptr; }
+uint32_t HostedEngine::n_embd() const { return running_->model->n_embd(); }
+
+Result<size_t> HostedEngine::Embed(Texts texts, const Sink& sink) {
+  Running& m = *running_;
+  if (closed()) return std::unexpected(*closed());
+  for (const std::span<const Token> text : texts) TRY_STATUS(CheckEmbedded(text, m.facts));
+  BeginTexts();
+  PhaseStats& phase = m.state.stats.prefill;
+  size_t done = 0;
+  const auto compute = [&]() -> Status {
+    TRY(done, m.embeddings->Compute(texts, sink));
+    return {};
+  };
+  {
+    const StepFrame::Phase counted(*m.frame, phase);
+    TRY_STATUS(counted.End(compute()));
+  }
+  for (const std::span<const Token> text : texts.first(done)) phase.tokens += text.size();
+  return done;
 }
 
 // A chunk of a prompt is a piece: libllama has the rows between layers.
@@ -370,19 +450,11 @@ Status HostedEngine::SaveSequence(const Sequence& sequence, const std::string& n
                                   const OutputPath& path) {
   Running& m = *running_;
   TRY(const TextHome home, m.origin->Home(m.facts, m.options.kv_type));
-  std::vector<uint8_t> state;
+  HostedMemory memory;
   if (sequence.position() > 0) {
-    const std::optional<llama_seq_id> from = m.sequences->HeldIn(sequence.id());
-    if (!from) {
-      return Fail(Errc::kInvalidRequest,
-                  "the sequence's keys and values had no place; evaluate it again");
-    }
-    state.resize(llama_state_seq_get_size(m.model->context(), *from));
-    const size_t got =
-        llama_state_seq_get_data(m.model->context(), state.data(), state.size(), *from);
-    if (got != state.size()) return Fail(Errc::kUnsupported, "libllama gives no state to save");
+    TRY(memory, m.sequences->Save(sequence.id()));
   }
-  return WriteHosted(path, home, sequence.tokens(), notes, state);
+  return WriteHosted(path, home, sequence.tokens(), notes, memory);
 }
 
 Result<SavedTokens> HostedEngine::PeekSequence(const std::string& path) {
@@ -396,17 +468,11 @@ Result<SavedSequence> HostedEngine::RestoreSequence(const std::string& path) {
   TRY(HostedText read, ReadHosted(path, home));
   SavedSequence saved{.sequence = NewSequence(), .notes = std::move(read.text.notes)};
   if (read.text.tokens.empty()) return saved;
-  const SequenceId id = saved.sequence.id();
-  TRY_STATUS(m.sequences->Append(id, read.text.tokens));
-  const llama_seq_id to = m.sequences->WritesTo(id, 0);
-  const size_t taken =
-      llama_state_seq_set_data(m.model->context(), read.state.data(), read.state.size(), to);
-  const auto last = static_cast<llama_pos>(read.text.tokens.size() - 1);
-  if (taken == 0 || llama_memory_seq_pos_max(m.model->memory(), to) != last) {
-    m.sequences->Undo(id, 0);
-    return Fail(Errc::kInvalidFile, "{}: libllama does not take its state; start a new one", path);
+  const Status restored = m.sequences->Restore(saved.sequence.id(), read.text.tokens, read.memory);
+  if (!restored && restored.error().code == Errc::kInvalidFile) {
+    return Fail(Errc::kInvalidFile, "{}: {}; start a new one", path, restored.error().message);
   }
-  m.sequences->Commit(id);
+  TRY_STATUS(restored);
   return saved;
 }
 

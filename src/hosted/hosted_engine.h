@@ -8,27 +8,37 @@
 // Thread rule: that of Engine.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "base/result.h"
+#include "engine/embedder.h"
 #include "engine/engine.h"
 #include "kit/slot_engine.h"
 #include "model/gguf_file.h"
 
 namespace moestro {
 
-class HostedEngine final : public SlotEngine {
+// The use that an engine is opened for: libllama's context gives logits, or embeddings of texts.
+enum class HostedUse : uint8_t { kText, kEmbeddings };
+
+class HostedEngine final : public SlotEngine, private Embedder {
  public:
   // kUnsupported: an option needs the native engine, or libllama's graph cannot be served;
   // kInvalidFile: libllama cannot read the model; kInvalidRequest: the budget is too small (names
   // the smallest that works); kIo; kNoMemory.
   static Result<std::unique_ptr<HostedEngine>> Open(GgufFile file, const EngineOptions& options,
-                                                    Progress progress = {});
+                                                    Progress progress = {},
+                                                    HostedUse use = HostedUse::kText);
   ~HostedEngine() override;
   // The plan of the budget, without reading a weight. Errors: those of Open(), except kIo while
   // reading.
-  static Result<MemoryPlan> Plan(GgufFile file, const EngineOptions& options);
+  static Result<MemoryPlan> Plan(GgufFile file, const EngineOptions& options,
+                                 HostedUse use = HostedUse::kText);
+  // nullptr: the engine was opened for text.
+  Embedder* embedder();
 
   const EngineFacts& facts() const override;
   Result<KvOrigin> kv_origin() override;
@@ -46,6 +56,8 @@ class HostedEngine final : public SlotEngine {
   Status CheckMore(const Batch& batch) const override;
   Status Compute(const Batch& batch, const LogitsSink& sink) override;
   std::unique_ptr<StepPieces> PiecesOf(const Batch& batch, LogitsSink sink) override;
+  uint32_t n_embd() const override;
+  Result<size_t> Embed(Texts texts, const Sink& sink) override;
 
   std::unique_ptr<Running> running_;
 };

@@ -56,11 +56,17 @@ ggml_type GgmlType(KvType type) {
 // row's experts.
 constexpr uint64_t kScratchMargin = 8 * kMiB;
 
+// Bytes of logits in a context for embeddings: a model that remembers tokens computes logits of
+// every row of a chunk, whether wanted or not.
+uint64_t LogitsBytes(const HostedModel& model, uint32_t rows) {
+  return model.memory() != nullptr ? uint64_t{rows} * model.n_vocab() * sizeof(float) : 0;
+}
+
 bool StaysInFile(const MappedTensor& table) { return table.info->extent.length >= kTableInFile; }
 
 }  // namespace
 
-Status HostedModel::Load(const GgufFile& file) {
+Status HostedModel::Load(const GgufFile& file, const Shape& shape) {
   LoadCpuBackend();
   if (ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) == nullptr)
     return Fail(Errc::kUnsupported, "ggml found no CPU backend");
@@ -79,6 +85,10 @@ Status HostedModel::Load(const GgufFile& file) {
                 why);
   }
   TRY(ranges_, lazy.Remaining());
+  return CheckUse(file, shape);
+}
+
+Status HostedModel::CheckUse(const GgufFile& file, const Shape& shape) const {
   if (llama_model_is_diffusion(model_.get())) {
     return Fail(
         Errc::kUnsupported,
@@ -90,7 +100,34 @@ Status HostedModel::Load(const GgufFile& file) {
   if (llama_model_has_encoder(model_.get()) || !llama_model_has_decoder(model_.get())) {
     return NoText(file);
   }
-  return {};
+  if (shape.embeds && has_states()) {
+    return Fail(Errc::kUnsupported,
+                "{}: embeddings of models with states (Mamba, delta nets) are not offered",
+                file.paths().front());
+  }
+  return shape.embeds ? CheckWholeLayers(file) : Status();
+}
+
+// libllama ends the process where a model for embeddings has a window in every layer: the mask of
+// layers without one has no memory then.
+Status HostedModel::CheckWholeLayers(const GgufFile& file) const {
+  TRY(const std::optional<std::string> arch, file.FindString("general.architecture"));
+  if (arch != "gemma-embedding" || n_window() == 0) return {};
+  // A flag for each layer, or the distance of layers without a window.
+  const std::string key = *arch + ".attention.sliding_window_pattern";
+  const auto layers = static_cast<uint64_t>(llama_model_n_layer(model_.get()));
+  const MetaValue* pattern = file.FindValue(key);
+  if (pattern != nullptr && pattern->is_array) {
+    TRY(const std::vector<uint64_t> flags, file.ArrayOfUints(key, layers));
+    if (std::ranges::contains(flags, 0U)) return {};
+  } else {
+    constexpr uint64_t kUsual = 6;
+    TRY(const std::optional<uint64_t> every, file.FindUint(key));
+    if (every.value_or(kUsual) > 0 && every.value_or(kUsual) <= layers) return {};
+  }
+  return Fail(Errc::kUnsupported,
+              "{}: all of its layers have windows; libllama gives no embeddings of such a model",
+              file.paths().front());
 }
 
 Status HostedModel::NoText(const GgufFile& file) {
@@ -117,6 +154,9 @@ Status HostedModel::MakeContext(const GgufFile& file, const Shape& shape) {
   params.op_offload = false;
   params.kv_unified = true;  // forks share cells
   params.swa_full = true;    // windows can be cut back
+  params.embeddings = shape.embeds;
+  // Its sums in F16 would depend on the texts beside a text, by 1e-4 of a vector.
+  if (shape.embeds) params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
   params.no_perf = true;
   ReturnFreedMemory();
   resident_before_ = ResidentMemory();
@@ -129,7 +169,7 @@ Status HostedModel::MakeContext(const GgufFile& file, const Shape& shape) {
                 "libllama cannot make a context of {} positions ({}); lower --ctx or --chunk",
                 shape.n_cells, why);
   }
-  if (memory() == nullptr) return NoText(file);
+  if (memory() == nullptr && !shape.embeds) return NoText(file);
   const uint64_t taken = HeapBytes() - std::min(heap, HeapBytes());
   memory_bytes_ = counted.cleared_bytes();
   work_bytes_ = counted.buffer_bytes() - std::min(counted.buffer_bytes(), memory_bytes_);
@@ -192,10 +232,11 @@ std::vector<HostedModel::DenseRun> HostedModel::DenseRuns() const {
 
 Result<std::unique_ptr<HostedModel>> HostedModel::Open(const GgufFile& file, const Shape& shape) {
   std::unique_ptr<HostedModel> opened(new HostedModel());
-  TRY_STATUS(opened->Load(file));
+  TRY_STATUS(opened->Load(file, shape));
   TRY_STATUS(opened->MakeContext(file, shape));
   LearningPass pass(file, opened->hooks_);
   TRY(opened->graph_, pass.Learn(opened->context(), std::min(kManyRows, shape.chunk)));
+  if (shape.embeds) opened->work_bytes_ += LogitsBytes(*opened, shape.outputs);
   opened->work_bytes_ += TouchedOfGraphs(opened->graph_bytes_, opened->graph_.nodes) +
                          opened->ScratchBytes(shape.chunk);
   TRY_STATUS(opened->CheckAddresses());
@@ -219,8 +260,15 @@ uint32_t HostedModel::n_vocab() const {
 uint32_t HostedModel::n_ctx_train() const {
   return static_cast<uint32_t>(llama_model_n_ctx_train(model_.get()));
 }
+uint32_t HostedModel::n_embd() const {
+  return static_cast<uint32_t>(llama_model_n_embd_out(model_.get()));
+}
 bool HostedModel::has_states() const {
   return llama_model_is_recurrent(model_.get()) || llama_model_is_hybrid(model_.get());
+}
+
+uint32_t HostedModel::n_window() const {
+  return static_cast<uint32_t>(std::max(llama_model_n_swa(model_.get()), 0));
 }
 
 uint64_t HostedModel::whole_bytes() const {

@@ -32,22 +32,28 @@ class HostedModel {
     uint32_t outputs = 0;             // rows of a chunk with logits, at most
     uint32_t threads = 0;
     KvType kv_type = KvType::kF16;
+    bool embeds = false;  // the context gives embeddings of texts in place of logits
   };
   // kInvalidFile: libllama cannot read the model; the message has libllama's reason. kUnsupported:
-  // libllama keeps no memory of earlier tokens for the model, or an error of LearningPass.
+  // libllama keeps no memory of earlier tokens for a model that writes text, or an error of
+  // LearningPass.
   // kNoMemory. The file must outlive the result.
   static Result<std::unique_ptr<HostedModel>> Open(const GgufFile& file, const Shape& shape);
 
   llama_context* context() const { return context_.get(); }
+  // nullptr: the model gives embeddings, and every token of a text attends to all.
   llama_memory_t memory() const { return llama_get_memory(context_.get()); }
   GraphHooks& hooks() { return hooks_; }
   const LearnedGraph& graph() const { return graph_; }
   uint32_t n_vocab() const;
   uint32_t n_ctx_train() const;
+  uint32_t n_embd() const;  // values of an embedding
   uint32_t n_cells() const { return llama_n_ctx(context_.get()); }
   uint32_t n_places() const { return n_places_; }
   // Whether a layer has a state, which cannot be cut back.
   bool has_states() const;
+  // Positions of a window, the token's own included; 0: no layer has one.
+  uint32_t n_window() const;
   // Bytes of the context that are resident after their first use. memory_bytes(): cells and states.
   // work_bytes(): the buffers of a chunk, and graphs.
   uint64_t memory_bytes() const { return memory_bytes_; }
@@ -76,9 +82,11 @@ class HostedModel {
     Extent from;  // from the first page to the last tensor's end
   };
   HostedModel() = default;
-  Status Load(const GgufFile& file);
+  Status Load(const GgufFile& file, const Shape& shape);
   Status MakeContext(const GgufFile& file, const Shape& shape);
   static Status NoText(const GgufFile& file);
+  Status CheckUse(const GgufFile& file, const Shape& shape) const;
+  Status CheckWholeLayers(const GgufFile& file) const;
   bool is_mapped(const MappedTensor& tensor) const;
   Status CheckAddresses() const;
   std::vector<DenseRun> DenseRuns() const;

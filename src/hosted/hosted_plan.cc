@@ -22,6 +22,9 @@ namespace {
 constexpr uint32_t kUsualChunk = 512;
 // Logits of so many bytes are computed at a time.
 constexpr uint64_t kLogitsBytes = uint64_t{4} << 20;
+// Logits that a context for embeddings has room for, and rows of a chunk that need not be larger.
+constexpr uint64_t kEmbeddedLogits = uint64_t{64} << 20;
+constexpr uint64_t kFewestEmbedded = 32;
 // libllama's limit.
 constexpr uint32_t kMostPlaces = 256;
 
@@ -88,6 +91,31 @@ ContextSizes SizesOf(uint32_t n_ctx, uint32_t chunk, uint32_t sequences, uint64_
       static_cast<uint32_t>(std::max({std::min<uint64_t>(of_logits, sizes.chunk),
                                       uint64_t{sizes.places}, uint64_t{sizes.places_of_states}}));
   return sizes;
+}
+
+ContextSizes SizesForEmbeddings(uint32_t n_ctx, uint32_t chunk, const EmbeddingForm& form,
+                                uint64_t n_vocab) {
+  ContextSizes sizes;
+  sizes.chunk = n_ctx;
+  if (form.may_split()) {
+    // libllama has room for logits of every row.
+    const uint64_t of_logits = kEmbeddedLogits / (std::max<uint64_t>(n_vocab, 1) * sizeof(float));
+    const uint64_t usual = std::clamp<uint64_t>(of_logits, kFewestEmbedded, kUsualChunk);
+    sizes.chunk = std::min(chunk > 0 ? chunk : static_cast<uint32_t>(usual), n_ctx);
+  }
+  sizes.places = sizes.places_of_states = std::min(sizes.chunk, kMostEmbedded);
+  sizes.outputs = sizes.chunk;
+  return sizes;
+}
+
+size_t TextsOfChunk(std::span<const std::span<const Token>> texts, uint32_t chunk) {
+  size_t n = 0;
+  size_t rows = 0;
+  for (; n < std::min<size_t>(texts.size(), kMostEmbedded); ++n) {
+    rows += texts[n].size();
+    if (rows > chunk) break;
+  }
+  return std::max<size_t>(n, 1);
 }
 
 ExpertCatalog CatalogOf(std::span<const ExpertGroup> groups) {

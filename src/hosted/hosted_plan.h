@@ -20,6 +20,7 @@
 #include "engine/engine_options.h"
 #include "engine/plan/memory_plan.h"
 #include "hosted/learned_graph.h"
+#include "model/embedding_form.h"
 #include "model/gguf_file.h"
 
 namespace moestro {
@@ -45,6 +46,15 @@ struct ContextSizes {
 constexpr uint32_t kMostTexts = 126;
 // n_vocab: 0 if unknown. REQUIRES: 1 to kMostTexts sequences.
 ContextSizes SizesOf(uint32_t n_ctx, uint32_t chunk, uint32_t sequences, uint64_t n_vocab);
+
+// As SizesOf(), for a context that gives embeddings: every row is an output, and a text goes
+// through the layers at once unless its form may be split. kMostEmbedded texts go together.
+constexpr uint32_t kMostEmbedded = 64;
+ContextSizes SizesForEmbeddings(uint32_t n_ctx, uint32_t chunk, const EmbeddingForm& form,
+                                uint64_t n_vocab);
+// The number of first texts that go through the layers together: as many as a chunk holds whole,
+// and one at least. REQUIRES: there is a text.
+size_t TextsOfChunk(std::span<const std::span<const Token>> texts, uint32_t chunk);
 
 // One layer of the catalog for each group. A group of fewer than three matrices gets empty ones for
 // the rest.

@@ -3,23 +3,22 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <string>
+#include <utility>
 
-#include "base/binary_file.h"
-#include "base/hash.h"
-#include "memory/sequence_text.h"
-#include "model/weights_id.h"
-#include "store/open_files.h"
+#include "memory/memory_use.h"
 
 namespace moestro {
 
-HostedSequences::HostedSequences(llama_memory_t memory, bool has_states, uint32_t n_blocks,
-                                 uint32_t n_places)
-    : memory_(memory), has_states_(has_states), table_(n_blocks, has_states ? n_places : 0) {
-  if (has_states_) {
-    is_written_.assign(n_places, 0);
+HostedSequences::HostedSequences(llama_context* context, const MemoryTraits& traits,
+                                 uint32_t n_blocks)
+    : context_(context),
+      memory_(llama_get_memory(context)),
+      traits_(traits),
+      table_(n_blocks, traits.has_states ? traits.n_places : 0) {
+  if (traits_.has_states) {
+    is_written_.assign(traits.n_places, 0);
   } else {
-    for (uint32_t i = n_places; i > 0; --i) {
+    for (uint32_t i = traits.n_places; i > 0; --i) {
       free_places_.push_back(static_cast<llama_seq_id>(i - 1));
     }
   }
@@ -42,7 +41,7 @@ void HostedSequences::Drop(SequenceId id) {
 }
 
 uint32_t HostedSequences::Reach(SequenceId id, uint32_t position) const {
-  if (has_states_) return table_.Reach(id, position);
+  if (traits_.has_states) return table_.Reach(id, position);
   const auto place = places_.find(id);
   if (place == places_.end()) return 0;
   // A memory that has forgotten the first positions takes any cut and computes wrong logits after a
@@ -69,7 +68,7 @@ void HostedSequences::GiveBack(SequenceId id) {
 
 Engine::KvRoom HostedSequences::room() const {
   Engine::KvRoom room = table_.room();
-  if (!has_states_) room.places = static_cast<uint32_t>(free_places_.size());
+  if (!traits_.has_states) room.places = static_cast<uint32_t>(free_places_.size());
   return room;
 }
 
@@ -110,7 +109,7 @@ Status HostedSequences::Append(SequenceId id, std::span<const Token> tokens) {
   const auto before = static_cast<uint32_t>(table_.TokensOf(id).size());
   const bool had_next = table_.Find(id)->next.has_value();
   TRY_STATUS(table_.Append(id, tokens));
-  if (has_states_) return had_next ? Status() : BeginState(id);
+  if (traits_.has_states) return had_next ? Status() : BeginState(id);
   if (places_.contains(id)) return {};
   Status taken = before == 0
                      ? Take(id)
@@ -121,7 +120,7 @@ Status HostedSequences::Append(SequenceId id, std::span<const Token> tokens) {
 }
 
 void HostedSequences::Undo(SequenceId id, uint32_t position) {
-  if (has_states_) {
+  if (traits_.has_states) {
     const Timeline& timeline = *table_.Find(id);
     if (const auto& next = timeline.next) Forget(static_cast<llama_seq_id>(next->value));
     for (const Checkpoint& passed : timeline.passed) {
@@ -132,7 +131,7 @@ void HostedSequences::Undo(SequenceId id, uint32_t position) {
 }
 
 void HostedSequences::PassOn(std::span<const BatchRow> rows) {
-  if (!has_states_) return;
+  if (!traits_.has_states) return;
   for (const BatchRow& row : rows) {
     const std::vector<Checkpoint>& passed = table_.Find(row.sequence)->passed;
     const auto kept = std::ranges::find(passed, row.position, &Checkpoint::position);
@@ -145,12 +144,12 @@ void HostedSequences::PassOn(std::span<const BatchRow> rows) {
 }
 
 llama_seq_id HostedSequences::WritesTo(SequenceId id, uint32_t position) const {
-  if (!has_states_) return places_.at(id);
+  if (!traits_.has_states) return places_.at(id);
   return static_cast<llama_seq_id>(table_.PlacesOf(id, position).to->value);
 }
 
 std::optional<llama_seq_id> HostedSequences::HeldIn(SequenceId id) const {
-  if (has_states_) {
+  if (traits_.has_states) {
     const std::optional<Checkpoint>& state = table_.Find(id)->state;
     return state ? std::optional(static_cast<llama_seq_id>(state->state.value)) : std::nullopt;
   }
@@ -158,123 +157,180 @@ std::optional<llama_seq_id> HostedSequences::HeldIn(SequenceId id) const {
   return place != places_.end() ? std::optional(place->second) : std::nullopt;
 }
 
-namespace {
-
-constexpr FileFormat kHostedFormat{.magic = "MOEHOSTS",
-                                   .version = 1,
-                                   .oldest = 1,
-                                   .header_bytes = 48,
-                                   .what = "a saved sequence of the hosted engine",
-                                   .origin = "save one with 'moestro run --session'",
-                                   .remedy = "start a new one"};
-
-struct HostedHeader {
-  SequenceText text;
-  uint64_t state_bytes = 0;
-};
-
-Result<HostedHeader> ReadHeaderOf(const InputFile& file, const TextHome& home) {
-  TRY(const std::string bytes, file.ReadHeader());
-  Decoder in(bytes);
-  HostedHeader header;
-  SequenceText& text = header.text;
-  text.begin = kHostedFormat.header_bytes;
-  text.model = in.Take<uint64_t>();
-  text.weights = in.Take<uint64_t>();
-  text.n_tokens = in.Take<uint32_t>();
-  text.notes_bytes = in.Take<uint32_t>();
-  text.choices_bytes = in.Take<uint32_t>();
-  header.state_bytes = in.Take<uint64_t>();
-  TRY_STATUS(text.CheckModel(file, home));
-  TRY_STATUS(text.CheckSizes(file, home));
-  const uint64_t rest = file.size() - std::min<uint64_t>(file.size(), text.end());
-  if (rest < kChecksumBytes || rest - kChecksumBytes != header.state_bytes) {
-    return file.CutShort("its header");
+Result<std::vector<uint8_t>> HostedSequences::BytesOf(llama_seq_id place,
+                                                      llama_state_seq_flags which) const {
+  std::vector<uint8_t> bytes(llama_state_seq_get_size_ext(context_, place, which));
+  const size_t got =
+      llama_state_seq_get_data_ext(context_, bytes.data(), bytes.size(), place, which);
+  if (bytes.empty() || got != bytes.size()) {
+    return Fail(Errc::kUnsupported, "libllama gives no state to save");
   }
-  TRY_STATUS(text.CheckChoices(file, home));
-  return header;
+  return bytes;
 }
 
-}  // namespace
+bool HostedSequences::Read(std::span<const uint8_t> bytes, llama_seq_id place,
+                           llama_state_seq_flags which) const {
+  return llama_state_seq_set_data_ext(context_, bytes.data(), bytes.size(), place, which) > 0;
+}
 
-// Hashes dense tensors whole, as they lie in memory, and some blocks at equal distances of every
-// matrix of experts.
-Result<uint64_t> HostedOrigin::Weights(uint64_t fingerprint) {
-  if (weights_) return *weights_;
-  uint64_t sum = 0;
-  for (const MappedTensor& tensor : model_.graph().dense) {
-    sum += DenseSum(tensor.info->name, 0, {tensor.data, tensor.info->extent.length});
+Result<HostedMemory> HostedSequences::Save(SequenceId id) {
+  const std::optional<llama_seq_id> place = HeldIn(id);
+  if (!place) {
+    return Fail(Errc::kInvalidRequest,
+                "the sequence's keys and values had no place; evaluate it again");
   }
-  size_t matrices = 0;
-  for (const ExpertGroup& group : model_.graph().groups) matrices += group.matrices.size();
-  const size_t each = std::max<size_t>(1, kMostSamples / std::max<size_t>(matrices, 1));
-  TRY(const ExtentReader reader, ExtentReader::Open(file_.paths()));
-  uint64_t seed = 1;
-  for (const ExpertGroup& group : model_.graph().groups) {
-    for (const MappedTensor& matrix : group.matrices) {
-      const Extent& whole = matrix.info->extent;
-      const uint64_t blocks = std::max<uint64_t>(whole.length / kSampleBytes, 1);
-      const uint64_t n = std::min<uint64_t>(each, blocks);
-      for (uint64_t i = 0; i < n; ++i) {
-        const uint64_t at = i * blocks / n * kSampleBytes;
-        TRY(const ExtentBytes block,
-            reader.Read({.file = whole.file,
-                         .offset = whole.offset + at,
-                         .length = std::min(kSampleBytes, whole.length - at)}));
-        sum += HashBlock(block.bytes, ++seed);
-      }
+  HostedMemory memory;
+  TRY(memory.whole, BytesOf(*place, LLAMA_STATE_SEQ_FLAGS_NONE));
+  if (traits_.has_states) {
+    TRY_STATUS(AddStates(*table_.Find(id), memory));
+  } else {
+    TRY_STATUS(AddWindows(*place, static_cast<uint32_t>(TokensOf(id).size()), memory));
+  }
+  return memory;
+}
+
+Status HostedSequences::AddStates(const Timeline& timeline, HostedMemory& memory) const {
+  std::vector<uint32_t> positions;
+  for (const Checkpoint& kept : timeline.checkpoints) {
+    if (kept.position < timeline.tokens.size()) positions.push_back(kept.position);
+  }
+  for (const uint32_t position : PositionsWorthSaving(positions)) {
+    const auto kept =
+        std::ranges::find(timeline.checkpoints, position, &Checkpoint::position)->state;
+    TRY(std::vector<uint8_t> bytes,
+        BytesOf(static_cast<llama_seq_id>(kept.value), LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY));
+    memory.parts.push_back({.position = position, .bytes = std::move(bytes)});
+  }
+  return {};
+}
+
+// The number of cells that libllama writes of a window, which is `bytes` large: with or without the
+// cell of the token that is outside the next one's window. Cuts the copy back.
+uint32_t HostedSequences::WindowCells(llama_seq_id copy, size_t bytes) {
+  const uint32_t fewer = traits_.n_window - 1;
+  llama_memory_seq_rm(memory_, copy, static_cast<llama_pos>(fewer), -1);
+  const size_t of_fewer =
+      llama_state_seq_get_size_ext(context_, copy, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+  return of_fewer < bytes ? traits_.n_window : fewer;
+}
+
+// libllama writes the last window alone of layers with a window. A copy of the
+// sequence is cut back by a window at a time, and each time its window is written. Nothing is
+// added where memory has no window of its own, cannot be cut back or lacks the first positions,
+// and where no place is left for the copy; such a text goes on from its end alone.
+Status HostedSequences::AddWindows(llama_seq_id place, uint32_t end, HostedMemory& memory) {
+  if (traits_.n_window < 2 || end < traits_.n_window || free_places_.empty()) return {};
+  if (llama_memory_seq_pos_min(memory_, place) > 0) return {};
+  const size_t last_window =
+      llama_state_seq_get_size_ext(context_, place, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+  if (last_window >= memory.whole.size()) return {};
+  const llama_seq_id copy = free_places_.back();
+  llama_memory_seq_cp(memory_, place, copy, -1, -1);
+  const uint32_t step = WindowCells(copy, last_window);
+  llama_memory_seq_cp(memory_, place, copy, -1, -1);
+  Status added;
+  for (uint32_t position = end; position > step;) {
+    position -= step;
+    if (!llama_memory_seq_rm(memory_, copy, static_cast<llama_pos>(position), -1)) break;
+    Result<std::vector<uint8_t>> bytes = BytesOf(copy, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+    if (!bytes) {
+      added = std::unexpected(std::move(bytes).error());
+      break;
     }
+    memory.parts.push_back({.position = position, .bytes = *std::move(bytes)});
   }
-  weights_ = WeightsId(fingerprint, sum);
-  return *weights_;
+  Forget(copy);
+  std::ranges::reverse(memory.parts);
+  return added;
 }
 
-Result<TextHome> HostedOrigin::Home(const EngineFacts& facts, KvType kv_type) {
-  TRY(const uint64_t weights, Weights(facts.id.fingerprint));
-  KvChoices choices;
-  choices.Add("engine", "hosted");
-  if (kv_type != KvType::kF16) choices.Add("--kv-type", std::string(NameOf(kv_type)));
-  choices.Add("rows", Format("of many at once, {} of a prompt", facts.chunk));
-  choices.Add(kKernelsChoice, facts.kernels);
-  return TextHome{
-      .origin = {.model = facts.id.fingerprint, .weights = weights, .choices = choices.text()},
-      .n_ctx = facts.n_ctx,
-      .n_vocab = facts.n_vocab};
+// Gives the tokens positions, and places to the states that the parts hold.
+Status HostedSequences::AppendKept(SequenceId id, std::span<const Token> tokens,
+                                   std::span<const HostedMemory::Part> parts) {
+  uint32_t at = 0;
+  for (const HostedMemory::Part& part : parts) {
+    if (!traits_.has_states) break;
+    TRY_STATUS(Append(id, tokens.subspan(at, part.position - at)));
+    KeepInStep(id);
+    at = part.position;
+  }
+  return Append(id, tokens.subspan(at));
 }
 
-Status WriteHosted(const OutputPath& path, const TextHome& home, std::span<const Token> tokens,
-                   const std::string& notes, std::span<const uint8_t> state) {
-  TRY_STATUS(CheckNotes(notes));
-  TRY(BinaryWriter out, BinaryWriter::Create(path, FileReaders::kOwner));
-  std::string header = BeginHeader(kHostedFormat);
-  AppendNumber(header, home.origin.model);
-  AppendNumber(header, home.origin.weights);
-  AppendNumber(header, static_cast<uint32_t>(tokens.size()));
-  AppendNumber(header, static_cast<uint32_t>(notes.size()));
-  AppendNumber(header, static_cast<uint32_t>(home.origin.choices.size()));
-  AppendNumber(header, uint64_t{state.size()});
-  TRY_STATUS(out.Add(header));
-  TRY_STATUS(AddText(out, home, notes, tokens));
-  TRY_STATUS(out.Add({reinterpret_cast<const char*>(state.data()), state.size()}));
-  return out.Finish();
+Status HostedSequences::Restore(SequenceId id, std::span<const Token> tokens,
+                                const HostedMemory& memory) {
+  if (Status appended = AppendKept(id, tokens, memory.parts); !appended) {
+    Undo(id, 0);
+    return appended;
+  }
+  const auto last = static_cast<uint32_t>(tokens.size() - 1);
+  const llama_seq_id to = WritesTo(id, last);
+  Forget(to);
+  if (traits_.has_states) is_written_[static_cast<size_t>(to)] = 1;
+  bool is_taken = (!traits_.has_states && ReadWindows(to, memory)) ||
+                  Read(memory.whole, to, LLAMA_STATE_SEQ_FLAGS_NONE);
+  is_taken = is_taken && llama_memory_seq_pos_max(memory_, to) == static_cast<llama_pos>(last);
+  if (is_taken && traits_.has_states) is_taken = ReadStates(*table_.Find(id), memory);
+  if (!is_taken) {
+    Undo(id, 0);
+    return Fail(Errc::kInvalidFile, "libllama does not take its state");
+  }
+  Commit(id);
+  return {};
 }
 
-Result<SavedTokens> PeekHosted(const std::string& path, const TextHome& home) {
-  TRY(const InputFile file, InputFile::Open(path, kHostedFormat));
-  TRY(const HostedHeader header, ReadHeaderOf(file, home));
-  return header.text.Read(file, home);
+// Copies of the whole sequence get the states of kept positions, and lose what is behind those. A
+// copy that comes late would end on top of the kept state, so in its stead the whole is read again.
+bool HostedSequences::ReadStates(const Timeline& timeline, const HostedMemory& memory) {
+  const auto whole = static_cast<llama_seq_id>(timeline.next->value);
+  for (const Checkpoint& kept : timeline.passed) {
+    const auto part = std::ranges::find(memory.parts, kept.position, &HostedMemory::Part::position);
+    const auto place = static_cast<llama_seq_id>(kept.state.value);
+    const auto end = static_cast<llama_pos>(kept.position);
+    Forget(place);
+    is_written_[kept.state.value] = 1;
+    if (traits_.copies_late) {
+      if (!Read(memory.whole, place, LLAMA_STATE_SEQ_FLAGS_NONE)) return false;
+    } else {
+      llama_memory_seq_cp(memory_, whole, place, -1, -1);
+    }
+    if (!Read(part->bytes, place, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY)) return false;
+    if (!llama_memory_seq_rm(memory_, place, end, -1)) return false;
+    if (llama_memory_seq_pos_max(memory_, place) != end - 1) return false;
+  }
+  return true;
 }
 
-Result<HostedText> ReadHosted(const std::string& path, const TextHome& home) {
-  TRY(const InputFile file, InputFile::Open(path, kHostedFormat));
-  TRY(const HostedHeader header, ReadHeaderOf(file, home));
-  TRY_STATUS(file.CheckSum());
-  TRY_STATUS(header.text.WarnOfKernels(file, home));
-  HostedText read;
-  TRY(read.text, header.text.Read(file, home));
-  TRY(const std::string bytes, file.Read(header.text.end(), header.state_bytes));
-  read.state.assign(bytes.begin(), bytes.end());
-  return read;
+// Joins the windows, and at last the whole text with its own last window, so that cells lie in the
+// order of positions. Windows before a gap are left out. False: the place holds nothing.
+//
+// A read fills free cells, and those of a single sequence that are outside the window of its next
+// token. Joined windows are such cells, so a second sequence shares them until all are read.
+bool HostedSequences::ReadWindows(llama_seq_id place, const HostedMemory& memory) {
+  if (memory.parts.empty() || free_places_.size() < 2) return false;
+  const llama_seq_id window = free_places_.back();
+  const llama_seq_id holder = free_places_[free_places_.size() - 2];
+  const auto join = [&](std::span<const uint8_t> bytes, llama_state_seq_flags which) {
+    if (!Read(bytes, window, which)) return false;
+    const llama_pos first = llama_memory_seq_pos_min(memory_, window);
+    const bool is_gap = llama_memory_seq_pos_max(memory_, place) + 1 < first;
+    // No position may have two cells.
+    if (!llama_memory_seq_rm(memory_, place, is_gap ? -1 : first, -1)) return false;
+    llama_memory_seq_cp(memory_, window, place, -1, -1);
+    Forget(window);
+    Forget(holder);
+    llama_memory_seq_cp(memory_, place, holder, -1, -1);
+    return true;
+  };
+  bool is_joined = true;
+  for (const HostedMemory::Part& part : memory.parts) {
+    is_joined = is_joined && join(part.bytes, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+  }
+  is_joined = is_joined && join(memory.whole, LLAMA_STATE_SEQ_FLAGS_NONE);
+  Forget(window);
+  Forget(holder);
+  if (!is_joined) Forget(place);
+  return is_joined;
 }
 
 }  // namespace moestro

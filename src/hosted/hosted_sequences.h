@@ -1,29 +1,50 @@
 // SPDX-License-Identifier: MIT
-// Sequences of the hosted engine, in libllama's memory and as files.
+// Sequences of the hosted engine, in libllama's memory.
 //
 // Thread rule: the engine thread.
 #pragma once
 
 #include <llama.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "base/output_file.h"
 #include "base/result.h"
 #include "core/batch.h"
 #include "engine/engine.h"
 #include "engine/sequence.h"
-#include "hosted/hosted_model.h"
 #include "memory/sequence.h"
-#include "memory/sequence_text.h"
-#include "model/gguf_file.h"
 
 namespace moestro {
+
+// Bytes of what libllama remembers of a sequence.
+struct HostedMemory {
+  // Only the states after so many tokens, or the windows before so many.
+  struct Part {
+    uint32_t position = 0;
+    std::vector<uint8_t> bytes;
+  };
+  // Cells of all positions, of windows those of the last positions, and the last states.
+  std::vector<uint8_t> whole;
+  // At rising positions before the end: where layers have states, of kept positions; where layers
+  // have windows alone, windows side by side, so that all positions are covered.
+  std::vector<Part> parts;
+};
+
+// Properties of libllama's memory of a model.
+struct MemoryTraits {
+  uint32_t n_places = 0;  // libllama's sequences
+  // Whether a layer has a state, which cannot be cut back.
+  bool has_states = false;
+  // Whether libllama copies states only when it computes next.
+  bool copies_late = false;
+  // Positions of a window, the token's own included; 0: no layer has one.
+  uint32_t n_window = 0;
+};
 
 // Sequences in libllama's memory. memory/sequence.h keeps the tables, as for the native engine.
 // This class carries them out in one of two ways:
@@ -37,8 +58,8 @@ namespace moestro {
 
 class HostedSequences final : public StepSequences {
  public:
-  // n_places: the number of libllama's sequences.
-  HostedSequences(llama_memory_t memory, bool has_states, uint32_t n_blocks, uint32_t n_places);
+  // The context must outlive this.
+  HostedSequences(llama_context* context, const MemoryTraits& traits, uint32_t n_blocks);
 
   SequenceId New() override { return table_.New(); }
   SequenceId Fork(SequenceId id) override;
@@ -61,25 +82,42 @@ class HostedSequences final : public StepSequences {
   void Undo(SequenceId id, uint32_t position) override;
   using StepSequences::Undo;
 
-  // Call before the rows are computed: copies states that earlier rows of the step left in kept
-  // places to the places that these rows write to. REQUIRES: Append().
+  // Call before the rows are computed: copies states that earlier rows of the step left in
+  // kept places to the places that these rows write to. REQUIRES: Append().
   void PassOn(std::span<const BatchRow> rows);
   // libllama's sequence that the step under way writes the token at `position` to. REQUIRES:
   // Append().
   llama_seq_id WritesTo(SequenceId id, uint32_t position) const;
+  // kInvalidRequest: no place holds the sequence; kUnsupported: libllama gives no bytes. REQUIRES:
+  // the sequence has a position, and all of its tokens are committed.
+  Result<HostedMemory> Save(SequenceId id);
+  // Gives a new sequence the tokens, and to libllama what was remembered of them. On errors the
+  // sequence has no position: kInvalidRequest, of Append(); kInvalidFile: libllama does not take
+  // the bytes. REQUIRES: `tokens` has one, the bytes are Save()'s of such a model and context.
+  Status Restore(SequenceId id, std::span<const Token> tokens, const HostedMemory& memory);
+
+ private:
   // libllama's sequence that holds the last committed tokens; nullopt: none does, since the
   // sequence has no position, or was forked when no place was left.
   std::optional<llama_seq_id> HeldIn(SequenceId id) const;
-
- private:
   Status Take(SequenceId id);
   void GiveBack(SequenceId id);
   Status BeginState(SequenceId id);
   void Forget(llama_seq_id place) { llama_memory_seq_rm(memory_, place, -1, -1); }
   void ForgetUnused();
+  Status AppendKept(SequenceId id, std::span<const Token> tokens,
+                    std::span<const HostedMemory::Part> parts);
+  Result<std::vector<uint8_t>> BytesOf(llama_seq_id place, llama_state_seq_flags which) const;
+  bool Read(std::span<const uint8_t> bytes, llama_seq_id place, llama_state_seq_flags which) const;
+  Status AddStates(const Timeline& timeline, HostedMemory& memory) const;
+  uint32_t WindowCells(llama_seq_id copy, size_t bytes);
+  Status AddWindows(llama_seq_id place, uint32_t end, HostedMemory& memory);
+  bool ReadStates(const Timeline& timeline, const HostedMemory& memory);
+  bool ReadWindows(llama_seq_id place, const HostedMemory& memory);
 
+  llama_context* context_;
   llama_memory_t memory_;
-  bool has_states_;
+  MemoryTraits traits_;
   SequenceTable table_;
   // Places of models with cells alone.
   std::map<SequenceId, llama_seq_id> places_;
@@ -87,43 +125,5 @@ class HostedSequences final : public StepSequences {
   // In models with states: whether each place holds a state.
   std::vector<uint8_t> is_written_;
 };
-
-// Sequences of the hosted engine as files: a header of ours, then libllama's bytes of the
-// sequence's memory. Sizes and checksum are compared before libllama gets the bytes, because
-// libllama empties a sequence that it cannot fill. docs/hosted.md describes the bytes.
-//
-// Thread rule: the engine thread.
-
-struct HostedText {
-  SavedTokens text;
-  std::vector<uint8_t> state;  // the bytes of llama_state_seq_get_data()
-};
-
-// The origin of a run's keys, values and states: the model's weights, libllama, and the choices.
-class HostedOrigin {
- public:
-  // Both must outlive this.
-  HostedOrigin(const GgufFile& file, const HostedModel& model) : file_(file), model_(model) {}
-
-  // Reads a sample of the experts the first time. kIo. REQUIRES: the dense tensors are loaded.
-  Result<TextHome> Home(const EngineFacts& facts, KvType kv_type);
-
- private:
-  Result<uint64_t> Weights(uint64_t fingerprint);
-
-  const GgufFile& file_;
-  const HostedModel& model_;
-  std::optional<uint64_t> weights_;
-};
-
-// kInvalidRequest: the notes are too long. kIo: no part of the file is left.
-Status WriteHosted(const OutputPath& path, const TextHome& home, std::span<const Token> tokens,
-                   const std::string& notes, std::span<const uint8_t> state);
-// Reads the text without the state and without checking the state's bytes. kInvalidRequest: the
-// file is of another model, other weights or choices, or too long for the context; kInvalidFile,
-// kUnsupported, kIo.
-Result<SavedTokens> PeekHosted(const std::string& path, const TextHome& home);
-// Reads text and state, and compares all bytes with the checksum. Errors as PeekHosted().
-Result<HostedText> ReadHosted(const std::string& path, const TextHome& home);
 
 }  // namespace moestro

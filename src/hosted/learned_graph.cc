@@ -152,8 +152,8 @@ Status LearningPass::Build(llama_context* context, uint32_t rows) {
   for (uint32_t i = 0; i < rows; ++i) batch.Add(0, i, 0, i + 1 == rows);
   const Result<int32_t> code = batch.Decode(context);
   hooks_ = {};
-  // No cell was written, so the data may stay.
-  llama_memory_clear(llama_get_memory(context), false);
+  // No cell was written, so the data may stay. A model for embeddings may have no cells.
+  if (const llama_memory_t memory = llama_get_memory(context)) llama_memory_clear(memory, false);
   if (!code) return std::unexpected(code.error());
   if (nodes_.empty()) {
     return Fail(Errc::kUnsupported, "libllama builds no graph of this model (code {})", *code);
