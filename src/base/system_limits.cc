@@ -5,6 +5,8 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
+#include <climits>
 #include <cstddef>
 #include <fstream>
 #include <limits>
@@ -125,18 +127,32 @@ double QuotaIn(const std::string& folder) {
 
 // The lowest CPU number that shares a core with `cpu`, which stands for the core. Without sysfs
 // every CPU counts as a core of its own.
-int CoreOf(const std::string& root, int cpu) {
+uint32_t CoreOf(const std::string& root, uint32_t cpu) {
   std::ifstream file(
       Format("{}/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", root, cpu));
-  int first = cpu;
+  uint32_t first = cpu;
   file >> first;
   return file.fail() ? cpu : first;
+}
+
+// The number in a file of each CPU's folder; empty: a CPU has none.
+std::vector<double> SpeedsIn(const std::string& root, std::span<const uint32_t> cpus,
+                             const char* name) {
+  std::vector<double> speeds;
+  for (const uint32_t cpu : cpus) {
+    const std::optional<double> speed =
+        NumberIn(Format("{}/sys/devices/system/cpu/cpu{}/{}", root, cpu, name));
+    if (!speed || !(*speed > 0.0)) return {};
+    speeds.push_back(*speed);
+  }
+  return speeds;
 }
 
 }  // namespace
 
 uint64_t AvailableMemory(const std::string& root) {
   uint64_t room = KibField(root + "/proc/meminfo", "MemAvailable:");
+  room = std::min(room, PromisedMemory(root).value_or(kUnlimited));
   const Groups groups = GroupsOf(root, "memory");
   for (const std::string& folder : groups.v1) {
     room = std::min(room, RoomIn(folder, "memory.limit_in_bytes", "memory.usage_in_bytes"));
@@ -145,6 +161,14 @@ uint64_t AvailableMemory(const std::string& root) {
     room = std::min(room, RoomIn(folder, "memory.max", "memory.current"));
   }
   return room;
+}
+
+std::optional<uint64_t> PromisedMemory(const std::string& root) {
+  constexpr double kNoMoreThanThere = 2.0;
+  if (NumberIn(root + "/proc/sys/vm/overcommit_memory") != kNoMoreThanThere) return std::nullopt;
+  const uint64_t limit = KibField(root + "/proc/meminfo", "CommitLimit:");
+  const uint64_t promised = KibField(root + "/proc/meminfo", "Committed_AS:");
+  return limit > 0 ? std::optional(limit - std::min(limit, promised)) : std::nullopt;
 }
 
 uint64_t MemoryUntilSlowed(const std::string& root) {
@@ -197,14 +221,40 @@ uint64_t PeakResidentMemory(const std::string& root) {
   return KibField(root + "/proc/self/status", "VmHWM:");
 }
 
-uint32_t PhysicalCores(const std::string& root) {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  if (sched_getaffinity(0, sizeof(mask), &mask) != 0) return 1;
-  std::set<int> cores;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &mask)) cores.insert(CoreOf(root, cpu));
+std::vector<uint32_t> AllowedCpus() {
+  constexpr size_t kMostCpus = 1U << 13;  // of any kernel
+  constexpr size_t kWordBits = sizeof(unsigned long) * CHAR_BIT;
+  std::array<unsigned long, kMostCpus / kWordBits> mask{};
+  std::vector<uint32_t> cpus;
+  if (sched_getaffinity(0, sizeof(mask), reinterpret_cast<cpu_set_t*>(mask.data())) != 0) {
+    return cpus;
   }
+  for (uint32_t cpu = 0; cpu < kMostCpus; ++cpu) {
+    if ((mask[cpu / kWordBits] >> (cpu % kWordBits) & 1UL) != 0) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+std::vector<uint32_t> FastCpus(std::span<const uint32_t> allowed, const std::string& root) {
+  // Little cores have 0.25 to 0.6 of a big one's speed; cores of desktop processors that differ in
+  // their clocks alone, 0.75 or more.
+  constexpr double kLeastShare = 2.0 / 3.0;
+  std::vector<double> speeds = SpeedsIn(root, allowed, "cpu_capacity");
+  if (speeds.empty()) speeds = SpeedsIn(root, allowed, "cpufreq/cpuinfo_max_freq");
+  if (speeds.empty()) return {};
+  const double least = kLeastShare * std::ranges::max(speeds);
+  std::vector<uint32_t> fast;
+  for (size_t i = 0; i < speeds.size(); ++i) {
+    if (speeds[i] >= least) fast.push_back(allowed[i]);
+  }
+  return fast.size() < allowed.size() ? fast : std::vector<uint32_t>();
+}
+
+uint32_t PhysicalCores(const std::string& root) {
+  const std::vector<uint32_t> allowed = AllowedCpus();
+  const std::vector<uint32_t> fast = FastCpus(allowed, root);
+  std::set<uint32_t> cores;
+  for (const uint32_t cpu : fast.empty() ? allowed : fast) cores.insert(CoreOf(root, cpu));
   const double most = std::min(static_cast<double>(cores.size()), ProcessorQuota(root));
   return std::max(static_cast<uint32_t>(most + 0.5), 1U);
 }

@@ -6,14 +6,21 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace moestro {
 
 // Bytes that this process may still take without swapping or being killed: free memory and memory
-// that the kernel can drop, within the limit of every cgroup (v1 and v2) on the way up. The
+// that the kernel can drop, within what it still promises and the limit of every cgroup (v1 and v2)
+// on the way up. The
 // process's own resident memory is not included.
 uint64_t AvailableMemory(const std::string& root = "");
+
+// Bytes that the kernel still promises to any process, where it promises no more than it has
+// (vm.overcommit_memory=2); nullopt: it promises more.
+std::optional<uint64_t> PromisedMemory(const std::string& root = "");
 
 // Bytes this process may still take before a cgroup (v2) slows it down on purpose (memory.high);
 // the largest value if no group does.
@@ -30,7 +37,16 @@ std::optional<uint64_t> MemoryLimit(const std::string& root = "");
 inline constexpr double kNoQuota = std::numeric_limits<double>::infinity();
 double ProcessorQuota(const std::string& root = "");
 
-// Cores, not hyper-threads, within this process's affinity mask and processor quota.
+// CPUs on which this process may run (its affinity mask), ascending.
+std::vector<uint32_t> AllowedCpus();
+
+// CPUs of `allowed` that are about as fast as the fastest of them, where others are much slower
+// (big.LITTLE): by the kernel's cpu_capacity or, where a CPU has none, by the highest clocks. Empty
+// if all are about as fast, or if the speed of one is not known.
+std::vector<uint32_t> FastCpus(std::span<const uint32_t> allowed, const std::string& root = "");
+
+// Cores, not hyper-threads, within this process's affinity mask and processor quota; of two kinds
+// of cores only the fast ones.
 uint32_t PhysicalCores(const std::string& root = "");
 
 // Gives freed memory back to the system, so that ResidentMemory() is the memory in use.

@@ -41,6 +41,23 @@ TEST_F(SystemLimits, WithoutGroupsTheMachineDecides) {
   EXPECT_EQ(ResidentMemory(root()), 0U);
 }
 
+// vm.overcommit_memory=2: memory that is free but not promised cannot be had.
+TEST_F(SystemLimits, AKernelMayPromiseLessThanIsFree) {
+  EXPECT_EQ(PromisedMemory(root()), std::nullopt);
+  Put("proc/meminfo",
+      "MemAvailable: 8388608 kB\nCommitLimit: 4194304 kB\nCommitted_AS: 3145728 kB\n");
+  for (const char* promises_more : {"0", "1", "", "x"}) {
+    Put("proc/sys/vm/overcommit_memory", promises_more);
+    EXPECT_EQ(PromisedMemory(root()), std::nullopt);
+    EXPECT_EQ(AvailableMemory(root()), 8 * kGiB);
+  }
+  Put("proc/sys/vm/overcommit_memory", "2\n");
+  EXPECT_EQ(PromisedMemory(root()), 1 * kGiB);
+  EXPECT_EQ(AvailableMemory(root()), 1 * kGiB);
+  Put("proc/meminfo", "MemAvailable: 8388608 kB\nCommitLimit: 1 kB\nCommitted_AS: 2 kB\n");
+  EXPECT_EQ(AvailableMemory(root()), 0U);
+}
+
 TEST_F(SystemLimits, WhatTheProcessTookIsInItsStatus) {
   Put("proc/self/status", "Name:\tx\nVmHWM:\t  2048 kB\nVmRSS:\t  1024 kB\n");
   EXPECT_EQ(ResidentMemory(root()), 1 * kMiB);
@@ -153,6 +170,71 @@ TEST(SystemLimitsOfThisMachine, LargeBlocksAreReturnedAtOnce) {
 }
 
 TEST(PhysicalCores, IsAtLeastOne) { EXPECT_GE(PhysicalCores(), 1U); }
+
+// A machine of CPUs with a number each in a file of their folders.
+class FastCpusTest : public ::testing::Test {
+ protected:
+  void Put(uint32_t cpu, const std::string& name, const std::string& text) {
+    const std::filesystem::path path =
+        root_.path() / ("sys/devices/system/cpu/cpu" + std::to_string(cpu)) / name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text << "\n";
+  }
+  std::vector<uint32_t> Fast(const std::vector<uint32_t>& allowed) const {
+    return FastCpus(allowed, root_.path().string());
+  }
+
+  TempFolder root_;
+};
+
+// Four Cortex-A55 and four Cortex-A76, as in RK3588.
+TEST_F(FastCpusTest, AreTheBigOnes) {
+  for (uint32_t cpu = 0; cpu < 8; ++cpu) Put(cpu, "cpu_capacity", cpu < 4 ? "414" : "1024");
+  EXPECT_EQ(Fast({0, 1, 2, 3, 4, 5, 6, 7}), (std::vector<uint32_t>{4, 5, 6, 7}));
+  EXPECT_EQ(Fast({2, 3, 6}), std::vector<uint32_t>{6});
+  EXPECT_TRUE(Fast({0, 1, 2, 3}).empty());  // a process that has only little ones
+  EXPECT_TRUE(Fast({4, 5}).empty());
+}
+
+TEST_F(FastCpusTest, WithoutCapacitiesHaveTheHighestClocks) {
+  for (uint32_t cpu = 0; cpu < 6; ++cpu) {
+    Put(cpu, "cpufreq/cpuinfo_max_freq", cpu < 2 ? "2200000" : "1400000");
+  }
+  EXPECT_EQ(Fast({0, 1, 2, 3, 4, 5}), (std::vector<uint32_t>{0, 1}));
+  // Capacities count where every CPU has one.
+  for (uint32_t cpu = 0; cpu < 5; ++cpu) Put(cpu, "cpu_capacity", cpu < 2 ? "400" : "1024");
+  EXPECT_EQ(Fast({0, 1, 2, 3, 4, 5}), (std::vector<uint32_t>{0, 1}));
+  Put(5, "cpu_capacity", "1024");
+  EXPECT_EQ(Fast({0, 1, 2, 3, 4, 5}), (std::vector<uint32_t>{2, 3, 4, 5}));
+}
+
+// Cores that differ in their clocks alone compute together.
+TEST_F(FastCpusTest, AreAllWhereTheyDifferLittle) {
+  for (uint32_t cpu = 0; cpu < 4; ++cpu) {
+    Put(cpu, "cpufreq/cpuinfo_max_freq", cpu < 2 ? "5200000" : "3900000");
+  }
+  EXPECT_TRUE(Fast({0, 1, 2, 3}).empty());
+}
+
+TEST_F(FastCpusTest, AreNotKnownFromSenselessFiles) {
+  EXPECT_TRUE(Fast({0, 1}).empty());
+  EXPECT_TRUE(Fast({}).empty());
+  for (const char* text : {"", "much", "0", "-5", "nan"}) {
+    Put(0, "cpu_capacity", "1024");
+    Put(1, "cpu_capacity", text);
+    EXPECT_TRUE(Fast({0, 1}).empty()) << text;
+  }
+}
+
+// The first CPU of this process is big, the others are little.
+TEST_F(FastCpusTest, GiveTheNumberOfThreads) {
+  const std::vector<uint32_t> allowed = AllowedCpus();
+  ASSERT_FALSE(allowed.empty());
+  for (const uint32_t cpu : allowed) {
+    Put(cpu, "cpu_capacity", cpu == allowed.front() ? "1024" : "400");
+  }
+  EXPECT_EQ(PhysicalCores(root_.path().string()), 1U);
+}
 
 // The quota is that of the process's own group, not of the tree's root.
 TEST(PhysicalCores, KeepsToTheQuotaOfItsGroup) {

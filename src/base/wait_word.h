@@ -59,11 +59,10 @@ class WaitWord {
   WaitWord(const WaitWord&) = delete;
   WaitWord& operator=(const WaitWord&) = delete;
 
-  // Acquires: a thread that reads a changed value also reads all that was written before the
-  // change.
+  // Acquire: a thread that reads a changed value also reads all that was written before the change.
   uint32_t load() const { return value_.load(std::memory_order_acquire); }
 
-  // Change the value, and wake the threads that sleep.
+  // Change the value, and wake the threads that sleep. Sequentially consistent: see Sleep().
   void Store(uint32_t value) {
     value_.store(value, std::memory_order_seq_cst);
     Wake();
@@ -78,10 +77,16 @@ class WaitWord {
   }
 
   // Sleeps while the value is `seen`, and may end sooner.
+  //
+  // No wake-up is lost (tests/memory_order/wait_word_*.litmus). Four operations have one order for
+  // all threads (seq_cst): a change's, on the value and then on the count of sleepers, and the two
+  // here, the other way round. Either this thread finds the change, or the changing thread finds
+  // the sleeper, and the kernel orders its wake beside this wait. The kernel's own load of the
+  // value cannot take part: on arm64 it may come before the store of the count.
   void Sleep(uint32_t seen) {
-    // Either the kernel finds another value than `seen`, or the changing thread finds the sleeper.
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
-    Call(FUTEX_WAIT_PRIVATE, seen);
+    if (value_.load(std::memory_order_seq_cst) == seen) Call(FUTEX_WAIT_PRIVATE, seen);
+    // Relaxed: only the number counts, and the word's next load orders data.
     sleepers_.fetch_sub(1, std::memory_order_relaxed);
   }
   // Spins, then sleeps until the value satisfies the condition.

@@ -45,7 +45,8 @@ class StopSignal {
   StopSignal() = default;
   explicit StopSignal(AtLook at_look) : at_look_(std::move(at_look)) {}
 
-  void Request() { requested_.store(true, std::memory_order_release); }
+  // Relaxed, as all of a request: no data comes with one.
+  void Request() { requested_.store(true, std::memory_order_relaxed); }
   // Stays true until Take(), so that one piece of work cannot leave and the next one go on. Two
   // loads of a line that no thread writes.
   bool is_requested() {

@@ -238,9 +238,10 @@ void AddColdFlag(Flags flags, CommonOptions& options) {
 
 Flag AddDraftFlag(Flags flags, DraftOptions& draft) {
   return flags.AddParsed(
-      "--draft", "little[:N]|ngram[:N]",
+      "--draft", "auto|little[:N]|ngram[:N]|mtp[:N]",
       "guess up to N tokens and check them in one step, as long as that pays; the text stays the "
-      "same. little: the model with fewer experts guesses; ngram: the text so far",
+      "same. little: the model with fewer experts guesses; ngram: the text so far; mtp: the layer "
+      "of the file that predicts further tokens; auto: mtp once it is expected to pay, or ngram",
       [&draft](const std::string& text) -> Status {
         TRY(draft, ParseDraft(text));
         return {};

@@ -426,6 +426,7 @@ Result<std::function<int()>> CommandLine::Parse(std::vector<std::string> argumen
     return Fail(Errc::kUsage, "{}",
                 UnknownCommandMessage(*app_, arguments.front(), command_for_files_, others_));
   }
+  arguments_ = arguments;
   std::ranges::reverse(arguments);  // the order in which CLI11 takes them
   try {
     app_->parse(std::move(arguments));

@@ -122,6 +122,8 @@ class CommandLine {
   // the command reads (kUsage: two are one). `read`: files that were read before it.
   Result<std::function<int()>> Parse(std::vector<std::string> arguments,
                                      std::span<const std::string> read = {});
+  // The arguments of the last Parse(), the command's name first.
+  const std::vector<std::string>& arguments() const { return arguments_; }
   // The first long name of each flag of a command: "--prompt". Without --help and arguments that
   // have no dashes. REQUIRES: the command exists.
   std::vector<std::string> FlagNames(const std::string& command) const;
@@ -136,6 +138,7 @@ class CommandLine {
   std::string command_for_files_;
   OtherCommands others_;
   std::function<int()> chosen_;
+  std::vector<std::string> arguments_;
 };
 
 }  // namespace moestro

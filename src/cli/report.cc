@@ -120,6 +120,31 @@ std::string DraftText(const DraftStats& drafts) {
                 drafts.proposed, 100.0 * drafts.acceptance(), drafts.rounds);
 }
 
+}  // namespace
+
+std::string DraftFiguresText(const DraftControl::Figures& figures) {
+  if (figures.plain_seconds <= 0.0) return "";
+  return Format("drafts   {:.1f} ms a token without, {} {:.1f} ms with them\n",
+                1e3 * figures.plain_seconds, figures.is_measured ? "and" : "and an expected",
+                1e3 * figures.drafted_seconds);
+}
+
+namespace {
+
+// Falls of speed; empty without one.
+std::string SlowedText(const SlowedStats& slowed) {
+  const auto times = [](uint64_t n) {
+    return n == 1 ? std::string("once") : Format("{} times", n);
+  };
+  std::string text;
+  if (slowed.disk > 0)
+    text += Format("slowed   the disk, {}: hot, or in use by others\n", times(slowed.disk));
+  if (slowed.compute > 0) {
+    text += Format("slowed   the processor, {}: hot, or in use by others\n", times(slowed.compute));
+  }
+  return text;
+}
+
 // Sharing of experts among the rows of decode; empty if a step had one row.
 std::string RowsText(const RunReport& report) {
   const PhaseStats& decode = report.stats.decode;
@@ -308,6 +333,7 @@ std::string SummaryText(const RunReport& report) {
   text += LossText(decode);
   text += LittleText(report.stats.little);
   text += DraftText(report.stats.drafts);
+  text += SlowedText(report.stats.slowed);
   text += ScoresText("predict  ", report.predictions);
   const SpeedBound bound = DecodeBound(report.stats, report.probes);
   if (bound.seconds() > 0.0) {
@@ -372,6 +398,7 @@ void AddTogether(Json& object, const RunReport& report) {
 void AddReport(Json& object, const RunReport& report) {
   AddCounters(object, report.stats.little);
   AddCounters(object, report.stats.drafts);
+  AddCounters(object, report.stats.slowed);
   const PhaseStats& decode = report.stats.decode;
   const SpeedBound bound = DecodeBound(report.stats, report.probes);
   const SpeedBound prefill_bound = PrefillBound(report.stats, report.probes);

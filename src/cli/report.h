@@ -13,6 +13,7 @@
 #include "base/terminal.h"
 #include "decide/ahead/prefetch_planner.h"
 #include "engine/run_report.h"
+#include "text/draft_control.h"
 
 namespace moestro {
 
@@ -53,6 +54,8 @@ int ExitCode(const Status& status);
 
 // Several lines for people, with a final newline.
 std::string SummaryText(const RunReport& report);
+// Times of a token with drafts and without, as a line; empty where no plain step has counted.
+std::string DraftFiguresText(const DraftControl::Figures& figures);
 // Adds the report's numbers under the names of `bench --json`, to `object`.
 void AddReport(Json& object, const RunReport& report);
 

@@ -243,5 +243,14 @@ TEST(PrintError, UsageIsTwoAnythingElseOne) {
   EXPECT_EQ(ExitCode(Fail(Errc::kInvalidFile, "f")), 1);
 }
 
+TEST(DraftFiguresText, BothFiguresAndWhetherTheyWereMeasured) {
+  EXPECT_EQ(DraftFiguresText({}), "");
+  EXPECT_EQ(
+      DraftFiguresText({.plain_seconds = 0.04, .drafted_seconds = 0.0305, .is_measured = true}),
+      "drafts   40.0 ms a token without, and 30.5 ms with them\n");
+  EXPECT_EQ(DraftFiguresText({.plain_seconds = 0.04, .drafted_seconds = 0.05}),
+            "drafts   40.0 ms a token without, and an expected 50.0 ms with them\n");
+}
+
 }  // namespace
 }  // namespace moestro

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/number.h"
+#include "base/system_limits.h"
 #include "base/text.h"
 
 namespace moestro {
@@ -147,16 +148,6 @@ int Fill(Bits& bits, std::span<const uint32_t> numbers) {
   return 0;
 }
 
-std::vector<uint32_t> CpusOfThisProcess() {
-  Bits bits{};
-  if (sched_getaffinity(0, sizeof(bits), reinterpret_cast<cpu_set_t*>(bits.data())) != 0) return {};
-  std::vector<uint32_t> cpus;
-  for (uint32_t cpu = 0; cpu < kMostNumbers; ++cpu) {
-    if ((bits[cpu / kWordBits] >> (cpu % kWordBits) & 1UL) != 0) cpus.push_back(cpu);
-  }
-  return cpus;
-}
-
 int ModeOf(NewPages how) {
   switch (how) {
     case NewPages::kPreferred:
@@ -171,8 +162,12 @@ int ModeOf(NewPages how) {
 
 }  // namespace
 
-NumaTopology KernelNumaMachine::topology() const {
-  return ReadNumaTopology("", CpusOfThisProcess());
+NumaTopology KernelNumaMachine::topology() const { return ReadNumaTopology("", AllowedCpus()); }
+
+CpuKinds KernelNumaMachine::cpus() const {
+  CpuKinds kinds{.all = AllowedCpus()};
+  kinds.fast = FastCpus(kinds.all);
+  return kinds;
 }
 
 bool KernelNumaMachine::has_chosen_pages() const {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The kernel's calls on a machine of several memory nodes. Tests use a made-up machine instead.
+// The kernel's calls on a machine of several memory nodes, or of several kinds of cores. Tests use
+// a made-up machine instead.
 //
 // Thread rule: any thread; "the thread" in a contract is the calling thread.
 #pragma once
@@ -34,11 +35,18 @@ enum class NewPages : uint8_t {
   kInterleaved  // some nodes in turn
 };
 
+// CPUs on which this process may run.
+struct CpuKinds {
+  std::vector<uint32_t> all = {};
+  std::vector<uint32_t> fast = {};  // where others are much slower (FastCpus()); else empty
+};
+
 class NumaMachine {
  public:
   virtual ~NumaMachine() = default;
 
   virtual NumaTopology topology() const = 0;
+  virtual CpuKinds cpus() const = 0;
   // Whether the process was started with a memory policy of its own.
   virtual bool has_chosen_pages() const = 0;
 
@@ -56,6 +64,7 @@ class NumaMachine {
 class KernelNumaMachine : public NumaMachine {
  public:
   NumaTopology topology() const override;
+  CpuKinds cpus() const override;
   bool has_chosen_pages() const override;
   int RunOn(std::span<const uint32_t> cpus) override;
   int TakePages(NewPages how, std::span<const uint32_t> nodes) override;

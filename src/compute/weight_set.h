@@ -29,6 +29,9 @@ namespace moestro {
 // has finished helps with the other shares. Two threads that read memory are seldom equally fast:
 // with fixed shares the slower thread kept all others waiting.
 //
+// Memory order: claims are relaxed, since they pass no data on. Leaving acquires and releases, so
+// that no claim of another thread comes after the reset (tests/memory_order/tile_shares.litmus).
+//
 // Thread rule: all threads of the team call Each(), once in each product. Between two products with
 // one object the threads meet at a barrier.
 
@@ -71,7 +74,7 @@ class TileShares {
     ~Leaving() {
       if (shares.left_.fetch_add(1, std::memory_order_acq_rel) + 1 < n_threads) return;
       for (Claimed& its : shares.claimed_) its.tiles.store(0, std::memory_order_relaxed);
-      shares.left_.store(0, std::memory_order_release);
+      shares.left_.store(0, std::memory_order_relaxed);
     }
   };
   std::vector<Claimed> claimed_;  // [thread]

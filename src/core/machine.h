@@ -74,6 +74,7 @@ struct MachineRates {
   std::string cpu = {};   // the processor's name
   uint32_t threads = 0;   // compute threads
   uint64_t memory = 0;    // bytes that this process may take
+  uint64_t page = 0;      // bytes of a page, by which direct reads go; 0: as on this machine
   double disk = 0.0;      // bytes per second of direct reads, `io_depth` at a time
   uint32_t io_depth = 4;  // reads at a time
   double barrier = 0.0;   // seconds in which all compute threads get work and have done it

@@ -399,6 +399,8 @@ struct LayerSpec {
   // F32 values that the layer's n-grams keep of a sequence, behind its mixer's state; 0: the layer
   // takes in no n-grams (ModelSpec::ngrams).
   uint32_t ngram_values = 0;
+  // The layer predicts the token after the next from the last layer's output and the next token.
+  bool predicts = false;
 
   // nullptr: the layer has another mixer.
   const AttentionSpec* attention() const { return std::get_if<AttentionSpec>(&mixer); }
@@ -470,9 +472,11 @@ inline uint32_t SourceLength(std::span<const Token> tokens, Token source_end) {
 }
 
 struct ModelSpec {
-  std::string arch_name;          // as in general.architecture
-  std::string name;               // general.name, may be empty
-  std::vector<LayerSpec> layers;  // at least one with experts
+  std::string arch_name;  // as in general.architecture
+  std::string name;       // general.name, may be empty
+  // At least one with experts. A layer that predicts further tokens, where it is asked for, is the
+  // last one.
+  std::vector<LayerSpec> layers;
   // Layers of the file behind `layers` that predict further tokens. They are not evaluated.
   uint32_t n_next_token_layers = 0;
   uint32_t n_embd = 0;
@@ -493,6 +497,9 @@ struct ModelSpec {
   std::optional<StreamsSpec> streams = {};  // nullopt: one residual stream
 
   uint32_t n_layer() const { return static_cast<uint32_t>(layers.size()); }
+  bool predicts() const { return !layers.empty() && layers.back().predicts; }
+  // Layers that every row goes through: all but one that predicts further tokens.
+  uint32_t n_main_layer() const { return n_layer() - (predicts() ? 1 : 0); }
   bool has_experts(size_t layer) const { return layers[layer].feed_forward.has_experts(); }
   // Number of layers with experts before `layer`. If `layer` has experts, that is its number among
   // them.
@@ -502,6 +509,7 @@ struct ModelSpec {
                       [](const LayerSpec& l) { return l.feed_forward.has_experts(); }));
   }
   uint32_t n_expert_layers() const { return expert_layers_before(layers.size()); }
+  uint32_t n_main_expert_layers() const { return expert_layers_before(n_main_layer()); }
   // Layers whose experts tokens name; they are the first ones with experts.
   uint32_t n_token_layers() const {
     return static_cast<uint32_t>(std::ranges::count_if(

@@ -11,6 +11,7 @@ namespace moestro {
 enum class Dim : uint8_t {
   kOne,
   kEmbd,
+  kTwoEmbd,      // of an embedding and a hidden state together
   kQuery,        // n_head * head_dim_k; twice that if it holds an output gate
   kQueryLatent,  // of latent attention: values by way of which queries are projected
   kKeyLatent,    // a key without the values that are turned by the position
@@ -106,7 +107,8 @@ enum class LayerModule : uint8_t {
   kLatent,         // experts whose input and results are projected
   kShared,
   kDense,
-  kNgrams,  // a layer that takes in n-grams
+  kNgrams,      // a layer that takes in n-grams
+  kPredicting,  // a layer that predicts further tokens
 };
 
 // Users of a tensor. A tensor that only stands on the left of products may be stored in another

@@ -137,6 +137,12 @@ struct LayerRoles {
   T dense_gate{};  // of a layer without experts
   T dense_up{};
   T dense_down{};
+  // In a layer that predicts further tokens: norms of a token's embedding and of the hidden state
+  // before that token, the matrix that joins both, and the norm before the head.
+  T predict_embd_norm{};
+  T predict_hidden_norm{};
+  T predict_join{};
+  T predict_head_norm{};
 };
 
 template <class T>
@@ -292,6 +298,24 @@ constexpr void ForEachNgramRole(Visit&& visit, Parts&... parts) {
         parts.ngram_conv...);
 }
 
+// The part of ForEachLayerRole() for layers that predict further tokens.
+template <class Visit, class... Parts>
+constexpr void ForEachPredictingRole(Visit&& visit, Parts&... parts) {
+  using enum Dim;
+  constexpr auto kMat = TensorKind::kMatrix;
+  constexpr auto kVec = TensorKind::kVector;
+  constexpr auto kMul = TensorUse::kOnlyMultiplied;
+  constexpr auto kAny = TensorUse::kAny;
+  constexpr auto kPart = LayerModule::kPredicting;
+  using Role = TensorRole;
+  visit(Role{"nextn.enorm.weight", kVec, kEmbd, kOne, kAny, kPart}, parts.predict_embd_norm...);
+  visit(Role{"nextn.hnorm.weight", kVec, kEmbd, kOne, kAny, kPart}, parts.predict_hidden_norm...);
+  visit(Role{"nextn.eh_proj.weight", kMat, kTwoEmbd, kEmbd, kMul, kPart}, parts.predict_join...);
+  visit(Role{"nextn.shared_head_norm.weight", kVec, kEmbd, kOne, kAny, kPart,
+             "layer_output_norm.weight"},
+        parts.predict_head_norm...);
+}
+
 // The part of ForEachLayerRole() for mixers with a state.
 template <class Visit, class... Parts>
 constexpr void ForEachStateRole(Visit&& visit, Parts&... parts) {
@@ -428,6 +452,7 @@ constexpr void ForEachLayerRole(Visit&& visit, Parts&... parts) {
   tensor_roles_internal::ForEachPooledRole(visit, parts...);
   tensor_roles_internal::ForEachStateRole(visit, parts...);
   tensor_roles_internal::ForEachFeedForwardRole(visit, parts...);
+  tensor_roles_internal::ForEachPredictingRole(visit, parts...);
 }
 
 // Visits the roles outside the layers, with their member of each of `parts`.

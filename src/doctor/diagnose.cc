@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/number.h"
 #include "base/terminal.h"
 #include "base/text.h"
 #include "doctor/access.h"
@@ -101,23 +102,52 @@ void AddFileSystem(const ModelFacts& model, Findings& findings) {
 // Virtual disks call themselves rotational whatever is behind them.
 bool IsVirtual(std::string_view disk) { return disk.starts_with("vd") || disk.starts_with("xvd"); }
 
+// "; it gave 40 MiB/s" behind a disk's name.
+std::string MeasuredRate(const DiskFacts& disk) {
+  if (!disk.rate) return "";
+  return Format("; it gave {}/s", FormatBytes(static_cast<uint64_t>(*disk.rate)));
+}
+
+// Memory cards, and what boards have soldered in place of one.
+void AddCard(const DiskFacts& disk, Findings& findings) {
+  const bool is_soldered = disk.card == "MMC";
+  findings.push_back(
+      Warning("disk",
+              Format("{} is {}{}: {}", Printable(disk.name), is_soldered ? "eMMC" : "an SD card",
+                     MeasuredRate(disk),
+                     is_soldered ? "most give 100 to 300 MB/s, a tenth of an SSD's"
+                                 : "most give 20 to 90 MB/s, a fiftieth of an SSD's"),
+              "move the model to an SSD (M.2, or USB 3), or give all experts room (--ram)"));
+}
+
 void AddDisk(const ModelFacts& model, Findings& findings) {
+  constexpr double kSlow = 200e6;  // bytes per second: half of a SATA SSD, and more than any card
   const DiskFacts& disk = model.disk;
   if (disk.name.empty()) return;
   const std::string name = Printable(disk.name);
-  if (disk.name.starts_with("loop")) {
+  if (!disk.card.empty()) {
+    AddCard(disk, findings);
+  } else if (disk.rate && *disk.rate < kSlow && !disk.is_rotational.value_or(false)) {
+    findings.push_back(Warning(
+        "disk", name + " is slow" + MeasuredRate(disk) + ", in reads of 1 MiB",
+        "move the model to an SSD that is not behind a slow bus (USB 2), or give all experts room "
+        "(--ram)"));
+  } else if (disk.name.starts_with("loop")) {
     findings.push_back(Warning("disk", name + " is a file on another disk: reads go through both",
                                "keep the model on the other disk itself"));
   } else if (IsVirtual(disk.name)) {
     findings.push_back(
-        Fine("disk", Format("{} is virtual; 'moestro bench' shows what it gives", name)));
+        Fine("disk", disk.rate ? name + " is virtual" + MeasuredRate(disk)
+                               : name + " is virtual; 'moestro bench' shows what it gives"));
   } else if (disk.is_rotational.value_or(false)) {
-    findings.push_back(
-        Warning("disk", name + " turns: a hundredth of an SSD's speed where experts are missing",
-                "move the model to an SSD, or give all experts room (--ram)"));
+    findings.push_back(Warning("disk",
+                               name + " turns" + MeasuredRate(disk) +
+                                   ": a hundredth of an SSD's speed where experts are missing",
+                               "move the model to an SSD, or give all experts room (--ram)"));
   } else {
     findings.push_back(
-        Fine("disk", name + (disk.is_rotational ? " does not turn" : " does not say what it is")));
+        Fine("disk", name + (disk.is_rotational ? " does not turn" : " does not say what it is") +
+                         MeasuredRate(disk)));
   }
 }
 

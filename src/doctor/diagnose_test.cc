@@ -110,6 +110,67 @@ TEST(Diagnose, RingsThatAreMissingOrForbidden) {
   ExpectWarning(facts, "io_uring", "Cannot allocate memory", "ulimit -l");
 }
 
+TEST(Diagnose, CardsAndSlowDisks) {
+  SystemFacts facts = GoodFacts();
+  facts.model->disk = {.name = "mmcblk0", .is_rotational = false, .card = "SD"};
+  ExpectWarning(facts, "disk", "mmcblk0 is an SD card", "SSD");
+  facts.model->disk.rate = 41e6;
+  ExpectWarning(facts, "disk", "gave 39.1 MiB/s", "--ram");
+  facts.model->disk.card = "MMC";
+  ExpectWarning(facts, "disk", "eMMC", "SSD");
+  facts.model->disk = {.name = "sda", .is_rotational = false, .rate = 35e6};
+  ExpectWarning(facts, "disk", "sda is slow; it gave 33.4 MiB/s", "USB 2");
+  facts.model->disk = {.name = "vda", .is_rotational = true, .rate = 2e9};
+  EXPECT_EQ(Worst(facts, "disk").verdict, Verdict::kOk);
+  facts.model->disk = {.name = "nvme0n1", .is_rotational = false, .rate = 450e6};
+  EXPECT_EQ(Worst(facts, "disk").verdict, Verdict::kOk);
+  EXPECT_TRUE(Worst(facts, "disk").text.contains("429.2 MiB/s")) << Worst(facts, "disk").text;
+}
+
+TEST(Diagnose, HeatAndWeakSupplies) {
+  SystemFacts facts = GoodFacts();
+  facts.processor.hottest = 20.0;
+  EXPECT_EQ(Worst(facts, "heat").verdict, Verdict::kOk);
+  facts.processor.hottest = 4.0;
+  ExpectWarning(facts, "heat", "4 degrees are left", "fan");
+  facts.processor.slowed_by = {"cpufreq-cpu0"};
+  ExpectWarning(facts, "heat", "held down against heat (cpufreq-cpu0)", "fan");
+  facts = GoodFacts();
+  facts.processor.has_low_voltage = true;
+  ExpectWarning(facts, "heat", "voltage", "power supply");
+}
+
+TEST(Diagnose, TwoKindsOfCores) {
+  SystemFacts facts = GoodFacts();
+  facts.processor.fast = 4;
+  EXPECT_EQ(WorstOf(Diagnose(facts)), Verdict::kOk);
+  const Findings all = Diagnose(facts);
+  EXPECT_TRUE(std::ranges::any_of(all, [](const Finding& finding) {
+    return finding.check == "processors" && finding.text.contains("4 of these CPUs are fast");
+  }));
+}
+
+TEST(Diagnose, MemoryThatIsNotPromised) {
+  SystemFacts facts = GoodFacts();
+  facts.memory.promised = 30 * kGiB;
+  EXPECT_EQ(Worst(facts, "memory").verdict, Verdict::kOk);
+  facts.memory.promised = 4 * kGiB;
+  facts.memory.here_free = 4 * kGiB;
+  ExpectWarning(facts, "memory", "promises 4.0 GiB more at most", "vm.overcommit_memory=0");
+  for (const Finding& finding : Diagnose(facts)) {
+    EXPECT_FALSE(finding.text.contains("cgroup")) << finding.text;
+  }
+}
+
+TEST(Diagnose, SwapOnACard) {
+  SystemFacts facts = GoodFacts();
+  facts.memory.swap_total = facts.memory.swap_free = kGiB;
+  facts.memory.swaps = {"/dev/zram0"};
+  EXPECT_EQ(Worst(facts, "swap").verdict, Verdict::kOk);
+  facts.memory.swaps = {"/dev/zram0", "/dev/mmcblk0p2"};
+  ExpectWarning(facts, "swap", "card", "zram");
+}
+
 TEST(Diagnose, FileSystemsThatAreSlow) {
   const auto with = [](const std::string& type) {
     SystemFacts facts = GoodFacts();

@@ -38,6 +38,35 @@ void AddProcessors(const SystemFacts& facts, Findings& findings) {
   } else {
     findings.push_back(Fine("processors", Format("{} CPUs", processor.allowed)));
   }
+  if (processor.fast > 0) {
+    findings.push_back(Fine("processors", Format("{} of these CPUs are fast, and threads compute "
+                                                 "there; more --threads take the slow ones, too",
+                                                 processor.fast)));
+  }
+}
+
+// Kernels let a clock fall at a limit of temperature; a board's firmware, where the voltage is low.
+void AddHeat(const ProcessorFacts& processor, Findings& findings) {
+  constexpr double kFewDegrees = 5.0;
+  const std::string cooling = "cool it: a heat sink, a fan, room for air";
+  if (!processor.slowed_by.empty()) {
+    findings.push_back(Warning(
+        "heat",
+        Format("the clock is held down against heat ({})", Printable(processor.slowed_by.front())),
+        cooling));
+  } else if (processor.hottest && *processor.hottest <= kFewDegrees) {
+    findings.push_back(
+        Warning("heat", Format("{:.0f} degrees are left until the clock falls", *processor.hottest),
+                cooling));
+  } else if (processor.hottest) {
+    findings.push_back(
+        Fine("heat", Format("{:.0f} degrees are left until the clock falls; ask while a model runs",
+                            *processor.hottest)));
+  }
+  if (processor.has_low_voltage) {
+    findings.push_back(Warning("heat", "the voltage is low, and the firmware holds the clock down",
+                               "a stronger power supply, a shorter cable"));
+  }
 }
 
 // Whether the governor follows the load. Two drivers, intel_pstate and amd-pstate, call such a
@@ -144,6 +173,7 @@ void AddVariables(const SystemFacts& facts, Findings& findings) {
 void AddProcessorFindings(const SystemFacts& facts, Findings& findings) {
   AddProcessors(facts, findings);
   AddGovernor(facts.processor, findings);
+  AddHeat(facts.processor, findings);
   AddNodes(facts, findings);
   AddVariables(facts, findings);
 }
@@ -207,7 +237,9 @@ void AddLockedMemory(const SystemFacts& facts, Findings& findings) {
 
 void AddBudget(const MemoryFacts& memory, Findings& findings) {
   if (memory.machine == 0) return;
-  const bool is_limited = memory.here_free < memory.machine_free;
+  const bool is_limited =
+      memory.here_free <
+      std::min(memory.machine_free, memory.promised.value_or(memory.machine_free));
   const std::string text = Format(
       "{} of {} are free for a model{}", FormatBytes(memory.here_free), FormatBytes(memory.machine),
       is_limited ? " (a cgroup's limit, which the default budget follows)" : "");
@@ -218,6 +250,18 @@ void AddBudget(const MemoryFacts& memory, Findings& findings) {
                            : "stop other programs, or choose a smaller model"));
   } else {
     findings.push_back(Fine("memory", text));
+  }
+  if (memory.promised) {
+    const std::string promised =
+        Format("the kernel promises {} more at most (vm.overcommit_memory=2)",
+               FormatBytes(*memory.promised));
+    if (*memory.promised < memory.machine_free) {
+      findings.push_back(Warning("memory", promised + ", though more is free",
+                                 "sudo sysctl vm.overcommit_memory=0, or a larger "
+                                 "vm.overcommit_ratio"));
+    } else {
+      findings.push_back(Fine("memory", promised));
+    }
   }
   if (memory.until_slowed < memory.here_free) {
     findings.push_back(Warning(
@@ -252,8 +296,16 @@ void AddHugePages(const MemoryFacts& memory, Findings& findings) {
 void AddSwap(const MemoryFacts& memory, Findings& findings) {
   if (memory.machine == 0) return;
   const uint64_t used = memory.swap_total - std::min(memory.swap_free, memory.swap_total);
+  const auto is_card = [](std::string_view path) { return path.starts_with("/dev/mmcblk"); };
   if (memory.swap_total == 0) {
-    findings.push_back(Fine("swap", "there is none, and none is needed"));
+    findings.push_back(
+        Fine("swap", "there is none, and none is needed: --ram is the most that a model takes"));
+  } else if (std::ranges::any_of(memory.swaps, is_card)) {
+    findings.push_back(
+        Warning("swap",
+                "swap lies on a card: a program that is swapped out stands still for "
+                "seconds, and the card wears out",
+                "sudo swapoff -a, or swap in compressed memory (zram)"));
   } else if (used > memory.machine / 20) {
     findings.push_back(Warning("swap",
                                Format("{} of {} are swapped out: memory is short, and swapping "

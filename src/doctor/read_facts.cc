@@ -71,6 +71,57 @@ uint32_t CountOf(std::string_view list) {
   return numbers ? static_cast<uint32_t>(numbers->size()) : 0;
 }
 
+std::optional<uint64_t> ParseHex(std::string_view text) {
+  if (!text.starts_with("0x")) return std::nullopt;
+  text.remove_prefix(2);
+  uint64_t value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+uint64_t NumberIn(const std::string& path) {
+  const std::string word = ReadWord(path);
+  return (word.starts_with("0x") ? ParseHex(word) : ParseNumber<uint64_t>(word)).value_or(0);
+}
+
+// Folders one level below `folder` whose names begin so.
+std::vector<std::string> FoldersIn(const std::string& folder, std::string_view begin) {
+  std::vector<std::string> found;
+  for (const std::string& name : NamesIn(folder)) {
+    if (name.starts_with(begin)) found.push_back(folder + "/" + name);
+  }
+  return found;
+}
+
+// Whether the clock is held down, or soon will be. Zones of the kernel have limits of several
+// kinds: "passive" and "hot" are those at which clocks fall.
+void ReadHeat(const std::string& root, ProcessorFacts& facts) {
+  const std::string thermal = root + "/sys/class/thermal";
+  for (const std::string& device : FoldersIn(thermal, "cooling_device")) {
+    const std::string type = ReadWord(device + "/type");
+    const bool is_clock =
+        type.starts_with("cpufreq") || type.starts_with("thermal-cpufreq") || type == "Processor";
+    if (is_clock && NumberIn(device + "/cur_state") > 0) facts.slowed_by.push_back(type);
+  }
+  for (const std::string& zone : FoldersIn(thermal, "thermal_zone")) {
+    const uint64_t now = NumberIn(zone + "/temp");
+    for (const std::string& path : FoldersIn(zone, "trip_point_")) {
+      constexpr std::string_view kEnding = "_type";
+      const std::string type = ReadWord(path);
+      if (!path.ends_with(kEnding) || (type != "passive" && type != "hot")) continue;
+      const uint64_t limit = NumberIn(path.substr(0, path.size() - kEnding.size()) + "_temp");
+      if (limit == 0 || now == 0) continue;
+      const double left = (static_cast<double>(limit) - static_cast<double>(now)) / 1000.0;
+      facts.hottest = std::min(facts.hottest.value_or(left), left);
+    }
+  }
+  for (const std::string& sensors : FoldersIn(root + "/sys/class/hwmon", "hwmon")) {
+    const bool is_supply = ReadWord(sensors + "/name") == "rpi_volt";
+    facts.has_low_voltage |= is_supply && ReadWord(sensors + "/in0_lcrit_alarm") == "1";
+  }
+}
+
 ProcessorFacts ReadProcessors(const std::string& root, const std::string& allowed) {
   const std::string cpus = root + "/sys/devices/system/cpu/";
   ProcessorFacts facts{.online = CountOf(ReadSmallFile(cpus + "online").value_or("")),
@@ -86,6 +137,9 @@ ProcessorFacts ReadProcessors(const std::string& root, const std::string& allowe
   const std::string flags =
       LineOf(ReadSmallFile(root + "/proc/cpuinfo").value_or(""), "flags") + " ";
   facts.has_avx2 = flags.contains(" avx2 ");
+  const auto numbers = ParseCpuList(allowed);
+  if (numbers) facts.fast = static_cast<uint32_t>(FastCpus(*numbers, root).size());
+  ReadHeat(root, facts);
   return facts;
 }
 
@@ -120,6 +174,12 @@ MemoryFacts ReadMemory(const std::string& root) {
   if (page > 0 && pages <= facts.machine / page) facts.reserved_free = pages * page;
   facts.transparent_pages = Chosen(ReadWord(root + "/sys/kernel/mm/transparent_hugepage/enabled"));
   facts.lockable = LockableIn(ReadSmallFile(root + "/proc/self/limits").value_or(""));
+  facts.promised = PromisedMemory(root);
+  std::istringstream swaps(ReadSmallFile(root + "/proc/swaps").value_or(""));
+  std::string line;
+  std::getline(swaps, line);  // of titles
+  while (std::getline(swaps, line))
+    facts.swaps.push_back(line.substr(0, line.find_first_of(" \t")));
   return facts;
 }
 
@@ -167,29 +227,6 @@ std::vector<DeviceNodeFacts> ReadNodes(const std::string& root) {
 constexpr std::string_view kNvidia = "0x10de";
 bool IsForComputing(std::string_view vendor) {
   return vendor == kNvidia || vendor == "0x1002" || vendor == "0x8086";
-}
-
-std::optional<uint64_t> ParseHex(std::string_view text) {
-  if (!text.starts_with("0x")) return std::nullopt;
-  text.remove_prefix(2);
-  uint64_t value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-uint64_t NumberIn(const std::string& path) {
-  const std::string word = ReadWord(path);
-  return (word.starts_with("0x") ? ParseHex(word) : ParseNumber<uint64_t>(word)).value_or(0);
-}
-
-// Folders one level below `folder` whose names begin so.
-std::vector<std::string> FoldersIn(const std::string& folder, std::string_view begin) {
-  std::vector<std::string> found;
-  for (const std::string& name : NamesIn(folder)) {
-    if (name.starts_with(begin)) found.push_back(folder + "/" + name);
-  }
-  return found;
 }
 
 // The largest of a PCI device's six windows: "0x... 0x... 0x..." is begin, last byte, flags.

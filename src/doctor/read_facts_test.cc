@@ -8,6 +8,7 @@
 #include <fstream>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "base/number.h"
 #include "doctor/diagnose.h"
@@ -62,6 +63,46 @@ TEST_F(ReadFacts, Processors) {
   EXPECT_EQ(facts.processor.energy_preference, "power");
   EXPECT_TRUE(facts.processor.has_avx2);
   EXPECT_TRUE(facts.sandbox.has_filter);
+}
+
+// A board with four little and two big cores, hot and on a weak supply.
+TEST_F(ReadFacts, Boards) {
+  Put("proc/self/status", "Cpus_allowed_list:\t0-5\n");
+  for (int cpu = 0; cpu < 6; ++cpu) {
+    Put("sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cpu_capacity",
+        cpu < 4 ? "400\n" : "1024\n");
+  }
+  Put("sys/class/thermal/cooling_device0/type", "pwm-fan\n");
+  Put("sys/class/thermal/cooling_device0/cur_state", "3\n");
+  Put("sys/class/thermal/cooling_device1/type", "cpufreq-cpu4\n");
+  Put("sys/class/thermal/cooling_device1/cur_state", "0\n");
+  Put("sys/class/thermal/thermal_zone0/temp", "78500\n");
+  Put("sys/class/thermal/thermal_zone0/trip_point_0_type", "active\n");
+  Put("sys/class/thermal/thermal_zone0/trip_point_0_temp", "50000\n");
+  Put("sys/class/thermal/thermal_zone0/trip_point_1_type", "passive\n");
+  Put("sys/class/thermal/thermal_zone0/trip_point_1_temp", "80000\n");
+  ProcessorFacts processor = Read().processor;
+  EXPECT_EQ(processor.fast, 2U);
+  EXPECT_TRUE(processor.slowed_by.empty());
+  EXPECT_EQ(processor.hottest, 1.5);
+  EXPECT_FALSE(processor.has_low_voltage);
+  Put("sys/class/thermal/cooling_device1/cur_state", "2\n");
+  Put("sys/class/hwmon/hwmon2/name", "rpi_volt\n");
+  Put("sys/class/hwmon/hwmon2/in0_lcrit_alarm", "1\n");
+  processor = Read().processor;
+  EXPECT_EQ(processor.slowed_by, std::vector<std::string>{"cpufreq-cpu4"});
+  EXPECT_TRUE(processor.has_low_voltage);
+}
+
+TEST_F(ReadFacts, SwapsAndPromises) {
+  Put("proc/swaps",
+      "Filename  Type  Size  Used  Priority\n/dev/zram0 partition 1 0 100\n"
+      "/dev/mmcblk0p3\tpartition\t1\t0\t-2\n");
+  Put("proc/sys/vm/overcommit_memory", "2\n");
+  Put("proc/meminfo", "MemTotal: 4 kB\nCommitLimit: 3 kB\nCommitted_AS: 1 kB\n");
+  const MemoryFacts memory = Read().memory;
+  EXPECT_EQ(memory.swaps, (std::vector<std::string>{"/dev/zram0", "/dev/mmcblk0p3"}));
+  EXPECT_EQ(memory.promised, 2 * kKiB);
 }
 
 TEST_F(ReadFacts, Memory) {

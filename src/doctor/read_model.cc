@@ -24,8 +24,11 @@
 #include "base/input_file.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "core/extent.h"
 #include "doctor/access.h"
+#include "store/block_reader.h"
 #include "store/open_files.h"
+#include "store/probe.h"
 
 namespace moestro {
 namespace {
@@ -118,6 +121,19 @@ void ReadDirect(const std::vector<std::string>& paths, ModelFacts& facts) {
 
 }  // namespace
 
+std::optional<double> MeasureReads(const std::string& path) {
+  constexpr uint64_t kLeast = 16 * kMiB;  // fewer bytes may lie in a disk's own memory
+  constexpr double kSeconds = 0.5;
+  std::error_code error;
+  const uint64_t bytes = fs::file_size(path, error);
+  if (error || bytes < kLeast) return std::nullopt;
+  const auto reader = OpenReader({}, {path});
+  if (!reader) return std::nullopt;
+  const Extent whole{.file = 0, .offset = 0, .length = bytes};
+  const auto probe = ProbeBandwidth(**reader, {&whole, 1}, {.reads = {}, .most_seconds = kSeconds});
+  return probe ? std::optional(probe->bytes_per_second) : std::nullopt;
+}
+
 std::vector<PathStep> WalkPath(const std::string& path) {
   std::vector<PathStep> steps;
   std::error_code error;
@@ -168,6 +184,10 @@ DiskFacts ReadDisk(const std::string& root, const Mount& mount) {
   DiskFacts disk{.name = folder.filename().string()};
   const std::string rotational = ReadWord((folder / "queue/rotational").string());
   if (rotational == "0" || rotational == "1") disk.is_rotational = rotational == "1";
+  if (disk.name.starts_with("mmcblk")) {
+    const std::string type = ReadWord((folder / "device/type").string());
+    disk.card = type == "MMC" ? type : "SD";
+  }
   return disk;
 }
 
@@ -221,6 +241,7 @@ ModelFacts ReadModel(const std::string& root, const std::string& path, const std
   facts.mount = mount->point;
   facts.mount_options = mount->options;
   facts.disk = ReadDisk(root, *mount);
+  if (facts.direct == DirectReads::kTaken) facts.disk.rate = MeasureReads(files.front());
   return facts;
 }
 

@@ -5,6 +5,7 @@
 // Thread rule: any; calls share nothing but the file system.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,10 @@ std::vector<PathStep> WalkPath(const std::string& path);
 
 // The whole disk behind a mount. `root` stands before /sys.
 DiskFacts ReadDisk(const std::string& root, const Mount& mount);
+
+// Bytes per second of direct reads at random places of a file, for half a second at most. nullopt:
+// the file is too small to tell, or cannot be read.
+std::optional<double> MeasureReads(const std::string& path);
 
 // `name`: a user's name or number; empty: the user of this process. An unknown name is judged as a
 // stranger (a service's user may exist only while it runs).

@@ -94,6 +94,31 @@ TEST_F(ReadModelTest, ADiskIsTheWholeOfAPartition) {
   EXPECT_EQ(ReadDisk(root(), {.source = "tmpfs"}).name, "");
 }
 
+TEST_F(ReadModelTest, CardsAreDisksOfTheirOwnKind) {
+  fs::create_directories(folder_.path() / "sys/class/block");
+  const auto card_of = [&](const std::string& name, const std::string& type) {
+    const fs::path device = fs::path("sys/devices/mmc/block") / name;
+    Put(device / "queue/rotational", "0\n");
+    Put(device / "device/type", type);
+    fs::create_symlink(folder_.path() / device, folder_.path() / "sys/class/block" / name);
+    return ReadDisk(root(), {.source = "/dev/" + name}).card;
+  };
+  EXPECT_EQ(card_of("mmcblk0", "SD\n"), "SD");
+  EXPECT_EQ(card_of("mmcblk1", "MMC\n"), "MMC");
+  EXPECT_EQ(card_of("mmcblk2", ""), "SD");
+  EXPECT_EQ(card_of("nvme0n1", "SD\n"), "");
+}
+
+TEST_F(ReadModelTest, ReadsAreMeasuredOfFilesThatAreLargeEnough) {
+  Put("small", std::string(1000, 'x'));
+  EXPECT_EQ(MeasureReads((folder_.path() / "small").string()), std::nullopt);
+  EXPECT_EQ(MeasureReads((folder_.path() / "none").string()), std::nullopt);
+  Put("large", std::string(size_t{20} << 20, 'x'));
+  const std::optional<double> rate = MeasureReads((folder_.path() / "large").string());
+  ASSERT_TRUE(rate);
+  EXPECT_GT(*rate, 0.0);
+}
+
 // btrfs has no number of a disk, but names one.
 TEST_F(ReadModelTest, ADiskIsFoundByItsName) {
   Put("sys/devices/nvme/block/nvme9n1/queue/rotational", "0\n");

@@ -32,6 +32,10 @@ struct ProcessorFacts {
   std::string governor_driver = {};                        // "intel_pstate"
   std::string energy_preference = {};                      // "balance_power"
   bool has_avx2 = false;
+  uint32_t fast = 0;  // of the allowed CPUs, where others are much slower (FastCpus()); else 0
+  std::vector<std::string> slowed_by = {};  // "cpufreq-cpu0": what cools by a lower clock now
+  std::optional<double> hottest = {};       // degrees below the limit at which the clock falls
+  bool has_low_voltage = false;             // a board's power supply is too weak
 };
 
 struct MemoryFacts {
@@ -45,6 +49,10 @@ struct MemoryFacts {
   uint64_t reserved_free = 0;             // bytes of reserved huge pages that are not in use
   std::string transparent_pages = {};     // "always", "madvise", "never"
   std::optional<uint64_t> lockable = {};  // bytes; largest value: no limit
+  // Bytes that the kernel still promises where it promises no more than it has
+  // (vm.overcommit_memory=2); nullopt: it promises more.
+  std::optional<uint64_t> promised = {};
+  std::vector<std::string> swaps = {};  // names of the files and disks of swap: "/dev/zram0"
 };
 
 struct SandboxFacts {
@@ -141,6 +149,8 @@ enum class DirectReads : uint8_t { kUnknown, kTaken, kRefused };
 struct DiskFacts {
   std::string name = {};  // "nvme0n1"; empty: not known
   std::optional<bool> is_rotational = {};
+  std::string card = {};         // "SD", "MMC" (soldered eMMC); empty: no such memory
+  std::optional<double> rate{};  // bytes per second of direct reads; nullopt: not measured
 };
 
 struct ModelFacts {

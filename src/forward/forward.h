@@ -18,6 +18,7 @@
 #include "decide/layer/layer_protocol.h"
 #include "devices/device_list.h"
 #include "engine/watchers.h"
+#include "forward/dense/carried_rows.h"
 #include "forward/dense/layer_graph.h"
 #include "forward/experts/expert_exec.h"
 #include "forward/experts/expert_stage.h"
@@ -27,7 +28,7 @@ namespace moestro {
 
 class Forward {
  public:
-  explicit Forward(const ForwardParts& parts) : parts_(parts), router_(parts), experts_(parts) {}
+  explicit Forward(const ForwardParts& parts);
 
   // Called before every layer; an error ends the step.
   using LayerBegins = std::function<Status(uint32_t layers_done)>;
@@ -45,7 +46,8 @@ class Forward {
     LayerRange layers = {};       // layers that are left
     LeaseStream read_ahead = {};  // reads of the layers about to run whose experts are known
     std::optional<LayerGraph::RowsAside> aside = {};  // while other rows use the buffers
-    StepRows head = {};  // rows whose logits will be wanted first; count 0: of none
+    StepRows head = {};     // rows whose logits will be wanted first; count 0: of none
+    bool predicts = false;  // the pass goes through the predicting layer alone
   };
   // Sets the rows and writes their embeddings. kDevice.
   Result<Pass> Begin(std::span<const StepRow> rows, std::span<const RowKind> kinds,
@@ -60,6 +62,15 @@ class Forward {
   // Lets a pass of `n_rows` other rows come before the pass's next layer. May be called again for
   // further passes. kNoMemory, kIo. REQUIRES: as Advance().
   Status MakeWay(Pass& pass, size_t n_rows);
+
+  // For a model that predicts further tokens (predict.cc). Behind a pass whose logits were taken:
+  // gives the rows keys and values in the predicting layer. Its experts are not needed for these.
+  // Errors as Finish(). REQUIRES: hidden holds the last layer's output.
+  Status Follow(std::span<const StepRow> rows);
+  // The token that the predicting layer expects behind the row's token. The first row of a draft
+  // follows the last row that was computed, others the row of the call before. Errors as Finish().
+  // REQUIRES: the row has cells, and all rows before it have keys and values in that layer.
+  Result<Token> PredictNext(const StepRow& row, bool is_first);
 
   // The K experts of each row in the last little step, [layer][row][K] in router order. The row
   // used the first of these K.
@@ -91,6 +102,7 @@ class Forward {
   Result<bool> IsRule(LayerId layer, const WholeGraph::Choice& choice,
                       std::span<const ExpertId> experts);
   void DecideWhole(LayerId layer, const Pass& pass, double seconds);
+  void Decide(ExpertLayerId layer, const Pass& pass);
   Status End(const Pass& pass);
 
   ForwardParts parts_;
@@ -103,6 +115,8 @@ class Forward {
   LayerPlan plan_;
   LeaseStream leases_;
   Serial serial_;
+  std::optional<CarriedRows> carried_;  // nullopt: the model predicts no further tokens
+  std::vector<float> predicted_;        // the predicting layer's output of the last PredictNext()
 };
 
 }  // namespace moestro

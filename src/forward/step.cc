@@ -87,7 +87,7 @@ Status Forward::End(const Pass& pass) {
 }
 
 LayerRange Forward::LayersOf(std::span<const StepRow> rows) const {
-  const auto all = static_cast<uint16_t>(parts_.spec.n_layer());
+  const auto all = static_cast<uint16_t>(parts_.spec.n_main_layer());
   if (!parts_.spec.encoder) return {.first = 0, .end = all};
   const auto encoder = static_cast<uint16_t>(parts_.spec.encoder->n_layer);
   return rows.front().is_source ? LayerRange{.first = 0, .end = encoder}
@@ -276,9 +276,33 @@ LeaseStream Forward::ReadAhead(uint32_t first, const Pass& pass) const {
 
 Status Forward::RunExperts(LayerId l, Pass& pass) {
   const Watchers& watchers = parts_.watchers;
-  const LittleStep& little = pass.little;
   const ExpertLayerId layer = parts_.spec.expert_layer(l);
-  router_.Choose(layer, pass.rows, little, routing_);  // experts with their weights
+  router_.Choose(layer, pass.rows, pass.little, routing_);  // experts with their weights
+  if (pass.predicts) {
+    parts_.protocol.PlanBeside({layer, routing_, pass.kinds, {}, {}}, plan_);
+  } else {
+    Decide(layer, pass);
+  }
+  const std::span<const float> scale = parts_.layers[layer.value].result_scale;
+  if (!scale.empty()) ScaleWeights(scale, plan_);
+  experts_.Place(plan_);  // on the CPU or on devices
+  const LayerLeases held(leases_, parts_.residency, plan_);
+  leases_.Advance();  // present experts are pinned, absent ones start to be read
+  // Releases leases on this layer's experts.
+  pass.read_ahead = pass.predicts ? LeaseStream() : ReadAhead(layer.value + 1U, pass);
+  leases_.Advance();                               // takes the slots that became free
+  if (!pass.predicts) parts_.protocol.Prefetch();  // reads for later layers, behind its own
+  TRY_STATUS(experts_.Run(l, plan_, leases_, pass.read_ahead));
+  if (pass.predicts) return {};
+  if (watchers.plan) watchers.plan(plan_);
+  experts_.Show(plan_);
+  return {};
+}
+
+// Makes the layer's plan from its routing, and calls the observers of both.
+void Forward::Decide(ExpertLayerId layer, const Pass& pass) {
+  const Watchers& watchers = parts_.watchers;
+  const LittleStep& little = pass.little;
   router_.DropOverCapacity(pass.rows, routing_);
   router_.ChooseAhead(layer, pass.rows, pass.look_ahead, little, ahead_);
   if (watchers.routing) watchers.routing(layer, routing_, ahead_);
@@ -289,19 +313,6 @@ Status Forward::RunExperts(LayerId l, Pass& pass) {
   parts_.protocol.AfterRouting({layer, routing_, pass.kinds, ahead_.experts, ahead_.weights},
                                plan_);
   watchers.OverrideCopies(plan_);
-  const std::span<const float> scale = parts_.layers[layer.value].result_scale;
-  if (!scale.empty()) ScaleWeights(scale, plan_);
-  experts_.Place(plan_);  // on the CPU or on devices
-  const LayerLeases held(leases_, parts_.residency, plan_);
-  leases_.Advance();  // present experts are pinned, absent ones start to be read
-  // Releases leases on this layer's experts.
-  pass.read_ahead = ReadAhead(layer.value + 1U, pass);
-  leases_.Advance();           // takes the slots that became free
-  parts_.protocol.Prefetch();  // reads for later layers, after this layer's own
-  TRY_STATUS(experts_.Run(l, plan_, leases_, pass.read_ahead));
-  if (watchers.plan) watchers.plan(plan_);
-  experts_.Show(plan_);
-  return {};
 }
 
 }  // namespace moestro

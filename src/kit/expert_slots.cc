@@ -95,12 +95,13 @@ ExpertLocation ExpertSlots::place_of(ExpertKey key) const {
 // the engine's.
 ResidentModel ExpertSlots::MakeResidentModel() const {
   std::vector<SlotTable> tables;
+  MoeShape all = shape();
+  all.n_layer = static_cast<uint32_t>(model_.catalog.layers.size());
   for (size_t p = 0; p < planned_.slots.size(); ++p) {
     Result<std::unique_ptr<Policy>> made = MakePolicy(policy_);
     CHECK(made.has_value());
-    tables.emplace_back(
-        PolicyShape::Of(planned_.slots[p], shape(), model_.catalog.pools[p].experts),
-        *std::move(made));
+    tables.emplace_back(PolicyShape::Of(planned_.slots[p], all, model_.catalog.pools[p].experts),
+                        *std::move(made));
   }
   return {std::move(tables), [own = model_.catalog](ExpertKey key) { return own.copy(key).pool; }};
 }
@@ -156,7 +157,7 @@ std::vector<uint8_t> ExpertSlots::UsesNow() const {
   packed.resize(size_t{shape().n_layer} * shape().n_expert);
   for (uint32_t p = 0; p < planned_.slots.size(); ++p) {
     for (const SlotTable::Used& one : residency_->used(p)) {
-      if (one.key.copy > 0) continue;
+      if (one.key.copy > 0 || one.key.layer.value >= shape().n_layer) continue;
       packed[size_t{one.key.layer.value} * shape().n_expert + one.key.expert.value] =
           PackUses(one.uses);
     }

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "base/result.h"
+#include "base/terminal.h"
 #include "store/probe.h"
 
 namespace moestro {
@@ -101,13 +103,56 @@ void StepFrame::Count(const Phase::Begun& begun) const {
 }
 
 StepFrame::StepBegin StepFrame::BeginStep(const LittleStep& little) {
-  const StepBegin begin{.experts = residency_.stats(), .start = clocks_.now()};
+  const StepBegin begin{.experts = residency_.stats(),
+                        .dense_bytes = dense_bytes_,
+                        .waited = clocks_.waited(),
+                        .start = clocks_.now()};
   decisions_.protocol().BeginStep(little);
   return begin;
 }
 
-void StepFrame::StepDone(const StepBegin& begin, double look_ahead_seconds, double dense_seconds) {
+void StepFrame::Logged::Note(bool is_low_now, double share, std::string_view what,
+                             uint64_t& falls) {
+  if (is_low_now == is_low) return;
+  is_low = is_low_now;
+  if (!is_low) return LogInfo("{} as fast as before again", what);
+  ++falls;
+  LogWarning("{} {:.2f} times as fast as before; hot, or in use by others? ('moestro doctor')",
+             what, share);
+}
+
+// Computing is watched while the same texts go on: with other texts, or other numbers of them, a
+// weight takes another time. The disk is slow only if both reads on demand and all reads are slower
+// than before: more prefetches slow the former, and fewer of them make the latter fewer.
+void StepFrame::WatchRates(const StepBegin& begin, const ExpertCounts& did,
+                           std::span<const BatchRow> rows) {
+  uint64_t positions = 0;
+  for (const BatchRow& row : rows) positions += row.position;
+  const bool go_on = rows.size() == watched_rows_ && positions == next_positions_;
+  watched_rows_ = rows.size();
+  next_positions_ = positions + rows.size();
+  if (!go_on) {
+    compute_watch_.Restart();
+    compute_ = {};
+  }
+  const double seconds = clocks_.now() - begin.start - (clocks_.waited() - begin.waited);
+  const uint64_t bytes = did.asked_bytes + dense_bytes_ - begin.dense_bytes;
+  compute_watch_.Observe(static_cast<double>(bytes), seconds);
+  if (did.misses > 0) {
+    demand_watch_.Observe(static_cast<double>(did.misses), did.demand_seconds);
+    reads_watch_.Observe(static_cast<double>(did.misses + did.prefetches), did.demand_seconds);
+  }
+  SlowedStats& slowed = state_.stats.slowed;
+  disk_.Note(demand_watch_.is_low() && reads_watch_.is_low(), reads_watch_.share(),
+             "the disk reads experts", slowed.disk);
+  compute_.Note(compute_watch_.is_low(), compute_watch_.share(), "the processor computes",
+                slowed.compute);
+}
+
+void StepFrame::StepDone(const StepBegin& begin, std::span<const BatchRow> rows,
+                         double look_ahead_seconds, double dense_seconds) {
   const ExpertCounts did = residency_.stats() - begin.experts;
+  WatchRates(begin, did, rows);
   decisions_.planner().StepDone({.seconds = clocks_.now() - begin.start,
                                  .demand_seconds = did.demand_seconds,
                                  .demand_reads = did.misses,

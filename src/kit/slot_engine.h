@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,7 @@
 #include "engine/run_stats.h"
 #include "engine/watchers.h"
 #include "kit/expert_slots.h"
+#include "kit/rate_watch.h"
 #include "memory/sequence.h"
 #include "residency/leases.h"
 #include "residency/residency.h"
@@ -143,16 +145,20 @@ class StepFrame {
     const Begun begun_;
   };
 
-  // The experts asked for and the time at the beginning of a step.
+  // Work and time so far, at the beginning of a step.
   struct StepBegin {
     ExpertCounts experts;
+    uint64_t dense_bytes = 0;
+    double waited = 0.0;
     double start = 0.0;
   };
   // Call before a step's first layer.
   StepBegin BeginStep(const LittleStep& little);
   // Gives the costs of a step that decoded to prefetch. look_ahead_seconds: of the routers that
-  // were evaluated ahead; dense_seconds: of the dense part, 0: not measured.
-  void StepDone(const StepBegin& begin, double look_ahead_seconds, double dense_seconds = 0.0);
+  // were evaluated ahead; dense_seconds: of the dense part, 0: not measured. Logs it where the disk
+  // or the processor has become slower, or fast again. `rows`: of the step.
+  void StepDone(const StepBegin& begin, std::span<const BatchRow> rows, double look_ahead_seconds,
+                double dense_seconds = 0.0);
 
   // Adds the bytes of the dense part that a pass has read.
   void AddDense(uint64_t bytes) { dense_bytes_ += bytes; }
@@ -160,8 +166,14 @@ class StepFrame {
   Status LookAtFiles();
 
  private:
+  // The state of a rate that the log has.
+  struct Logged {
+    bool is_low = false;
+    void Note(bool is_low_now, double share, std::string_view what, uint64_t& falls);
+  };
   Phase::Begun Begin(PhaseStats& phase) const;
   void Count(const Phase::Begun& begun) const;
+  void WatchRates(const StepBegin& begin, const ExpertCounts& did, std::span<const BatchRow> rows);
 
   Residency& residency_;
   LayerDecisions& decisions_;
@@ -169,6 +181,13 @@ class StepFrame {
   EngineState& state_;
   const Clocks clocks_;
   uint64_t dense_bytes_ = 0;  // bytes read by all passes so far
+  RateWatch demand_watch_;    // experts a second that layers wait for
+  RateWatch reads_watch_;     // experts a second of all kinds, in the same seconds
+  RateWatch compute_watch_;   // bytes of weights a second, without waits
+  Logged disk_;
+  Logged compute_;
+  size_t watched_rows_ = 0;      // rows of the last decode step
+  uint64_t next_positions_ = 0;  // sum of the rows' positions, if the same texts go on
 };
 
 // The parts below a forward pass. A restart makes them anew.

@@ -36,8 +36,9 @@ class AskingEngine final : public SlotEngine {
     EXPECT_TRUE(made && (*made)->Allocate());
     slots_ = *std::move(made);
     decisions_ = *LayerDecisions::Create({.name = "none"}, *slots_, {});
-    frame_.emplace(slots_->residency(), *decisions_, watch_, state,
-                   StepFrame::Clocks{.waited = [] { return 0.0; }, .now = SteadySeconds});
+    frame_.emplace(
+        slots_->residency(), *decisions_, watch_, state,
+        StepFrame::Clocks{.waited = [] { return 0.0; }, .now = [this] { return clock(); }});
     cpu_ = *CpuDevice::Open(1);
     team_ = *Team::Create(*cpu_);
     kit_.emplace(*team_, *slots_, *decisions_, *frame_);
@@ -58,6 +59,7 @@ class AskingEngine final : public SlotEngine {
 
   StepFrame& frame() { return *frame_; }
   void LoseParts() { kit_.reset(); }
+  Clock clock = SteadySeconds;
   std::optional<Error> fails;  // every row
   int computed = 0;            // rows
   size_t made_way_for = 0;     // rows between pieces
@@ -207,6 +209,35 @@ TEST_F(SlotEngineTest, AFailedStepLeavesNothingAndCountsItsTime) {
   engine->fails.reset();
   EXPECT_TRUE(engine->Step(Rows(text, std::vector<Token>{3})));
   EXPECT_EQ(text.position(), 3U);
+}
+
+// A processor that takes twice as long for the same work, by a clock of the test's own.
+TEST_F(SlotEngineTest, AProcessorThatSlowsDownIsNoticed) {
+  const auto engine = Make();
+  double now = 0.0;
+  engine->clock = [&] { return now; };
+  std::vector<BatchRow> rows = {{.sequence = {}, .position = 7}};
+  const auto decode = [&](int steps, double seconds) {
+    for (int i = 0; i < steps; ++i) {
+      const StepFrame::StepBegin begin = engine->frame().BeginStep({});
+      engine->frame().AddDense(1000);
+      now += seconds;
+      engine->frame().StepDone(begin, rows, 0.0);
+      for (BatchRow& row : rows) ++row.position;
+    }
+  };
+  decode(100, 0.1);
+  EXPECT_EQ(state_.stats.slowed.compute, 0U);
+  decode(40, 0.2);
+  EXPECT_EQ(state_.stats.slowed.compute, 1U);
+  EXPECT_EQ(state_.stats.slowed.disk, 0U);
+  // Fast again, then another text with a longer history: its tokens take their own time.
+  decode(60, 0.1);
+  rows.front().position = 5000;
+  decode(100, 0.4);
+  rows.push_back({.sequence = {}, .position = 3});
+  decode(100, 0.8);
+  EXPECT_EQ(state_.stats.slowed.compute, 1U);
 }
 
 TEST_F(SlotEngineTest, StepsBetweenPiecesCountAsTheirOwn) {

@@ -23,7 +23,7 @@ namespace {
 // Numbers that replace those of the named shape.
 struct Overrides {
   std::optional<uint32_t> layers, experts, used, embd, ff, shared_ff, heads, kv_heads, head_dim,
-      vocab, context, ngram_rows;
+      vocab, context, ngram_rows, predicting;
 };
 
 struct SynthFlags {
@@ -52,7 +52,7 @@ Result<SynthShape> ShapeOf(const SynthFlags& flags) {
   }
   TRY(SynthShape shape, FindShape(flags.shape));
   const Overrides& own = flags.own;
-  shape.layers = own.layers.value_or(shape.layers);
+  if (own.layers) shape = WithLayers(shape, *own.layers);
   shape.experts = own.experts.value_or(shape.experts);
   shape.used = own.used.value_or(shape.used);
   shape.embd = own.embd.value_or(shape.embd);
@@ -63,6 +63,7 @@ Result<SynthShape> ShapeOf(const SynthFlags& flags) {
   shape.head_dim = own.head_dim.value_or(shape.head_dim);
   shape.vocab = own.vocab.value_or(shape.vocab);
   shape.context = own.context.value_or(shape.context);
+  shape.predicting = own.predicting.value_or(shape.predicting);
   if (own.ngram_rows) shape.ngram_rows = *own.ngram_rows;
   return shape;
 }
@@ -110,6 +111,7 @@ void AddShapeFlags(Flags command, Overrides& own) {
   add("--head-dim", own.head_dim, "width of a head");
   add("--vocab-size", own.vocab, "tokens, when no vocabulary is copied");
   add("--context", own.context, "trained context");
+  add("--predicting", own.predicting, "layers that predict further tokens, 0 or 1");
   add("--ngram-rows", own.ngram_rows, "rows of each head of a table of n-grams (qwen4exp)");
 }
 

@@ -2,6 +2,7 @@
 #include "learned/machine_files.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <filesystem>
 #include <initializer_list>
@@ -328,6 +329,19 @@ Result<KernelRate> ReadKernel(JsonView view, size_t at) {
   return rate;
 }
 
+// 0: the file does not say.
+Result<uint64_t> ParsePage(const Fields& fields) {
+  constexpr double kLeastPage = 4096;
+  constexpr double kMostPage = 65536;
+  TRY(const std::optional<double> given, fields.NumberIfAny("page_bytes", kLeastPage, kMostPage));
+  const auto page = static_cast<uint64_t>(given.value_or(0.0));
+  if (given && (static_cast<double>(page) != *given || !std::has_single_bit(page))) {
+    return Fail(Errc::kInvalidFile, "'page_bytes' is {}, and pages have 4096, 16384 or 65536",
+                *given);
+  }
+  return page;
+}
+
 Result<MachineRates> Parse(JsonView file) {
   const Fields fields(file, "the file");
   MachineRates rates;
@@ -335,6 +349,7 @@ Result<MachineRates> Parse(JsonView file) {
   TRY(const uint64_t threads, fields.Count("threads", 1, kMostThreads));
   rates.threads = static_cast<uint32_t>(threads);
   TRY(rates.memory, fields.Count("memory_bytes", 1, kMostMemory));
+  TRY(rates.page, ParsePage(fields));
   TRY(const double disk, fields.Number("disk_gb_per_s", kLeastRate, kMostMachineRate));
   rates.disk = disk * kGiga;
   TRY(const uint64_t depth, fields.Count("io_depth", 1, kMostReads));
@@ -375,6 +390,7 @@ Json ToJson(const MachineRates& rates) {
   json.Set("cpu", rates.cpu)
       .Set("threads", rates.threads)
       .Set("memory_bytes", rates.memory)
+      .Set("page_bytes", rates.page > 0 ? Json(rates.page) : Json())
       .Set("disk_gb_per_s", rates.disk / kGiga)
       .Set("io_depth", rates.io_depth)
       .Set("barrier_us", rates.barrier / kMicro)

@@ -254,6 +254,7 @@ MachineRates Some() {
   return {.cpu = "a processor, 2 threads",
           .threads = 2,
           .memory = uint64_t{16} << 30,
+          .page = 16384,
           .disk = 2e9,
           .io_depth = 8,
           .barrier = 4e-6,
@@ -288,6 +289,15 @@ TEST_F(RatesFile, ComesBackAsItWas) {
   EXPECT_EQ(*rates, Some());
 }
 
+TEST_F(RatesFile, AMachineMayNotSayItsPage) {
+  EXPECT_EQ(ErrorWith("\"page_bytes\": 16384,", ""), "");
+  EXPECT_EQ(ReadRates(Path())->page, 0U);
+  MachineRates rates = Some();
+  rates.page = 0;
+  ASSERT_TRUE(WriteRates(Path(), rates));
+  EXPECT_EQ(*ReadRates(Path()), rates);
+}
+
 TEST_F(RatesFile, DevicesComeBackBesideTheRates) {
   const LatencyFile gpu{.devices = {"Card0"},
                         .model = {.border = 2e-5,
@@ -320,6 +330,12 @@ TEST_F(RatesFile, WhatIsWrongIsNamed) {
   EXPECT_NE(ErrorWith("\"disk_gb_per_s\": 2", "\"disk_gb_per_s\": -2").find("disk_gb_per_s"),
             std::string::npos);
   EXPECT_NE(ErrorWith("q4_K", "f32").find("twice"), std::string::npos);
+  for (const char* page : {"12288", "4096.5", "1", "1e9", "-4096", "\"16K\""}) {
+    EXPECT_NE(ErrorWith("\"page_bytes\": 16384", std::string("\"page_bytes\": ") + page)
+                  .find("page_bytes"),
+              std::string::npos)
+        << page;
+  }
   EXPECT_NE(ErrorWith("\"kernels\": [", "\"kernels\": 3, \"others\": [").find("kernels"),
             std::string::npos);
   EXPECT_NE(ErrorWith("moestro machine", "moestro latency").find("moestro machine"),

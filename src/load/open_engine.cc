@@ -19,30 +19,44 @@ namespace {
 
 // Refuses models whose rows attend to later rows: such a row has other logits with those rows in
 // the step than alone.
-Status CheckCausal(const GgufFile& gguf, const std::string& arch) {
-  const std::string key = arch + ".attention.causal";
-  TRY(const std::optional<bool> is_causal, gguf.FindBool(key));
-  if (is_causal.value_or(true)) return {};
+Status CheckCausal(const GgufFile& gguf, const std::string& arch, const EmbeddingForm& form) {
+  if (form.is_causal) return {};
+  const std::string remedy = form.gives_embeddings() ? "; 'moestro serve' gives its embeddings"
+                             : form.pooling == Pooling::kRank
+                                 ? "; " + NoEmbeddingsText(form.pooling)
+                                 : "";
   return Fail(Errc::kUnsupported,
               "{}: {} is false: tokens see those that come after them, as in diffusion models and "
-              "those that give embeddings, so no text can be written token by token",
-              gguf.paths().front(), Printable(key));
+              "those that give embeddings, so no text can be written token by token{}",
+              gguf.paths().front(), Printable(arch + ".attention.causal"), remedy);
+}
+
+HostedUse UseOf(const ModelToLoad& model) {
+  return model.embeds() ? HostedUse::kEmbeddings : HostedUse::kText;
 }
 
 }  // namespace
 
-Result<ModelToLoad> ModelToLoad::Open(const std::string& path, const std::string& engine,
+Result<ModelToLoad> ModelToLoad::Open(const std::string& path, const std::string& engine, Use use,
                                       const OpenBytes& open) {
   if (engine != "auto" && engine != "native" && engine != "hosted") {
     return Fail(Errc::kUsage, "'{}' is no engine; write auto, native or hosted", engine);
   }
   TRY(GgufFile gguf, GgufFile::Open(path, open));
   TRY(const std::optional<std::string> arch, gguf.FindString("general.architecture"));
-  TRY_STATUS(CheckCausal(gguf, arch.value_or("")));
-  const bool is_known = FindFamily(Families(), arch.value_or("")) != nullptr;
   ModelToLoad model;
   model.arch_name_ = arch.value_or("");
-  if (engine == "hosted" || (engine == "auto" && !is_known)) {
+  TRY(model.embedding_form_, ReadEmbeddingForm(gguf));
+  model.embeds_ = use == Use::kAny && model.embedding_form_.gives_embeddings();
+  if (!model.embeds_) TRY_STATUS(CheckCausal(gguf, model.arch_name_, model.embedding_form_));
+  if (model.embeds_ && engine == "native") {
+    return Fail(Errc::kUnsupported,
+                "{}: is a model for embeddings, which only the hosted engine computes; leave "
+                "--engine out",
+                gguf.paths().front());
+  }
+  const bool is_known = FindFamily(Families(), model.arch_name_) != nullptr;
+  if (engine == "hosted" || model.embeds_ || (engine == "auto" && !is_known)) {
     model.hosted_ = std::move(gguf);
     TRY_STATUS(model.ReadHosted());
     return model;
@@ -175,21 +189,31 @@ Result<std::unique_ptr<Engine>> OpenEngine(ModelToLoad model, const EngineOption
     return NativeEngine::Open(std::move(model).TakeNative(), options, std::move(progress));
   }
   const std::string refusal = model.refusal();
-  auto hosted = HostedEngine::Open(std::move(model).TakeHosted(), options, std::move(progress));
+  const HostedUse use = UseOf(model);
+  auto hosted =
+      HostedEngine::Open(std::move(model).TakeHosted(), options, std::move(progress), use);
   if (!hosted) return ModelToLoad::Neither(hosted.error(), refusal);
   return hosted;
 }
 
-Result<MemoryPlan> PlanEngine(const std::string& model_path, const EngineOptions& options) {
-  TRY(ModelToLoad model, ModelToLoad::Open(model_path, options.engine));
+Embedder* FindEmbedder(Engine& engine) {
+  auto* const hosted = dynamic_cast<HostedEngine*>(&engine);
+  return hosted != nullptr ? hosted->embedder() : nullptr;
+}
+
+Result<MemoryPlan> PlanEngine(const std::string& model_path, const EngineOptions& options,
+                              ModelToLoad::Use use) {
+  TRY(ModelToLoad model, ModelToLoad::Open(model_path, options.engine, use));
   if (model.is_native()) return NativeEngine::Plan(model_path, options);
   const std::string refusal = model.refusal();
-  auto plan = HostedEngine::Plan(std::move(model).TakeHosted(), options);
+  const HostedUse hosted_use = UseOf(model);
+  auto plan = HostedEngine::Plan(std::move(model).TakeHosted(), options, hosted_use);
   if (!plan) return ModelToLoad::Neither(plan.error(), refusal);
   return plan;
 }
 
-Result<FixedMemory> MeasureFixed(const std::string& model_path, const EngineOptions& options) {
+Result<FixedMemory> MeasureFixed(const std::string& model_path, const EngineOptions& options,
+                                 ModelToLoad::Use use) {
   constexpr uint64_t kPlenty = uint64_t{1} << 46;
   EngineOptions asked = options;
   asked.device.remote = {};
@@ -198,9 +222,9 @@ Result<FixedMemory> MeasureFixed(const std::string& model_path, const EngineOpti
   asked.planned = {};
   asked.ram_bytes = kPlenty;
   asked.takes_smallest = true;
-  TRY(const MemoryPlan least, PlanEngine(model_path, asked));
+  TRY(const MemoryPlan least, PlanEngine(model_path, asked, use));
   asked.takes_smallest = false;
-  const Result<MemoryPlan> whole = PlanEngine(model_path, asked);
+  const Result<MemoryPlan> whole = PlanEngine(model_path, asked, use);
   const MemoryPlan& usual = whole ? *whole : least;
   return FixedMemory{.dense = least.dense,
                      .kv = least.kv,

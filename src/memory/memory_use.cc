@@ -2,8 +2,11 @@
 #include "memory/memory_use.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <limits>
 #include <span>
+#include <utility>
 
 #include "base/result.h"
 
@@ -174,6 +177,23 @@ void StateSlots::Share(StateSlot slot) {
 void StateSlots::GiveBack(StateSlot slot) {
   CHECK(users_[slot.value] > 0);
   if (--users_[slot.value] == 0) free_.push_back(slot);
+}
+
+std::vector<uint32_t> PositionsWorthSaving(std::span<const uint32_t> positions) {
+  constexpr size_t kMost = 4;  // each may be 60 MiB
+  std::vector<std::pair<double, uint32_t>> all;
+  uint32_t before = 0;
+  for (const uint32_t position : positions) {
+    all.emplace_back(CheckpointWorth(position - before, 0), position);
+    before = position;
+  }
+  if (!all.empty()) all.back().first = std::numeric_limits<double>::infinity();
+  const size_t n = std::min(all.size(), kMost);
+  std::ranges::stable_sort(all, std::greater(), [](const auto& c) { return c.first; });
+  std::vector<uint32_t> saved;
+  for (const auto& [worth, position] : std::span(all).first(n)) saved.push_back(position);
+  std::ranges::sort(saved);
+  return saved;
 }
 
 }  // namespace moestro

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -134,5 +135,9 @@ class StateSlots {
 inline double CheckpointWorth(uint32_t tokens, uint32_t newer) {
   return static_cast<double>(tokens) / (1.0 + newer);
 }
+
+// The positions whose states or windows a text's file has, a few of `positions`: the last one, and
+// those with the most tokens behind the one before. Both are rising.
+std::vector<uint32_t> PositionsWorthSaving(std::span<const uint32_t> positions);
 
 }  // namespace moestro

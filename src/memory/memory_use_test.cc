@@ -150,5 +150,14 @@ TEST(KvBlocks, RandomForksAndCutsKeepEverySequencesValues) {
   EXPECT_EQ(blocks.free_blocks(), kBlocks);
 }
 
+TEST(PositionsWorthSaving, AreTheLastAndThoseFarBehindTheOneBefore) {
+  using Positions = std::vector<uint32_t>;
+  EXPECT_EQ(PositionsWorthSaving(Positions{}), Positions{});
+  EXPECT_EQ(PositionsWorthSaving(Positions{7}), Positions{7});
+  EXPECT_EQ(PositionsWorthSaving(Positions{5, 6, 7, 8}), (Positions{5, 6, 7, 8}));
+  EXPECT_EQ(PositionsWorthSaving(Positions{10, 11, 300, 310, 312, 500, 501}),
+            (Positions{10, 300, 500, 501}));
+}
+
 }  // namespace
 }  // namespace moestro

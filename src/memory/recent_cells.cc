@@ -109,6 +109,14 @@ Status RecentCells::Fill(RecentTimeline& timeline, uint32_t length,
   return extended;
 }
 
+void RecentCells::FillKept(RecentTimeline& timeline, uint32_t position) {
+  const uint32_t first = room_.FirstOf(position);
+  KvTimeline kept(first);
+  if (!blocks_.Extend(kept, position - first)) return;
+  const auto after = std::ranges::lower_bound(timeline.kept, position, {}, &KvTimeline::length);
+  timeline.kept.insert(after, std::move(kept));
+}
+
 void RecentCells::Commit(RecentTimeline& timeline, uint32_t length) {
   CHECK(timeline.now.length() == length);
   if (length == timeline.done) return;  // an earlier row of the step has committed this length

@@ -61,6 +61,9 @@ class RecentCells {
   // Gives cells to the last of `length` positions, none of which is computed. REQUIRES: the
   // timeline is new. kInvalidRequest.
   Status Fill(RecentTimeline& timeline, uint32_t length, const std::vector<RecentTimeline*>& all);
+  // Gives cells to the window before an earlier position, none of which is computed, and keeps the
+  // position; without free cells it is not kept. REQUIRES: Fill() with more positions.
+  void FillKept(RecentTimeline& timeline, uint32_t position);
   // The step has ended with `length` positions.
   void Commit(RecentTimeline& timeline, uint32_t length);
   // The largest position up to `position` before which a window is held.

@@ -271,10 +271,13 @@ void SequenceTable::KeepWindows(Timeline& timeline) {
   }
 }
 
-Status SequenceTable::FillWindow(SequenceId id) {
+Status SequenceTable::FillWindows(SequenceId id, std::span<const uint32_t> kept) {
   if (!recent_.is_used()) return {};
   Timeline& timeline = timelines_.at(id);
-  return recent_.Fill(timeline.recent, static_cast<uint32_t>(timeline.tokens.size()), Recents());
+  TRY_STATUS(
+      recent_.Fill(timeline.recent, static_cast<uint32_t>(timeline.tokens.size()), Recents()));
+  for (const uint32_t position : kept) recent_.FillKept(timeline.recent, position);
+  return {};
 }
 
 void SequenceTable::Commit(SequenceId id) {

@@ -122,9 +122,10 @@ class SequenceTable final : public StepSequences {
   // Within a step: gives back cells that no later token attends to. REQUIRES: id exists, and its
   // tokens that have cells are computed.
   void TrimWindow(SequenceId id);
-  // Gives the last window of the tokens cells; none of the tokens is computed. kInvalidRequest when
-  // blocks run out. REQUIRES: id exists.
-  Status FillWindow(SequenceId id);
+  // Gives the last window of the tokens cells, and as far as cells suffice the windows before the
+  // `kept` positions; none of the tokens is computed. kInvalidRequest when blocks run out.
+  // REQUIRES: id exists, and has more tokens than each of `kept`.
+  Status FillWindows(SequenceId id, std::span<const uint32_t> kept);
   // The tokens have been computed: the new state is the sequence's. REQUIRES: id exists.
   void Commit(SequenceId id) override;
   using StepSequences::Commit;

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <functional>
-#include <limits>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -18,7 +16,7 @@ namespace moestro {
 namespace {
 
 constexpr FileFormat kSequenceFormat{.magic = "MOESEQKV",
-                                     .version = 5,
+                                     .version = 6,
                                      .oldest = 2,
                                      .header_bytes = 84,
                                      .what = "a saved sequence",
@@ -30,8 +28,8 @@ constexpr uint32_t kWholeVersion = 3;  // has all positions of every layer
 constexpr uint64_t kWholeHeaderBytes = 68;
 constexpr uint32_t kRecentVersion = 4;  // has no checkpoints
 constexpr uint64_t kRecentHeaderBytes = 80;
+constexpr uint32_t kNoWindowsVersion = 5;   // has no windows before checkpoints
 constexpr uint32_t kMaxCheckpoints = 1024;  // most that a reader accepts
-constexpr size_t kSavedCheckpoints = 4;     // each may be 60 MiB
 constexpr uint32_t kMaxBlock = 65536;       // positions; the most that a reader accepts
 
 constexpr std::array kParts = {KvCache::KvTensor::kKeys, KvCache::KvTensor::kValues};
@@ -86,6 +84,27 @@ Status AddPools(BinaryWriter& out, const Timeline& timeline, uint32_t first, uin
       });
 }
 
+// Keys or values of a layer.
+struct LayerPart {
+  const KvCache& kv;
+  uint32_t layer;
+  KvCache::KvTensor part;
+};
+
+// Writes positions [first, end).
+Status AddRows(BinaryWriter& out, const KvTimeline& cells, uint32_t first, uint32_t end,
+               const LayerPart& of) {
+  for (uint32_t p = first; p < end;) {
+    const uint32_t run = NeighboursFrom(cells, p, end);
+    std::string bytes(run * of.kv.cell_bytes(of.layer, of.part), '\0');
+    TRY_STATUS(
+        of.kv.Read(of.layer, of.part, cells.cell(p), std::as_writable_bytes(std::span(bytes))));
+    TRY_STATUS(out.Add(bytes));
+    p += run;
+  }
+  return {};
+}
+
 // Writes positions [first, end) of every layer that holds them, and pools: keys, then values.
 Status AddCells(BinaryWriter& out, const Timeline& timeline, uint32_t first, uint32_t end,
                 const KvCache& kv, uint32_t recent_first) {
@@ -95,13 +114,7 @@ Status AddCells(BinaryWriter& out, const Timeline& timeline, uint32_t first, uin
     if (kv.is_recent(l) && first < recent_first) continue;
     const KvTimeline& cells = CellsOf(timeline, kv, l);
     for (const KvCache::KvTensor part : PartsOf(kv, l)) {
-      for (uint32_t p = first; p < end;) {
-        const uint32_t run = NeighboursFrom(cells, p, end);
-        std::string bytes(run * kv.cell_bytes(l, part), '\0');
-        TRY_STATUS(kv.Read(l, part, cells.cell(p), std::as_writable_bytes(std::span(bytes))));
-        TRY_STATUS(out.Add(bytes));
-        p += run;
-      }
+      TRY_STATUS(AddRows(out, cells, first, end, {.kv = kv, .layer = l, .part = part}));
     }
   }
   return {};
@@ -111,28 +124,61 @@ std::string_view BytesOf(std::span<const float> state) {
   return {reinterpret_cast<const char*>(state.data()), state.size_bytes()};
 }
 
-// Chooses the last checkpoint before the end and the ones worth most; rising.
-std::vector<Checkpoint> CheckpointsToSave(const Timeline& timeline) {
-  std::vector<std::pair<double, Checkpoint>> all;
-  uint32_t before = 0;
-  for (const Checkpoint& checkpoint : timeline.checkpoints) {
-    if (checkpoint.position >= timeline.tokens.size()) break;
-    all.emplace_back(CheckpointWorth(checkpoint.position - before, 0), checkpoint);
-    before = checkpoint.position;
-  }
-  if (!all.empty()) all.back().first = std::numeric_limits<double>::infinity();
-  const size_t n = std::min(all.size(), kSavedCheckpoints);
-  std::ranges::stable_sort(all, std::greater(), [](const auto& c) { return c.first; });
-  std::vector<Checkpoint> saved;
-  for (const auto& [worth, checkpoint] : std::span(all).first(n)) saved.push_back(checkpoint);
-  std::ranges::sort(saved, {}, &Checkpoint::position);
-  return saved;
-}
-
 uint64_t HeaderBytes(uint32_t version) {
   if (version == kAlikeVersion) return kAlikeHeaderBytes;
   if (version == kWholeVersion) return kWholeHeaderBytes;
   return version == kRecentVersion ? kRecentHeaderBytes : kSequenceFormat.header_bytes;
+}
+
+// Positions before the end at which the timeline has a state.
+std::vector<uint32_t> StatePositions(const Timeline& timeline) {
+  std::vector<uint32_t> positions;
+  for (const Checkpoint& checkpoint : timeline.checkpoints) {
+    if (checkpoint.position < timeline.tokens.size()) positions.push_back(checkpoint.position);
+  }
+  return positions;
+}
+
+// Nullptr: no window before the position is kept.
+const KvTimeline* WindowAt(const Timeline& timeline, uint32_t position) {
+  const auto& kept = timeline.recent.kept;
+  const auto found = std::ranges::find(kept, position, &KvTimeline::length);
+  return found == kept.end() ? nullptr : &*found;
+}
+
+StateSlot StateAt(const Timeline& timeline, uint32_t position) {
+  const auto found = std::ranges::find(timeline.checkpoints, position, &Checkpoint::position);
+  CHECK(found != timeline.checkpoints.end());
+  return found->state;
+}
+
+// Positions before the end from which every layer can go on: where layers have states or windows,
+// those that have both.
+std::vector<uint32_t> PositionsToSave(const Timeline& timeline, const SequenceHome& home) {
+  std::vector<uint32_t> positions;
+  if (home.shape.has_states()) {
+    positions = StatePositions(timeline);
+    std::erase_if(positions, [&](uint32_t position) {
+      return home.recent.window > 0 && WindowAt(timeline, position) == nullptr;
+    });
+  } else {
+    for (const KvTimeline& kept : timeline.recent.kept) {
+      if (kept.length() < timeline.tokens.size()) positions.push_back(kept.length());
+    }
+  }
+  return PositionsWorthSaving(positions);
+}
+
+// Writes a window: positions of layers that store the last positions alone, keys before values.
+Status AddWindow(BinaryWriter& out, const KvTimeline& window, const KvCache& kv) {
+  const uint32_t end = window.length();
+  for (uint32_t l = 0; l < kv.layers(); ++l) {
+    if (kv.shape().layers[l].shares_cells || !kv.is_recent(l)) continue;
+    for (const KvCache::KvTensor part : PartsOf(kv, l)) {
+      TRY_STATUS(AddRows(out, window, window.begin(), end, {.kv = kv, .layer = l, .part = part}));
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -157,12 +203,15 @@ Status SaveTimeline(const OutputPath& path, const std::string& notes, const Sequ
   AppendNumber(header, static_cast<uint32_t>(home.text.origin.choices.size()));
   AppendNumber(header, recent_bytes);
   AppendNumber(header, recent_first);
-  const std::vector<Checkpoint> checkpoints = CheckpointsToSave(timeline);
+  const std::vector<uint32_t> checkpoints = PositionsToSave(timeline, home);
   AppendNumber(header, static_cast<uint32_t>(checkpoints.size()));
   TRY_STATUS(out.Add(header));
   TRY_STATUS(AddText(out, home.text, notes, timeline.tokens));
   std::string positions;
-  for (const Checkpoint& checkpoint : checkpoints) AppendNumber(positions, checkpoint.position);
+  for (const uint32_t position : checkpoints) AppendNumber(positions, position);
+  for (const uint32_t position : checkpoints) {
+    if (recent_bytes > 0) AppendNumber(positions, WindowAt(timeline, position)->begin());
+  }
   TRY_STATUS(out.Add(positions));
   for (uint32_t first = 0; first < n_tokens; first += KvBlocks::kPositions) {
     const uint32_t end = std::min(first + KvBlocks::kPositions, n_tokens);
@@ -172,10 +221,25 @@ Status SaveTimeline(const OutputPath& path, const std::string& notes, const Sequ
     CHECK(timeline.committed() == n_tokens);
     TRY_STATUS(out.Add(BytesOf(values.states.all(timeline.state->state))));
   }
-  for (const Checkpoint& checkpoint : checkpoints) {
-    TRY_STATUS(out.Add(BytesOf(values.states.all(checkpoint.state))));
+  for (const uint32_t position : checkpoints) {
+    if (!home.shape.has_states()) break;
+    TRY_STATUS(out.Add(BytesOf(values.states.all(StateAt(timeline, position)))));
+  }
+  for (const uint32_t position : checkpoints) {
+    if (recent_bytes > 0) TRY_STATUS(AddWindow(out, *WindowAt(timeline, position), values.kv));
   }
   return out.Finish();
+}
+
+bool SequenceFile::Header::has_windows() const {
+  return version > kNoWindowsVersion && recent_bytes > 0;
+}
+
+uint64_t SequenceFile::Header::window_begin(uint32_t i) const {
+  uint64_t begin = checkpoint_begin(n_checkpoints);
+  for (const SavedCheckpoint& before : std::span(checkpoints).first(i))
+    begin += (before.position - before.window_first) * recent_bytes;
+  return begin;
 }
 
 Result<SequenceFile> SequenceFile::Open(const std::string& path, const SequenceHome& home) {
@@ -222,7 +286,7 @@ Status SequenceFile::ReadHeader() {
   return header_.text.CheckChoices(file_, home_->text);
 }
 
-Status SequenceFile::CheckShape() const {
+Status SequenceFile::CheckShape() {
   const MemoryShape& shape = home_->shape;
   if (header_.type >= kKvTypes.size()) {
     return file_.Damaged("its keys and values have an unknown type");
@@ -234,16 +298,22 @@ Status SequenceFile::CheckShape() const {
                 file_.path(), NameOf(type), NameOf(shape.type), NameOf(type));
   }
   const bool has_recent = header_.recent_bytes > 0;
+  if (header_.n_layer != shape.layers.size()) {
+    // Runs with another layer have other choices, which are a better reason.
+    TRY_STATUS(header_.text.CheckSizes(file_, home_->text));
+    TRY_STATUS(header_.text.CheckChoices(file_, home_->text));
+  }
   if (header_.n_layer != shape.layers.size() ||
       (has_recent && header_.recent_bytes != shape.recent_bytes()) ||
       header_.position_bytes != shape.position_bytes() - header_.recent_bytes ||
       header_.state_bytes != shape.state_bytes() || header_.block == 0 ||
       header_.block > kMaxBlock || header_.n_checkpoints > kMaxCheckpoints ||
-      (header_.n_checkpoints > 0 && header_.state_bytes == 0)) {
+      (header_.n_checkpoints > 0 && header_.state_bytes == 0 && !header_.has_windows())) {
     return file_.Damaged("its shape is not the model's");
   }
   TRY_STATUS(header_.text.CheckSizes(file_, home_->text));
   TRY_STATUS(CheckRecent());
+  TRY_STATUS(ReadCheckpoints());
   if (file_.size() == header_.file_bytes()) return {};
   return file_.CutShort(Format("{} bytes", header_.file_bytes()));
 }
@@ -273,24 +343,63 @@ Status SequenceFile::Check() const {
 
 Result<SavedTokens> SequenceFile::ReadTokens() const {
   TRY(SavedTokens saved, header_.text.Read(file_, home_->text));
-  TRY(saved.checkpoints, ReadCheckpoints());
+  // Layers with windows of their own need one before each checkpoint.
+  if (home_->recent.window > 0 && !header_.has_windows()) return saved;
+  for (const SavedCheckpoint& at : header_.checkpoints) saved.checkpoints.push_back(at.position);
   return saved;
 }
 
-Result<std::vector<uint32_t>> SequenceFile::ReadCheckpoints() const {
-  TRY(const std::string bytes,
-      file_.Read(header_.checkpoints_begin(), header_.n_checkpoints * sizeof(uint32_t)));
+// Reads positions of checkpoints, and where their windows begin.
+Status SequenceFile::ReadCheckpoints() {
+  if (file_.size() < header_.cells_begin())
+    return file_.CutShort(Format("{} bytes and more", header_.cells_begin()));
+  TRY(const std::string bytes, file_.Read(header_.checkpoints_begin(), header_.table_bytes()));
   Decoder in(bytes);
-  std::vector<uint32_t> positions;
   for (uint32_t i = 0; i < header_.n_checkpoints; ++i) {
     const auto position = in.Take<uint32_t>();
-    const uint32_t before = positions.empty() ? 0 : positions.back();
+    const uint32_t before = header_.checkpoints.empty() ? 0 : header_.checkpoints.back().position;
     if (position <= before || position >= header_.text.n_tokens) {
       return file_.Damaged(Format("it has a state after {} tokens, out of order", position));
     }
-    positions.push_back(position);
+    header_.checkpoints.push_back({.position = position, .window_first = position});
   }
-  return positions;
+  for (SavedCheckpoint& at : header_.checkpoints) {
+    if (!header_.has_windows()) break;
+    at.window_first = in.Take<uint32_t>();
+    const bool is_known = home_->recent.window > 0;
+    if (at.window_first > at.position ||
+        (is_known && at.window_first != home_->recent.FirstOf(at.position))) {
+      return file_.Damaged(Format("it has another window before {} tokens", at.position));
+    }
+  }
+  return {};
+}
+
+// REQUIRES: ReadTokens() names the position.
+uint32_t SequenceFile::IndexOf(uint32_t position) const {
+  const auto found = std::ranges::find(header_.checkpoints, position, &SavedCheckpoint::position);
+  CHECK(found != header_.checkpoints.end());
+  return static_cast<uint32_t>(found - header_.checkpoints.begin());
+}
+
+Status SequenceFile::ReadWindow(uint32_t index, const KvTimeline& window, const KvCache& kv) const {
+  uint64_t offset = header_.window_begin(index);
+  const uint32_t n = window.length() - window.begin();
+  for (uint32_t l = 0; l < kv.layers(); ++l) {
+    if (kv.shape().layers[l].shares_cells || !kv.is_recent(l)) continue;
+    for (const KvCache::KvTensor part : PartsOf(kv, l)) {
+      const size_t row = kv.cell_bytes(l, part);
+      TRY(const std::string bytes, file_.Read(offset, row * n));
+      for (uint32_t i = 0; i < n;) {
+        const uint32_t run = NeighboursFrom(window, window.begin() + i, window.length());
+        TRY_STATUS(kv.Write(l, part, window.cell(window.begin() + i),
+                            std::as_bytes(std::span(bytes).subspan(i * row, run * row))));
+        i += run;
+      }
+      offset += bytes.size();
+    }
+  }
+  return {};
 }
 
 Status SequenceFile::ReadState(uint64_t offset, std::span<float> state) const {
@@ -335,13 +444,12 @@ Status SequenceFile::ReadInto(const Timeline& timeline, const SequenceValues& va
     const uint32_t n = std::min(header_.block, header_.text.n_tokens - first);
     TRY(offset, ReadCells(offset, timeline, first, n, values.kv));
   }
+  for (const KvTimeline& kept : timeline.recent.kept)
+    TRY_STATUS(ReadWindow(IndexOf(kept.length()), kept, values.kv));
   if (header_.state_bytes == 0 || header_.text.n_tokens == 0) return {};
-  TRY(const std::vector<uint32_t> checkpoints, ReadCheckpoints());
   for (const Checkpoint& passed : timeline.passed) {
-    const auto found = std::ranges::find(checkpoints, passed.position);
-    if (found == checkpoints.end()) return file_.Damaged("it has changed while it was read");
-    const auto i = static_cast<uint32_t>(found - checkpoints.begin());
-    TRY_STATUS(ReadState(header_.checkpoint_begin(i), values.states.all(passed.state)));
+    TRY_STATUS(ReadState(header_.checkpoint_begin(IndexOf(passed.position)),
+                         values.states.all(passed.state)));
   }
   return ReadState(header_.state_begin(), values.states.all(*timeline.next));
 }

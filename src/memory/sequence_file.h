@@ -47,17 +47,21 @@ class SequenceFile {
   // another type, or too long for the context; kInvalidFile, kUnsupported, kIo. `home` must outlive
   // this.
   static Result<SequenceFile> Open(const std::string& path, const SequenceHome& home);
-  // Reads tokens, notes and the positions of checkpoints. kInvalidFile: a token is outside the
-  // vocabulary, or the positions do not rise or are no less than the number of tokens.
+  // Reads tokens, notes and the positions of checkpoints that this run can use. kInvalidFile: a
+  // token is outside the vocabulary.
   Result<SavedTokens> ReadTokens() const;
   // Compares the checksum, and warns of a file whose values other kernels computed. kInvalidFile.
   Status Check() const;
-  // Fills the timeline's cells, next state and passed states (at positions of checkpoints).
-  // kInvalidFile, kIo, kDevice. REQUIRES: the timeline holds the file's tokens, none of them
-  // committed, and `passed` names no position but checkpoints.
+  // Fills the timeline's cells, next state, passed states and kept windows (at positions of
+  // checkpoints). kInvalidFile, kIo, kDevice. REQUIRES: the timeline holds the file's tokens, none
+  // of them committed, and no position is passed or kept but those of ReadTokens().
   Status ReadInto(const Timeline& timeline, const SequenceValues& values) const;
 
  private:
+  struct SavedCheckpoint {
+    uint32_t position = 0;
+    uint32_t window_first = 0;  // the window's first position; `position`: the file has no window
+  };
   struct Header {
     uint32_t version = 0;
     uint32_t block = 0;  // P
@@ -69,12 +73,15 @@ class SequenceFile {
     uint64_t state_bytes = 0;
     uint32_t type = 0;
     uint32_t n_checkpoints = 0;
+    std::vector<SavedCheckpoint> checkpoints;  // read behind the header
     SequenceText text;
 
+    bool has_windows() const;  // before checkpoints
     uint64_t checkpoints_begin() const { return text.end(); }
-    uint64_t cells_begin() const {
-      return checkpoints_begin() + uint64_t{n_checkpoints} * sizeof(uint32_t);
+    uint64_t table_bytes() const {
+      return uint64_t{n_checkpoints} * (has_windows() ? 2 : 1) * sizeof(uint32_t);
     }
+    uint64_t cells_begin() const { return checkpoints_begin() + table_bytes(); }
     uint64_t state_begin() const {
       return cells_begin() + text.n_tokens * position_bytes +
              (text.n_tokens - recent_first) * recent_bytes + pool_bytes;
@@ -82,7 +89,9 @@ class SequenceFile {
     uint64_t checkpoint_begin(uint32_t i) const {
       return state_begin() + (text.n_tokens > 0 ? state_bytes : 0) + i * state_bytes;
     }
-    uint64_t file_bytes() const { return checkpoint_begin(n_checkpoints) + kChecksumBytes; }
+    // Where the window of a checkpoint begins; n_checkpoints: where the last one ends.
+    uint64_t window_begin(uint32_t i) const;
+    uint64_t file_bytes() const { return window_begin(n_checkpoints) + kChecksumBytes; }
   };
   friend Status SaveTimeline(const OutputPath& path, const std::string& notes,
                              const SequenceHome& home, const Timeline& timeline,
@@ -90,9 +99,11 @@ class SequenceFile {
 
   SequenceFile(InputFile file, const SequenceHome& home) : file_(std::move(file)), home_(&home) {}
   Status ReadHeader();
-  Status CheckShape() const;
+  Status CheckShape();
   Status CheckRecent() const;
-  Result<std::vector<uint32_t>> ReadCheckpoints() const;
+  Status ReadCheckpoints();
+  uint32_t IndexOf(uint32_t position) const;
+  Status ReadWindow(uint32_t index, const KvTimeline& window, const KvCache& kv) const;
   Status ReadState(uint64_t offset, std::span<float> state) const;
   // Reads the cells of positions [first, first + n), and of pools that end there, which lie at
   // `offset`; returns the offset behind them.

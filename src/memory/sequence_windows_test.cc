@@ -195,11 +195,25 @@ TEST_F(RecentCellsTest, KeptPositionsGoWhenOthersNeedTheirCells) {
 TEST_F(RecentCellsTest, ARestoredTextHasItsWindow) {
   const SequenceId id = table_.New();
   ASSERT_TRUE(table_.Append(id, EqualTokens(5000)));
-  ASSERT_TRUE(table_.FillWindow(id));
+  ASSERT_TRUE(table_.FillWindows(id, {}));
   table_.Commit(id);
   EXPECT_EQ(table_.Reach(id, 5000), 5000U);
   EXPECT_EQ(table_.Reach(id, 100), 0U);
   Go(id, 10);
+}
+
+TEST_F(RecentCellsTest, ARestoredTextHasWindowsBeforeKeptPositions) {
+  const SequenceId id = table_.New();
+  const std::vector<uint32_t> kept = {2000, 3000};
+  ASSERT_TRUE(table_.Append(id, EqualTokens(5000)));
+  ASSERT_TRUE(table_.FillWindows(id, kept));
+  table_.Commit(id);
+  EXPECT_EQ(table_.Reach(id, 5000), 5000U);
+  EXPECT_EQ(table_.Reach(id, 4000), 3000U);
+  EXPECT_EQ(table_.Reach(id, 2900), 2000U);
+  table_.CutBack(id, 3000);
+  Go(id, 10);
+  EXPECT_EQ(table_.Reach(id, 2500), 2000U);
 }
 
 TEST_F(RecentCellsTest, LostWindowsAreComputedAgainFromTheTokens) {

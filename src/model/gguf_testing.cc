@@ -503,6 +503,27 @@ void AddByteLevelVocabulary(GgufBuilder& file) {
            "%}");
 }
 
+void AddBertVocabulary(GgufBuilder& file) {
+  std::vector<std::string> tokens{"[PAD]", "[UNK]", "[CLS]", "[SEP]"};
+  std::vector<int32_t> types{3, 2, 3, 3};
+  const std::string begins = "\xE2\x96\x81";
+  for (char letter = 'a'; letter <= 'z'; ++letter) {
+    tokens.push_back(begins + letter);
+    tokens.emplace_back(1, letter);
+  }
+  for (const char* other : {"hello", ",", "."}) tokens.push_back(begins + other);
+  types.resize(tokens.size(), 1);
+  file.Set("tokenizer.ggml.model", "bert")
+      .SetStrings("tokenizer.ggml.tokens", tokens)
+      .SetInts("tokenizer.ggml.token_type", types)
+      .Set("tokenizer.ggml.token_type_count", 2U)
+      .Set("tokenizer.ggml.padding_token_id", 0U)
+      .Set("tokenizer.ggml.unknown_token_id", 1U)
+      .Set("tokenizer.ggml.bos_token_id", 2U)
+      .Set("tokenizer.ggml.cls_token_id", 2U)
+      .Set("tokenizer.ggml.seperator_token_id", 3U);
+}
+
 RawHeader::RawHeader(uint64_t n_tensors, uint64_t n_keys, uint32_t version) : bytes_("GGUF") {
   Number(version).Number(n_tensors).Number(n_keys);
 }

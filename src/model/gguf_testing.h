@@ -55,6 +55,8 @@ GgufBuilder SmallMoe(std::string_view arch);
 GgufBuilder SmallFitted();
 // 300 tokens: <s>, </s>, 256 bytes spelled as GPT-2 does, some merged words. For SmallMoe().
 void AddByteLevelVocabulary(GgufBuilder& file);
+// BERT's: [PAD], [UNK], [CLS], [SEP], letters that begin words and letters within them, "hello".
+void AddBertVocabulary(GgufBuilder& file);
 
 // A header written by hand, for files that gguf.h would refuse to write.
 class RawHeader {

@@ -198,10 +198,12 @@ Status Reader::ReadExperts(uint32_t layer, const std::optional<FitHeader>& fit,
   return {};
 }
 
-// Whether a tensor is part of a layer that predicts further tokens.
+// Whether a tensor is part of a layer that predicts further tokens. One that is evaluated has
+// copies of the embedding and of the output matrix in some files, for which the model's own serve.
 bool Reader::IsOfNextToken(const TensorInfo& tensor) const {
   const std::optional<uint32_t> layer = LayerOfTensorName(tensor.name);
-  return layer && *layer >= spec_.n_layer() && *layer - spec_.n_layer() < spec_.n_next_token_layers;
+  return layer && *layer >= spec_.n_main_layer() &&
+         *layer < spec_.n_layer() + spec_.n_next_token_layers;
 }
 
 // Whether the tensor belongs to the indexer of a layer that shares another layer's indexer.
@@ -235,6 +237,11 @@ Result<ModelWeights> ReadWeights(const GgufFile& file, const ModelSpec& spec,
   Reader reader(file, spec, *family);
   ModelWeights weights;
   TRY(weights.fit, ReadFitHeader(file, spec));
+  if (weights.fit && spec.predicts()) {
+    return Fail(Errc::kUnsupported,
+                "{}: layers that predict further tokens are passed over in fitted models",
+                file.paths().front());
+  }
   TRY_STATUS(reader.ReadModelRoles(weights));
   if (weights.output == nullptr) weights.output = weights.token_embd;
   if ((weights.rope_factors_long == nullptr) != (weights.rope_factors_short == nullptr)) {
@@ -282,13 +289,13 @@ Result<ModelFile> ModelFile::Open(const std::string& path, std::span<const Famil
   return Of(gguf, families);
 }
 
-Result<ModelFile> ModelFile::Of(GgufFile& gguf, std::span<const Family> families) {
-  TRY(ModelSpec spec, ReadSpec(gguf, families));
+Result<ModelFile> ModelFile::Of(GgufFile& gguf, std::span<const Family> families, NextTokens next) {
+  TRY(ModelSpec spec, ReadSpec(gguf, families, next));
   TRY(ModelWeights weights, ReadWeights(gguf, spec, families));
   ModelId id{
       .name = std::filesystem::path(gguf.paths().front()).filename().string(),
       .fingerprint = Fingerprint(gguf),
-      .shape = {.n_layer = spec.n_expert_layers(),
+      .shape = {.n_layer = spec.n_main_expert_layers(),
                 .n_expert = spec.router.n_expert,
                 .n_used = spec.router.n_used,
                 .n_encoder = spec.encoder ? spec.expert_layers_before(spec.encoder->n_layer) : 0}};

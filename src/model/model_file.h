@@ -53,7 +53,10 @@ struct ModelFile {
   static Result<ModelFile> Open(const std::string& path,
                                 std::span<const Family> families = Families());
   // Takes `gguf` over. Fails as ReadSpec() and ReadWeights() do; then `gguf` is as it was.
-  static Result<ModelFile> Of(GgufFile& gguf, std::span<const Family> families = Families());
+  // `next`: a file is opened again in place for its layer that predicts further tokens. The id is
+  // the same: that layer counts in no file beside the model.
+  static Result<ModelFile> Of(GgufFile& gguf, std::span<const Family> families = Families(),
+                              NextTokens next = NextTokens::kPassedOver);
 };
 
 }  // namespace moestro

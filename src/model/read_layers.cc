@@ -19,16 +19,40 @@ namespace {
 constexpr uint64_t kMaxLayers = 4096;
 constexpr uint64_t kMaxFeedForward = MetaKeys::kMaxFeedForward;
 
-// Numbers of layers: in the file, and evaluated.
+// Numbers of layers: in the file; those that every row goes through; these and one that predicts
+// further tokens, where it is asked for.
 struct Blocks {
   uint32_t all = 0;
+  uint32_t main = 0;
   uint32_t evaluated = 0;
 };
+
+// Adds the first layer that predicts further tokens to those that are evaluated.
+Status AddPredicting(const MetaKeys& keys, const Family& family, Blocks& blocks) {
+  if (blocks.main == blocks.all) {
+    return Fail(Errc::kUnsupported, "{}: no layer of the file predicts further tokens ({})",
+                keys.path(), keys.Full("nextn_predict_layers"));
+  }
+  if (!family.can_predict) {
+    return Fail(Errc::kUnsupported,
+                "{}: layers that predict further tokens are passed over in architecture {}",
+                keys.path(), family.name);
+  }
+  const std::string name = LayerTensorName(blocks.main, "nextn.eh_proj.weight");
+  if (keys.file().Find(name) == nullptr) {
+    return Fail(Errc::kInvalidFile,
+                "{}: tensor '{}' is missing: the layer that predicts further tokens was left out "
+                "of the file",
+                keys.path(), name);
+  }
+  ++blocks.evaluated;
+  return {};
+}
 
 Result<Blocks> ReadBlocks(const MetaKeys& keys, const Family& family) {
   Blocks blocks;
   TRY(blocks.all, keys.Count("block_count", {1, kMaxLayers}));
-  blocks.evaluated = blocks.all;
+  blocks.main = blocks.evaluated = blocks.all;
   TRY(const auto next, keys.file().FindUniformUint(keys.Full("nextn_predict_layers")));
   if (next.value_or(0) == 0) return blocks;
   if (!family.has_next_token_layers) {
@@ -38,8 +62,9 @@ Result<Blocks> ReadBlocks(const MetaKeys& keys, const Family& family) {
     return Fail(Errc::kInvalidFile, "{}: {} is {} of {} layers", keys.path(),
                 keys.Full("nextn_predict_layers"), *next, blocks.all);
   }
-  blocks.evaluated -= static_cast<uint32_t>(*next);
-  TRY_STATUS(CheckNextTokenLayers(keys.file(), {.first = blocks.evaluated, .end = blocks.all},
+  blocks.main -= static_cast<uint32_t>(*next);
+  blocks.evaluated = blocks.main;
+  TRY_STATUS(CheckNextTokenLayers(keys.file(), {.first = blocks.main, .end = blocks.all},
                                   keys.Full("nextn_predict_layers")));
   return blocks;
 }
@@ -80,13 +105,13 @@ Status ReadHeadSizes(const MetaKeys& keys, const Family& family, uint32_t n_embd
 Result<std::vector<AttentionSpec>> ReadAttention(const MetaKeys& keys, const Family& family,
                                                  const Blocks& blocks, uint32_t n_embd) {
   TRY(const auto heads,
-      keys.Counts("attention.head_count", {1, MetaKeys::kMaxHeads}, blocks.all, blocks.evaluated));
+      keys.Counts("attention.head_count", {1, MetaKeys::kMaxHeads}, blocks.all, blocks.main));
   std::vector<uint32_t> kv_heads = heads;
   const bool may_lack = family.states.mixer != StateMixer::kNone &&
                         family.states.layers == StateLayers::kWithoutKvHeads;
   if (keys.Has("attention.head_count_kv")) {
     TRY(kv_heads, keys.Counts("attention.head_count_kv", {may_lack ? 0U : 1U, MetaKeys::kMaxHeads},
-                              blocks.all, blocks.evaluated));
+                              blocks.all, blocks.main));
   }
   std::vector<AttentionSpec> layers;
   for (uint32_t l = 0; l < blocks.evaluated; ++l) {
@@ -121,7 +146,7 @@ Result<std::vector<bool>> ReadWindowPattern(const MetaKeys& keys, const WindowRu
   constexpr std::string_view kKey = "attention.sliding_window_pattern";
   std::vector<bool> has_window;
   if (keys.IsArray(kKey)) {
-    TRY(const auto choices, keys.Counts(kKey, {0, 1}, blocks.all, blocks.evaluated));
+    TRY(const auto choices, keys.Counts(kKey, {0, 1}, blocks.all, blocks.main));
     has_window.assign(choices.begin(), choices.begin() + blocks.evaluated);
     return has_window;
   }
@@ -221,7 +246,8 @@ Result<std::vector<MixerSpec>> ReadMixers(const MetaKeys& keys, const Family& fa
     TRY(const MixerSpec state, ReadState(keys, family.states, spec.n_embd, blocks.all));
     std::vector<bool> has_state;
     if (family.states.layers == StateLayers::kByInterval) {
-      TRY(has_state, FindStateLayers(keys, blocks.all, blocks.evaluated));
+      TRY(has_state, FindStateLayers(keys, blocks.all, blocks.main));
+      has_state.resize(blocks.evaluated, false);  // a layer that predicts has attention
     } else {
       for (const AttentionSpec& layer : attention) has_state.push_back(layer.n_head_kv == 0);
     }
@@ -364,7 +390,7 @@ Result<uint32_t> ReadExpertWidth(const MetaKeys& keys, const Family& family, con
 Result<std::vector<uint32_t>> ReadWidthsOf(const MetaKeys& keys, std::string_view key,
                                            uint32_t least, const Blocks& blocks) {
   if (keys.IsArray(key)) {
-    return keys.Counts(key, {0, kMaxFeedForward}, blocks.all, blocks.evaluated);
+    return keys.Counts(key, {0, kMaxFeedForward}, blocks.all, blocks.main);
   }
   TRY(const auto width, keys.FindCount(key, {least, kMaxFeedForward}));
   return std::vector(blocks.all, width.value_or(0));
@@ -491,9 +517,10 @@ Result<StreamsSpec> ReadStreams(const MetaKeys& keys, StreamMixing mixing) {
 
 }  // namespace
 
-Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
+Status ReadLayers(const MetaKeys& keys, const Family& family, NextTokens next, ModelSpec& spec) {
   if (family.has_encoder) return ReadEncoderLayers(keys, spec);
-  TRY(const Blocks blocks, ReadBlocks(keys, family));
+  TRY(Blocks blocks, ReadBlocks(keys, family));
+  if (next == NextTokens::kRead) TRY_STATUS(AddPredicting(keys, family, blocks));
   spec.n_next_token_layers = blocks.all - blocks.evaluated;
   TRY(const auto feed_forward,
       ReadFeedForward(keys, family, blocks, spec.router.n_used, spec.n_embd));
@@ -525,7 +552,8 @@ Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec) {
   if (family.has_scales) TRY_STATUS(ReadScales(keys, spec, attention));
   TRY(const auto mixers, ReadMixers(keys, family, blocks, attention, feed_forward, spec));
   for (uint32_t l = 0; l < blocks.evaluated; ++l) {
-    spec.layers.push_back({.mixer = mixers[l], .feed_forward = feed_forward[l]});
+    spec.layers.push_back(
+        {.mixer = mixers[l], .feed_forward = feed_forward[l], .predicts = l >= blocks.main});
   }
   return {};
 }

@@ -14,9 +14,9 @@
 
 namespace moestro {
 
-// Fills layers, n_next_token_layers and rms_eps. `spec` has its embedding, context and router.
-// kInvalidFile, kUnsupported, with the key in the message.
-Status ReadLayers(const MetaKeys& keys, const Family& family, ModelSpec& spec);
+// Fills layers, n_next_token_layers and rms_eps. `spec` has its embedding,
+// context and router. kInvalidFile, kUnsupported, with the key in the message.
+Status ReadLayers(const MetaKeys& keys, const Family& family, NextTokens next, ModelSpec& spec);
 
 // Layers that predict further tokens and are passed over: the last ones of the file.
 struct NextTokenLayers {

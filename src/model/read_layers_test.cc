@@ -30,6 +30,17 @@ class ReadLayersTest : public testing::Test {
   TempFolder folder_;
 };
 
+// Ling 3 with a layer that is passed over.
+GgufBuilder Ling() {
+  GgufBuilder file = SmallMoe("bailingmoe3");
+  file.Set("bailingmoe3.block_count", 3U)
+      .Set("bailingmoe3.nextn_predict_layers", 1U)
+      .SetInts("bailingmoe3.attention.head_count_kv", {0, 2, 2})
+      .Tensor("blk.2.nextn.eh_proj.weight", GGML_TYPE_F16, {64, 32})
+      .Tensor("blk.2.layer_output_norm.weight", GGML_TYPE_F32, {32});
+  return file;
+}
+
 TEST_F(ReadLayersTest, CountsLayersThatPredictFurtherTokens) {
   ExpectError(SmallMoe("llama").Set("llama.nextn_predict_layers", 1U), Errc::kUnsupported,
               "nextn_predict_layers is 1");
@@ -50,6 +61,45 @@ TEST_F(ReadLayersTest, CountsLayersThatPredictFurtherTokens) {
   EXPECT_EQ(without->n_layer(), 2U);
 }
 
+TEST_F(ReadLayersTest, ALayerThatPredictsIsTheLastOneWhereItIsAskedFor) {
+  const auto predicting = [this](const GgufBuilder& builder) -> Result<ModelSpec> {
+    builder.Write(folder_.File("model.gguf"));
+    TRY(const GgufFile file, GgufFile::Open(folder_.File("model.gguf")));
+    return ReadSpec(file, Families(), NextTokens::kRead);
+  };
+  const auto two = [] {
+    GgufBuilder file = SmallMoe("glm4moe");
+    file.Set("glm4moe.block_count", 4U)
+        .Set("glm4moe.nextn_predict_layers", 2U)
+        .SetInts("glm4moe.attention.head_count_kv", {2, 1})
+        .Tensor("blk.2.ffn_gate_inp.weight", GGML_TYPE_F32, {32, 4})
+        .Tensor("blk.2.nextn.eh_proj.weight", GGML_TYPE_F16, {64, 32})
+        .Tensor("blk.3.nextn.eh_proj.weight", GGML_TYPE_F16, {64, 32});
+    return file;
+  };
+  const auto spec = predicting(two());
+  ASSERT_TRUE(spec) << spec.error().message;
+  EXPECT_TRUE(spec->predicts());
+  EXPECT_EQ(spec->n_layer(), 3U);
+  EXPECT_EQ(spec->n_main_layer(), 2U);
+  EXPECT_EQ(spec->n_next_token_layers, 1U);
+  EXPECT_TRUE(spec->layers[2].predicts);
+  EXPECT_FALSE(spec->layers[1].predicts);
+  EXPECT_EQ(spec->layers[2].attention()->n_head_kv, 1U);
+  EXPECT_EQ(spec->n_expert_layers(), spec->n_main_expert_layers() + 1);
+  EXPECT_FALSE(Spec(two())->predicts());
+
+  const auto refusal = [&](const GgufBuilder& builder) {
+    const auto read = predicting(builder);
+    return read ? std::string("read") : read.error().message;
+  };
+  EXPECT_TRUE(refusal(SmallMoe("glm4moe")).contains("no layer of the file predicts"));
+  EXPECT_TRUE(refusal(Ling()).contains("passed over in architecture bailingmoe3"));
+  const std::string without = refusal(
+      SmallMoe("glm4moe").Set("glm4moe.block_count", 3U).Set("glm4moe.nextn_predict_layers", 1U));
+  EXPECT_TRUE(without.contains("blk.2.nextn.eh_proj.weight")) << without;
+}
+
 // An array with an entry per layer may leave out the layers that are passed over.
 TEST_F(ReadLayersTest, ArraysOfTheLayersThatAreEvaluated) {
   const auto with = [](const std::vector<int32_t>& heads) {
@@ -66,17 +116,6 @@ TEST_F(ReadLayersTest, ArraysOfTheLayersThatAreEvaluated) {
   }
   ExpectError(with({2}), Errc::kInvalidFile, "head_count_kv");
   ExpectError(with({2, 1, 1, 1}), Errc::kInvalidFile, "head_count_kv");
-}
-
-// Ling 3 with a layer that is passed over.
-GgufBuilder Ling() {
-  GgufBuilder file = SmallMoe("bailingmoe3");
-  file.Set("bailingmoe3.block_count", 3U)
-      .Set("bailingmoe3.nextn_predict_layers", 1U)
-      .SetInts("bailingmoe3.attention.head_count_kv", {0, 2, 2})
-      .Tensor("blk.2.nextn.eh_proj.weight", GGML_TYPE_F16, {64, 32})
-      .Tensor("blk.2.layer_output_norm.weight", GGML_TYPE_F32, {32});
-  return file;
 }
 
 TEST_F(ReadLayersTest, DecaysWithABoundAndGatesOfHeads) {

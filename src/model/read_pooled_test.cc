@@ -104,6 +104,9 @@ TEST_F(ReadPooledTest, RefusesWhatDoesNotFit) {
   ExpectError(V4().SetInts(ratios, {4, 16}), Errc::kUnsupported, "in layer 1");
   ExpectError(V4().Tensor("blk.0.ffn_gate_tid2eid.weight", GGML_TYPE_F32, {2, 300}),
               Errc::kInvalidFile, "tid2eid");
+  ExpectError(V4().Tensor("blk.0.ffn_gate_tid2eid.weight", GGML_TYPE_I32, {2, 299}),
+              Errc::kInvalidFile, "tid2eid");
+  ExpectError(V4().RemoveTensor("blk.0.ffn_gate_tid2eid.weight"), Errc::kInvalidFile, "tid2eid");
   ExpectError(V4().RemoveTensor("blk.1.exp_probs_b.bias"), Errc::kInvalidFile, "exp_probs_b");
 }
 

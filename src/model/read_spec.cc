@@ -255,7 +255,8 @@ Status ReadVocabularySize(const MetaKeys& keys, ModelSpec& spec) {
 
 }  // namespace
 
-Result<ModelSpec> ReadSpec(const GgufFile& file, std::span<const Family> families) {
+Result<ModelSpec> ReadSpec(const GgufFile& file, std::span<const Family> families,
+                           NextTokens next) {
   TRY(const Family* const family, ReadFamily(file, families));
   const MetaKeys keys(file, family->name);
   ModelSpec spec;
@@ -266,7 +267,7 @@ Result<ModelSpec> ReadSpec(const GgufFile& file, std::span<const Family> familie
   TRY(spec.n_embd, keys.Count("embedding_length", {1, kMaxEmbedding}));
   TRY(spec.n_ctx_train, keys.Count("context_length", {1, MetaKeys::kMaxContext}));
   TRY_STATUS(ReadRouter(keys, family->router, spec.router));
-  TRY_STATUS(ReadLayers(keys, *family, spec));
+  TRY_STATUS(ReadLayers(keys, *family, next, spec));
   TRY_STATUS(ReadVocabularySize(keys, spec));
   if (family->read != nullptr) TRY_STATUS(family->read(keys, spec));
   spec.tied_output = file.Find("output.weight") == nullptr;

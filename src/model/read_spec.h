@@ -27,6 +27,7 @@ Status ReadEncoderTokens(const MetaKeys& keys, ModelSpec& spec);
 // a feature that the family lacks, kInvalidFile for missing, contradictory or absurd values.
 // phimoe's long and short rope factors are chosen later, by the context in use: long ones above
 // rope.original_context. ReadWeights() checks every dimension again against the tensors.
-Result<ModelSpec> ReadSpec(const GgufFile& file, std::span<const Family> families = Families());
+Result<ModelSpec> ReadSpec(const GgufFile& file, std::span<const Family> families = Families(),
+                           NextTokens next = NextTokens::kPassedOver);
 
 }  // namespace moestro

@@ -267,6 +267,8 @@ bool HasPart(const LayerSpec& layer, LayerModule part) {
       return layer.feed_forward.n_ff_shared > 0;
     case LayerModule::kDense:
       return layer.feed_forward.n_ff_dense > 0;
+    case LayerModule::kPredicting:
+      return layer.predicts;
   }
   return false;
 }
@@ -277,6 +279,8 @@ int64_t DimSize(Dim dim, const ModelSpec& spec, const LayerSpec* layer) {
       return 1;
     case Dim::kEmbd:
       return spec.n_embd;
+    case Dim::kTwoEmbd:
+      return int64_t{2} * spec.n_embd;
     case Dim::kExperts:
       return spec.router.n_expert;
     case Dim::kUsedExperts:

@@ -13,7 +13,8 @@
 // word ends with any visible character before a space, and before a single line break between
 // visible characters.
 //
-// BPE of gemma4: the expression cuts runs of line breaks from all other text.
+// BPE of gemma4: the expression cuts runs of line breaks from all other text. BERT's words end at
+// white space, which is part of no token.
 //
 // In all kinds the texts of special tokens are searched first: none of them may touch the place.
 //
@@ -35,7 +36,7 @@ class TextCutter {
     kSentencePiece,  // by pairs of neighbours
     kAfterLetters,   // BPE: an ASCII letter, then a space or line break
     kAfterVisible,   // and any visible character before a space, and around single line breaks
-    kAtLines,        // gemma4: between line breaks and anything else
+    kAtLines,        // gemma4, BERT: between line breaks and anything else
   };
   // The kind of a byte-level BPE with this name in tokenizer.ggml.pre.
   static Kind KindOfPreTokenizer(std::string_view name);

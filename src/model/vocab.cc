@@ -83,6 +83,24 @@ Status CheckCharacterMap(const GgufFile& file) {
               file.paths().front(), kCharacters, value->count, gguf_type_name(value->type));
 }
 
+// Checks BERT's tokens: libllama ends the process on one that stands for a byte, and takes the
+// token for unknown words as it is.
+Status CheckBert(const GgufFile& file, uint64_t n_tokens) {
+  constexpr uint64_t kByte = 6;
+  constexpr uint64_t kUsualUnknown = 100;
+  if (file.FindValue(kTypes) != nullptr) {
+    TRY(const std::vector<uint64_t> types, file.ArrayOfUints(kTypes, n_tokens));
+    if (std::ranges::contains(types, kByte)) {
+      return Fail(Errc::kUnsupported, "{}: tokenizer 'bert' with tokens for bytes is not supported",
+                  file.paths().front());
+    }
+  }
+  TRY(const auto unknown, file.FindUint("tokenizer.ggml.unknown_token_id"));
+  if (unknown.value_or(kUsualUnknown) < n_tokens) return {};
+  return Fail(Errc::kInvalidFile, "{}: unknown words are token {} of {}", file.paths().front(),
+              unknown.value_or(kUsualUnknown), n_tokens);
+}
+
 // A model without text may still name the number of its ids.
 Status CheckNoText(const GgufFile& file) {
   TRY(const auto arch, file.FindString("general.architecture"));
@@ -103,8 +121,8 @@ Status CheckTokenizer(const GgufFile& file) {
                 "{}: metadata 'tokenizer.ggml.model' is missing; convert the model again", path);
   }
   if (*model == "none" || *model == "no_vocab") return CheckNoText(file);
-  // libllama reads rwkv's texts for ever where no token fits, and ends the process on bert's bytes.
-  if (*model == "rwkv" || *model == "bert") {
+  // libllama reads rwkv's texts for ever where no token fits.
+  if (*model == "rwkv") {
     return Fail(Errc::kUnsupported, "{}: tokenizer '{}' is not supported", path, *model);
   }
   TRY(const auto pre, file.FindString("tokenizer.ggml.pre"));
@@ -121,6 +139,7 @@ Status CheckTokenizer(const GgufFile& file) {
   TRY_STATUS(CheckArray(file, kTypes, GGUF_TYPE_INT32, tokens->count));
   TRY_STATUS(CheckArray(file, kMerges, GGUF_TYPE_STRING, 0));
   TRY_STATUS(CheckCharacterMap(file));
+  if (*model == "bert") TRY_STATUS(CheckBert(file, tokens->count));
   return CheckTokenTexts(file, *tokens);
 }
 
@@ -131,13 +150,15 @@ bool SpecialTokensExist(const llama_vocab* vocab) {
   const int32_t size = llama_vocab_n_tokens(vocab);
   const auto in_range = [size](llama_token token) { return token >= 0 && token < size; };
   return (!llama_vocab_get_add_bos(vocab) || in_range(llama_vocab_bos(vocab))) &&
-         (!llama_vocab_get_add_eos(vocab) || in_range(llama_vocab_eos(vocab)));
+         (!llama_vocab_get_add_eos(vocab) || in_range(llama_vocab_eos(vocab))) &&
+         (llama_vocab_type(vocab) != LLAMA_VOCAB_TYPE_WPM || in_range(llama_vocab_sep(vocab)));
 }
 
 // The kind of cutter; `model` and `pre_tokenizer` come from the metadata.
 TextCutter::Kind CutsOf(const llama_vocab* vocab, const std::string& model,
                         const std::string& pre_tokenizer) {
   if (llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_SPM) return TextCutter::Kind::kSentencePiece;
+  if (llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_WPM) return TextCutter::Kind::kAtLines;
   if (llama_vocab_type(vocab) != LLAMA_VOCAB_TYPE_BPE) return TextCutter::Kind::kNowhere;
   // gemma4 has one expression, whatever pre-tokenizer the file names.
   if (model == "gemma4") return TextCutter::Kind::kAtLines;
@@ -175,6 +196,7 @@ bool HasEveryByte(const llama_vocab* vocab) {
 
 uint32_t LongestTokenBytes(const llama_vocab* vocab) {
   if (llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_BPE && !HasEveryByte(vocab)) return 0;
+  if (llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_WPM) return 0;  // an unknown word is one token
   size_t longest = 1;
   for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); ++token) {
     // A token that strips spaces stands for any number of them.
@@ -267,6 +289,10 @@ std::vector<Token> Vocab::begin_tokens() const {
 
 std::vector<Token> Vocab::end_tokens() const {
   std::vector<Token> tokens;
+  // A text for BERT ends with the separator of two texts, whatever other ends the file has.
+  if (has_text() && llama_vocab_type(vocab_) == LLAMA_VOCAB_TYPE_WPM) {
+    return {llama_vocab_sep(vocab_)};
+  }
   if (has_text() && llama_vocab_get_add_eos(vocab_)) tokens.push_back(llama_vocab_eos(vocab_));
   if (has_text() && target_begin_) tokens.push_back(*target_begin_);
   return tokens;

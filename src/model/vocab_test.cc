@@ -220,11 +220,38 @@ TEST_F(VocabTest, EveryKindThatLibllamaKnowsIsTakenOrASentence) {
       }
     }
   }
-  for (const char* kind : {"rwkv", "bert"}) {
-    ExpectError(ByteLevel().Set("tokenizer.ggml.model", kind), Errc::kUnsupported, kind);
-  }
+  ExpectError(ByteLevel().Set("tokenizer.ggml.model", "rwkv"), Errc::kUnsupported, "rwkv");
   ExpectError(ByteLevel().Set("tokenizer.ggml.model", "unheard\x1b[31m"), Errc::kInvalidFile,
               "libllama cannot read the vocabulary");
+}
+
+TEST_F(VocabTest, BertsTextsBeginAndEndAsItsModelsLearned) {
+  GgufBuilder file = SmallMoe("llama");
+  AddBertVocabulary(file);
+  const auto vocab = Load(file);
+  ASSERT_TRUE(vocab) << vocab.error().message;
+  EXPECT_EQ(*vocab->Tokenize("Hello", true, false), (std::vector<Token>{2, 56, 3}));
+  EXPECT_EQ(*vocab->Tokenize("", true, false), (std::vector<Token>{2, 3}));
+  EXPECT_EQ(*vocab->Tokenize("hello", false, false), (std::vector<Token>{56}));
+  EXPECT_EQ(vocab->longest_token_bytes(), 0U);  // an unknown word is one token
+}
+
+TEST_F(VocabTest, BertsTokensAreCheckedWhereLibllamaEndsTheProcess) {
+  const auto bert = [] {
+    GgufBuilder file = SmallMoe("llama");
+    AddBertVocabulary(file);
+    return file;
+  };
+  std::vector<int32_t> types(59, 1);
+  types[7] = 6;
+  ExpectError(bert().SetInts("tokenizer.ggml.token_type", types), Errc::kUnsupported,
+              "tokens for bytes");
+  ExpectError(bert().Set("tokenizer.ggml.unknown_token_id", 59U), Errc::kInvalidFile,
+              "unknown words are token 59 of 59");
+  ExpectError(bert().Remove("tokenizer.ggml.unknown_token_id"), Errc::kInvalidFile,
+              "unknown words are token 100 of 59");
+  ExpectError(bert().Remove("tokenizer.ggml.seperator_token_id"), Errc::kInvalidFile,
+              "adds a begin or end token");
 }
 
 // longest_token_bytes() makes it certain that a long text has more tokens than a context.

@@ -191,7 +191,8 @@ void DenseModel::AddTo(FixedBytes& fixed) const {
 Status DenseModel::Load(ReadQueue& queue, Team& team, const Progress& report, KnownWeights& known) {
   if (!known.id) known.id = KnownWeightsId(opened_.model, opened_.options.weights_folder);
   std::atomic<uint64_t> sum{0};
-  const bool is_wanted = !known.id && !known.dense_sum;
+  // The sum is of the model without its predicting layer.
+  const bool is_wanted = !known.id && !known.dense_sum && !opened_.model.spec.predicts();
   TRY_STATUS(LoadDense(
       weights_, queue, team, [&](uint64_t done, uint64_t total) { report("loading", done, total); },
       is_wanted ? &sum : nullptr));

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "devices/local_transport.h"
 #include "learned/kept_facts.h"
+#include "native/catalog.h"
 #include "native/make_slots.h"
 #include "native/plan/engine_plan.h"
 
@@ -18,6 +19,20 @@ namespace {
 uint32_t CapacityOf(const OpenedModel& opened) {
   const uint32_t capacity = opened.options.capacity;
   return capacity == kConfigCapacity ? opened.model.spec.encoder->capacity : capacity;
+}
+
+// Bytes that drafting a token reads. REQUIRES: the model predicts.
+uint64_t PredictingBytes(const ModelFile& model, const ExpertCatalog& catalog) {
+  uint64_t bytes = model.weights.output->extent.length;
+  ForEachLayerRole(
+      [&](const TensorRole&, const TensorInfo* tensor) {
+        if (tensor != nullptr) bytes += tensor->extent.length;
+      },
+      model.weights.layers.back());
+  const auto last = static_cast<uint16_t>(model.spec.n_layer() - 1);
+  if (!model.spec.has_experts(last)) return bytes;
+  const ExpertKey key{.layer = model.spec.expert_layer(LayerId{last}), .expert = {}};
+  return bytes + model.spec.router.n_used * BytesOf(catalog, key);
 }
 
 }  // namespace
@@ -39,8 +54,16 @@ Status NativeEngine::Running::AllocateFixed(const EngineOptions& options, Lastin
     TRY(team, Team::Create(*opened->cpu));
     // Numa begins before memory is touched.
     TRY(numa, NumaPlacement::Begin(options.numa, options.numa_machine, *team));
+    if (numa == nullptr && options.numa != "off") {
+      TRY(fast, FastCores::Begin(options.numa_machine, *team));
+    }
     // Devices are opened before memory is planned: a driver takes memory, too.
     TRY(devices, DeviceSetup::Open(*opened));
+    if (options.predicts && !devices->empty()) {
+      return Fail(Errc::kInvalidRequest,
+                  "the layer that predicts further tokens (--draft mtp) is computed without "
+                  "devices; leave out --device and --remote");
+    }
     TRY(dense, DenseModel::Create(*opened, *team, lasting.state.stop, devices->first_here()));
     // A chunk that follows the budget would change the text where the text depends on slots or on
     // the rows of a step.
@@ -53,6 +76,7 @@ Status NativeEngine::Running::AllocateFixed(const EngineOptions& options, Lastin
     if (chosen.chunk == opened->plan.chunk) return {};
     dense.reset();
     devices.reset();
+    fast.reset();
     numa.reset();
     team.reset();
   }
@@ -201,6 +225,7 @@ FixedBytes NativeEngine::Running::FixedFor(const ExpertExec::Limits& limits) con
   FixedBytes fixed{.work = ExpertExec::BytesFor(limits),
                    .threads = opened->cpu->threads(),
                    .n_vocab = spec.n_vocab};
+  if (spec.predicts()) fixed.work += CarriedRows::BytesFor(spec.n_embd);
   dense->AddTo(fixed);
   devices->AddTo(fixed);
   if (opened->checks()) {
@@ -241,7 +266,7 @@ EngineFacts NativeEngine::Running::FindFacts() const {
                     .id = model.id,
                     .arch_name = model.spec.arch_name,
                     .threads = opened->cpu->threads(),
-                    .n_layer = model.spec.n_layer(),
+                    .n_layer = model.spec.n_main_layer(),
                     .n_vocab = model.spec.n_vocab,
                     .n_ctx_train = model.spec.n_ctx_train,
                     .n_ctx = opened->plan.n_ctx,
@@ -256,6 +281,7 @@ EngineFacts NativeEngine::Running::FindFacts() const {
                                           opened->reader->description(), kernel, numa ? ", " : "",
                                           numa ? ToText(numa->plan()) : ""),
                     .kernels = Format("{}, experts by {}", opened->cpu->plug_in(), kernel)};
+  if (model.spec.predicts()) found.predicting_bytes = PredictingBytes(model, opened->catalog);
   slots->AddTo(found);
   for (const auto& one : devices->devices()) found.memory.devices.push_back(one->plan());
   return found;

@@ -18,6 +18,7 @@
 #include "native/dense_model.h"
 #include "native/device_setup.h"
 #include "native/device_ways.h"
+#include "native/fast_cores.h"
 #include "native/kept_sequences.h"
 #include "native/lossy_run.h"
 #include "native/make_slots.h"
@@ -46,6 +47,7 @@ struct NativeEngine::Running {
   std::unique_ptr<OpenedModel> opened;
   std::optional<Team> team;
   std::unique_ptr<NumaPlacement> numa;  // null: threads and pages are where the kernel puts them
+  std::unique_ptr<FastCores> fast;      // null: threads run on any core
   std::unique_ptr<DeviceSetup> devices;
   std::unique_ptr<DenseModel> dense;
   std::unique_ptr<ExpertSlots> slots;

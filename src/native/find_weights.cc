@@ -11,6 +11,7 @@
 #include "compute/host_memory.h"
 #include "learned/kept_facts.h"
 #include "model/gguf_file.h"
+#include "model/read_spec.h"
 #include "model/weights_id.h"
 #include "store/block_reader.h"
 #include "store/read_queue.h"
@@ -98,8 +99,25 @@ std::optional<uint64_t> KnownWeightsId(const ModelFile& model, const std::string
   return key ? KeptWeights(folder, *key) : std::nullopt;
 }
 
+namespace {
+
+// The number of a model that is open with its layer that predicts further tokens: that of the model
+// without it, so that the files beside the model are the same for both.
+Result<uint64_t> FindMainWeightsId(const ModelFile& model, const std::string& folder) {
+  return Remembered(kModelKind, model.gguf, folder, [&]() -> Result<uint64_t> {
+    TRY(const ModelSpec spec, ReadSpec(model.gguf));
+    TRY(const ModelWeights weights, ReadWeights(model.gguf, spec));
+    TRY(const uint64_t dense, SumOf(model.gguf.paths(), DenseBlocks(weights)));
+    TRY(const uint64_t experts, SumOf(model.gguf.paths(), ExpertBlocks(weights)));
+    return dense + experts;
+  });
+}
+
+}  // namespace
+
 Result<uint64_t> FindWeightsId(const ModelFile& model, const std::string& folder,
                                std::optional<uint64_t> dense) {
+  if (model.spec.predicts()) return FindMainWeightsId(model, folder);
   return Remembered(kModelKind, model.gguf, folder, [&]() -> Result<uint64_t> {
     if (!dense) {
       TRY(dense, SumOf(model.gguf.paths(), DenseBlocks(model.weights)));

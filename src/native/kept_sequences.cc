@@ -171,6 +171,7 @@ Result<std::string> FindChoices(const DecidingParts& parts, std::optional<uint64
     all.Add("rope",
             opened.plan.n_ctx > rotated->rope->original_context ? "long factors" : "short factors");
   }
+  if (opened.model.spec.predicts()) all.Add("layers", "and one that predicts further tokens");
   if (DependsOnRows(options.fast_batches, parts.dense))
     all.Add("rows", Format("of many at once, {} of a prompt", opened.plan.chunk));
   all.Add(kKernelsChoice, KernelNames(*opened.cpu, opened.kernels, options));
@@ -253,7 +254,7 @@ Result<SavedSequence> KeptSequences::Restore(const std::string& path) {
     at = checkpoint;
   }
   TRY_STATUS(sequences_.Append(id, tokens.subspan(at)));
-  TRY_STATUS(sequences_.FillWindow(id));
+  TRY_STATUS(sequences_.FillWindows(id, text.checkpoints));
   TRY_STATUS(file.ReadInto(*sequences_.Find(id),
                            {.kv = parts_.dense.kv(), .states = parts_.dense.states()}));
   sequences_.Commit(id);

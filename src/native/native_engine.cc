@@ -2,6 +2,7 @@
 // Forwards the engine's calls to its parts, and makes the parts again when a device is lost.
 #include "native/native_engine.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <utility>
@@ -14,6 +15,22 @@
 #include "native/engine_parts.h"
 
 namespace moestro {
+namespace {
+
+// The model as the options ask for it: with its layer that predicts further tokens, or without.
+Result<ModelFile> AsAsked(ModelFile model, const EngineOptions& options) {
+  if (!options.predicts) return model;
+  return ModelFile::Of(model.gguf, Families(), NextTokens::kRead);
+}
+
+// Predicting layers are computed in memory, so devices that nobody asked for are not used.
+EngineOptions OnCpu(const EngineOptions& options) {
+  EngineOptions chosen = options;
+  if (options.predicts && options.device.name == "auto") chosen.device.name = "cpu";
+  return chosen;
+}
+
+}  // namespace
 
 NativeEngine::NativeEngine(std::unique_ptr<Lasting> lasting, std::unique_ptr<Running> running)
     : SlotEngine(lasting->state), lasting_(std::move(lasting)), running_(std::move(running)) {}
@@ -34,9 +51,10 @@ Result<std::unique_ptr<NativeEngine>> NativeEngine::Open(const std::string& mode
   return Open(std::move(model), options, std::move(progress));
 }
 
-Result<std::unique_ptr<NativeEngine>> NativeEngine::Open(ModelFile model,
-                                                         const EngineOptions& options,
+Result<std::unique_ptr<NativeEngine>> NativeEngine::Open(ModelFile file, const EngineOptions& asked,
                                                          Progress progress) {
+  TRY(ModelFile model, AsAsked(std::move(file), asked));
+  const EngineOptions options = OnCpu(asked);
   std::unique_ptr<Lasting> lasting(new Lasting{
       .model = std::move(model), .state = EngineState(options.at_look, std::move(progress))});
   auto running = std::make_unique<Running>();
@@ -54,8 +72,10 @@ Result<std::unique_ptr<NativeEngine>> NativeEngine::Open(ModelFile model,
   return std::unique_ptr<NativeEngine>(new NativeEngine(std::move(lasting), std::move(running)));
 }
 
-Result<MemoryPlan> NativeEngine::Plan(const std::string& model_path, const EngineOptions& options) {
-  TRY(ModelFile model, ModelFile::Open(model_path));
+Result<MemoryPlan> NativeEngine::Plan(const std::string& model_path, const EngineOptions& asked) {
+  TRY(ModelFile file, ModelFile::Open(model_path));
+  TRY(ModelFile model, AsAsked(std::move(file), asked));
+  const EngineOptions options = OnCpu(asked);
   Lasting lasting{.model = std::move(model), .state = EngineState({}, {})};
   EngineOptions unmeasured = options;
   if (options.io_depth == 0) unmeasured.io_depth = kIoDepths.front();
@@ -259,6 +279,30 @@ Status NativeEngine::MakeUp(const Sequence& sequence, std::span<const Token> tok
   TRY_STATUS(Check(PromptOf(sequence.id(), tokens)));
   BeginTexts();
   return running_->runner->MakeUp(sequence.id(), tokens, seed);
+}
+
+Result<std::vector<Token>> NativeEngine::Predict(const Sequence& sequence, Token newest,
+                                                 uint32_t most) {
+  if (closed()) return std::unexpected(*closed());
+  CHECK(facts().predicts());
+  Batch rows;
+  const uint32_t first = sequence.position();
+  for (uint32_t p = first; p < std::min(first + most, n_ctx()); ++p) {
+    rows.rows.push_back({.sequence = sequence.id(), .position = p, .token = newest});
+  }
+  // A run's rows are in the buffers.
+  if (rows.rows.empty() || has_run()) return std::vector<Token>();
+  TRY_STATUS(Check(rows));
+  if (!lasting_->sequences->Append(rows)) return std::vector<Token>();  // no room
+  Result<std::vector<Token>> drafted;
+  {
+    const StepFrame::Phase counted(*running_->frame, state().stats.decode);
+    drafted = running_->runner->Predict(rows.rows);
+    [[maybe_unused]] const Status ended =
+        counted.End(drafted ? Status() : std::unexpected(drafted.error()));
+  }
+  lasting_->sequences->Undo(rows);
+  return drafted;
 }
 
 Result<std::optional<double>> NativeEngine::ProbeComputeSeconds(

@@ -30,14 +30,16 @@ class NativeEngine final : public SlotEngine {
                                                     const EngineOptions& options,
                                                     Progress progress = {});
   // Opens the engine for a file that is open already.
-  static Result<std::unique_ptr<NativeEngine>> Open(ModelFile model, const EngineOptions& options,
+  static Result<std::unique_ptr<NativeEngine>> Open(ModelFile file, const EngineOptions& asked,
                                                     Progress progress = {});
   ~NativeEngine() override;
   // The plan of the budget, without reading a weight. Errors: those of Open(), except kIo while
   // reading.
-  static Result<MemoryPlan> Plan(const std::string& model_path, const EngineOptions& options);
+  static Result<MemoryPlan> Plan(const std::string& model_path, const EngineOptions& asked);
 
   const EngineFacts& facts() const override;
+  Result<std::vector<Token>> Predict(const Sequence& sequence, Token newest,
+                                     uint32_t most) override;
   void AwaitHosts() override;
   Result<KvOrigin> kv_origin() override;
   Status SaveSequence(const Sequence& sequence, const std::string& notes,

@@ -33,6 +33,10 @@ FileWatch WatchOver(const OpenedModel& opened) {
 Result<std::unique_ptr<OpenedModel>> OpenedModel::Open(const ModelFile& model,
                                                        const EngineOptions& options) {
   TRY_STATUS(CheckOptions(options));
+  if (options.predicts && !options.has_exact_experts()) {
+    return Fail(Errc::kInvalidRequest,
+                "tokens are predicted where every expert is computed as it is");
+  }
   auto opened = std::make_unique<OpenedModel>(model, options);
   TRY(opened->policies,
       PolicySource::Find(options.policy, options.policy_file, model.gguf.paths().front()));

@@ -54,7 +54,7 @@ Status StepRunner::CheckForeseen(const Batch& batch) const {
   if (batch.foreseen.empty()) return {};
   const RouterSpec& router = spec_.router;
   const size_t n = batch.foreseen.front().size();
-  bool is_whole = batch.foreseen.size() == spec_.n_expert_layers() && n > 0 &&
+  bool is_whole = batch.foreseen.size() == spec_.n_main_expert_layers() && n > 0 &&
                   n % router.n_used == 0 && n / router.n_used <= batch.size();
   for (const std::vector<ExpertId>& of_layer : batch.foreseen) {
     is_whole = is_whole && of_layer.size() == n &&
@@ -147,7 +147,8 @@ Status StepRunner::Compute(const Batch& batch, const LogitsSink& sink) {
   }
   if (!batch.has_decode_rows()) return {};
   const double dense_seconds = dense_.graph().seconds() - dense_before;
-  frame_.StepDone(begin, looks_ahead ? dense_seconds * look_ahead_share_ : 0, dense_seconds);
+  frame_.StepDone(begin, batch.rows, looks_ahead ? dense_seconds * look_ahead_share_ : 0,
+                  dense_seconds);
   return {};
 }
 
@@ -243,7 +244,7 @@ Result<std::unique_ptr<StepRunner::Chunk>> StepRunner::BeginChunk(const Batch& b
   frame_.AddDense(dense_.ReadBy(part));
   const bool is_prompt = !std::ranges::contains(chunk->kinds, RowKind::kDecode);
   const auto layer_begins = [this, is_prompt](uint32_t layers_done) {
-    if (is_prompt) frame_.state().report("prefill", layers_done, spec_.n_layer());
+    if (is_prompt) frame_.state().report("prefill", layers_done, spec_.n_main_layer());
     return frame_.LookAtFiles();
   };
   TRY(Forward::Pass pass,
@@ -255,6 +256,11 @@ Result<std::unique_ptr<StepRunner::Chunk>> StepRunner::BeginChunk(const Batch& b
 // Gives the logits of a chunk whose layers have run.
 Status StepRunner::EndChunk(const Batch& batch, const Chunk& chunk, const LogitsSink& sink) {
   TRY_STATUS(Heads(batch, chunk.first, chunk.n, sink));
+  if (spec_.predicts()) {
+    // Logits are given away: the step has ended for its texts, and a stop ends the next one.
+    const StopSignal::Hold hold(frame_.state().stop);
+    TRY_STATUS(forward_.Follow(chunk.rows));
+  }
   // Windows of the last rows stay: LittleFirst may compute these rows again, with all experts.
   const bool is_last = chunk.first + chunk.n == batch.size();
   if (!is_last) TrimWindows(std::span(batch.rows).subspan(chunk.first, chunk.n));
@@ -290,7 +296,7 @@ Status StepRunner::Heads(const Batch& batch, size_t first, size_t n, const Logit
 Status StepRunner::MakeUp(SequenceId id, std::span<const Token> tokens, uint64_t seed) {
   TRY_STATUS(sequences_.Append(id, tokens));
   const Timeline& timeline = *sequences_.Find(id);
-  Status made = sequences_.FillWindow(id);
+  Status made = sequences_.FillWindows(id, {});
   const Runs runs = RunsOf(id);
   if (made) made = MakeUpCells(dense_.kv(), runs.all, runs.recent, seed);
   if (!made) {
@@ -300,6 +306,19 @@ Status StepRunner::MakeUp(SequenceId id, std::span<const Token> tokens, uint64_t
   if (timeline.next) std::ranges::fill(dense_.states().all(*timeline.next), 0.0F);
   sequences_.Commit(id);
   return {};
+}
+
+Result<std::vector<Token>> StepRunner::Predict(std::span<const BatchRow> rows) {
+  frame_.BeginStep({});
+  std::vector<Token> drafted;
+  for (BatchRow row : rows) {
+    TRY_STATUS(Advance({&row, 1}));
+    if (!drafted.empty()) row.token = drafted.back();
+    const Runs runs = RunsOf(row.sequence);
+    TRY(const Token next, forward_.PredictNext(RowOf(row, runs), drafted.empty()));
+    drafted.push_back(next);
+  }
+  return drafted;
 }
 
 Result<size_t> StepRunner::ComputeAllAgain() {

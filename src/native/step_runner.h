@@ -49,6 +49,12 @@ class StepRunner {
   // pieces, as this.
   std::unique_ptr<StepPieces> PiecesOf(const Batch& batch, LogitsSink sink);
 
+  // Drafts a token behind each of the rows by the layer that predicts further tokens: the first
+  // row's token is given, and each other row has the token that was drafted behind the row before.
+  // REQUIRES: the rows are consecutive, of one sequence, follow what was computed of it, and have
+  // cells; the model predicts; within a StepFrame::Phase.
+  Result<std::vector<Token>> Predict(std::span<const BatchRow> rows);
+
   // Computes all tokens of every sequence again after their keys, values and states are lost, and
   // returns the number of tokens. A stop request waits for the next step, which needs all of these
   // tokens. After an error no sequence can go on from any position.

@@ -112,10 +112,14 @@ class Loading {
   std::vector<std::span<std::byte>> landing_;  // by piece: its window
   std::vector<size_t> landed_;                 // pieces, in the order in which they landed
 
-  WaitWord published_;                        // number of pieces in landed_; kNoMore
-  std::atomic<uint32_t> claimed_{0};          // number of published pieces that threads have taken
-  std::vector<std::atomic<bool>> is_stored_;  // by piece
-  WaitWord n_stored_;
+  // Orders are those of tests/memory_order/weights_*.litmus.
+  WaitWord published_;  // number of pieces in landed_; kNoMore. Passes landing_ and the bytes on.
+  // Number of published pieces that threads have taken. Relaxed: published_ passes their data on.
+  std::atomic<uint32_t> claimed_{0};
+  // By piece; release and acquire: a window is reused after the last read of it.
+  std::vector<std::atomic<bool>> is_stored_;
+  WaitWord n_stored_;  // added to after is_stored_, loaded before it
+  // Relaxed: ends the leader's loop sooner; the error itself is read after all threads have met.
   std::atomic<bool> has_failed_to_store_{false};
   std::mutex store_mutex_;
   std::optional<Error> store_error_;  // the first one; under store_mutex_

@@ -110,7 +110,7 @@ void SideBySide::BeginDrafts() {
     drafter = std::make_unique<ForcedDrafter>(std::move(drafter), tokens, *options_.acceptance,
                                               options_.seed);
   }
-  text->DraftWith(std::move(drafter), std::make_shared<DraftControl>(options_.draft.most), engine_);
+  text->DraftWith(std::move(drafter), MakeDraftControl(options_.draft), engine_);
   drafted_.emplace(engine_, std::move(text));
 }
 
@@ -228,7 +228,10 @@ Result<Limit> DecodeLimit::Find(const RunReport& report) const {
   for (const Pool& pool : pools_) {
     if (pool.start.slots == 0) continue;  // no layer could have asked
     std::vector<uint32_t> present;
-    for (const ExpertKey key : pool.start.experts) present.push_back(NumberOf(key));
+    for (const ExpertKey key : pool.start.experts) {
+      // Requests of a layer that predicts further tokens are not noted.
+      if (key.layer.value < engine_.id().shape.n_layer) present.push_back(NumberOf(key));
+    }
     limit.fewest_bytes += pool.log.FewestReads(pool.start.slots, present) * pool.start.expert_bytes;
   }
   const auto count_in = [&](ProbedRate& rate, uint64_t bytes) {

@@ -208,12 +208,26 @@ PlannedModel PlannedModel::Scaled(double times) const {
   return scaled;
 }
 
-std::vector<Fit> PlannedModel::fits() const {
-  return WhatFits(catalog, needs.shape.n_used, fixed, PlannedBlockHere());
+// The smallest budget is the engine's own figure on this machine. Larger blocks add what they add
+// to an estimate of that budget.
+FixedMemory PlannedModel::FixedFor(uint64_t block) const {
+  if (fixed.smallest == 0 || block == PlannedBlockHere()) return fixed;
+  FixedMemory estimated = fixed;
+  estimated.smallest = 0;
+  const auto smallest = [&](uint64_t with) {
+    return WhatFits(catalog, needs.shape.n_used, estimated, with).front().ram;
+  };
+  FixedMemory changed = fixed;
+  changed.smallest += smallest(block) - smallest(PlannedBlockHere());
+  return changed;
 }
 
-std::optional<Fit> PlannedModel::fit_in(uint64_t ram) const {
-  return FitIn(ram, catalog, needs.shape.n_used, fixed, PlannedBlockHere());
+std::vector<Fit> PlannedModel::fits(uint64_t block) const {
+  return WhatFits(catalog, needs.shape.n_used, FixedFor(block), block);
+}
+
+std::optional<Fit> PlannedModel::fit_in(uint64_t ram, uint64_t block) const {
+  return FitIn(ram, catalog, needs.shape.n_used, FixedFor(block), block);
 }
 
 }  // namespace moestro

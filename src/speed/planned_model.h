@@ -66,8 +66,12 @@ struct PlannedModel {
 
   // A model of the same weights with files `times` as large.
   PlannedModel Scaled(double times) const;
-  std::vector<Fit> fits() const;
-  std::optional<Fit> fit_in(uint64_t ram) const;
+  // `block`: the granularity of reads on the machine that the plan is for (PlannedBlock()).
+  std::vector<Fit> fits(uint64_t block) const;
+  std::optional<Fit> fit_in(uint64_t ram, uint64_t block) const;
+
+ private:
+  FixedMemory FixedFor(uint64_t block) const;
 };
 
 }  // namespace moestro

@@ -5,12 +5,15 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "model/gguf_testing.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {
 namespace {
+
+constexpr uint64_t kBlock = 4096;
 
 // Of an architecture that our own engine does not know.
 class PlannedHosted : public testing::Test {
@@ -49,8 +52,33 @@ TEST_F(PlannedHosted, NeedsByTheTensors) {
   EXPECT_EQ(planned->needs.experts.at("f32").bytes, 2U * 64 * 32 * 4);
   // The embedding serves as the output's matrix.
   EXPECT_EQ(planned->needs.dense.at("f32").bytes, (64U * 128 + 64 * 64) * 4);
-  ASSERT_FALSE(planned->fits().empty());
-  EXPECT_EQ(planned->fits().back().share(), 1.0);
+  ASSERT_FALSE(planned->fits(kBlock).empty());
+  EXPECT_EQ(planned->fits(kBlock).back().share(), 1.0);
+}
+
+// Slots grow with the pages of the machine that a plan is for, and so does the smallest budget.
+TEST_F(PlannedHosted, LargerPagesTakeMoreMemory) {
+  auto planned = Plan(Model(8, 2));
+  ASSERT_TRUE(planned) << planned.error().message;
+  // Experts of about a page: a budget holds a fraction of the slots.
+  planned->catalog.pools = {{.slice_bytes = {16384, 16384, 16384}, .experts = 20'000}};
+  for (const uint64_t smallest : {uint64_t{0}, uint64_t{700} << 20}) {
+    planned->fixed.smallest = smallest;
+    const std::vector<Fit> usual = planned->fits(kBlock);
+    const std::vector<Fit> large = planned->fits(65536);
+    EXPECT_LE(usual.front().ram, large.front().ram);
+    EXPECT_LT(usual.back().ram, large.back().ram);
+    const uint64_t ram = uint64_t{1} << 30;
+    const auto fit = planned->fit_in(ram, kBlock);
+    const auto less = planned->fit_in(ram, 65536);
+    ASSERT_TRUE(fit && less);
+    EXPECT_LT(less->slots, fit->slots);
+  }
+  planned->catalog.pools.front().experts = 200;
+  planned->fixed.smallest = uint64_t{700} << 20;
+  planned->needs.shape.n_used = 100;
+  EXPECT_GT(planned->fits(65536).front().ram, planned->fits(kBlock).front().ram);
+  EXPECT_FALSE(planned->fit_in(planned->fits(65536).front().ram - 1, 65536));
 }
 
 TEST_F(PlannedHosted, ATableOfChosenExpertsIsLookedUp) {

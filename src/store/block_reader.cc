@@ -71,6 +71,7 @@ class PreadReader final : public BlockReader {
   std::vector<BlockDone> finished_;  // guarded by mutex_
   bool is_stopping_ = false;         // guarded by mutex_
   // Size of finished_, readable without the lock: keeps Poll() cheap when nothing happened.
+  // Relaxed: a hint, and the lock that Poll() then takes passes the bytes on.
   std::atomic<size_t> n_finished_ = 0;
 
   std::vector<std::thread> threads_;  // started last, joined by the destructor

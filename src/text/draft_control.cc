@@ -19,15 +19,61 @@ constexpr double kLossMore = 0.006;
 constexpr double kWeight = 0.25;  // share of the latest measurement in an average
 constexpr double kKeep = 0.9;     // share of earlier experience with drafts that each round keeps
 
+// Priced drafts: acceptance of trained drafters before any token was tried, as so many tokens; the
+// acceptance that is hoped for where drafts are given another try.
+constexpr double kTriedBefore = 4.0;
+constexpr double kUsualAcceptance = 0.7;
+constexpr double kHopedAcceptance = 0.75;
+constexpr double kMuchLower = 0.8;  // prices that are worth another try, as a share
+
 void Average(double& average, double latest) { average += kWeight * (latest - average); }
+
+// The mean number of tokens of a round of n drafted ones, each right with probability `acceptance`.
+double TokensAt(uint32_t n, double acceptance) {
+  double tokens = 1.0;
+  for (uint32_t i = 1; i <= n; ++i) tokens += std::pow(acceptance, i);
+  return tokens;
+}
 
 }  // namespace
 
-double DraftControl::Tokens(uint32_t n) const {
-  const double p = right_ / tried_;
-  double tokens = 1.0;
-  for (uint32_t i = 1; i <= n; ++i) tokens += std::pow(p, i);
-  return tokens;
+DraftControl::DraftControl(uint32_t most, DraftStart start)
+    : most_(most), is_priced_(start == DraftStart::kPriced) {
+  if (!is_priced_) return;
+  tried_ = kTriedBefore;
+  right_ = kTriedBefore * kUsualAcceptance;
+}
+
+void DraftControl::Expect(const DraftPrices& prices) {
+  if (is_measured_ && prices.both() >= kMuchLower * expected_.both()) return;
+  if (is_measured_) trials_ = 0.0;  // of dearer drafts
+  expected_ = prices;
+  row_price_ = prices.row;
+  draft_price_ = prices.draft;
+  is_expected_ = true;
+  is_measured_ = false;
+}
+
+double DraftControl::Tokens(uint32_t n) const { return TokensAt(n, right_ / tried_); }
+
+// Whether drafts would pay if they were as often right as is hoped for.
+bool DraftControl::MayPay() const {
+  if (!is_expected_) return false;
+  for (uint32_t n = 1; n <= most_; ++n) {
+    if (TokensAt(n, kHopedAcceptance) / Price(n) > kLeastGain) return true;
+  }
+  return false;
+}
+
+DraftControl::Figures DraftControl::figures() const {
+  if (round_tokens_ > 0.0) {
+    return {.plain_seconds = plain_seconds_,
+            .drafted_seconds = round_seconds_ / round_tokens_,
+            .is_measured = true};
+  }
+  const uint32_t n = std::max(Best(), 1U);
+  return {.plain_seconds = plain_seconds_,
+          .drafted_seconds = plain_seconds_ * Price(n) / Tokens(n)};
 }
 
 uint32_t DraftControl::Best() const {
@@ -49,7 +95,7 @@ double DraftControl::LostSteps() const {
 double DraftControl::Allowed() const { return kLossFirst + kLossMore * tokens_; }
 
 uint32_t DraftControl::Next() const {
-  if (plain_left_ > 0) return 0;
+  if (plain_left_ > 0 || (is_priced_ && !MayPay())) return 0;
   const uint32_t best = Best();
   const uint32_t n = is_trial() ? std::min(kTrial, most_) : best;
   // The loss if every drafted token is wrong must still be allowed.
@@ -74,6 +120,9 @@ void DraftControl::Round(const DraftRound& round) {
   const double made = round.accepted + 1.0;
   const bool was_trial = is_trial();
   tokens_ += made;
+  round_seconds_ += round.draft_seconds + round.step_seconds;
+  round_tokens_ += made;
+  is_measured_ = true;
   if (was_trial) trials_ += round.drafted;
   // Drafted tokens behind the first wrong one were not tried.
   tried_ = kKeep * tried_ + std::min(round.accepted + 1, round.drafted);

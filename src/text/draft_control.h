@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "text/draft_price.h"
+
 namespace moestro {
 
 // A round: some drafted tokens, and one step that computes these and the token before them.
@@ -17,10 +19,30 @@ struct DraftRound {
   uint32_t accepted = 0;  // the number of right tokens at the beginning
 };
 
+// The time when drafts begin.
+enum class DraftStart : uint8_t {
+  kTries,   // a few are tried, whatever they may cost
+  kPriced,  // not before Expect() has named prices by which they may pay
+};
+
 class DraftControl {
  public:
   // `most`: tokens of a draft.
-  explicit DraftControl(uint32_t most) : most_(most) {}
+  explicit DraftControl(uint32_t most, DraftStart start = DraftStart::kTries);
+
+  bool is_priced() const { return is_priced_; }
+  // The prices that drafts are expected to have now. They count until drafts are measured, and
+  // again once they have become much lower than they were then. REQUIRES: is_priced().
+  void Expect(const DraftPrices& prices);
+
+  // Seconds of a token without drafts and with them.
+  struct Figures {
+    double plain_seconds = 0.0;
+    double drafted_seconds = 0.0;
+    bool is_measured = false;  // false: what drafts are expected to take
+  };
+  // Zeros where no plain step has counted.
+  Figures figures() const;
 
   // Tokens to draft for the next step; 0: a plain step.
   uint32_t Next() const;
@@ -51,6 +73,7 @@ class DraftControl {
   // The time lost by drafts, and the time that may be lost, in plain steps.
   double LostSteps() const;
   double Allowed() const;
+  bool MayPay() const;
 
   uint32_t most_;
   double plain_seconds_ = 0.0;  // mean of a step over counted steps
@@ -63,13 +86,19 @@ class DraftControl {
   // measured.
   double row_price_ = 0.6;
   double draft_price_ = 0.0;
+  bool is_priced_;
+  DraftPrices expected_;  // when drafts were measured first, or the latest ones until then
+  bool is_expected_ = false;
+  bool is_measured_ = false;
   // Experience with drafts, decayed.
   double tried_ = 2.0;
   double right_ = 1.0;
-  double tokens_ = 0.0;  // made so far
-  double lost_ = 0.0;    // seconds, in rounds that cost more than their tokens
-  double gained_ = 0.0;  // seconds, by the latest rounds
-  double trials_ = 0.0;  // tokens drafted in trials
+  double tokens_ = 0.0;         // made so far
+  double lost_ = 0.0;           // seconds, in rounds that cost more than their tokens
+  double gained_ = 0.0;         // seconds, by the latest rounds
+  double trials_ = 0.0;         // tokens drafted in trials
+  double round_seconds_ = 0.0;  // of all rounds
+  double round_tokens_ = 0.0;   // that they made
 };
 
 }  // namespace moestro

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <random>
@@ -111,6 +112,95 @@ TEST(DraftControl, LongDraftsWhereTheyAreCheapAndRight) {
 TEST(DraftControl, ShortDraftsWhereRowsAreDear) {
   const Outcome outcome = Play({.row = 0.7, .draft = 0.0, .p = 0.85}, 8, 512);
   EXPECT_LT(outcome.seconds, 1.0 * outcome.plain_seconds);
+}
+
+// A machine whose steps wait for the disk for a share of their time, which falls by `warms` with
+// each token; a draft's rows read what they are expected to read.
+struct Streaming {
+  double waits = 0.0;
+  double warms = 0.0;
+  double p = 0.7;
+
+  StepCosts At(uint32_t token) const {
+    const double share = std::max(0.0, waits - warms * token);
+    return {.seconds = 1.0, .wait_seconds = share, .touched_bytes = 2000, .expert_bytes = 1000};
+  }
+};
+
+Outcome PlayPriced(const Streaming& machine, uint32_t tokens, DraftControl& control,
+                   uint32_t seed = 4) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> uniform;
+  Outcome outcome;
+  while (outcome.tokens < tokens) {
+    const DraftPrices prices = PriceDrafts(machine.At(outcome.tokens), 200, 48);
+    const uint32_t n = control.Next();
+    if (n == 0) {
+      control.Plain(1.0);
+      control.Expect(prices);
+      outcome.seconds += 1.0;
+      ++outcome.tokens;
+      continue;
+    }
+    DraftRound round{
+        .draft_seconds = n * prices.draft, .step_seconds = 1.0 + n * prices.row, .drafted = n};
+    while (round.accepted < n && uniform(random) < machine.p) ++round.accepted;
+    control.Round(round);
+    outcome.seconds += round.draft_seconds + round.step_seconds;
+    outcome.tokens += round.accepted + 1;
+    outcome.drafted += n;
+  }
+  outcome.plain_seconds = outcome.tokens;
+  return outcome;
+}
+
+// The mean of many texts' times, as a share of their times without drafts.
+double MeanShare(const Streaming& machine, uint32_t tokens) {
+  constexpr uint32_t kTexts = 20;
+  double sum = 0.0;
+  for (uint32_t seed = 1; seed <= kTexts; ++seed) {
+    DraftControl control(3, DraftStart::kPriced);
+    const Outcome outcome = PlayPriced(machine, tokens, control, seed);
+    sum += outcome.seconds / outcome.plain_seconds;
+  }
+  return sum / kTexts;
+}
+
+TEST(DraftControl, PricedDraftsBeginWhereTheyArePromisedToPay) {
+  EXPECT_LT(MeanShare({.waits = 0.0}, 512), 0.93);
+  EXPECT_LT(MeanShare({.waits = 0.0, .p = 0.9}, 512), 0.8);
+  DraftControl in_memory(3, DraftStart::kPriced);
+  (void)PlayPriced({.waits = 0.0, .p = 1.0}, 512, in_memory);
+  EXPECT_TRUE(in_memory.figures().is_measured);
+  EXPECT_LT(in_memory.figures().drafted_seconds, in_memory.figures().plain_seconds);
+  DraftControl streaming(3, DraftStart::kPriced);
+  EXPECT_EQ(PlayPriced({.waits = 0.8}, 512, streaming).drafted, 0U);
+  EXPECT_FALSE(streaming.figures().is_measured);
+  EXPECT_GT(streaming.figures().drafted_seconds, streaming.figures().plain_seconds);
+}
+
+TEST(DraftControl, PricedDraftsLoseLittleHoweverOftenTheyAreWrong) {
+  for (const double waits : {0.0, 0.1, 0.3, 0.5, 0.8}) {
+    for (const double p : {0.0, 0.3, 0.5, 0.7, 0.9}) {
+      for (uint32_t seed = 1; seed <= 10; ++seed) {
+        DraftControl control(3, DraftStart::kPriced);
+        const Outcome outcome = PlayPriced({.waits = waits, .p = p}, 1024, control, seed);
+        EXPECT_LE(outcome.seconds, 1.03 * outcome.plain_seconds) << waits << " " << p;
+      }
+    }
+  }
+}
+
+TEST(DraftControl, PricedDraftsBeginOnceExpertsAreInMemory) {
+  EXPECT_LT(MeanShare({.waits = 0.9, .warms = 0.005}, 1024), 0.95);
+}
+
+TEST(DraftControl, NothingIsDraftedBeforeAPriceIsKnown) {
+  DraftControl control(3, DraftStart::kPriced);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(control.Next(), 0U);
+    control.Plain(1.0);
+  }
 }
 
 TEST(DraftControl, TriesAgainAfterAWhile) {

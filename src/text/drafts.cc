@@ -3,15 +3,22 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
 #include <utility>
 
 #include "base/number.h"
+#include "base/text.h"
 #include "engine/append.h"
+#include "model/families/families.h"
+#include "model/tensor_names.h"
 
 namespace moestro {
 namespace {
 
 constexpr uint32_t kMostDrafted = 16;
+// Files have one such layer as a rule, trained for the next token; behind that acceptance falls.
+constexpr uint32_t kMostPredicted = 3;
+constexpr uint32_t kMostOfText = 8;  // by default
 
 }  // namespace
 
@@ -20,16 +27,42 @@ Result<DraftOptions> ParseDraft(const std::string& text) {
   const std::string name = text.substr(0, colon);
   DraftOptions options;
   if (name == "little") options = {.kind = DraftKind::kLittle, .most = 4};
-  if (name == "ngram") options = {.kind = DraftKind::kNgram, .most = 8};
+  if (name == "ngram") options = {.kind = DraftKind::kNgram, .most = kMostOfText};
+  if (name == "mtp") options = {.kind = DraftKind::kPredicting, .most = kMostPredicted};
+  if (text == "auto") {
+    return DraftOptions{.kind = DraftKind::kPredicting, .most = kMostPredicted, .is_auto = true};
+  }
   if (!options.is_on()) {
-    return Fail(Errc::kUsage, "'{}' drafts nothing; write little or ngram", name);
+    return Fail(Errc::kUsage, "'{}' drafts nothing; write auto, little, ngram or mtp", name);
   }
   if (colon == std::string::npos) return options;
   const std::string number = text.substr(colon + 1);
+  const uint32_t limit = options.kind == DraftKind::kPredicting ? kMostPredicted : kMostDrafted;
   options.most = ParseNumber<uint32_t>(number).value_or(0);
-  if (options.most > 0 && options.most <= kMostDrafted) return options;
-  return Fail(Errc::kUsage, "'{}' is no number of tokens from 1 to {}", number, kMostDrafted);
+  if (options.most > 0 && options.most <= limit) return options;
+  return Fail(Errc::kUsage, "'{}' is no number of tokens from 1 to {}", number, limit);
 }
+
+namespace {
+
+// The reason why the model's file does not draft; empty: it has a layer that does.
+std::string WhyNotPredicting(const ModelToLoad& model) {
+  if (!model.is_native()) {
+    return Format("it needs the native engine, and {} models run hosted", model.arch_name());
+  }
+  const ModelSpec& spec = model.native().spec;
+  if (spec.n_next_token_layers == 0) {
+    return Format("{} has no layer that predicts further tokens", model.gguf().paths().front());
+  }
+  const std::string tensor = LayerTensorName(spec.n_layer(), "nextn.eh_proj.weight");
+  if (model.gguf().Find(tensor) == nullptr) {
+    return Format("{} was left out of {}", tensor, model.gguf().paths().front());
+  }
+  if (FindFamily(Families(), spec.arch_name)->can_predict) return {};
+  return Format("layers that predict further tokens are passed over in {} models", spec.arch_name);
+}
+
+}  // namespace
 
 Status CheckDraft(const DraftOptions& draft, const EngineOptions& engine,
                   const ModelToLoad& model) {
@@ -39,7 +72,12 @@ Status CheckDraft(const DraftOptions& draft, const EngineOptions& engine,
                 "--draft keeps the text exact; leave out what makes it less so (--low, --t1, "
                 "--drop-below, --prefer-resident, --little, --quality)");
   }
-  if (draft.kind != DraftKind::kLittle) return {};
+  if (draft.kind == DraftKind::kNgram || draft.is_auto) return {};
+  if (draft.kind == DraftKind::kPredicting) {
+    const std::string why = WhyNotPredicting(model);
+    if (why.empty()) return {};
+    return Fail(Errc::kUsage, "--draft mtp: {}; --draft ngram works without", why);
+  }
   if (!model.is_native()) {
     return Fail(Errc::kUsage,
                 "--draft little needs the native engine, and {} models run hosted; --draft ngram "
@@ -52,6 +90,26 @@ Status CheckDraft(const DraftOptions& draft, const EngineOptions& engine,
                 "uses 1");
   }
   return {};
+}
+
+Result<DraftOptions> PrepareDraft(const DraftOptions& draft, const ModelToLoad& model,
+                                  EngineOptions& engine) {
+  TRY_STATUS(CheckDraft(draft, engine, model));
+  DraftOptions chosen = draft;
+  if (draft.is_auto) {
+    // Devices have no place for the layer: with one that was asked for, the text drafts.
+    const bool has_device = (engine.device.name != "auto" && engine.device.name != "cpu") ||
+                            !engine.device.remote.hosts.empty();
+    const bool predicts = WhyNotPredicting(model).empty() && !has_device;
+    if (!predicts) chosen = {.kind = DraftKind::kNgram, .most = kMostOfText};
+  }
+  engine.predicts = chosen.kind == DraftKind::kPredicting;
+  return chosen;
+}
+
+std::shared_ptr<DraftControl> MakeDraftControl(const DraftOptions& draft) {
+  return std::make_shared<DraftControl>(draft.most,
+                                        draft.is_auto ? DraftStart::kPriced : DraftStart::kTries);
 }
 
 LittleDrafter::LittleDrafter(Engine& engine, Sequence& sequence)
@@ -94,6 +152,12 @@ Status LittleDrafter::Add(Token token, Draft& draft) {
   return {};
 }
 
+Result<Draft> PredictingDrafter::Propose(std::span<const Token> text, uint32_t most) {
+  Draft draft;
+  TRY(draft.tokens, engine_.Predict(sequence_, text.back(), most));
+  return draft;
+}
+
 Result<Draft> NgramDrafter::Propose(std::span<const Token> text, uint32_t most) {
   constexpr size_t kLongest = 4;
   constexpr size_t kShortest = 2;
@@ -124,6 +188,8 @@ std::unique_ptr<Drafter> MakeDrafter(DraftKind kind, Engine& engine, Sequence& s
       return std::make_unique<LittleDrafter>(engine, sequence);
     case DraftKind::kNgram:
       return std::make_unique<NgramDrafter>();
+    case DraftKind::kPredicting:
+      return std::make_unique<PredictingDrafter>(engine, sequence);
   }
   return nullptr;
 }

@@ -22,19 +22,28 @@ namespace moestro {
 
 // --draft: the drafter that guesses the next tokens, and the most tokens of a draft.
 
-enum class DraftKind : uint8_t { kNone, kLittle, kNgram };
+enum class DraftKind : uint8_t { kNone, kLittle, kNgram, kPredicting };
 
 struct DraftOptions {
   DraftKind kind = DraftKind::kNone;
   uint32_t most = 0;  // tokens of a draft
+  // Tokens are drafted by the predicting layer where the model has one, else from the text so far,
+  // and not before they are expected to pay.
+  bool is_auto = false;
 
   bool is_on() const { return kind != DraftKind::kNone; }
 };
 
-// "little", "ngram:12". kUsage otherwise.
+// "little", "ngram:12", "mtp:2", "auto". kUsage otherwise.
 Result<DraftOptions> ParseDraft(const std::string& text);
-// kUsage: the model or its engine cannot draft with fewer experts, or the output is not exact.
+// kUsage: the model or its engine cannot draft in that way, or the output is not exact.
 Status CheckDraft(const DraftOptions& draft, const EngineOptions& engine, const ModelToLoad& model);
+// Chooses the drafter that the model has, checks it as CheckDraft(), and sets what the engine must
+// load for it.
+Result<DraftOptions> PrepareDraft(const DraftOptions& draft, const ModelToLoad& model,
+                                  EngineOptions& engine);
+// REQUIRES: draft.is_on().
+std::shared_ptr<DraftControl> MakeDraftControl(const DraftOptions& draft);
 
 // Guesses the next tokens of a text. A wrong guess costs only time, because a step of the model
 // checks it.
@@ -71,6 +80,20 @@ class LittleDrafter final : public Drafter {
   Engine& engine_;
   Sequence& sequence_;
   LittleStep little_;
+};
+
+// Drafts with the layer of the model's file that predicts further tokens, trained for that. Each
+// token costs a pass through that one layer and the head.
+class PredictingDrafter final : public Drafter {
+ public:
+  // Both must outlive this; `sequence` is the text's sequence. REQUIRES: engine.facts().predicts().
+  PredictingDrafter(Engine& engine, Sequence& sequence) : engine_(engine), sequence_(sequence) {}
+
+  Result<Draft> Propose(std::span<const Token> text, uint32_t most) override;
+
+ private:
+  Engine& engine_;
+  Sequence& sequence_;
 };
 
 // Drafts the tokens that followed the same few tokens earlier in the text: names, quotations, code.

@@ -31,8 +31,13 @@ TEST(DraftOptions, NamesAndNumbers) {
   EXPECT_EQ(ParseDraft("little")->most, 4U);
   EXPECT_EQ(ParseDraft("ngram:12")->most, 12U);
   EXPECT_EQ(ParseDraft("ngram")->kind, DraftKind::kNgram);
-  for (const char* wrong :
-       {"", "big", "little:", "little:0", "ngram:17", "ngram:x", "little:3:4"}) {
+  EXPECT_EQ(ParseDraft("mtp")->kind, DraftKind::kPredicting);
+  EXPECT_EQ(ParseDraft("mtp")->most, 3U);
+  EXPECT_EQ(ParseDraft("mtp:1")->most, 1U);
+  EXPECT_FALSE(ParseDraft("mtp")->is_auto);
+  EXPECT_TRUE(ParseDraft("auto")->is_auto);
+  for (const char* wrong : {"", "big", "little:", "little:0", "ngram:17", "ngram:x", "little:3:4",
+                            "mtp:4", "mtp:0", "auto:2"}) {
     const auto parsed = ParseDraft(wrong);
     ASSERT_FALSE(parsed) << wrong;
     EXPECT_EQ(parsed.error().code, Errc::kUsage);

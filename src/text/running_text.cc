@@ -212,6 +212,20 @@ void RunningText::DraftWith(std::unique_ptr<Drafter> drafter, std::shared_ptr<Dr
   drafting_ = std::make_unique<Drafting>(std::move(drafter), std::move(control), engine, clock_);
 }
 
+void RunningText::Drafting::Price() {
+  const PhaseStats& now = engine.stats().decode;
+  const PhaseStats before = std::exchange(seen, now);
+  const uint64_t bytes = engine.facts().predicting_bytes;
+  if (!control->is_priced() || bytes == 0) return;
+  // Counters may begin again at any time.
+  if (now.seconds < before.seconds || now.touched_bytes < before.touched_bytes) return;
+  costs.Add({.seconds = now.seconds - before.seconds,
+             .wait_seconds = now.wait_seconds - before.wait_seconds,
+             .touched_bytes = static_cast<double>(now.touched_bytes - before.touched_bytes),
+             .expert_bytes = static_cast<double>(now.asked_bytes - before.asked_bytes)});
+  control->Expect(PriceDrafts(costs.mean(), static_cast<double>(bytes), engine.id().shape.n_layer));
+}
+
 uint32_t RunningText::wanted_draft(uint32_t n_ctx) const {
   if (!drafting_ || !is_written() || tokens_.size() >= n_ctx) return 0;
   uint64_t room = n_ctx - tokens_.size();
@@ -234,6 +248,7 @@ Status RunningText::Draft(uint32_t most) {
 
 Status RunningText::EndDraft(double seconds, uint32_t n_texts) {
   drafting_->drafts.Round(seconds, drafting_->taken - 1, n_texts);
+  drafting_->PassOver();
   return CutBackTo(drafting_->engine, sequence_, drafting_->first + drafting_->taken);
 }
 

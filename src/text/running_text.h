@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "base/work_limit.h"
 #include "engine/engine.h"
+#include "engine/run_stats.h"
 #include "model/vocab.h"
 #include "text/draft_control.h"
 #include "text/drafts.h"
@@ -120,7 +121,9 @@ class RunningText {
   }
   // A step of `n_texts` texts, none of which had a draft, took so many seconds.
   void NotePlainStep(double seconds, uint32_t n_texts) {
-    if (drafting_) drafting_->drafts.Plain(seconds, n_texts);
+    if (!drafting_) return;
+    drafting_->drafts.Plain(seconds, n_texts);
+    drafting_->Price();
   }
   // Ends a text that cannot go on: the reader gets the text so far and the error.
   void Fail(const Error& error);
@@ -177,10 +180,17 @@ class RunningText {
             proposed += n;
             accepted += n_right;
           }) {}
+    // After a plain step: gives a priced control the prices that drafts would have now.
+    void Price();
+    // After any other step: its costs are not a plain step's.
+    void PassOver() { seen = engine.stats().decode; }
+
     Engine& engine;
     std::unique_ptr<Drafter> drafter;
     std::shared_ptr<DraftControl> control;
     TextDrafts drafts;
+    PhaseStats seen = engine.stats().decode;  // when the last step ended
+    StepCostMean costs = {};
     uint32_t first = 0;  // position of the newest token when the draft was made
     uint32_t taken = 0;  // rows of the step that Take() has had
     uint32_t proposed = 0;

@@ -70,9 +70,8 @@ void Session::MakeRoom(uint32_t n, uint32_t common, uint32_t n_ctx) {
 }
 
 Status Session::DraftWith(const DraftOptions& draft) {
-  TRY_STATUS(CheckDraft(draft, options_, *model_));
-  draft_ = draft;
-  if (draft.is_on()) draft_control_ = std::make_shared<DraftControl>(draft.most);
+  TRY(draft_, PrepareDraft(draft, *model_, options_));
+  if (draft_.is_on()) draft_control_ = MakeDraftControl(draft_);
   return {};
 }
 

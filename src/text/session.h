@@ -70,6 +70,8 @@ class Session {
   const ContextLimit& limit() const { return limit_; }
   Engine& engine() { return *engine_; }
   const PromptCounts& prompts() const { return prompts_; }
+  // nullptr: nothing is drafted.
+  const DraftControl* draft_control() const { return draft_control_.get(); }
   Sequence& sequence() { return *sequence_; }
 
   // The tokens of a text, at most one more than the context holds, with the tokens of

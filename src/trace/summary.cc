@@ -233,6 +233,10 @@ std::string Describe(const TraceInfo& info, const TraceSummary& s) {
   if (info.experts_guessed) {
     text += "             the number of experts is only the highest id seen plus one\n";
   }
+  if (info.token_layers > 0) {
+    text += Format("             tokens name the experts of the first {} layer{}\n",
+                   info.token_layers, info.token_layers == 1 ? "" : "s");
+  }
   text += Format("tokens       {} decode, {} prefill, in {} sequences\n", s.decode_tokens,
                  s.prefill_tokens, s.sequences);
   text += Format(

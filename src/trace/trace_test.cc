@@ -59,7 +59,8 @@ std::vector<ExpertId> Ids(const std::vector<uint16_t>& values) {
 }
 
 // With `depth` 1, layer 0 predicts layer 1.
-Trace Small(bool has_weights, uint32_t experts, uint32_t depth = 0, uint32_t little = 0) {
+Trace Small(bool has_weights, uint32_t experts, uint32_t depth = 0, uint32_t little = 0,
+            uint32_t token_layers = 0) {
   Trace trace = *Trace::Create(
       {.model = {.name = "small", .fingerprint = 0x1234567890abcdef, .shape = {2, experts, 2}},
        .expert_bytes = 12345,
@@ -67,7 +68,8 @@ Trace Small(bool has_weights, uint32_t experts, uint32_t depth = 0, uint32_t lit
        .little = little,
        .has_weights = has_weights,
        .has_predicted_weights = has_weights,
-       .has_candidates = has_weights});
+       .has_candidates = has_weights,
+       .token_layers = token_layers});
   const std::vector<float> ahead_weights = {0.123456F, -2.5F};
   const std::vector<float> weights = {0.75F, 0.25F, 1.0F, 0.0F};
   std::vector<ExpertId> candidates;
@@ -269,6 +271,34 @@ TEST_F(TraceTest, WrongLittlePassesAreRefusedWhateverTheChecksum) {
   EXPECT_TRUE(with(first_token + 3, 5).contains("token 0: little pass, layer 0: expert 5"));
   EXPECT_TRUE(with(first_token + 4, 1).contains("twice")) << with(first_token + 4, 1);
   EXPECT_TRUE(with(first_token + 12, 0x7f).contains("probability"));
+}
+
+TEST_F(TraceTest, LayersWhoseExpertsTokensNameComeBack) {
+  for (const uint32_t layers : {1U, 2U}) {
+    const Trace trace = Small(true, 5, 1, 1, layers);
+    ASSERT_TRUE(WriteTrace(Path("t"), trace));
+    const auto read = ReadTrace(Path("t"));
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(read->info(), trace.info());
+    ASSERT_EQ(read->tokens(), trace.tokens());
+    EXPECT_TRUE(std::ranges::equal(read->experts(2, 1), trace.experts(2, 1)));
+    const std::string text = Describe(read->info(), Summarise(*read));
+    EXPECT_TRUE(text.contains("the experts of the first " + std::to_string(layers) + " layer"))
+        << text;
+  }
+  EXPECT_FALSE(Describe(Small(true, 5).info(), {}).contains("tokens name"));
+  ExpectEveryDamageRefused(Small(false, 5, 0, 0, 1));
+}
+
+TEST_F(TraceTest, WrongNumbersOfThemAreRefusedWhateverTheChecksum) {
+  ASSERT_TRUE(WriteTrace(Path("t"), Small(false, 5, 0, 0, 1)));
+  const std::string whole = Bytes("t");
+  const auto with = [&](size_t at, char value) { return ErrorWith(whole, at, value); };
+  EXPECT_EQ(with(32, 2), "");  // both layers
+  EXPECT_TRUE(with(32, 0).contains("0 layers name none")) << with(32, 0);
+  EXPECT_TRUE(with(32, 3).contains("tokens name = 3, only 0 to 2")) << with(32, 3);
+  EXPECT_TRUE(with(35, 127).contains("layers whose experts tokens name")) << with(35, 127);
+  EXPECT_TRUE(with(13, 0).contains("bytes")) << with(13, 0);  // without the flag
 }
 
 TEST_F(TraceTest, WeightsAreClampedToWhatTheFileHolds) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <utility>
 
@@ -18,7 +19,28 @@ bool AreTimes(double some, double read) {
   return some >= 0.0 && read > 0.0 && read <= std::numeric_limits<double>::max();  // not for NaN
 }
 
+constexpr double kSmoothing = 0.1;  // weight of a step in means
+
 }  // namespace
+
+void RecentMean::Add(double value) {
+  constexpr double kFar = 1.5;
+  constexpr int kInARow = 3;
+  if (!(value_ > 0.0)) {
+    value_ = value;
+    return;
+  }
+  const int side = value > kFar * value_ ? 1 : value * kFar < value_ ? -1 : 0;
+  const bool goes_on = side * odd_ > 0;
+  odd_ = goes_on ? odd_ + side : side;
+  odd_sum_ = goes_on ? odd_sum_ + value : value;
+  if (std::abs(odd_) == kInARow) {
+    value_ = odd_sum_ / kInARow;
+    odd_ = 0;
+  } else {
+    value_ += kSmoothing * (value - value_);
+  }
+}
 
 std::optional<size_t> MostAhead(double idle, double read) {
   if (!AreTimes(idle, read)) return std::nullopt;
@@ -27,12 +49,12 @@ std::optional<size_t> MostAhead(double idle, double read) {
 }
 
 std::optional<size_t> PrefetchControl::most_ahead() const {
-  return is_fixed_ ? std::nullopt : MostAhead(idle_, read_);
+  return is_fixed_ ? std::nullopt : MostAhead(idle_.value(), read_.value());
 }
 
 double PrefetchControl::beside_dense() const {
-  if (is_fixed_ || !AreTimes(dense_, read_)) return 0.0;
-  return std::min(dense_ / read_, static_cast<double>(kMostAhead));
+  if (is_fixed_ || !AreTimes(dense_.value(), read_.value())) return 0.0;
+  return std::min(dense_.value() / read_.value(), static_cast<double>(kMostAhead));
 }
 
 double PrefetchControl::committed() const {
@@ -40,30 +62,29 @@ double PrefetchControl::committed() const {
   return ahead ? std::min(most_committed_, static_cast<double>(*ahead)) : most_committed_;
 }
 
-double PrefetchControl::won() const { return std::min(idle_, committed() * read_); }
-double PrefetchControl::lost() const { return std::max(0.0, committed() * read_ - idle_); }
+double PrefetchControl::won() const { return std::min(idle_.value(), committed() * read_.value()); }
+double PrefetchControl::lost() const {
+  return std::max(0.0, committed() * read_.value() - idle_.value());
+}
 
 double PrefetchControl::least_precision() const {
-  if (is_fixed_ || read_ <= 0.0) return kFloor;
+  if (is_fixed_ || read_.value() <= 0.0) return kFloor;
   if (won() <= 0.0) return 2.0;
   return std::max(kFloor, lost() / (won() + lost()));
 }
 
 void PrefetchControl::StepDone(const StepCost& cost, double right) {
   ++step_;
-  const auto learn = [this](double& average, double value) {
-    average += (average > 0.0 ? kSmoothing : 1.0) * (value - average);
-  };
-  learn(idle_, std::max(0.0, cost.seconds - cost.demand_seconds) / layers_);
-  learn(dense_, cost.dense_seconds / layers_);
+  idle_.Add(std::max(0.0, cost.seconds - cost.demand_seconds) / layers_);
+  dense_.Add(cost.dense_seconds / layers_);
   if (cost.demand_reads > 0) {
-    learn(read_, cost.demand_seconds / static_cast<double>(cost.demand_reads));
+    read_.Add(cost.demand_seconds / static_cast<double>(cost.demand_reads));
   }
   if (cost.look_ahead_seconds <= 0.0) return;
-  learn(cost_, cost.look_ahead_seconds);
+  cost_.Add(cost.look_ahead_seconds);
   // An expert that has arrived in time saves its reading, as far as that fits into idle time.
-  gained_ += kSmoothing * (right * std::min(read_, idle_) - gained_);
-  pays_ = step_ < kTryEvery || gained_ > cost_;
+  gained_ += kSmoothing * (right * std::min(read_.value(), idle_.value()) - gained_);
+  pays_ = step_ < kTryEvery || gained_ > cost_.value();
 }
 
 void PrefetchPlanner::Cell::Learn(bool was_right) {

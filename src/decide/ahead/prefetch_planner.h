@@ -48,6 +48,20 @@ struct StepCost {
 inline constexpr size_t kMostAhead = 64;
 std::optional<size_t> MostAhead(double idle, double read);
 
+// A mean of late that follows at once when its values change for good: a disk that is hot and slows
+// itself down, a processor that does. Three values in a row, all above or all below by half,
+// replace the mean; single ones move it by a tenth.
+class RecentMean {
+ public:
+  void Add(double value);
+  double value() const { return value_; }
+
+ private:
+  double value_ = 0.0;  // 0: none yet
+  double odd_sum_ = 0.0;
+  int odd_ = 0;  // values in a row that are far off: above zero if above
+};
+
 class PrefetchControl {
  public:
   // `layers` with experts of a decode step, at least one; `committed`: the most experts' worth of
@@ -72,7 +86,6 @@ class PrefetchControl {
 
  private:
   static constexpr uint64_t kTryEvery = 16;
-  static constexpr double kSmoothing = 0.1;  // weight of a step in the averages
 
   double committed() const;
   double won() const;
@@ -81,11 +94,11 @@ class PrefetchControl {
   uint32_t layers_;
   double most_committed_;
   bool is_fixed_;
-  double idle_ = 0.0;    // seconds of a layer in which no layer waits for the disk
-  double read_ = 0.0;    // seconds to read an expert; 0: none was read yet
-  double dense_ = 0.0;   // seconds of a layer's dense part
+  RecentMean idle_;      // seconds of a layer in which no layer waits for the disk
+  RecentMean read_;      // seconds to read an expert; 0: none was read yet
+  RecentMean dense_;     // seconds of a layer's dense part
+  RecentMean cost_;      // of looking ahead, seconds per step
   double gained_ = 0.0;  // seconds per step
-  double cost_ = 0.0;    // of looking ahead, seconds per step
   uint64_t step_ = 0;
   bool pays_ = true;
 };

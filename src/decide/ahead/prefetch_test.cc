@@ -342,6 +342,46 @@ TEST(PrefetchControl, AsksForMorePrecisionWhereTheDiskIsSlow) {
   EXPECT_TRUE(fast.is_on());
 }
 
+// A drive that is hot reads at a quarter of its speed from one step to the next, and later as
+// before.
+TEST(PrefetchControl, FollowsADiskThatSlowsDown) {
+  // 10 ms a step, of which experts take 0.25 ms each, and 1 ms each later.
+  const StepCost cool = CostOfStep(0.005, 20);
+  const StepCost hot{.seconds = cool.seconds + 0.015,
+                     .demand_seconds = 0.020,
+                     .demand_reads = 20,
+                     .look_ahead_seconds = cool.look_ahead_seconds};
+  PrefetchControl control(10, 2.0 / 3.0);
+  for (int i = 0; i < 50; ++i) control.StepDone(cool, 5.0);
+  const std::optional<size_t> ahead = control.most_ahead();
+  const double precision = control.least_precision();
+  PrefetchControl slow(10, 2.0 / 3.0);
+  for (int i = 0; i < 50; ++i) slow.StepDone(hot, 5.0);
+  ASSERT_NE(slow.most_ahead(), ahead);
+  for (int i = 0; i < 3; ++i) control.StepDone(hot, 5.0);
+  EXPECT_EQ(control.most_ahead(), slow.most_ahead());
+  EXPECT_NEAR(control.least_precision(), slow.least_precision(), 0.01);
+  for (int i = 0; i < 3; ++i) control.StepDone(cool, 5.0);
+  EXPECT_EQ(control.most_ahead(), ahead);
+  EXPECT_NEAR(control.least_precision(), precision, 0.01);
+}
+
+TEST(RecentMean, IsReplacedByThreeOddValuesAlone) {
+  RecentMean mean;
+  mean.Add(10.0);
+  EXPECT_EQ(mean.value(), 10.0);
+  mean.Add(100.0);
+  mean.Add(100.0);
+  mean.Add(10.0);
+  EXPECT_LT(mean.value(), 30.0);
+  RecentMean jumped;
+  jumped.Add(10.0);
+  for (int i = 0; i < 3; ++i) jumped.Add(100.0);
+  EXPECT_EQ(jumped.value(), 100.0);
+  for (int i = 0; i < 3; ++i) jumped.Add(i % 2 == 0 ? 4.0 : 6.0);
+  EXPECT_NEAR(jumped.value(), 14.0 / 3.0, 1e-9);
+}
+
 TEST(PrefetchControl, StopsLookingAheadWhenItGainsNothingButTriesAgain) {
   PrefetchControl control(10, 2.0 / 3.0);
   int looks = 0;

@@ -49,6 +49,14 @@ void LayerProtocol::AfterRouting(const Routed& routed, LayerPlan& plan) {
   if (decodes_) Learn(routed);
 }
 
+void LayerProtocol::PlanBeside(const Routed& routed, LayerPlan& plan) {
+  holder_.BeginLayer(routed.layer);
+  layer_planner_.Plan(
+      routed.layer, routed.routing, routed.kinds, [this](ExpertKey key) { return IsPresent(key); },
+      {}, plan);
+  plan.learned.clear();
+}
+
 void LayerProtocol::MakePlan(const Routed& routed, LayerPlan& plan) {
   const ExpertPresence is_present = [this](ExpertKey key) { return IsPresent(key); };
   const bool is_lossy =

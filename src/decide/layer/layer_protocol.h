@@ -93,6 +93,9 @@ class LayerProtocol {
     AfterRouting(routed, plan);
     return plan;
   }
+  // Makes the plan of a layer beside a step's layers, a layer that predicts further tokens. No
+  // predictor gets its routing, and nothing is prefetched behind it. REQUIRES: every row decodes.
+  void PlanBeside(const Routed& routed, LayerPlan& plan);
   // REQUIRES: every expert of the plan has been requested.
   void Prefetch();
   // Ends all prefetches: the step ended early.

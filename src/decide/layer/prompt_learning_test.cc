@@ -22,7 +22,7 @@ namespace {
 class Listener final : public ExpertHolder {
  public:
   bool contains(ExpertKey) const override { return false; }
-  void BeginLayer(ExpertLayerId) override {}
+  void BeginLayer(ExpertLayerId layer) override { begun.push_back(layer); }
   void Predict(ExpertLayerId, std::span<const ExpertId>) override {}
   void LearnPrompt(const LayerPlan& plan) override { learned = plan.learned; }
   bool Prefetch(ExpertKey) override { return false; }
@@ -31,6 +31,7 @@ class Listener final : public ExpertHolder {
   bool is_complete(ExpertKey) const override { return true; }
 
   std::vector<ExpertId> learned;
+  std::vector<ExpertLayerId> begun;
 };
 
 class PromptLearning : public ::testing::Test {
@@ -72,6 +73,22 @@ TEST_F(PromptLearning, IsOfTheLastRows) {
   ASSERT_EQ(learned.size(), 2U * 128U);
   EXPECT_EQ(learned.front(), ExpertId{2 * 72});
   EXPECT_EQ(learned.back(), ExpertId{399});
+}
+
+// Plans the layer behind the last one of a step.
+TEST_F(PromptLearning, LayersBesideAStepTeachNothing) {
+  protocol_.BeginSequence();
+  Routing routing{.n_tokens = 1, .n_used = 2, .experts = {{7}, {3}}, .weights = {0.5F, 0.5F}};
+  const std::vector<RowKind> kinds = {RowKind::kDecode};
+  LayerPlan plan;
+  plan.learned = {{1}};
+  protocol_.PlanBeside(
+      {.layer = ExpertLayerId{1}, .routing = routing, .kinds = kinds, .predicted = {}}, plan);
+  EXPECT_EQ(listener_.begun, std::vector<ExpertLayerId>{ExpertLayerId{1}});
+  EXPECT_EQ(plan.experts.size(), 2U);
+  EXPECT_TRUE(plan.learned.empty());
+  EXPECT_TRUE(listener_.learned.empty());
+  EXPECT_FALSE(Step(RowKind::kPrompt, 2).empty());  // the sequence has begun
 }
 
 using Heard = std::vector<std::vector<ExpertId>>;

@@ -161,7 +161,9 @@ class TiledAttention {
   Layer layer_;
   std::span<const RowCells> rows_;
   std::atomic<uint32_t> next_task_{0};
-  std::vector<std::atomic<uint32_t>> left_;  // [whole]: tasks that have not ended
+  // [whole]: tasks that have not ended. Each end releases its span, and the last one acquires the
+  // spans of all (tests/memory_order/attention_split.litmus).
+  std::vector<std::atomic<uint32_t>> left_;
 };
 
 }  // namespace moestro

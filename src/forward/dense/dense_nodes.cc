@@ -37,7 +37,8 @@ uint32_t DenseNodes::LayerOf(const Mixer& mixer) const {
 
 uint32_t DenseNodes::LayersAhead(LayerId layer, uint32_t look_ahead) const {
   const uint32_t first = parts_.spec.expert_layers_before(layer.value + 1U);
-  return std::min(look_ahead, parts_.spec.n_expert_layers() - first);
+  const uint32_t end = parts_.spec.n_main_expert_layers();
+  return std::min(look_ahead, end - std::min(end, first));
 }
 
 // Rows of StepBuffers, [rows][width].
@@ -260,9 +261,15 @@ void DenseNodes::Head(StepRows rows, uint32_t at) {
   const uint32_t end = parts_.spec.n_layer();
   ggml_tensor* x = streams_ ? streams_->End(ctx, parts_.tensors, Streams(end, rows))
                             : Input(end, rows, LayerEnd());
-  x = RmsNorm(ctx, x, parts_.tensors.output_norm, parts_.tensors.output_norm_b,
-              parts_.spec.rms_eps);
-  ggml_tensor* logits = Linear(ctx, parts_.tensors.output, x, parts_.tensors.output_b);
+  Logits(RmsNorm(ctx, x, parts_.tensors.output_norm, parts_.tensors.output_norm_b,
+                 parts_.spec.rms_eps),
+         at);
+}
+
+// normed [rows][n_embd] -> logits [rows][n_vocab], from row `at` on.
+void DenseNodes::Logits(ggml_tensor* normed, uint32_t at) {
+  ggml_context* ctx = parts_.graphs.context();
+  ggml_tensor* logits = Linear(ctx, parts_.tensors.output, normed, parts_.tensors.output_b);
   if (parts_.spec.logit_scale != 1.0F)
     logits = ggml_scale(ctx, logits, 1.0F / parts_.spec.logit_scale);
   if (const float cap = parts_.spec.logit_cap; cap > 0.0F) {
@@ -271,6 +278,33 @@ void DenseNodes::Head(StepRows rows, uint32_t at) {
     logits = ggml_add(ctx, capped, ggml_sub(ctx, logits, logits));
   }
   Output(logits, StepBuffers::kLogits, at);
+}
+
+// The predicting layer's output as its head takes it. Files without a norm of its own share the
+// model's.
+ggml_tensor* DenseNodes::PredictionNorm(ggml_tensor* hidden) const {
+  ggml_tensor* const own = parts_.tensors.layers.back().predict_head_norm;
+  return RmsNorm(parts_.graphs.context(), hidden, own != nullptr ? own : parts_.tensors.output_norm,
+                 nullptr, parts_.spec.rms_eps);
+}
+
+// The hidden state is normed as the head takes it: the last layer's by the model's norm.
+void DenseNodes::JoinPrediction(StepRows rows, HiddenOf from) {
+  ggml_context* ctx = parts_.graphs.context();
+  const LayerTensors& w = parts_.tensors.layers.back();
+  ggml_tensor* hidden = Region(StepBuffers::kHidden, rows);
+  hidden = from == HiddenOf::kPredicting
+               ? PredictionNorm(hidden)
+               : RmsNorm(ctx, hidden, parts_.tensors.output_norm, nullptr, parts_.spec.rms_eps);
+  hidden = RmsNorm(ctx, hidden, w.predict_hidden_norm, nullptr, parts_.spec.rms_eps);
+  ggml_tensor* embedding = RmsNorm(ctx, Region(StepBuffers::kFfnIn, rows), w.predict_embd_norm,
+                                   nullptr, parts_.spec.rms_eps);
+  ggml_tensor* both = ggml_concat(ctx, embedding, hidden, 0);
+  Output(Linear(ctx, w.predict_join, both, nullptr), StepBuffers::kHidden, rows.first);
+}
+
+void DenseNodes::PredictionHead(StepRows rows) {
+  Logits(PredictionNorm(Region(StepBuffers::kHidden, rows)), 0);
 }
 
 }  // namespace moestro

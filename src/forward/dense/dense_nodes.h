@@ -93,6 +93,13 @@ class DenseNodes {
   void Source(LayerId layer, StepRows rows);
   // logits [rows][n_vocab] = output * norm(hidden), from row `at` of the logits on.
   void Head(StepRows rows, uint32_t at);
+  // The layer that a hidden state comes from, which a predicting layer takes in.
+  enum class HiddenOf : uint8_t { kLast, kPredicting };
+  // Embeddings in kFfnIn, and hidden of the rows before -> hidden [rows][n_embd], the input of the
+  // predicting layer. REQUIRES: the model predicts.
+  void JoinPrediction(StepRows rows, HiddenOf from);
+  // The same as Head() behind the predicting layer.
+  void PredictionHead(StepRows rows);
 
   // Whether a layer's input is in parts: the results of the experts of the layer before, and the
   // residual; with several streams also those of a layer without experts.
@@ -122,6 +129,8 @@ class DenseNodes {
                               StepRows rows, const LayerWish& wish);
   void LookAhead(LayerId layer, ggml_tensor* ffn_in, uint32_t look_ahead, StepRows rows);
   MixerGraph MixerGraphOf(LayerId layer, ggml_tensor* x, StepRows rows);
+  ggml_tensor* PredictionNorm(ggml_tensor* hidden) const;
+  void Logits(ggml_tensor* normed, uint32_t at);
 
   const Parts parts_;
   RowNorm norm_;

@@ -98,7 +98,7 @@ LayerGraph::LayerGraph(const Parts& parts)
       graphs_({.team = parts.team,
                .link = parts.link,
                .stop = parts.stop,
-               .places = parts.spec.layers.size() + 2,
+               .places = parts.spec.layers.size() + (parts.spec.predicts() ? kBehind : kJoinLast),
                .max_nodes = parts.link != nullptr ? WholeGraph::kTogether * kMaxNodes : kMaxNodes}),
       nodes_({.spec = parts.spec,
               .tensors = parts.tensors,
@@ -120,6 +120,9 @@ Result<std::unique_ptr<LayerGraph>> LayerGraph::Create(const Parts& parts, uint3
   }
   if (parts.link != nullptr && parts.spec.streams) {
     return Fail(Errc::kDevice, "several residual streams are mixed in memory");
+  }
+  if (parts.link != nullptr && parts.spec.predicts()) {
+    return Fail(Errc::kDevice, "layers that predict further tokens are computed in memory");
   }
   // Tensors are placed at rows of hidden, so rows must be aligned.
   if (parts.link != nullptr && parts.spec.n_embd * sizeof(float) %
@@ -189,6 +192,11 @@ Status LayerGraph::Reserve(uint32_t chunk, uint32_t logits_rows) {
     (void)nodes_.Layer(LayerId{static_cast<uint16_t>(l)}, rows, {},
                        may_add ? nodes_.WithPartial(rows) : DenseNodes::LayerEnd());
     TRY_STATUS(CheckComputes(DeviceOf(link_), graphs_.graph(), kv_->type()));
+    TRY_STATUS(graphs_.Reserve());
+  }
+  if (spec_->predicts()) {
+    graphs_.Begin();
+    nodes_.JoinPrediction({.count = std::min(chunk, piece_rows_)}, HiddenOf::kLast);
     TRY_STATUS(graphs_.Reserve());
   }
   if (!spec_->encoder) return {};
@@ -340,14 +348,27 @@ Status LayerGraph::CheckFinite(LayerId layer) const {
 Status LayerGraph::Head(uint32_t first_row, uint32_t n_rows) {
   const StepRows all{.first = first_row, .count = n_rows};
   if (std::exchange(head_run_, {}) != all) TRY_STATUS(RunHead(all));
-  const auto row =
-      FirstRowNotFinite({buffers_->logits(), size_t{n_rows} * spec_->n_vocab}, spec_->n_vocab);
-  if (!row) return {};
-  return Fail(
-      Errc::kInvalidFile,
-      "position {}: the last layer's experts or the output matrix computed NaN or infinity; "
-      "the weights are damaged: fetch the model again",
-      buffers_->positions()[first_row + *row]);
+  return CheckLogits(*spec_, *buffers_, all);
+}
+
+Status LayerGraph::JoinPrediction(std::span<const StepRow> rows, HiddenOf from) {
+  const double start = clock_();
+  EmbedRows(*tensors_->token_embd, spec_->embedding_scale, rows, buffers_->ffn_in());
+  const auto n_rows = static_cast<uint32_t>(rows.size());
+  const size_t place = Place(from == HiddenOf::kLast ? kJoinLast : kJoinOwn);
+  for (uint32_t first = 0; first < n_rows; first += piece_rows_) {
+    const StepRows piece{.first = first, .count = std::min(piece_rows_, n_rows - first)};
+    const GraphCache::Key key{.rows = piece.count == n_rows ? n_rows : 0};
+    TRY_STATUS(graphs_.Run(place, key, [&] { nodes_.JoinPrediction(piece, from); }));
+  }
+  seconds_ += clock_() - start;
+  return {};
+}
+
+Status LayerGraph::PredictionHead() {
+  TRY_STATUS(graphs_.Run(Place(kPredictionHead), {.rows = 1},
+                         [&] { nodes_.PredictionHead({.count = 1}); }));
+  return CheckLogits(*spec_, *buffers_, {.count = 1});
 }
 
 Status LayerGraph::AddWhole(const WholeLayers& whole, uint32_t rows) {
@@ -420,7 +441,7 @@ Status LayerGraph::GoBack() {
 // of logits is not kept: `at` is no part of the key.
 Status LayerGraph::LaunchHead(StepRows rows, uint32_t at) {
   const GraphCache::Key key{.first = rows.first, .rows = at == 0 ? rows.count : 0};
-  return graphs_.Run(spec_->n_layer(), key, [&] { nodes_.Head(rows, at); });
+  return graphs_.Run(Place(kHead), key, [&] { nodes_.Head(rows, at); });
 }
 
 Status LayerGraph::RunHead(StepRows all) {
@@ -441,7 +462,7 @@ Status LayerGraph::SendHidden() {
   if (has_partial_) {
     TRY_STATUS(SendPartial());
     const StepRows rows{.count = static_cast<uint32_t>(visible_.size())};
-    return graphs_.Run(PlaceOfPartial(), {.rows = rows.count, .adds_partial = true}, [&] {
+    return graphs_.Run(Place(kPartial), {.rows = rows.count, .adds_partial = true}, [&] {
       nodes_.Output(nodes_.WithPartial(rows).hidden, StepBuffers::kHidden, 0);
     });
   }

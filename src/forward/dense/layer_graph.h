@@ -151,6 +151,14 @@ class LayerGraph {
   // is NaN or infinite. kInterrupted, kDevice. REQUIRES: n_rows <= logits_rows.
   Status Head(uint32_t first_row, uint32_t n_rows);
 
+  // For a model that predicts further tokens, on the CPU. The rows' embeddings, and hidden, which
+  // holds for each row the output of the row before, of the last layer or of the predicting one ->
+  // hidden, the predicting layer's input. kInterrupted. REQUIRES: SetRows() had these rows.
+  using HiddenOf = DenseNodes::HiddenOf;
+  Status JoinPrediction(std::span<const StepRow> rows, HiddenOf from);
+  // Row 0 of hidden, the predicting layer's output -> logits. Errors: those of Head().
+  Status PredictionHead();
+
  private:
   explicit LayerGraph(const Parts& parts);
   static Ngrams::Parts NgramPartsOf(const Parts& parts);
@@ -163,8 +171,9 @@ class LayerGraph {
   Status SetPositions();
   Status SendHidden();
   Status SendPartial();
-  // The place of the graph that adds a partial sum alone, behind those of the layers and the head.
-  size_t PlaceOfPartial() const { return spec_->layers.size() + 1; }
+  // Places of graphs behind those of the layers. kPartial: a partial sum is added alone.
+  enum Behind : uint8_t { kHead, kPartial, kJoinLast, kJoinOwn, kPredictionHead, kBehind };
+  size_t Place(Behind graph) const { return spec_->layers.size() + graph; }
   Status LaunchPart();
   Status LaunchHead(StepRows rows, uint32_t at);
   Status RunHead(StepRows all);

@@ -55,6 +55,7 @@ uint64_t LargestProduct(const ModelTensors& tensors) {
       most = std::max(most, (elements(matrices) + ...));
     };
     together(w.attn_qkv);
+    together(w.predict_join);
     together(w.attn_q, w.attn_k, w.attn_v);
     together(w.attn_out);
     together(w.latent_q_a);
@@ -136,6 +137,17 @@ Status CheckLayer(const ModelSpec& spec, const StepBuffers& buffers, LayerId lay
               "position {}: {} computed NaN or infinity; the weights are damaged, or their values "
               "too large for this type of keys and values: fetch the model again",
               buffers.positions()[*row], where);
+}
+
+Status CheckLogits(const ModelSpec& spec, const StepBuffers& buffers, StepRows rows) {
+  const auto row =
+      FirstRowNotFinite({buffers.logits(), size_t{rows.count} * spec.n_vocab}, spec.n_vocab);
+  if (!row) return {};
+  return Fail(
+      Errc::kInvalidFile,
+      "position {}: the last layer's experts or the output matrix computed NaN or infinity; "
+      "the weights are damaged: fetch the model again",
+      buffers.positions()[rows.first + *row]);
 }
 
 Status CheckComputes(const ComputeDevice* device, ggml_cgraph* graph, KvType type) {

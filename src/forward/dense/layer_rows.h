@@ -51,6 +51,10 @@ std::optional<size_t> FirstRowNotFinite(std::span<const float> values, size_t wi
 // infinite; the message names the position and the layer.
 Status CheckLayer(const ModelSpec& spec, const StepBuffers& buffers, LayerId layer, size_t n_rows);
 
+// Checks the logits of these rows, the first ones of the buffer. kInvalidFile: some number is NaN
+// or infinite; the message names the position.
+Status CheckLogits(const ModelSpec& spec, const StepBuffers& buffers, StepRows rows);
+
 // Checks that the device computes every node; null: the CPU, which does. `type`: the type of keys
 // and values. kDevice, naming the node.
 Status CheckComputes(const ComputeDevice* device, ggml_cgraph* graph, KvType type);

@@ -87,7 +87,7 @@ void RowRouter::DropOverCapacity(std::span<const StepRow> rows, Routing& routing
 
 void RowRouter::Widen(ExpertLayerId layer, Routing& routing) {
   const uint32_t k = parts_.spec.router.n_used;
-  widened_.resize(parts_.spec.n_expert_layers());
+  widened_.resize(parts_.spec.n_main_expert_layers());
   std::vector<ExpertId>& widened = widened_[layer.value];
   widened.clear();
   for (size_t row = 0; row < routing.n_tokens; ++row) {
@@ -98,7 +98,8 @@ void RowRouter::Widen(ExpertLayerId layer, Routing& routing) {
 
 void RowRouter::ChooseAhead(ExpertLayerId layer, std::span<const StepRow> rows, uint32_t look_ahead,
                             const LittleStep& little, RoutedAhead& ahead) {
-  const uint32_t layers = std::min(look_ahead, parts_.spec.n_expert_layers() - 1 - layer.value);
+  const uint32_t end = parts_.spec.n_main_expert_layers();
+  const uint32_t layers = std::min(look_ahead, end - std::min(end, layer.value + 1U));
   const RouterSpec router = RouterOf(parts_.spec, little);
   const size_t logits = rows.size() * router.n_expert;  // values of one layer
   ahead.experts.clear();

@@ -84,7 +84,7 @@ LayerRun::LayerRun(ExpertScratch& scratch, const LayerPlan& plan, const ExpertRo
   BeginDevices();
   // A device that fails here ends the layer. Later devices have then not begun, so Pump() must not
   // run.
-  if (!stop_.load(std::memory_order_relaxed)) Pump();
+  if (!is_stopped()) Pump();
   const auto is_there = [this](size_t j) { return leases_.lease(j)->is_complete(); };
   by_stage_ = plan.n_rows <= kFewRows && leases_.all_taken() && leases_.size() == n_host_ &&
               std::ranges::all_of(std::views::iota(size_t{0}, n_host_), is_there);
@@ -143,8 +143,7 @@ void LayerRun::Work(int thread, int n_threads) {
 }
 
 void LayerRun::GiveUp(int thread, int n_threads) {
-  stop_.store(true, std::memory_order_release);
-  Announce();
+  End();
   inputs_ready_.Add(static_cast<uint32_t>(n_threads));
   if (thread != 0) return;
   if (devices_ != nullptr) devices_->Abandon();
@@ -180,23 +179,22 @@ void LayerRun::RunTasks(int thread) {
     if (first_open_.load(std::memory_order_acquire) == n_host_) break;
     if (thread == 0 && MayWaitForBytes()) {
       WaitForBytes();
-    } else if (!idle.Spin() && !stop_.load(std::memory_order_acquire)) {
+    } else if (!idle.Spin() && !is_stopped()) {
       changes_.Sleep(seen);
     }
   }
 }
 
-// Checked by each thread before each task. The first thread that finds a stop request wakes the
-// sleeping threads.
+// Checked by each thread before each task. The first that finds a stop request wakes sleepers.
 bool LayerRun::ShallEnd() {
-  if (stop_.load(std::memory_order_acquire)) return true;
+  if (is_stopped()) return true;
   if (!is_asked_to_stop()) return false;
   End();
   return true;
 }
 
 void LayerRun::End() {
-  stop_.store(true, std::memory_order_release);
+  stop_.store(true, std::memory_order_relaxed);
   Announce();
 }
 
@@ -265,13 +263,13 @@ void LayerRun::FinishDevices() {
     Pump();
   }
   // Stage: the results of each device, [its pairs][n_embd].
-  for (uint32_t d = 0; d < devices_->size() && !stop_.load(std::memory_order_relaxed); ++d) {
+  for (uint32_t d = 0; d < devices_->size() && !is_stopped(); ++d) {
     const double begun = seconds();
     if (auto finished = devices_->Finish(d); !finished) Fail(std::move(finished).error());
     const double done = devices_->has_waited(d) ? seconds() : 0.0;
     s_.lane_seconds.devices.push_back({.done = done, .collecting = std::max(done - begun, 0.0)});
   }
-  if (stop_.load(std::memory_order_relaxed)) devices_->Abandon();
+  if (is_stopped()) devices_->Abandon();
   devices_done_.Store(1);
 }
 
@@ -520,7 +518,7 @@ void LayerRun::Close() {
       s_.jobs[j].is_to_interleave = false;  // no row of the expert was computed
     }
     LetGo(j);
-    if (!stop_.load(std::memory_order_relaxed)) TakeLeases();
+    if (!is_stopped()) TakeLeases();
   }
 }
 

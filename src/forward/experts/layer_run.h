@@ -31,6 +31,7 @@ namespace moestro {
 // the first row to the last, one block at a time, so that the thread reads one stream of memory. A
 // thread that has finished takes blocks of other threads' shares.
 //
+// Memory order: claims are relaxed, since they pass no data on (tests/memory_order/claims.litmus).
 // Thread rule: Reset() before the team begins; the rest from all threads of the team.
 
 struct RowBlock {
@@ -63,6 +64,9 @@ class RowShare {
 };
 
 // Counts the work that all threads together have done.
+//
+// Memory order: each piece releases, is_done() acquires all: the next stage reads all threads'
+// results (tests/memory_order/stages.litmus), and a slot may be reused (slot_reuse.litmus).
 class RowProgress {
  public:
   void Reset(uint32_t all) {
@@ -70,9 +74,9 @@ class RowProgress {
     all_ = all;
   }
   bool is_done() const { return done_.load(std::memory_order_acquire) == all_; }
-  // True: all of the work is done with this call.
+  // True: all of the work is done with this call, which acquires nothing.
   bool Finish(uint32_t count) {
-    return done_.fetch_add(count, std::memory_order_acq_rel) + count == all_;
+    return done_.fetch_add(count, std::memory_order_release) + count == all_;
   }
 
  private:
@@ -100,13 +104,13 @@ struct alignas(64) JobState {
   bool is_interleaved = false;                 // written before the first bit is set
   // ^Written before the first bit is set; true: threads interleave the rows that they multiply.
   bool is_to_interleave = false;
-  std::atomic<uint8_t> landed{0};  // bit per matrix
+  std::atomic<uint8_t> landed{0};  // bit per matrix (tests/memory_order/landed.litmus)
   bool let_go = false;             // thread 0 only
 
   alignas(64) RowProgress hidden;      // rows: gate and up -> activation(gate, up)
   RowProgress quantise;                // pairs: the products, for the down matrix
   RowProgress down;                    // rows
-  std::atomic<uint32_t> next_pair{0};  // the next pair to quantise
+  std::atomic<uint32_t> next_pair{0};  // the next pair to quantise; relaxed, as RowShare's claims
 
   bool has(size_t m) const { return (landed.load(std::memory_order_acquire) >> m & 1U) != 0; }
 };
@@ -149,6 +153,8 @@ RunForm FormOf(const FormKernels& kernels, std::span<const ExpertKernel> inputs,
                bool (*quantise_alike)(const ExpertKernel&, const ExpertKernel&));
 
 // The state of one call of Run(), shared by the threads, which outlives the parallel part.
+//
+// Memory order of its members: tests/memory_order/layer_end.litmus, changes.litmus, stop.litmus.
 class LayerRun {
  public:
   struct Leases {
@@ -184,6 +190,7 @@ class LayerRun {
   void CheckForRoom();
   void Fail(Error error);
   void End();
+  bool is_stopped() const { return stop_.load(std::memory_order_relaxed); }
   bool ShallEnd();
   void BeginDevices();
   void FinishDevices();
@@ -234,9 +241,9 @@ class LayerRun {
   // Else experts are computed one after the other, so that their slots become free.
   bool by_stage_ = false;
   WaitWord inputs_ready_;
-  std::atomic<size_t> first_open_{0};  // all earlier jobs are done
+  std::atomic<size_t> first_open_{0};  // all earlier jobs are done; passes their results on
   WaitWord changes_;                   // counts events that threads without a task wait for
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> stop_{false};      // relaxed: passes no data on, and changes_ wakes sleepers
   WaitWord devices_done_{1};
   std::optional<Error> error_;
   size_t first_held_ = 0;     // thread 0: all earlier leases are released

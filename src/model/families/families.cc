@@ -59,6 +59,13 @@ void RequireQkNorms(LayerRoles<Presence>& layer) {
   layer.attn_k_norm = Presence::kRequired;
 }
 
+void RequirePrediction(LayerRoles<Presence>& layer) {
+  layer.predict_embd_norm = Presence::kRequired;
+  layer.predict_hidden_norm = Presence::kRequired;
+  layer.predict_join = Presence::kRequired;
+  layer.predict_head_norm = Presence::kUsual;
+}
+
 void RequireSharedExpert(LayerRoles<Presence>& layer) {
   layer.shared_gate = Presence::kRequired;
   layer.shared_up = Presence::kRequired;

@@ -138,6 +138,12 @@ enum class SharedExpertKind : uint8_t {
   kCounted,     // expert_shared_count experts, side by side in one
 };
 
+// Use of the layers of a file that predict further tokens.
+enum class NextTokens : uint8_t {
+  kPassedOver,
+  kRead,  // the first of them is the last layer of the ModelSpec
+};
+
 // Form in which stock converters write a family's files, where reading allows more than one.
 // Synthetic models and tests are written in this form.
 struct WrittenForm {
@@ -183,7 +189,8 @@ struct Family {
   bool has_latent_experts = false;  // moe_latent_size
   bool has_token_experts = false;   // in the first hash_layer_count layers
   Limits limits = Limits::kNone;
-  bool has_next_token_layers = false;    // nextn_predict_layers, which are passed over
+  bool has_next_token_layers = false;    // nextn_predict_layers, usually passed over
+  bool can_predict = false;              // the first of these layers can be evaluated
   bool has_post_norms = false;           // norms on the outputs of attention and feed-forward parts
   bool scales_embedding = false;         // by the root of the embedding's length
   bool has_other_norm_name = false;      // output_norm has a second name
@@ -248,6 +255,7 @@ std::span<const Family> Families();
 
 // Each makes a group of tensors that several families share required.
 void RequireQkNorms(LayerRoles<Presence>& layer);
+void RequirePrediction(LayerRoles<Presence>& layer);
 void RequireSharedExpert(LayerRoles<Presence>& layer);
 void RequireDenseBlock(LayerRoles<Presence>& layer);
 void RequireDeltaNet(LayerRoles<Presence>& layer);

@@ -172,6 +172,7 @@ Family BailingMoe2() {
                 .shared_expert = SharedExpertKind::kCounted,
                 .has_dense_layers = true,
                 .has_next_token_layers = true,
+                .can_predict = true,
                 .model_tensors = CommonModelTensors(),
                 .layer_tensors = CommonLayerTensors(),
                 .written = {.has_rope_length_key = true,
@@ -186,6 +187,7 @@ Family BailingMoe2() {
   layer.selection_b = Presence::kUsual;
   RequireSharedExpert(layer);
   RequireDenseBlock(layer);
+  RequirePrediction(layer);
   return family;
 }
 
@@ -202,6 +204,7 @@ Family Glm4Moe() {
                 .shared_expert = SharedExpertKind::kCounted,
                 .has_dense_layers = true,
                 .has_next_token_layers = true,
+                .can_predict = true,
                 .model_tensors = CommonModelTensors(),
                 .layer_tensors = CommonLayerTensors(),
                 .written = {.has_free_heads = true,
@@ -220,6 +223,7 @@ Family Glm4Moe() {
   layer.selection_b = Presence::kRequired;
   RequireSharedExpert(layer);
   RequireDenseBlock(layer);
+  RequirePrediction(layer);
   return family;
 }
 

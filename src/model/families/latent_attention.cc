@@ -34,6 +34,7 @@ Family DeepSeek2() {
       .shared_expert = SharedExpertKind::kCounted,
       .has_dense_layers = true,
       .has_next_token_layers = true,
+      .can_predict = true,
       .model_tensors = CommonModelTensors(),
       .layer_tensors = CommonLayerTensors(),
       .read = ReadDeepSeek2,
@@ -46,6 +47,7 @@ Family DeepSeek2() {
   layer.selection_b = Presence::kOptional;
   RequireSharedExpert(layer);
   RequireDenseBlock(layer);
+  RequirePrediction(layer);
   return family;
 }
 

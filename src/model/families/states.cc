@@ -110,6 +110,7 @@ Family Qwen3Next() {
                 .feed_forward_length = FeedForwardLength::kUsedExperts,
                 .shared_expert = SharedExpertKind::kOwnWidth,
                 .has_next_token_layers = true,
+                .can_predict = true,
                 .model_tensors = CommonModelTensors(),
                 .layer_tensors = CommonLayerTensors(),
                 .written = {.has_free_heads = true,
@@ -128,6 +129,7 @@ Family Qwen3Next() {
   layer.state_beta_alpha = Presence::kRequired;
   layer.shared_router = Presence::kRequired;
   RequireSharedExpert(layer);
+  RequirePrediction(layer);
   return family;
 }
 
@@ -168,6 +170,7 @@ Family Qwen35Moe() {
                 .feed_forward_length = FeedForwardLength::kUsedExperts,
                 .shared_expert = SharedExpertKind::kOwnWidth,
                 .has_next_token_layers = true,
+                .can_predict = true,
                 .may_hold_vision = true,
                 .model_tensors = CommonModelTensors(),
                 .layer_tensors = CommonLayerTensors(),
@@ -186,6 +189,7 @@ Family Qwen35Moe() {
   layer.state_beta = Presence::kRequired;
   layer.shared_router = Presence::kRequired;
   RequireSharedExpert(layer);
+  RequirePrediction(layer);
   return family;
 }
 

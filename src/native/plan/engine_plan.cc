@@ -83,7 +83,7 @@ Result<EnginePlan> EnginePlan::Of(const SizeRequest& request, const ModelSpec& s
     plan.chunk = std::max(1U, std::min(plan.chunk, spec.n_ctx_train / 2));
   }
   plan.logits_rows = LogitsRows(spec, request.sequences, plan.chunk);
-  plan.look_ahead = std::min(request.look_ahead, spec.n_expert_layers() - 1);
+  plan.look_ahead = std::min(request.look_ahead, spec.n_main_expert_layers() - 1);
   TRY(plan.n_blocks, BlocksOf({.n_ctx = plan.n_ctx,
                                .sequences = request.sequences,
                                .common = request.common_positions,

@@ -303,7 +303,8 @@ void SetModelKeys(gguf_context* gguf, const SynthShape& shape, const WeightSchem
   gguf_set_val_u64(gguf, "moestro.synthetic.seed", seed);
 
   ArchKeys keys(gguf, shape.arch);
-  keys.Set("block_count", shape.layers);
+  keys.Set("block_count", shape.layers + shape.predicting);
+  if (shape.predicting > 0) keys.Set("nextn_predict_layers", shape.predicting);
   keys.Set("context_length", shape.context);
   keys.Set("embedding_length", shape.embd);
   keys.Set("feed_forward_length", DeclaredFeedForward(shape));

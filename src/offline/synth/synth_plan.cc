@@ -195,20 +195,21 @@ ModelSpec SpecOf(const SynthShape& shape) {
                                     .score = PoolScore::kMeanKeys,
                                     .is_idle = shape.pool == 0};
   }
-  for (uint32_t l = 0; l < shape.layers; ++l) {
+  for (uint32_t l = 0; l < shape.layers + shape.predicting; ++l) {
     LayerSpec& layer = spec.layers.emplace_back();
+    layer.predicts = l >= shape.layers;
     if (spec.ngrams && l == shape.ngram_layer) {
       layer.ngram_values = spec.ngrams->n_history() * spec.n_residual();
     }
     layer.mixer = NoMixerSpec();
-    if (shape.has_attention(l)) layer.mixer = attention;
+    if (layer.predicts || shape.has_attention(l)) layer.mixer = attention;
     if (family.blocks == BlockIndexers::kOfHeads && shape.has_experts(l)) {
       std::get<AttentionSpec>(layer.mixer).indexer = BlocksOfHeads(shape);
     }
     if (family.windows.has_own_heads) layer.mixer = OwnHeads(shape, attention, l);
     if (family.latent.is_used) layer.mixer = LatentOf(shape, family.latent, l);
     if (family.has_pooled_attention) layer.mixer = PooledOf(shape, l);
-    if (shape.has_state(l)) layer.mixer = StateOf(shape, family.states);
+    if (!layer.predicts && shape.has_state(l)) layer.mixer = StateOf(shape, family.states);
     if (shape.has_experts(l)) {
       layer.feed_forward = {.n_ff_expert = shape.ff,
                             .n_ff_shared = shape.shared_ff,
@@ -287,7 +288,7 @@ class Planner {
   std::vector<PlannedTensor> Plan() {
     ForEachModelRole([this](const TensorRole& role, Presence p) { Add(role, p, nullptr); },
                      family_.model_tensors);
-    for (layer_ = 0; layer_ < shape_.layers; ++layer_) {
+    for (layer_ = 0; layer_ < spec_.n_layer(); ++layer_) {
       const LayerSpec& layer = spec_.layers[layer_];
       ForEachLayerRole([&](const TensorRole& role, Presence p) { Add(role, p, &layer); },
                        family_.layer_tensors);
@@ -348,7 +349,7 @@ class Planner {
     const int64_t rows = DimSize(role.ne1, spec_, layer);
     const int64_t matrices = DimSize(role.ne2, spec_, layer);
     const bool is_renamed =
-        !role.other_name.empty() &&
+        !role.other_name.empty() && role.part != LayerModule::kPredicting &&
         (layer != nullptr ? family_.written.has_other_names : family_.has_other_norm_name);
     std::string name(is_renamed ? role.other_name : role.name);
     if (layer != nullptr) name = LayerTensorName(layer_, name);

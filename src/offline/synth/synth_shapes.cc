@@ -233,6 +233,15 @@ Result<SynthShape> FindShape(std::string_view name) {
   return Fail(Errc::kUsage, "unknown shape '{}'; known are {}", name, known);
 }
 
+SynthShape WithLayers(SynthShape shape, uint32_t layers) {
+  shape.layers = layers;
+  if (shape.limited_from >= layers) {
+    shape.limit_expert = shape.limit_shared = 0;
+    shape.limited_from = 0;
+  }
+  return shape;
+}
+
 Status CheckShape(const SynthShape& s) {
   // The upper ends keep every product below inside 63 bits; 512 experts and layers are
   // llama.cpp's own limits.
@@ -282,6 +291,10 @@ Status CheckShape(const SynthShape& s) {
   TRY_STATUS(CheckGroups(s, *family));
   TRY_STATUS(CheckLimits(s, *family));
   TRY_STATUS(CheckSharedExpert(s, *family));
+  if (s.predicting > (family->can_predict ? 1U : 0U)) {
+    return Fail(Errc::kInvalidRequest, "{} layers that predict further tokens do not fit {}",
+                s.predicting, s.arch);
+  }
   return CheckDenseLayers(s, *family);
 }
 

@@ -85,6 +85,7 @@ struct SynthShape {
   uint64_t ngram_rows = 0;  // of each head
   uint32_t ngram_layer = 0;
   uint32_t ngram_taps = 0;
+  uint32_t predicting = 0;   // layers behind `layers` that predict further tokens; 0 or 1
   bool has_qk_norm = false;  // the file has the norms, in families whose files may lack them
   bool is_tied = false;      // token_embd serves as output matrix, too
   uint32_t vocab = 0;
@@ -142,6 +143,8 @@ std::vector<SynthShape> EncoderShapes();
 
 // Fails with kUsage on an unknown name; the message lists the known ones.
 Result<SynthShape> FindShape(std::string_view name);
+// The shape with another number of layers. Limits of layers that it no longer has are left out.
+SynthShape WithLayers(SynthShape shape, uint32_t layers);
 
 // Checks that a model of the shape can exist and llama.cpp would load it. Fails with
 // kInvalidRequest, naming the number and its limits.

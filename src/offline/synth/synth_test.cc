@@ -307,5 +307,16 @@ TEST(Synth, ImpossibleOptionsAreNamed) {
   EXPECT_PRED2(says, message([](SynthOptions& o) { o.path = OutputPath(); }), "output file");
 }
 
+TEST(WithLayers, LimitsOfLayersThatAreCutOffGo) {
+  const SynthShape whole = FindShape("ling-3.0-flash").value();
+  ASSERT_GT(whole.limited_from, 0U);
+  const SynthShape few = WithLayers(whole, 7);
+  EXPECT_EQ(few.layers, 7U);
+  EXPECT_TRUE(CheckShape(few)) << CheckShape(few).error().message;
+  const SynthShape most = WithLayers(whole, whole.limited_from + 1);
+  EXPECT_EQ(most.limit_expert, whole.limit_expert);
+  EXPECT_TRUE(CheckShape(most)) << CheckShape(most).error().message;
+}
+
 }  // namespace
 }  // namespace moestro

@@ -33,6 +33,9 @@ namespace moestro {
 // (PoolScore). A pool may be one position. A row's choice depends on its own queries and cells
 // alone. Of equal scores the earlier pool is chosen. Scores that are no numbers are reported to
 // ChosenPositions. Source: DeepSeek-AI, "DeepSeek-V3.2", 2025, section 2.1.
+//
+// Threads share the keys of a row where there are no more rows than threads, as in decode; else a
+// thread takes whole rows. A key's products are the same, so no bit depends on the threads.
 class PositionIndexer {
  public:
   // The node reads `stop` before each block of keys. After a stop the node's results are undefined.
@@ -62,11 +65,17 @@ class PositionIndexer {
   struct Scratch {
     float* scores = nullptr;           // [choice][pool]
     uint32_t* order = nullptr;         // [pool]
-    uint32_t* cells = nullptr;         // [position]
     float* key = nullptr;              // [head_dim]
     float* products = nullptr;         // [kKeys][n_head]
     std::byte* activations = nullptr;  // [kKeys][activation_bytes]
   };
+  // A row whose keys threads share; its scores are those of the scratch of the same number.
+  struct SharedRow {
+    uint32_t row = 0;
+    uint32_t end_task = 0;          // number behind the row's last piece
+    std::atomic<uint32_t> left{0};  // pieces without scores
+  };
+  class CellsInOrder;
   static constexpr uint32_t kKeys = AttentionKernel::kKeys;
 
   PositionIndexer(const IndexerSpec& spec, KvType kv_type, StopSignal* stop)
@@ -74,11 +83,20 @@ class PositionIndexer {
   Status Allocate(uint32_t n_ctx, uint32_t threads);
   bool ShallStop() const { return stop_ != nullptr && stop_->is_requested(); }
   bool scores_positions() const { return spec_.score == PoolScore::kBestPosition; }
-  void Work(const ggml_tensor* result, const Scratch& s);
-  bool Score(const ggml_tensor* result, uint32_t row, const Scratch& s) const;
+  uint32_t KeysOf(const RowCells& row) const;
+  void TakeRows(const ggml_tensor* result, const Scratch& s);
+  void TakePieces(const ggml_tensor* result, const Scratch& s);
+  // Keys [begin, end) of a row.
+  struct Piece {
+    uint32_t row = 0;
+    uint32_t begin = 0;
+    uint32_t end = 0;
+  };
+  void Score(const ggml_tensor* result, const Piece& piece, CellsInOrder& cells, const Scratch& s,
+             float* scores) const;
   float ScoreOfPool(const float* products, const float* weights) const;
   bool ScorePosition(uint32_t position, const float* products, float* scores) const;
-  void Choose(uint32_t row, uint32_t choice, const Scratch& s) const;
+  void Choose(uint32_t row, const float* scores, uint32_t* order) const;
 
   IndexerSpec spec_;
   PoolRule rule_;
@@ -87,12 +105,15 @@ class PositionIndexer {
   AttentionKernel kernel_ = AttentionKernel::ForThisMachine();
   ExpertKernel product_;  // the kernel for F32
   uint32_t most_pools_ = 0;
+  uint32_t piece_keys_ = 0;  // whole blocks of keys, and whole pools
   uint64_t thread_bytes_ = 0;
   HostMemory memory_;
   std::vector<Scratch> scratch_;  // [thread]
   // Members that Bind() sets.
   Rows rows_;
-  std::atomic<uint32_t> next_row_{0};
+  std::vector<SharedRow> shared_;  // [thread], of which n_shared_ are in use
+  uint32_t n_shared_ = 0;          // 0: threads take whole rows
+  std::atomic<uint32_t> next_task_{0};
 };
 
 }  // namespace moestro

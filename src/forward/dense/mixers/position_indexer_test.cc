@@ -4,11 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <mutex>
 #include <random>
+#include <set>
 #include <span>
+#include <thread>
+#include <tuple>
 #include <vector>
 
 #include "compute/backend_buffer.h"
@@ -18,12 +24,24 @@ namespace moestro {
 namespace {
 
 constexpr uint32_t kIndexedDim = 32;
-constexpr uint32_t kIndexedCells = 600;
-constexpr uint32_t kContextOfRows = 512;
+constexpr uint32_t kIndexedCells = 3000;
+constexpr uint32_t kContextOfRows = 2048;
 
 // 300 positions in pieces, none of which ends where a block of positions does.
 const std::vector<CellRun> kPieces = {
     {.first = 400, .count = 101}, {.first = 7, .count = 150}, {.first = 200, .count = 49}};
+// The same positions, and 1,700 behind them.
+const std::vector<CellRun> kManyPieces = {{.first = 400, .count = 101},
+                                          {.first = 7, .count = 150},
+                                          {.first = 200, .count = 149},
+                                          {.first = 1900, .count = 1000},
+                                          {.first = 1001, .count = 600}};
+
+// The number of threads that a team has, and whether each shall begin before one goes on.
+struct IndexerTeam {
+  uint32_t threads = 2;
+  bool wait_for_all = false;
+};
 
 class PositionIndexerTest : public testing::Test {
  protected:
@@ -37,11 +55,17 @@ class PositionIndexerTest : public testing::Test {
   // The positions that rows choose, [row][choice][position].
   std::vector<std::vector<std::vector<uint32_t>>> Choose(const IndexerSpec& spec,
                                                          std::span<const RowCells> rows,
-                                                         std::span<const float> queries) {
-    constexpr uint32_t kThreads = 2;
+                                                         std::span<const float> queries,
+                                                         const IndexerTeam& team = {}) {
     const auto n_rows = static_cast<uint32_t>(rows.size());
-    CpuDevice device = *CpuDevice::Open(kThreads);
-    auto indexer = *PositionIndexer::Create(spec, KvType::kF32, kContextOfRows, kThreads, nullptr);
+    CpuDevice device = *CpuDevice::Open(team.threads);
+    looking_.clear();
+    StopSignal stop([&] {
+      if (team.wait_for_all) WaitForLooks(team.threads);
+      return false;
+    });
+    auto indexer =
+        *PositionIndexer::Create(spec, KvType::kF32, kContextOfRows, team.threads, &stop);
     chosen_ = *ChosenPositions::Create(n_rows, spec, kContextOfRows);
     chosen_->Begin(0, rows);
     GraphArena arena(device.backend(), 16);
@@ -73,9 +97,23 @@ class PositionIndexerTest : public testing::Test {
     return found;
   }
 
+  // Waits, but not for ever, until so many threads have begun.
+  void WaitForLooks(uint32_t threads) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    for (;;) {
+      {
+        const std::scoped_lock lock(looks_);
+        looking_.insert(std::this_thread::get_id());
+        if (looking_.size() >= threads) return;
+      }
+      if (std::chrono::steady_clock::now() > deadline) return;
+      std::this_thread::yield();
+    }
+  }
+
   static uint32_t PositionOf(uint32_t cell) {
     uint32_t at = 0;
-    for (const CellRun& run : kPieces) {
+    for (const CellRun& run : kManyPieces) {
       if (cell >= run.first && cell < run.first + run.count) return at + cell - run.first;
       at += run.count;
     }
@@ -83,7 +121,7 @@ class PositionIndexerTest : public testing::Test {
     return 0;
   }
   static uint32_t CellOf(uint32_t position) {
-    for (const CellRun& run : kPieces) {
+    for (const CellRun& run : kManyPieces) {
       if (position < run.count) return run.first + position;
       position -= run.count;
     }
@@ -120,6 +158,8 @@ class PositionIndexerTest : public testing::Test {
 
   std::vector<float> keys_;
   std::unique_ptr<ChosenPositions> chosen_;
+  std::mutex looks_;
+  std::set<std::thread::id> looking_;
 };
 
 TEST_F(PositionIndexerTest, EachHeadChoosesItsOwnBlocks) {
@@ -152,6 +192,60 @@ TEST_F(PositionIndexerTest, EachHeadChoosesItsOwnBlocks) {
     }
     EXPECT_EQ(differ, top_k / pool > last) << pool;
     EXPECT_FALSE(chosen_->TakeDamage());
+  }
+}
+
+// One row is shared by all threads, and its choice is that of one thread, and of plain loops; so
+// are rows that are no more than threads.
+TEST_F(PositionIndexerTest, ThreadsShareAFewRows) {
+  std::mt19937 random(13);
+  std::normal_distribution<float> normal;
+  for (const auto& [pool, top_k, last] :
+       {std::tuple{1U, 100U, 1U}, {8U, 64U, 1U}, {24U, 240U, 2U}, {128U, 512U, 1U}}) {
+    const IndexerSpec spec{.n_head = 3,
+                           .head_dim = kIndexedDim,
+                           .top_k = top_k,
+                           .n_pool = pool,
+                           .n_last_pools = last,
+                           .score = PoolScore::kBestPosition};
+    for (const std::vector<uint32_t>& lengths :
+         {std::vector<uint32_t>{2000}, {1999, 20, 1281}, {700, 2000, 1500, 1024}}) {
+      std::vector<RowCells> rows;
+      for (const uint32_t n : lengths) rows.push_back({.runs = kManyPieces, .n_positions = n});
+      std::vector<float> queries(rows.size() * spec.n_head * kIndexedDim);
+      for (float& x : queries) x = normal(random);
+      const auto alone = Choose(spec, rows, queries, {.threads = 1});
+      for (size_t r = 0; r < rows.size(); ++r) {
+        for (uint32_t h = 0; h < spec.n_head; ++h) {
+          const float* query = queries.data() + (r * spec.n_head + h) * kIndexedDim;
+          if (!chosen_->is_chosen(rows[r])) continue;
+          EXPECT_EQ(alone[r][h], Expected(spec, rows[r].n_positions, query)) << pool << ", " << h;
+        }
+      }
+      for (const uint32_t threads : {2U, 3U}) {
+        EXPECT_EQ(Choose(spec, rows, queries, {.threads = threads}), alone) << threads;
+      }
+      if (rows.size() > 1) continue;
+      EXPECT_EQ(Choose(spec, rows, queries, {.threads = 3, .wait_for_all = true}), alone);
+      EXPECT_EQ(looking_.size(), 3U);
+    }
+  }
+}
+
+// The same of pools with keys of their own, whose heads' scores are summed.
+TEST_F(PositionIndexerTest, ThreadsShareTheKeysOfPools) {
+  const std::vector<RowCells> rows = {{.runs = kManyPieces, .n_positions = 1999},
+                                      {.runs = kManyPieces, .n_positions = 2000}};
+  const IndexerSpec spec{.n_head = 8, .head_dim = kIndexedDim, .top_k = 256, .n_pool = 4};
+  std::vector<float> queries;
+  for (size_t i = 0; i < rows.size() * spec.n_head * kIndexedDim; ++i) {
+    queries.push_back(std::cos(static_cast<float>(i)));
+  }
+  const auto alone = Choose(spec, rows, queries, {.threads = 1});
+  EXPECT_EQ(alone[1][0].size(), spec.top_k);
+  for (const uint32_t threads : {2U, 3U}) {
+    EXPECT_EQ(Choose(spec, rows, queries, {.threads = threads, .wait_for_all = true}), alone);
+    EXPECT_EQ(looking_.size(), threads);
   }
 }
 
