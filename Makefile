@@ -33,10 +33,10 @@ help: ## this list
 DESTDIR ?=
 prefix ?= /usr/local
 
-.PHONY: setup setup-aarch64 setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-readers setup-package
+.PHONY: setup setup-aarch64 setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-readers setup-package setup-memory
 setup: ## install missing packages (Debian; asks for nothing, quick when nothing is missing)
 	@$(SETUP)
-setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-readers setup-package: setup-%:
+setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-readers setup-package setup-memory: setup-%:
 	@$(if $(SETUP),$(SETUP) $*)
 
 # Packages of arm64 lie beside the build, and nothing else of this machine changes for them.
@@ -114,16 +114,20 @@ test-aarch64: setup-aarch64 ## unit and exactness suites of arm64, as four proce
 	$(call configure,aarch64)
 	@cmake --build --preset aarch64 -j $(JOBS) --target test_emulated
 
+.PHONY: test-memory-order
+test-memory-order: setup-memory ## protocols between threads, over all interleavings; weakened ones are caught
+	@tests/memory_order/check.py
+
 .PHONY: test-numa
 test-numa: setup-numa lab ## threads and pages on several memory nodes, in a virtual machine (minutes)
 	@scripts/numa_vm.sh build/moestro
 
 .PHONY: check
-check: ## all there is: lint-all, tests, more agreement, CPU plug-ins, both sanitizers, fuzzing
+check: ## all there is: lint-all, tests, more agreement, CPU plug-ins, memory order, both sanitizers, fuzzing
 	@$(MAKE) --no-print-directory lint-all
 	@$(MAKE) --no-print-directory test SLICE=all
 	@MOESTRO_AGREEMENT_CASES=1000 ctest --preset $(PRESET) -R RandomAgreement
-	@$(MAKE) --no-print-directory test-variants
+	@$(MAKE) --no-print-directory test-variants test-memory-order
 	@$(MAKE) --no-print-directory check-asan
 	@$(MAKE) --no-print-directory check-tsan
 	@$(MAKE) --no-print-directory fuzz

@@ -36,11 +36,15 @@ if(MOESTRO_TESTS)
   target_compile_options(moestro_cpu_variant_main PRIVATE ${MOESTRO_TEST_OPTIONS})
 endif()
 
-# moestro_test(<name> [GGML_CPU] SOURCES <cc...> DEPENDS <module...> [TIMEOUT <s>]
-#              [ENVIRONMENT <NAME=VALUE...>]): one gtest executable.
+# moestro_test(<name> [GGML_CPU] [ONE_THREAD] [DEVICE] SOURCES <cc...> DEPENDS <module...>
+#              [TIMEOUT <s>] [ENVIRONMENT <NAME=VALUE...>]): one gtest executable.
 # GGML_CPU: it computes with ggml, so the target test_variants runs it with each plug-in.
+# ONE_THREAD: teams of threads are no subject of its tests (docs/decisions/0063): ctest gives each team
+# one thread, but where races are looked for.
+# DEVICE: it computes on a device. ctest begins with these programs and runs one of their tests at a
+# time, beside others: a wait for a device keeps a core busy.
 function(moestro_test name)
-  cmake_parse_arguments(T "GGML_CPU" "TIMEOUT" "SOURCES;DEPENDS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(T "GGML_CPU;ONE_THREAD;DEVICE" "TIMEOUT" "SOURCES;DEPENDS;ENVIRONMENT" ${ARGN})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
@@ -58,9 +62,18 @@ function(moestro_test name)
     set_target_properties(moestro_${name}_test PROPERTIES
       UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${MOESTRO_UNITY})
   endif()
+  if(T_ENVIRONMENT)
+    set(environment ENVIRONMENT "${T_ENVIRONMENT}")
+  endif()
+  if(T_ONE_THREAD AND NOT MOESTRO_SANITIZE)
+    set(one_thread ENVIRONMENT_MODIFICATION OMP_THREAD_LIMIT=set:1)
+  endif()
+  if(T_DEVICE)
+    set(device RESOURCE_LOCK device COST 1000)
+  endif()
   include(GoogleTest)
   # Listed when ctest runs: under its environment, which the sanitizers need.
   gtest_discover_tests(moestro_${name}_test DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
                        PROPERTIES LABELS ${name} TIMEOUT ${T_TIMEOUT}
-                                  ENVIRONMENT "${T_ENVIRONMENT}")
+                                  ${environment} ${one_thread} ${device})
 endfunction()

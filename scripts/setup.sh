@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # setup.sh [lint] [bench] [fuzz] [device] [clients] [numa] [readers] [package] [aarch64]
+# [memory]
 # Installs what Moestro needs to build and test, and what the named tasks need on top. Safe to call
 # again: quick and silent when nothing is missing; asks no questions.
 #
@@ -37,6 +38,8 @@ readers_packages=(mandoc: groff-base: systemd:)
 package_packages=(dpkg-dev: file: mmdebstrap: "${readers_packages[@]}")
 # A compiler for arm64, its emulator, and what unpacks arm64 packages (aarch64_root.sh).
 aarch64_packages=(g++-aarch64-linux-gnu:13 qemu-user:7 mmdebstrap:)
+# What tries all interleavings of a small program that a model of memory order allows.
+memory_packages=(herdtools7:7.56)
 testing_sources=moestro-testing.sources
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -53,8 +56,9 @@ for task in "$@"; do
     readers) packages+=("${readers_packages[@]}") ;;
     package) packages+=("${package_packages[@]}") ;;
     aarch64) packages+=("${aarch64_packages[@]}") ;;
+    memory) packages+=("${memory_packages[@]}") ;;
     *) die "'$task' is no task; known: lint, bench, fuzz, device, clients, numa, readers, package," \
-         "aarch64" ;;
+         "aarch64, memory" ;;
   esac
 done
 
@@ -92,6 +96,7 @@ explain_other_system() {
   say "    and a Linux kernel in VM_KERNEL"
   say "  for PRESET=aarch64 and 'make test-aarch64': aarch64-linux-gnu-g++, qemu-aarch64, and"
   say "    arm64's libraries in build/aarch64-root"
+  say "  for 'make test-memory-order': herdtools7"
   say "  for 'make deb' and its test: dpkg-dev, mmdebstrap; for 'make test-image': podman"
   say "and call make with SETUP= to skip this script, as in 'make run SETUP='"
   exit 1

@@ -157,10 +157,29 @@ await check("input items, instructions and a form", async () => {
   Answer.parse(answer.output_parsed);
 });
 
+await check("a response goes on from a stored one, which is found and deleted", async () => {
+  const first = await respond(asked);
+  assert.equal(first.store, true);
+  const again = await client.responses.retrieve(first.id);
+  assert.deepEqual([again.output, again.usage, again.status],
+                   [first.output, first.usage, first.status]);
+  const next = await respond({ ...asked, input: "And then?", previous_response_id: first.id });
+  assert.equal(next.previous_response_id, first.id);
+  const whole = await respond({ ...asked, store: false, input: [
+    { role: "user", content: asked.input }, ...first.output,
+    { role: "user", content: "And then?" }] });
+  assert.equal(next.output_text, whole.output_text);
+  assert.equal(next.usage.input_tokens, whole.usage.input_tokens);
+  await client.responses.delete(first.id);
+  assert.equal((await rejection(client.responses.retrieve(first.id))).status, 404);
+  assert.equal((await rejection(client.responses.delete(first.id))).status, 404);
+});
+
 await check("a response cannot go on from one that was not kept", async () => {
   const error = await rejection(respond({ ...asked, previous_response_id: "resp_1" }));
   assert.equal(error.status, 400);
   assert.equal(error.param, "previous_response_id");
+  assert.equal(error.code, "previous_response_not_found");
 });
 
 await check("embeddings are not offered, and that is said", async () => {

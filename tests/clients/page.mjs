@@ -195,6 +195,7 @@ async function checkLight(browser) {
   const { context, page, faults } = await open(browser,
     { colorScheme: "light", viewport: { width: 1280, height: 900 } });
   await accessible(page, "light, at the start");
+  check("one model leaves nothing to choose", await page.locator("#choice").isHidden());
   await step("an answer", () => checkAnswer(page));
   await step("stopping", () => checkStop(page));
   await page.waitForTimeout(2500);

@@ -68,12 +68,13 @@ def install_packages(folder):
 class Server:
     """A running `moestro serve`, with a cache of its own."""
 
-    def __init__(self, program, model, log):
+    def __init__(self, program, models, log):
+        """`models`: the arguments that name them."""
         self.cache = tempfile.TemporaryDirectory(prefix="moestro-clients-")
         self.log = log
         self.process = subprocess.Popen(
-            [program, "serve", model, "--port", "0", "--threads", "1", "--cors",
-             "http://friend.example"],
+            [program, "serve", *models, "--port", "0", "--threads", "1", "--cors",
+             "http://friend.example", "--response-store", f"{self.cache.name}/responses"],
             stdout=log.open("w"), stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             env={**os.environ, "XDG_CACHE_HOME": self.cache.name})
         self.url = self._wait()
@@ -166,6 +167,26 @@ def check_all(options, model, server, report):
     check_metrics(report, server.url)
 
 
+def check_house(options, model, report):
+    """The page of a server of two models."""
+    if not os.environ.get("CHROMIUM"):
+        report.skip("house_page.mjs", "chromium is not installed")
+        return
+    copies = [options.folder.resolve() / f"{name}.gguf" for name in ("one", "two")]
+    for copy in copies:
+        shutil.copy(model, copy)
+    log = options.folder / "house.log"
+    server = Server(options.program, ["--models", ",".join(map(str, copies)), "--ctx", "256"], log)
+    try:
+        run_script(report, "house_page.mjs", ["node", "house_page.mjs", server.url], options.folder)
+        start = time.monotonic()
+        status = server.stop()
+        report.add("the server of two models ends at SIGTERM", status == 0, start,
+                   f": exit status {status}")
+    finally:
+        server.process.kill()
+
+
 def check_end(report, server):
     with urllib.request.urlopen(f"{server.url}/state", timeout=10) as reply:
         state = json.load(reply)
@@ -193,10 +214,11 @@ def main():
     model = options.folder.resolve() / "chat.gguf"
     subprocess.run([options.chat_model, options.demo, model], check=True)
     report = Report()
-    server = Server(options.program, model, options.folder / "server.log")
+    server = Server(options.program, [model], options.folder / "server.log")
     try:
         check_all(options, model, server, report)
         check_end(report, server)
+        check_house(options, model, report)
     finally:
         server.process.kill()
     print("== report", *report.lines, sep="\n")

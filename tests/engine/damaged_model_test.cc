@@ -2,12 +2,15 @@
 // A model whose weights are NaN, and one that changes while it is used: a step fails and says why.
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "model/model_file.h"
 #include "tests/support/damage_testing.h"
 #include "tests/support/one_sequence_testing.h"
@@ -125,7 +128,12 @@ TEST_F(DamagedModel, NanOfWhatNoResultTellsIsFoundWhenItIsLoaded) {
                                      {"lfm2moe", "blk.2.shortconv.conv.weight"},
                                      {"nemotron_h_moe", "blk.0.ssm_d"},
                                      {"nemotron_h_moe", "blk.1.exp_probs_b.bias"},
-                                     {"dots1", "blk.2.exp_probs_b.bias"}}) {
+                                     {"dots1", "blk.2.exp_probs_b.bias"},
+                                     {"minimax-m3", "blk.2.exp_probs_b.bias"},
+                                     {"minimax-m3", "blk.2.indexer.k_norm.weight"},
+                                     {"deepseek4", "blk.2.attn_sinks.weight"},
+                                     {"deepseek4", "blk.1.attn_compressor_norm.weight"},
+                                     {"deepseek4", "blk.2.hc_ffn_base.weight"}}) {
     const std::string path = Write(arch);
     FillWithNan(path, tensor);
     const auto engine = OneSequence::Open(path, Options());
@@ -133,6 +141,41 @@ TEST_F(DamagedModel, NanOfWhatNoResultTellsIsFoundWhenItIsLoaded) {
     EXPECT_EQ(engine.error().code, Errc::kInvalidFile);
     EXPECT_TRUE(engine.error().message.contains(tensor)) << engine.error().message;
   }
+}
+
+// A table that names no expert, one beyond the last, or an expert twice; in the first row, in the
+// last one and in between.
+TEST_F(DamagedModel, ATableOfTokensExpertsIsCheckedWhenItIsLoaded) {
+  struct Case {
+    size_t token;
+    size_t place;
+    int32_t expert;
+  };
+  constexpr int32_t kExperts = 8;
+  constexpr size_t kVocab = 512;
+  const std::string tensor = "blk.0.ffn_gate_tid2eid.weight";
+  for (const auto& [token, place, expert] : {Case{0, 0, -1},
+                                             {7, 1, kExperts},
+                                             {kVocab - 1, 1, INT32_MIN},
+                                             {kVocab - 1, 0, INT32_MAX},
+                                             {200, 0, 0x10000}}) {
+    const std::string path = Write("deepseek4");
+    WriteNumbers(path, tensor, token * 2 + place, {expert});
+    const auto engine = OneSequence::Open(path, Options());
+    ASSERT_FALSE(engine) << expert;
+    EXPECT_EQ(engine.error().code, Errc::kInvalidFile);
+    EXPECT_TRUE(engine.error().message.contains(
+        Format("'{}' names expert {} of {} for token {}", tensor, expert, kExperts, token)))
+        << engine.error().message;
+  }
+  const std::string path = Write("deepseek4");
+  WriteNumbers(path, tensor, 300 * 2, {5, 5});
+  const auto twice = OneSequence::Open(path, Options());
+  ASSERT_FALSE(twice);
+  EXPECT_TRUE(twice.error().message.contains("for token 300, or names it twice"))
+      << twice.error().message;
+  WriteNumbers(path, tensor, 300 * 2, {5, 0});
+  EXPECT_TRUE(OneSequence::Open(path, Options()));
 }
 
 TEST_F(DamagedModel, AChangeEndsTheRunWithinASecond) {

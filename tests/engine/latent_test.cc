@@ -118,6 +118,39 @@ TEST(LatentAttention, AnIndexersDamageIsFound) {
   }
 }
 
+// Threads share the keys of a decoded row: so many positions are several pieces of work.
+class ManyPositions : public testing::TestWithParam<std::string> {};
+
+TEST_P(ManyPositions, AnyNumberOfThreadsChoosesTheSame) {
+  TinySpec spec = Latent();
+  spec.arch = GetParam();
+  spec.type = "Q8_0";
+  spec.context = 1024;
+  const TempFolder folder;
+  const std::string path = WriteTinyModel(folder.path(), spec);
+  const std::vector<Token> text = SeededTokens(1004, kLatentVocab, 3);
+  const auto logits_with = [&](uint32_t threads) {
+    auto engine = NativeEngine::Open(path, {.threads = threads, .ctx = 1024});
+    EXPECT_TRUE(engine) << engine.error().message;
+    std::vector<float> logits;
+    if (!engine) return logits;
+    Sequence sequence = (*engine)->NewSequence();
+    Logits(**engine, sequence, std::span(text).first(1000));
+    for (const Token token : std::span(text).last(4)) {
+      logits.append_range(Logits(**engine, sequence, {&token, 1}));
+    }
+    return logits;
+  };
+  const std::vector<float> alone = logits_with(1);
+  EXPECT_EQ(alone.size(), 4U * kLatentVocab);
+  for (const uint32_t threads : {2U, 3U}) EXPECT_EQ(logits_with(threads), alone) << threads;
+}
+
+INSTANTIATE_TEST_SUITE_P(Indexers, ManyPositions,
+                         testing::Values("deepseek32", "glm5-next", "qwen4exp", "minimax-m3",
+                                         "deepseek4"),
+                         [](const auto& arch) { return CaseName(arch.param); });
+
 // With an indexer texts are longer than the 24 positions that are chosen.
 using Param = std::pair<std::string, KvType>;
 

@@ -303,6 +303,15 @@ TEST_P(WindowTest, ASavedTextHoldsTheWindow) {
   ASSERT_TRUE(saved) << saved.error().message;
   EXPECT_EQ(saved->sequence.position(), 503U);
   ExpectGoesOn(*engine, saved->sequence);
+  // Without checkpoints a file of the version before differs in its number alone.
+  std::string older = ReadAll(path);
+  older[8] = 5;
+  older.resize(older.size() - kChecksumBytes);
+  Fnv1a sum;
+  sum.Add(older);
+  AppendNumber(older, sum.value());
+  WriteAll(folder_.File("older"), older);
+  EXPECT_TRUE(engine->RestoreSequence(folder_.File("older")));
   // An engine with cells of all positions would have to guess those that are missing.
   EngineOptions whole;
   whole.ctx = 640;
@@ -313,6 +322,54 @@ TEST_P(WindowTest, ASavedTextHoldsTheWindow) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::kInvalidRequest);
   EXPECT_NE(refused.error().message.find("raise --ctx"), std::string::npos);
+}
+
+TEST_P(WindowTest, ASavedTextHoldsWindowsBeforeKeptPositions) {
+  const std::string path = folder_.File("saved");
+  {
+    const auto engine = Open();
+    Sequence sequence = engine->NewSequence();
+    for (const size_t end : {200U, 300U, 500U}) {
+      const size_t begin = sequence.position();
+      Logits(*engine, sequence, std::span(text_).subspan(begin, end - begin));
+      if (end < 500) sequence.Keep();
+    }
+    ASSERT_TRUE(engine->SaveSequence(sequence, "", path));
+  }
+  const auto engine = Open({.sequences = 2});
+  const auto peeked = engine->PeekSequence(path);
+  ASSERT_TRUE(peeked) << peeked.error().message;
+  EXPECT_EQ(peeked->checkpoints, (std::vector<uint32_t>{200, 300}));
+  auto saved = engine->RestoreSequence(path);
+  ASSERT_TRUE(saved) << saved.error().message;
+  Sequence whole = saved->sequence.Fork();
+  ExpectGoesOn(*engine, whole);
+  for (const uint32_t position : {300U, 200U}) {
+    EXPECT_EQ(saved->sequence.GoBack(position + 50), position);
+    Sequence fork = saved->sequence.Fork();
+    ExpectGoesOn(*engine, fork);
+  }
+  // Where checkpoints and their windows begin, with a checksum that is right.
+  const std::string good = ReadAll(path);
+  std::string table;
+  for (const uint32_t number : {200U, 300U, 128U, 256U}) AppendNumber(table, number);
+  const size_t begin = good.find(table);
+  ASSERT_NE(begin, std::string::npos);
+  for (size_t at = begin; at < begin + table.size(); ++at) {
+    for (const int flip : {0x01, 0x20, 0x80, 0xff}) {
+      std::string bad = good.substr(0, good.size() - kChecksumBytes);
+      bad[at] = static_cast<char>(bad[at] ^ flip);
+      const bool is_checkpoint = at < begin + 2 * sizeof(uint32_t);
+      Fnv1a sum;
+      sum.Add(bad);
+      AppendNumber(bad, sum.value());
+      WriteAll(path, bad);
+      // Another position with the same window is another text's, which no check can know.
+      if (is_checkpoint && (at - begin) % 4 == 0) continue;
+      EXPECT_FALSE(engine->RestoreSequence(path)) << "byte " << at - begin << ", " << flip;
+    }
+  }
+  EXPECT_GT(engine->kv_room().places, 0U);
 }
 
 // Each number of the header alone, as hostile bytes would have it, with a checksum that is right.
@@ -405,7 +462,30 @@ TEST_P(WindowTest, APrefixOnDiskBeginsATextWithItsLastWindow) {
   ExpectGoesOn(*engine, whole);
   longer[350] = (longer[350] + 1) % static_cast<Token>(kVocab);
   Sequence edited = prefixes.Begin(longer);
-  EXPECT_EQ(edited.position(), 0U) << "a file has the last window alone";
+  EXPECT_EQ(edited.position(), 0U) << "no position was kept";
+}
+
+TEST_P(WindowTest, APrefixOnDiskBeginsATextFromAKeptPosition) {
+  const std::string folder = folder_.File("prefixes");
+  const Clock clock = SteadySeconds;
+  {
+    const auto engine = Open({.sequences = 2});
+    PrefixCache prefixes(*engine, clock, {.folder = folder, .disk_bytes = 1U << 30});
+    Sequence text = engine->NewSequence();
+    Logits(*engine, text, std::span(text_).first(200));
+    text.Keep();
+    Logits(*engine, text, std::span(text_).subspan(200, 300));
+    prefixes.Keep(std::move(text));
+    while (prefixes.SaveOne(clock())) {
+    }
+  }
+  const auto engine = Open({.sequences = 2});
+  PrefixCache prefixes(*engine, clock, {.folder = folder, .disk_bytes = 1U << 30});
+  std::vector<Token> edited(text_.begin(), text_.begin() + 520);
+  edited[230] = (edited[230] + 1) % static_cast<Token>(kVocab);
+  Sequence kept = prefixes.Begin(edited);
+  EXPECT_EQ(kept.position(), 200U);
+  ExpectGoesOn(*engine, kept);
 }
 
 TEST_P(WindowTest, MadeUpPositionsHaveAWindow) {

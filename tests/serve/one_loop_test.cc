@@ -127,6 +127,8 @@ INSTANTIATE_TEST_SUITE_P(Drafts, OneLoopTest,
                                return "Ngram";
                              case DraftKind::kLittle:
                                return "Little";
+                             case DraftKind::kPredicting:
+                               return "Predicting";
                              case DraftKind::kNone:
                                break;
                            }

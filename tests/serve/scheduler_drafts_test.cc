@@ -188,5 +188,25 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SchedulerDraftsTest,
                            return kind.param.kind == DraftKind::kNgram ? "Ngram" : "Little";
                          });
 
+// Texts beside each other, each with drafts of the layer that predicts further tokens: its cells
+// follow every text, also one that goes on from an earlier one's prefix.
+TEST(SchedulerPredictionTest, AModelsOwnLayerDraftsForSeveralTexts) {
+  const TempFolder folder;
+  for (const std::string arch : {"glm4moe", "qwen35moe"}) {
+    SCOPED_TRACE(arch);
+    const std::string model =
+        WriteTinyModel(folder.path(), {.arch = arch, .predicting = 1, .vocab_path = kDemo});
+    const std::vector<Said> without = ServeWith(*Open({.model = model}), {.parallel = 4});
+    const auto predicting =
+        Open({.model = model, .change = [](EngineOptions& options) { options.predicts = true; }});
+    const SchedulerOptions options{.parallel = 4,
+                                   .draft = {.kind = DraftKind::kPredicting, .most = 2}};
+    ExpectSame(ServeWith(*predicting, options), without);
+    EXPECT_GT(predicting->stats().drafts.proposed, 0U);
+    // Once more, from kept prefixes where the first run left some.
+    ExpectSame(ServeWith(*predicting, options), without);
+  }
+}
+
 }  // namespace
 }  // namespace moestro

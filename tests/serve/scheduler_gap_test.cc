@@ -23,11 +23,12 @@ std::string LongPrompt() {
   return prompt;
 }
 
-// A text is being written when a long prompt comes.
+// A text is being written when a long prompt comes. The scheduler's clock counts layers: a layer of
+// a step that writes takes a second, a layer of a long prompt's step takes a minute.
 class Meeting {
  public:
   Meeting(NativeEngine& engine, const Wish& text, const Wish& prompt, SchedulerOptions options)
-      : scheduler_(engine, DemoVocab(), std::move(options)),
+      : scheduler_(engine, DemoVocab(), std::move(options), [this] { return seconds_; }),
         text_(Make(text)),
         prompt_(Make(prompt)) {
     engine.SetRouteObserver([this](const SeenRouting& seen) { See(seen); });
@@ -55,8 +56,10 @@ class Meeting {
     if (is_long && seen.layer.value > 0) between += since_;
     if (is_long) since_ = 0;
     since_ += writes ? 1 : 0;
+    seconds_ += is_long ? 60.0 : 1.0;
   }
 
+  double seconds_ = 0.0;
   Scheduler scheduler_;
   std::shared_ptr<Job> text_;
   std::shared_ptr<Job> prompt_;

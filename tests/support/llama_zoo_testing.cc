@@ -178,9 +178,9 @@ const std::vector<Arch>& Archs() {
 // Whether the tests write the file: llama_model_save_to_file() leaves out keys of some of these,
 // and ends the process on others. It writes the others' files, without keys that they do not have.
 bool IsWrittenByUs(std::string_view arch) {
-  constexpr std::string_view kOurs[] = {"bailingmoe3", "deepseek32", "deepseek4",
-                                        "gemma4",      "glm-dsa",    "glm5-next",
-                                        "hy_v4",       "kimi-k3",    "step35"};
+  constexpr std::string_view kOurs[] = {
+      "bailingmoe3", "deepseek32", "deepseek4", "gemma4", "glm-dsa",    "glm5-next",
+      "hy_v4",       "kimi-k3",    "step35",    "bert",   "nomic-bert", "nomic-bert-moe"};
   return std::ranges::contains(kOurs, arch);
 }
 
@@ -195,6 +195,10 @@ class Metadata {
     Set({"rope.dimension_sections", {8, 4, 4, 0}, Key::Kind::kIntArray});
     gguf_set_val_bool(gguf_.get(), KeyOf("expert_weights_norm").c_str(), true);
     gguf_set_val_bool(gguf_.get(), KeyOf("attention.causal").c_str(), size.is_causal);
+    if (size.pooling > 0) {
+      gguf_set_val_u32(gguf_.get(), KeyOf("pooling_type").c_str(), size.pooling);
+      gguf_set_val_u32(gguf_.get(), "tokenizer.ggml.token_type_count", 2);
+    }
   }
   void Set(const Key& key) {
     const std::string name = KeyOf(key.name);
@@ -467,6 +471,10 @@ std::string WriteZooModel(const std::filesystem::path& dir, std::string_view arc
   LoadCpuBackend();
   llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
   Metadata metadata(std::string(arch), size);
+  if (arch == "nomic-bert-moe") metadata.Set({"moe_every_n_layers", {2}});
+  if (arch == "gemma-embedding") {
+    metadata.Set({"attention.sliding_window_pattern", {size.whole_every}});
+  }
   for (const Arch& known : Archs()) {
     if (known.name != arch) continue;
     for (const Key& key : known.keys) metadata.Set(key);

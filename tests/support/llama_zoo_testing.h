@@ -18,6 +18,8 @@ struct ZooSize {
   uint32_t context = 256;   // positions that the model was trained with
   uint32_t taps = 3;        // of a short convolution
   bool is_causal = true;    // a token sees those before it alone
+  uint32_t pooling = 0;     // libllama's number of a way to embeddings; 0: none is named
+  int32_t whole_every = 2;  // each so many-th layer of gemma-embedding has no window
   // libllama's number of a quantised file type (llama_ftype); 0: as it is made, in F32.
   int file_type = 0;
   std::string vocab_path = {};  // GGUF with a tokenizer to copy

@@ -42,6 +42,7 @@ class NotedNumaMachine final : public NumaMachine {
     ++asked;
     return here;
   }
+  CpuKinds cpus() const override { return kinds; }
   bool has_chosen_pages() const override {
     ++asked_for_pages;
     return is_chosen;
@@ -90,6 +91,7 @@ class NotedNumaMachine final : public NumaMachine {
   }
 
   NumaTopology here;
+  CpuKinds kinds;
   Fault fault;
   bool is_chosen = false;
   mutable int asked = 0;

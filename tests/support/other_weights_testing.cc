@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "tests/support/other_weights_testing.h"
 
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <ios>
+#include <vector>
 
 #include "base/result.h"
-#include "model/gguf_file.h"
 
 namespace moestro {
 
@@ -27,6 +28,28 @@ void WriteOtherWeights(const std::string& model, const std::string& path,
     bytes.write(data.data(), static_cast<std::streamsize>(data.size()));
   }
   CHECK(bytes.good());
+}
+
+void ChangeFloats(
+    const std::string& model, std::string_view suffix,
+    const std::function<void(const TensorInfo& tensor, std::span<float> values)>& change) {
+  const auto file = GgufFile::Open(model);
+  CHECK(file.has_value() && file->paths().size() == 1);
+  std::fstream bytes(model, std::ios::in | std::ios::out | std::ios::binary);
+  size_t tensors = 0;
+  for (const TensorInfo& tensor : file->tensors()) {
+    if (!tensor.name.ends_with(suffix)) continue;
+    CHECK(tensor.type == GGML_TYPE_F32);
+    ++tensors;
+    std::vector<float> values(tensor.extent.length / sizeof(float));
+    const auto length = static_cast<std::streamsize>(tensor.extent.length);
+    bytes.seekg(static_cast<std::streamoff>(tensor.extent.offset));
+    bytes.read(reinterpret_cast<char*>(values.data()), length);
+    change(tensor, values);
+    bytes.seekp(static_cast<std::streamoff>(tensor.extent.offset));
+    bytes.write(reinterpret_cast<const char*>(values.data()), length);
+  }
+  CHECK(tensors > 0 && bytes.flush());
 }
 
 }  // namespace moestro

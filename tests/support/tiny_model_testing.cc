@@ -145,6 +145,17 @@ void SetEncoder(const TinySpec& spec, SynthShape& shape) {
   shape.dense_ff = spec.dense_ff;
 }
 
+void SetStates(const TinySpec& spec, const Family& family, SynthShape& shape) {
+  const bool is_mamba = family.states.mixer == StateMixer::kMamba2;
+  shape.attention_every = family.has_lone_parts ? 0 : spec.attention_every;
+  // libllama takes Mamba-2 of Granite with twice the embedding's width alone.
+  shape.state_heads = is_mamba ? spec.embd / 32 : 4;
+  shape.state_key_heads = family.latent.is_used ? 4 : 2;
+  shape.state_size = is_mamba ? 32 : 0;
+  shape.state_dim = is_mamba ? 64 : 32;
+  shape.taps = 4;
+}
+
 }  // namespace
 
 SynthShape TinyShape(const TinySpec& spec) {
@@ -159,66 +170,52 @@ SynthShape TinyShape(const TinySpec& spec) {
       (family->written.has_groups || (family->latent.is_used && spec.has_sigmoid)) &&
       spec.groups > 1 && spec.experts % spec.groups == 0 &&
       spec.used <= 2 * (spec.experts / spec.groups) && spec.experts >= 2 * spec.groups;
-  const bool has_states = family->states.mixer != StateMixer::kNone;
-  const bool is_mamba = family->states.mixer == StateMixer::kMamba2;
   if (family->shared_expert != SharedExpertKind::kNone) shared_ff = spec.shared_ff;
   if (family->shared_expert == SharedExpertKind::kCounted) shared_ff = 2 * spec.ff;
   const bool is_latent = family->latent.is_used;
-  SynthShape shape = {
-      .name = "tiny-" + spec.arch,
-      .arch = spec.arch,
-      .layers = family->has_lone_parts ? 2 * spec.layers : spec.layers,
-      .experts = spec.experts,
-      .used = spec.used,
-      .embd = spec.embd,
-      .ff = spec.ff,
-      .shared_ff = shared_ff,
-      .dense_layers = is_dense ? spec.dense_layers : 0,
-      .dense_ff = is_dense || family->has_dense_beside ? spec.dense_ff : 0,
-      .heads = spec.heads,
-      .kv_heads = is_latent                         ? 1
-                  : family->written.shares_kv_heads ? spec.kv_heads
-                                                    : spec.heads,
-      .head_dim = spec.head_dim,
-      .rotated = family->written.rotates_half || is_latent ? spec.head_dim / 2
-                 : family->written.rotates_quarter         ? spec.head_dim / 4
-                                                           : 0,
-      .window = family->windows.period > 0 ? spec.window : 0,
-      .window_every = has_own_heads ? std::min(spec.layers, 2U) : 0U,
-      .window_kv_heads = has_own_heads ? spec.heads : 0,
-      .window_head_dim = has_own_heads ? spec.head_dim / 2 : 0,
-      .groups = has_groups ? spec.groups : 0,
-      .groups_used = has_groups ? 2U : 0U,
-      .attention_every = has_states && !family->has_lone_parts ? spec.attention_every : 0,
-      .pattern = !family->has_lone_parts ? ""
-                 : spec.layers > 1       ? "ME*E"
-                                         : "*E",
-      .latent = family->has_latent_experts ? spec.latent : 0,
-      // libllama takes Mamba-2 of Granite with twice the embedding's width alone.
-      .state_heads = is_mamba     ? spec.embd / 32
-                     : has_states ? 4U
-                                  : 0U,
-      .state_key_heads = has_states && is_latent ? 4U
-                         : has_states            ? 2U
-                                                 : 0U,
-      .state_size = is_mamba ? 32U : 0U,
-      .state_dim = is_mamba     ? 64U
-                   : has_states ? 32U
-                                : 0U,
-      .taps = has_states ? 4U : 0U,
-      .has_qk_norm = spec.has_qk_norm,
-      .vocab = spec.vocab,
-      .context = spec.context,
-      .orig_context = is_scaled ? spec.orig_context : 0,
-      .yarn_factor = family->written.has_yarn ? 4.0F : 0.0F,
-      .rope_base = 10000,
-      .rms_eps = spec.rms_eps};
+  SynthShape shape = {.name = "tiny-" + spec.arch,
+                      .arch = spec.arch,
+                      .layers = family->has_lone_parts ? 2 * spec.layers : spec.layers,
+                      .experts = spec.experts,
+                      .used = spec.used,
+                      .embd = spec.embd,
+                      .ff = spec.ff,
+                      .shared_ff = shared_ff,
+                      .dense_layers = is_dense ? spec.dense_layers : 0,
+                      .dense_ff = is_dense || family->has_dense_beside ? spec.dense_ff : 0,
+                      .heads = spec.heads,
+                      .kv_heads = is_latent                         ? 1
+                                  : family->written.shares_kv_heads ? spec.kv_heads
+                                                                    : spec.heads,
+                      .head_dim = spec.head_dim,
+                      .rotated = family->written.rotates_half || is_latent ? spec.head_dim / 2
+                                 : family->written.rotates_quarter         ? spec.head_dim / 4
+                                                                           : 0,
+                      .window = family->windows.period > 0 ? spec.window : 0,
+                      .window_every = has_own_heads ? std::min(spec.layers, 2U) : 0U,
+                      .window_kv_heads = has_own_heads ? spec.heads : 0,
+                      .window_head_dim = has_own_heads ? spec.head_dim / 2 : 0,
+                      .groups = has_groups ? spec.groups : 0,
+                      .groups_used = has_groups ? 2U : 0U,
+                      .pattern = !family->has_lone_parts ? ""
+                                 : spec.layers > 1       ? "ME*E"
+                                                         : "*E",
+                      .latent = family->has_latent_experts ? spec.latent : 0,
+                      .predicting = family->can_predict ? spec.predicting : 0,
+                      .has_qk_norm = spec.has_qk_norm,
+                      .vocab = spec.vocab,
+                      .context = spec.context,
+                      .orig_context = is_scaled ? spec.orig_context : 0,
+                      .yarn_factor = family->written.has_yarn ? 4.0F : 0.0F,
+                      .rope_base = 10000,
+                      .rms_eps = spec.rms_eps};
   // Another one of the shared expert and the dense block.
   if (family->limits != Limits::kNone) {
     shape.limit_expert = spec.limit;
     shape.limit_shared = 0.75F * spec.limit;
   }
   if (family->streams) shape.streams = 4;
+  if (family->states.mixer != StateMixer::kNone) SetStates(spec, *family, shape);
   if (is_latent) SetLatent(spec, *family, shape);
   if (family->has_pooled_attention) SetPooled(spec, shape);
   if (family->has_encoder) SetEncoder(spec, shape);
@@ -234,7 +231,8 @@ std::string LatentName(const TinySpec& spec) {
   return Format("{}{}{}{}-top{}-{}x{}", spec.query_latent > 0 ? "" : "-lite",
                 spec.is_joined ? "-joined" : "", spec.has_sigmoid ? "-sigmoid" : "",
                 spec.yarn_log > 0 ? "" : "-plain", spec.top_k, spec.last_blocks, spec.block) +
-         (spec.limit > 0 ? "-limits" : "") + (spec.has_ngrams ? "" : "-nongrams");
+         (spec.limit > 0 ? "-limits" : "") + (spec.predicting > 0 ? "-predicting" : "") +
+         (spec.has_ngrams ? "" : "-nongrams");
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ struct TinySpec {
   float yarn_log = 0.07F;       // rope.scaling.yarn_log_multiplier
   uint32_t groups = 4;          // of experts, two of them used, where the family's models have them
   float limit = 0.0F;           // of gates and up projections, where the family has some; 0: none
+  uint32_t predicting = 0;      // layers that predict further tokens, where the family has such
   bool has_qk_norm = false;     // where files of the family may lack these norms
   uint32_t orig_context = 128;  // phimoe: longer sequences' contexts take the long rope factors
   uint32_t shards = 1;
