@@ -47,7 +47,11 @@ async def request(url, path, body=None, on_event=None, leave=None):
         while (line := await reader.readline()) not in (b"\r\n", b""):
             chunked = chunked or line.lower().startswith(b"transfer-encoding: chunked")
         if not chunked:
-            return status, (await reader.read()).decode()
+            text = (await reader.read()).decode()
+            for event in text.split("\n\n") if on_event else ():
+                if event.startswith("data: "):
+                    on_event(event[6:])
+            return status, text
         text = b""
         while (size := int(await reader.readline() or b"0", 16)) > 0:
             text += await reader.readexactly(size)

@@ -10,6 +10,7 @@
 #include "base/input_file.h"
 #include "base/terminal.h"
 #include "compute/cpu_device.h"
+#include "compute/fast_cores.h"
 #include "compute/team.h"
 #include "engine/option_table.h"
 #include "engine/plan/io_depth.h"
@@ -45,6 +46,7 @@ struct HostedEngine::Running {
   std::unique_ptr<ExpertSlots> slots = {};
   std::optional<CpuDevice> cpu = {};
   std::optional<Team> team = {};
+  std::unique_ptr<FastCores> fast = {};  // null: threads run on any core
   std::optional<SlotProducts> products = {};
   std::optional<KernelProducts> kernels = {};
   std::optional<EarlyRouters> early = {};
@@ -208,6 +210,8 @@ void HostedEngine::Running::FindFacts() {
 Status HostedEngine::Running::Load() {
   TRY(cpu, CpuDevice::Open(options.threads));
   TRY(team, Team::Create(*cpu));
+  // libllama computes on the same threads: OpenMP has one team for each size.
+  TRY(fast, FastCores::Begin(options.numa_machine, *team));
   state.report("loading", 0, model->dense_bytes());
   TRY_STATUS(model->LoadDense(slots->queue()));
   state.report("loading", model->dense_bytes(), model->dense_bytes());

@@ -338,7 +338,8 @@ HttpReply HouseRoutes::Pass(HttpRequest& request, ApiKind kind, size_t model,
   if (outcome != Outcome::kDone) return ErrorReply(kind, died, *request.record);
   request.record->route = kPassedOn;
   HttpReply passed{.status = reply.status(), .type = reply.type(), .headers = reply.headers()};
-  if (reply.is_over()) {
+  // A stream that has come at once stays a stream, so that clients see one form.
+  if (reply.is_over() && reply.has_length()) {
     passed.body = std::move(passing->body);
   } else {
     passed.stream = [passing, event = ErrorEvent(kind, reply, died, request)](HttpStream& stream) {

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/result.h"
+#include "compute/fast_cores.h"
 #include "compute/team.h"
 #include "forward/experts/expert_exec.h"
 #include "forward/forward.h"
@@ -18,7 +19,6 @@
 #include "native/dense_model.h"
 #include "native/device_setup.h"
 #include "native/device_ways.h"
-#include "native/fast_cores.h"
 #include "native/kept_sequences.h"
 #include "native/lossy_run.h"
 #include "native/make_slots.h"

@@ -97,6 +97,28 @@ TEST_F(HouseTest, AProcessThatIsKilledEndsItsOwnRequestsAlone) {
   EXPECT_EQ(End().exit_code, 0);
 }
 
+// A process answers in full while the house stands still.
+TEST_F(HouseTest, AStreamThatComesAtOnceIsAStream) {
+  ServeHouse({"--models", Models(), "--ctx", "256"});
+  EXPECT_FALSE(TextOf(AskFor("demo")).empty());
+  const pid_t worker = ProcessOf("demo");
+  ASSERT_GT(worker, 0);
+  kill(worker, SIGSTOP);
+  const SocketClient client(port_);
+  ASSERT_TRUE(client.Send(
+      Post("/v1/completions", R"({"model":"demo","prompt":"Once","stream":true,"max_tokens":4})")));
+  std::this_thread::sleep_for(50ms);  // less than the house's patience with a stopped process
+  kill(program_->id(), SIGSTOP);
+  kill(worker, SIGCONT);
+  std::this_thread::sleep_for(500ms);
+  kill(program_->id(), SIGCONT);
+  const std::string reply = client.ReceiveAll();
+  EXPECT_TRUE(reply.contains("Transfer-Encoding: chunked")) << reply;
+  EXPECT_FALSE(reply.contains("Content-Length")) << reply;
+  EXPECT_TRUE(reply.contains("data: [DONE]")) << reply;
+  EXPECT_EQ(End().exit_code, 0);
+}
+
 TEST_F(HouseTest, AFileThatIsReplacedIsReadAnew) {
   ServeHouse({"--models", Models(), "--ctx", "256"});
   const std::string before = TextOf(AskFor("demo"));

@@ -2,6 +2,7 @@
 #include "decide/layer/lossy_chooser.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <numeric>
 
@@ -40,16 +41,21 @@ uint32_t LossyChooser::PreferRow(ExpertLayerId layer, uint32_t row,
                                  const ExpertPresence& is_present, Routing& routing) {
   const RoutingCandidates& c = routing.candidates;
   const size_t first = size_t{row} * c.per_row;
-  // Twice the range lifts a present expert above every absent one.
-  const double lambda = little_.prefers_resident ? 2.0 : options_.prefer_resident;
-  const auto bonus = static_cast<float>(lambda * c.ranges[row]);
+  double bonus = options_.prefer_resident * static_cast<double>(c.ranges[row]);
+  // In a little step every present expert stands above every absent one. Experts that a table names
+  // are further from the others than the row's range; an expert that groups exclude, at minus
+  // infinity, stays there.
+  if (little_.prefers_resident) {
+    const float distance = c.scores[first] - c.scores[first + c.per_row - 1];
+    bonus = 2.0 * static_cast<double>(std::isfinite(distance) ? distance : c.ranges[row]);
+  }
   scores_.resize(c.per_row);
   for (uint32_t i = 0; i < c.per_row; ++i) {
     const ExpertKey own{.layer = layer, .expert = c.experts[first + i]};
     ExpertKey low = own;
     low.copy = kLowCopy;
     const bool is_here = is_present(own) || (has_low_ && is_present(low));
-    scores_[i] = c.scores[first + i] + (is_here ? bonus : 0.0F);
+    scores_[i] = c.scores[first + i] + (is_here ? static_cast<float>(bonus) : 0.0F);
   }
   // The kept experts stay, the others are the best by their new scores; both in the router's order.
   const uint32_t kept = little_.prefers_resident ? 0 : std::min(options_.keep, routing.n_used);

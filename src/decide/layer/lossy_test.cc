@@ -167,6 +167,27 @@ TEST_F(LossyChoices, ResidentsReplaceAbsentOnesOfNearlyTheSameScore) {
   EXPECT_EQ(Keys(plan), (std::set<ExpertKey>{Own(0), Own(1), Own(2), Own(4)}));
 }
 
+// Experts that a table names are those of the model; a little step, whose rows are only drafts,
+// takes what is there.
+TEST_F(LossyChoices, OnlyALittleStepReplacesExpertsThatATableNames) {
+  RouterSpec router = Router();
+  router.gating = Gating::kSigmoid;
+  const std::vector<float> logits = {-9.0F, -8.0F, 9.0F, 8.0F, 7.0F, 6.0F, 5.0F, 4.0F};
+  const std::vector<int32_t> named = {0, 1, 2, 3};
+  LossyChooser chooser({.prefer_resident = 1.0, .keep = 0}, router, false, nullptr);
+  constexpr RowKind kDecode = RowKind::kDecode;
+  const auto is_present = [](const ExpertKey& key) { return key.expert.value > 3; };
+  const auto replaced = [&](const LittleStep& little) {
+    Routing routing;
+    class Router follower;
+    follower.Follow(router, logits, named, chooser.candidates(), routing);
+    chooser.BeginStep(little);
+    return chooser.Prefer(kLayer, {&kDecode, 1}, is_present, routing);
+  };
+  EXPECT_EQ(replaced({}), 0U);
+  EXPECT_GT(replaced({.prefers_resident = true}), 0U);
+}
+
 // The strongest need of several rows counts.
 TEST_F(LossyChoices, AnExpertThatOneRowNeedsInFullRunsInFullForAll) {
   const Routing routing{.n_tokens = 2,

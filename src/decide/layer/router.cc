@@ -84,6 +84,14 @@ bool AreClearlyBest(std::span<const float> logits, std::span<const ExpertId> exp
   return n_above == experts.size();
 }
 
+// The distance of the largest value from the smallest that is not kNever.
+float RangeOf(std::span<const float> values) {
+  const float high = std::ranges::max(values);
+  float low = high;
+  for (const float value : values) low = value > kNever ? std::min(low, value) : low;
+  return std::isfinite(high - low) ? high - low : 0.0F;
+}
+
 }  // namespace
 
 // Probabilities are the weights; selection, which a bias may shift, orders the experts for the
@@ -127,10 +135,11 @@ void Router::KeepBestGroups(const RouterSpec& spec) {
 }
 
 // The first `best` of order_ := the experts that are given, then the others, each by probability.
+// Given experts stand so high that no bonus up to the row's range lifts another above them.
 void Router::FollowRow(const RouterSpec& spec, std::span<const float> logits,
                        std::span<const int32_t> experts, uint32_t best) {
   Judge(spec, logits, {});
-  const float above = 1.0F + std::ranges::max(probabilities_);
+  const float above = 1.0F + 2.0F * RangeOf(probabilities_);
   for (const int32_t e : experts) selection_[static_cast<size_t>(e)] += above;
   order_.resize(spec.n_expert);
   TakeLargest(selection_, order_, best);
@@ -146,18 +155,15 @@ void Router::RouteRow(const RouterSpec& spec, std::span<const float> logits,
   (best <= kFew ? TakeFew : TakeLargest)(selection_, order_, best);
 }
 
-// The best experts of the row that was routed last.
-void Router::AddCandidates(std::span<const float> scores, RoutingCandidates& candidates) const {
+// The best experts of the row that was routed last, with the range of all that groups allow.
+void Router::AddCandidates(std::span<const float> scores, float range,
+                           RoutingCandidates& candidates) const {
   for (const uint16_t e : std::span(order_).first(candidates.per_row)) {
     candidates.experts.push_back(ExpertId{e});
     candidates.scores.push_back(scores[e]);
     candidates.raw.push_back(probabilities_[e]);
   }
-  // The range covers the experts that the groups allow.
-  const float high = std::ranges::max(scores);
-  float low = high;
-  for (const float score : scores) low = score > kNever ? std::min(low, score) : low;
-  candidates.ranges.push_back(std::isfinite(high - low) ? high - low : 0.0F);
+  candidates.ranges.push_back(range);
 }
 
 void Router::Route(const RouterSpec& spec, std::span<const float> logits,
@@ -201,8 +207,11 @@ void Router::RouteRows(const RouterSpec& spec, std::span<const float> logits, co
     WeighChosen(spec, std::span(routing.weights).subspan(first, spec.n_used));
     if (candidates == 0) continue;
     // Logits still separate experts whose probabilities are equal in F32.
-    const bool by_logit = selection_bias.empty() && spec.n_group == 1 && rule.experts.empty();
-    AddCandidates(by_logit ? row : std::span<const float>(selection_), routing.candidates);
+    const bool is_given = !rule.experts.empty();
+    const bool by_logit = selection_bias.empty() && spec.n_group == 1 && !is_given;
+    const std::span<const float> scores = by_logit ? row : std::span<const float>(selection_);
+    AddCandidates(scores, RangeOf(is_given ? std::span<const float>(probabilities_) : scores),
+                  routing.candidates);
   }
 }
 

@@ -33,7 +33,8 @@ class Router {
              std::span<const float> selection_bias, uint32_t candidates, Routing& routing);
 
   // The same where each token's experts are known, at least K of them, each once: the K of the
-  // largest probabilities, and then candidates among the others.
+  // largest probabilities, and then candidates among the others. A candidate's score plus the row's
+  // range stays below those of the given experts.
   void Follow(const RouterSpec& spec, std::span<const float> logits,
               std::span<const int32_t> experts, uint32_t candidates, Routing& routing);
 
@@ -55,7 +56,8 @@ class Router {
                 uint32_t best);
   void Judge(const RouterSpec& spec, std::span<const float> logits, std::span<const float> bias);
   void KeepBestGroups(const RouterSpec& spec);
-  void AddCandidates(std::span<const float> scores, RoutingCandidates& candidates) const;
+  void AddCandidates(std::span<const float> scores, float range,
+                     RoutingCandidates& candidates) const;
 
   // Scratch of one row.
   std::vector<float> probabilities_;  // [expert]

@@ -66,6 +66,8 @@ TEST(Router, FollowsGivenExperts) {
   EXPECT_NEAR(r.weights[0], logistic(1.0) / (logistic(1.0) + logistic(-1.0)), 1e-6);
   EXPECT_EQ(r.candidates.row(0).experts[2].value, 0) << "the best of the others";
   EXPECT_GT(r.candidates.row(0).scores[1], r.candidates.row(0).scores[2]);
+  const float lifted = r.candidates.row(0).scores[2] + r.candidates.row(0).ranges[0];
+  EXPECT_GT(r.candidates.row(0).scores[1], lifted) << "a present expert replaces no given one";
   // A step of fewer experts takes the best of them.
   spec.n_used = 1;
   router.Follow(spec, logits, experts, 0, r);

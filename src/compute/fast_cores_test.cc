@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "native/fast_cores.h"
+#include "compute/fast_cores.h"
 
 #include <gtest/gtest.h>
 
