@@ -77,12 +77,19 @@ deb: setup-package lab ## packages for Debian in build/package: moestro, moestro
 # Minutes, and as root: a fresh Debian from the machine's mirror, kept until 'make clean'.
 build/package/tree.tar:
 	@scripts/debian_tree.sh $@
+build/package/tree-arm64.tar:
+	@scripts/debian_tree.sh $@ arm64
 
 .PHONY: test-deb test-image test-service
+ifeq ($(PRESET),aarch64)
+test-deb: deb build/package/tree-arm64.tar
+	@scripts/deb_test.sh build/package/deb build/package/tree-arm64.tar
+else
 test-deb: deb build/package/tree.tar ## the packages in a fresh Debian: installed, used, removed (minutes)
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target moestro_local_hub
 	@scripts/deb_test.sh build/package/deb build/package/tree.tar \
 	  build/$(PRESET)/tests/support/moestro_local_hub
+endif
 test-image: deb build/package/tree.tar ## an image from packaging/Containerfile: built and used (minutes)
 	@scripts/image_test.sh build/package/deb/moestro_*.deb build/package/tree.tar
 test-service: setup-numa deb build/package/tree.tar ## its service under systemd, in a virtual machine (minutes)
@@ -113,6 +120,12 @@ test-variants: setup ## what computes with ggml, with each of its CPU plug-ins t
 test-aarch64: setup-aarch64 ## unit and exactness suites of arm64, as four processors under qemu (hours)
 	$(call configure,aarch64)
 	@cmake --build --preset aarch64 -j $(JOBS) --target test_emulated
+
+.PHONY: test-pages
+test-pages: setup-aarch64 ## arm64's program under a kernel with pages of 16 KiB, in a virtual machine (minutes)
+	$(call configure,aarch64)
+	@cmake --build --preset aarch64 -j $(JOBS) --target moestro moestro_store_test
+	@scripts/pages_vm.sh build/aarch64 build/aarch64-root
 
 .PHONY: test-memory-order
 test-memory-order: setup-memory ## protocols between threads, over all interleavings; weakened ones are caught
@@ -145,7 +158,8 @@ check-asan check-tsan: check-%: setup
 
 # Kinds of files and requests that are read; each has a target, seeds and perhaps a dictionary in
 # tests/fuzz.
-FUZZ_TARGETS ?= gguf policy trace paths beside low imatrix shard http api answer template hub convert
+FUZZ_TARGETS ?= gguf policy trace paths beside low imatrix shard http api answer template hub convert \
+  house text
 
 .PHONY: fuzz
 fuzz: setup-fuzz ## a minute of fuzzing each reader of files and requests (with clang)

@@ -1,11 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# debian_tree.sh OUT.tar: a minimal Debian of the newest release that this machine's apt knows, with
-# all of its sources and settings. Runs as root.
+# debian_tree.sh OUT.tar [ARCH]: a minimal Debian of the newest release that this machine's apt knows,
+# with all of its sources and settings. Of another architecture, arm64, under an emulator. Runs as
+# root.
 set -euo pipefail
 out=$1
+arch=${2:-$(dpkg --print-architecture)}
 
 . "$(dirname "$0")/debian_sources.sh"
+. "$(dirname "$0")/foreign_arch.sh"
 
 mapfile -t sources < <(debian_sources)
 [ ${#sources[@]} -gt 0 ] || { echo "debian_tree: apt knows no mirror of Debian" >&2; exit 1; }
@@ -13,11 +16,12 @@ suite=$(debian_suite "${sources[@]}")
 
 settings=$(mktemp)
 log=$(mktemp)
-trap 'rm -f "$settings" "$log" "$out.part"' EXIT
+run_foreign "$arch"
+trap 'leave_foreign; rm -f "$settings" "$log" "$out.part"' EXIT
 apt-config dump Acquire >"$settings"
 mkdir -p "$(dirname "$out")"
 # In a namespace of its own, so that a mount is never left behind.
-unshare -m mmdebstrap --variant=minbase --mode=root --format=tar --aptopt="$settings" \
+unshare -m mmdebstrap --variant=minbase --mode=root --architectures="$arch" --format=tar --aptopt="$settings" \
   --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
   --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
   "$suite" "$out.part" "${sources[@]}" >"$log" 2>&1 ||

@@ -36,8 +36,9 @@ numa_packages=(qemu-system-x86:7 busybox-static: cpio:)
 readers_packages=(mandoc: groff-base: systemd:)
 # A package, and a Debian to try it in.
 package_packages=(dpkg-dev: file: mmdebstrap: "${readers_packages[@]}")
-# A compiler for arm64, its emulator, and what unpacks arm64 packages (aarch64_root.sh).
-aarch64_packages=(g++-aarch64-linux-gnu:13 qemu-user:7 mmdebstrap:)
+# A compiler for arm64, its emulators, and what unpacks arm64 packages (aarch64_root.sh).
+aarch64_packages=(g++-aarch64-linux-gnu:13 qemu-user:7 qemu-user-static:7 qemu-system-arm:7
+  mmdebstrap: arch-test: dpkg-dev: busybox-static: cpio:)
 # What tries all interleavings of a small program that a model of memory order allows.
 memory_packages=(herdtools7:7.56)
 testing_sources=moestro-testing.sources

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "base/terminal.h"
 
+#include <limits.h>
+#include <poll.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -78,6 +80,18 @@ std::string VisibleStream::Add(std::string_view part) {
 void PrintOnStderr(std::string_view text) {
   const std::string shown = VisibleLines(text);
   std::fwrite(shown.data(), 1, shown.size(), stderr);
+}
+
+bool PrintOnStderrAtOnce(std::string_view text) {
+  const std::string shown = VisibleLines(text);
+  for (size_t at = 0; at < shown.size(); at += PIPE_BUF) {
+    // A pipe that poll() reports writable takes PIPE_BUF bytes without waiting.
+    pollfd out{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+    if (::poll(&out, 1, 0) <= 0 || (out.revents & POLLOUT) == 0) return false;
+    const size_t n = std::min<size_t>(shown.size() - at, PIPE_BUF);
+    if (std::fwrite(&shown[at], 1, n, stderr) < n) return false;
+  }
+  return true;
 }
 
 namespace {

@@ -37,6 +37,8 @@ class VisibleStream {
 
 // Onto standard error, laid out in lines.
 void PrintOnStderr(std::string_view text);
+// The same as far as it goes without waiting for whoever reads. False: the rest is left out.
+bool PrintOnStderrAtOnce(std::string_view text);
 
 // Text from a file made fit for a one-line message on a terminal.
 

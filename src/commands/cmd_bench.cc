@@ -32,6 +32,7 @@
 #include "model/expert_tensors.h"
 #include "native/native_engine.h"
 #include "speed/benchmark.h"
+#include "text/draft_control.h"
 #include "trace/trace_file.h"
 
 namespace moestro {
@@ -80,6 +81,7 @@ struct Measured {
   uint32_t threads = 0;
   std::optional<Forecast> forecast = {};
   std::optional<PlannedSpeed> planned = {};
+  DraftControl::Figures drafts = {};  // zeros without drafts
 };
 
 // Lets the engine work while idle, as if a user wrote the prompt meanwhile.
@@ -246,6 +248,7 @@ Result<Measured> RunOnce(const BenchOptions& options, ProgressBar& bar) {
   limit.Stop();
   bar.Clear();
   run.logits_hash = rows.hash();
+  run.drafts = rows.draft_figures();
   TRY(run.report, MakeReport(*engine, rows.sequences(), true, disk));
   run.report.stats.prefill = prefill;
   run.planned = FindPlanned(CacheFolder(), *engine, run.report);
@@ -270,6 +273,11 @@ Json ToJson(const BenchOptions& options, const Measured& run) {
   object.Set("model", options.model).Set("architecture", run.arch);
   AddReport(object, run.report);
   if (run.planned) AddPlanned(object, *run.planned);
+  if (options.draft.is_on()) {
+    object.Set("plain_token_seconds", run.drafts.plain_seconds)
+        .Set("drafted_token_seconds", run.drafts.drafted_seconds)
+        .Set("drafted_is_measured", run.drafts.is_measured);
+  }
   object.Set("threads", run.threads)
       .Set("ctx", options.common.engine.ctx)
       .Set("chunk", run.chunk)
@@ -361,6 +369,7 @@ Status Run(BenchOptions& options) {
     options.common.engine.planned = {};  // called for the first run only: all have one plan
     runs.push_back(ToJson(options, run));
     summary = SummaryText(run.report);
+    summary += DraftFiguresText(run.drafts);
     if (run.planned) summary += PlannedText(*run.planned, run.report);
     if (run.forecast) summary += ForecastText(*run.forecast, run.report.stats.decode);
     LogInfo("run {} of {}: {}", i + 1, options.runs, runs.back().Dump());

@@ -118,9 +118,9 @@ Status TakeSections(const Sections& sections, const FindModelFile& find,
     if (!file) continue;
     TRY(HouseModel read, ReadOne(*file, find));
     read.name = name;
-    // A file that got a name is not listed by its own as well.
+    // A file that got a name is not listed by its own as well; two sections may share a file.
     std::erase_if(models, [&](const HouseModel& other) {
-      return other.path == read.path || other.name == name;
+      return (other.path == read.path && !sections.contains(other.name)) || other.name == name;
     });
     models.push_back(std::move(read));
   }

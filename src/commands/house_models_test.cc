@@ -110,6 +110,17 @@ TEST_F(HouseModelsTest, FlagsOfOneModelGoBeforeThoseOfAll) {
   EXPECT_EQ((*models)[1].arguments, (Texts{"--ctx=5", "--log-requests", "--alias=small", b}));
 }
 
+TEST_F(HouseModelsTest, TwoSectionsMayShareAFile) {
+  const std::string a = Touch("a.gguf");
+  const auto models = Read({.models = a,
+                            .flags = {For("fast:model=" + a), For("fast:ctx=1"),
+                                      For("long:model=" + a), For("long:ctx=2")}});
+  ASSERT_TRUE(models) << models.error().message;
+  ASSERT_EQ(models->size(), 2U) << "the file has the names of its sections alone";
+  EXPECT_EQ((*models)[0].arguments, (Texts{"--ctx=1", "--alias=fast", a}));
+  EXPECT_EQ((*models)[1].arguments, (Texts{"--ctx=2", "--alias=long", a}));
+}
+
 TEST_F(HouseModelsTest, WrongSectionsAreNamed) {
   const std::string a = Touch("alpha.gguf");
   const auto refusal = [&](const std::string& text) {

@@ -33,6 +33,8 @@ constexpr double kStoppedEvery = 0.3;
 constexpr double kHealthSeconds = 0.25;
 // Seconds for the end of a process beside its --drain.
 constexpr double kEndSeconds = 4.0;
+// Seconds until a model that could not be measured is measured again for a request.
+constexpr double kErrorLasts = 5.0;
 // Seconds for the measuring of a model.
 constexpr double kMeasureSeconds = 120.0;
 // The pause between two checks whether a waiting client has left.
@@ -63,6 +65,16 @@ ApiError Unavailable(std::string message, int status = 503) {
 uint64_t NumberIn(const Json& json, std::string_view key) {
   const auto found = json.Find(key);
   return static_cast<uint64_t>(found ? found->integer().value_or(0) : 0);
+}
+
+// Begins again where memory was short.
+template <class Work>
+void UntilDone(const Work& work) {
+  const auto done = [&] {
+    work();
+    return true;
+  };
+  while (!Caught(done, [](std::string_view) { return false; })) std::this_thread::sleep_for(kPoll);
 }
 
 std::string PartOf(const Json& json, std::string_view key) {
@@ -107,8 +119,8 @@ House::House(std::vector<HouseModel> models, uint64_t bytes, double drain_second
 Status House::Begin() {
   return Caught(
       [this] {
-        measurer_ = std::thread([this] { Measure(); });
-        watcher_ = std::thread([this] { Watch(); });
+        measurer_ = std::thread([this] { UntilDone([this] { Measure(); }); });
+        watcher_ = std::thread([this] { UntilDone([this] { Watch(); }); });
         return Status();
       },
       [](std::string_view why) -> Status {
@@ -141,16 +153,24 @@ void House::AwaitEnd() {
   changed_.wait(lock, [this] { return n_workers_ == 0; });
 }
 
-// Waits until the needs of the model's file, as it is now, are known.
+House::Stamps House::StampsOf(size_t model) const {
+  Stamps stamps;
+  for (const std::string& path : PartsOfSplit(models_[model].path)) {
+    const Result<FileStamp> stamp = FileStamp::Of(path);
+    stamps.push_back(stamp ? std::optional(*stamp) : std::nullopt);
+  }
+  return stamps;
+}
+
+// Waits until the needs of the model's files, as they are now, are known. What went wrong may have
+// been the machine's fault, and a part may be there by now, so that an error does not last.
 std::optional<ApiError> House::Measured(size_t model, std::unique_lock<std::mutex>& lock,
+                                        const Stamps& stamps,
                                         const std::function<bool()>& is_gone) {
   Entry& entry = entries_[model];
-  const Result<FileStamp> stamp = FileStamp::Of(models_[model].path);
-  if (!stamp) return Unavailable(stamp.error().message, 500);
-  if (entry.is_measured && entry.stamp != *stamp) {
-    entry.is_measured = false;
-    plan_.Renew(model);
-  }
+  const bool is_old_error =
+      !entry.error.empty() && SteadySeconds() - entry.measured_at > kErrorLasts;
+  if (entry.is_measured && (entry.stamps != stamps || is_old_error)) entry.is_measured = false;
   while (!entry.is_measured) {
     entry.is_wanted = true;
     changed_.notify_all();
@@ -163,6 +183,8 @@ std::optional<ApiError> House::Measured(size_t model, std::unique_lock<std::mute
         Format("the model {} cannot be served: {}", models_[model].name, entry.error), 500);
   }
   plan_.SetNeeds(model, *entry.needs);
+  // While texts run, the next request that finds none has the files read anew.
+  if (entry.process_stamps != stamps) plan_.Renew(model);
   return std::nullopt;
 }
 
@@ -190,32 +212,47 @@ ApiError House::RefusalOf(size_t model, const BudgetPlan::Verdict& verdict) cons
 
 std::expected<House::Visit, ApiError> House::Enter(size_t model,
                                                    const std::function<bool()>& is_gone) {
+  // Before the lock: a file's disk may not answer.
+  const Stamps stamps = StampsOf(model);
   std::unique_lock lock(mutex_);
   if (is_draining_) return std::unexpected(GoingDown());
-  if (auto error = Measured(model, lock, is_gone)) return std::unexpected(*std::move(error));
+  if (auto error = Measured(model, lock, stamps, is_gone))
+    return std::unexpected(*std::move(error));
   const BudgetPlan::Verdict verdict = plan_.Ask(model, SteadySeconds());
   if (verdict.answer != BudgetPlan::Answer::kReady && verdict.answer != BudgetPlan::Answer::kSoon) {
     return std::unexpected(RefusalOf(model, verdict));
   }
-  Entry& entry = entries_[model];
-  const uint64_t ends = entry.ends;
   // Whoever is ready needs no other thread.
   if (verdict.answer == BudgetPlan::Answer::kSoon) changed_.notify_all();
-  const auto give_up = [&](ApiError error) {
+  // The model has room for this request until it leaves, also without memory to go on.
+  try {
+    std::expected<std::string, ApiError> socket = AwaitReady(model, lock, is_gone);
+    if (socket) return Visit(*this, model, *std::move(socket));
     plan_.Leave(model, SteadySeconds());
-    return std::unexpected(std::move(error));
-  };
+    return std::unexpected(std::move(socket).error());
+  } catch (...) {
+    plan_.Leave(model, SteadySeconds());
+    throw;
+  }
+}
+
+// The socket of the model's process, once that is ready.
+std::expected<std::string, ApiError> House::AwaitReady(size_t model,
+                                                       std::unique_lock<std::mutex>& lock,
+                                                       const std::function<bool()>& is_gone) {
+  Entry& entry = entries_[model];
+  const uint64_t ends = entry.ends;
   while (plan_.state(model) != HouseState::kReady) {
-    if (is_draining_) return give_up(GoingDown());
+    if (is_draining_) return std::unexpected(GoingDown());
     if (plan_.state(model) == HouseState::kAbsent && entry.ends != ends) {
-      return give_up(Unavailable(
+      return std::unexpected(Unavailable(
           Format("the model {} could not be loaded: {}", models_[model].name, entry.last_end)));
     }
-    if (is_gone()) return give_up(Unavailable("the client has left", 499));
+    if (is_gone()) return std::unexpected(Unavailable("the client has left", 499));
     changed_.wait_for(lock, kPoll);
   }
   ++entry.requests;
-  return Visit(*this, model, entry.socket);
+  return entry.socket;
 }
 
 void House::Leave(size_t model, std::optional<double> keep_alive) {
@@ -306,12 +343,10 @@ void House::Measure() {
   }
 }
 
-// A process of its own reads the file, so that a broken one ends no server. Without a stamp the
-// machine failed and not the file: the next request has the file read again.
+// A process of its own reads the file, so that a broken one ends no server.
 void House::MeasureOne(size_t model) {
   Entry found;
-  const Result<FileStamp> stamp = FileStamp::Of(models_[model].path);
-  if (stamp) found.stamp = *stamp;
+  found.stamps = StampsOf(model);
   std::vector<std::string> arguments = models_[model].arguments;
   arguments.emplace_back("--show-needs");
   const std::string name = Printable(models_[model].name, 200);
@@ -327,25 +362,27 @@ void House::MeasureOne(size_t model) {
     const Result<Json> json = Json::Parse((*process)->Output());
     if (json && NumberIn(*json, "smallest") > 0) {
       const uint64_t smallest = NumberIn(*json, "smallest");
-      const uint64_t best = std::min(NumberIn(*json, "best"), models_[model].most);
+      const uint64_t most = models_[model].most;
+      if (most < smallest) {
+        found.error = Format("its own limit of {} is below the {} that it needs at least",
+                             FormatBytes(most), FormatBytes(smallest));
+      }
+      const uint64_t best = std::min(NumberIn(*json, "best"), most);
       found.needs = {.smallest = smallest, .best = std::max(smallest, best)};
       found.model = PartOf(*json, "model");
       found.tag = PartOf(*json, "tag");
       found.show = PartOf(*json, "show");
     } else {
       found.error = (*process)->LastLine();
-      if (found.error.empty()) {
-        found.error = "its reader ended with " + (*process)->EndText();
-        found.stamp = {};
-      }
+      if (found.error.empty()) found.error = "its reader ended with " + (*process)->EndText();
     }
   } else {
     found.error = process.error().message;
-    found.stamp = {};
   }
   const std::lock_guard lock(mutex_);
   Entry& entry = entries_[model];
-  entry.stamp = found.stamp;
+  entry.stamps = std::move(found.stamps);
+  entry.measured_at = SteadySeconds();
   entry.needs = found.needs;
   entry.error = std::move(found.error);
   entry.model = std::move(found.model);
@@ -356,15 +393,26 @@ void House::MeasureOne(size_t model) {
   changed_.notify_all();
 }
 
+// A folder of this user's session goes when the session ends, with the sockets in the folder.
+Status House::FindFolder() {
+  if (::access(folder_.c_str(), F_OK) == 0) return {};
+  TRY(folder_, MakeSocketFolder());
+  return {};
+}
+
 void House::Start(size_t model, uint64_t bytes) {
+  const Status has_folder = FindFolder();
+  Stamps stamps = StampsOf(model);
   Worker& worker = workers_[model];
   worker = {.socket = Format("{}/{}", folder_, ++starts_), .began = SteadySeconds()};
   worker.answered = worker.began;
   std::vector<std::string> arguments = models_[model].arguments;
   arguments.push_back(Format("--ram={}", bytes));
   arguments.push_back(Format("--host={}{}", kUnixHost, worker.socket));
-  auto process = ModelProcess::Start(arguments, Printable(models_[model].name, 200));
+  auto process = has_folder ? ModelProcess::Start(arguments, Printable(models_[model].name, 200))
+                            : std::unexpected(has_folder.error());
   const std::lock_guard lock(mutex_);
+  entries_[model].process_stamps = std::move(stamps);
   if (!process) {
     entries_[model].last_end = process.error().message;
     ++entries_[model].ends;
@@ -398,10 +446,12 @@ void House::WatchOne(size_t model, double now) {
   if (!said.empty()) why = Format("{} ({})", said, why);
   worker.process.reset();
   ::unlink(worker.socket.c_str());
-  const std::lock_guard lock(mutex_);
   if (!was_told) {
     LogWarning("the process of the model {} has ended: {}", Printable(models_[model].name, 200),
                why);
+  }
+  const std::lock_guard lock(mutex_);
+  if (!was_told) {
     entries_[model].last_end = why;
     ++entries_[model].ends;
   }
@@ -452,35 +502,36 @@ void House::LookAfter(size_t model, double now) {
   }
 }
 
+void House::Carry(const BudgetPlan::Order& order, double now) {
+  if (order.kind == BudgetPlan::Order::Kind::kEnd) return End(order.model, now);
+  Caught([&] { Start(order.model, order.bytes); },
+         [&](std::string_view why) {
+           const std::lock_guard lock(mutex_);
+           if (workers_[order.model].process) return;
+           ++entries_[order.model].ends;
+           plan_.Ended(order.model, SteadySeconds());
+           changed_.notify_all();
+           entries_[order.model].last_end = why;
+         });
+}
+
 void House::Watch() {
   for (;;) {
     const double now = SteadySeconds();
     for (size_t model = 0; model < workers_.size(); ++model) WatchOne(model, now);
     std::unique_lock lock(mutex_);
     if (is_over_) return;
-    std::vector<BudgetPlan::Order> orders;
-    if (is_draining_) {
-      for (size_t model = 0; model < workers_.size(); ++model) {
-        orders.push_back({.kind = BudgetPlan::Order::Kind::kEnd, .model = model});
-      }
-    } else {
-      while (const auto order = plan_.Next(now)) orders.push_back(*order);
-    }
+    const std::optional<BudgetPlan::Order> order =
+        is_draining_ ? std::nullopt : plan_.Next(now);
     const bool is_busy = std::ranges::any_of(models_, [&](const HouseModel& model) {
       const HouseState state = plan_.state(static_cast<size_t>(&model - models_.data()));
       return state != HouseState::kAbsent && state != HouseState::kReady;
     });
-    if (orders.empty() || is_draining_) {
-      changed_.wait_for(lock, is_busy || is_draining_ ? kBusyLook : kQuietLook);
-    }
+    const bool is_draining = is_draining_;
+    if (!order) changed_.wait_for(lock, is_busy || is_draining ? kBusyLook : kQuietLook);
     lock.unlock();
-    for (const auto& order : orders) {
-      if (order.kind == BudgetPlan::Order::Kind::kStart) {
-        Start(order.model, order.bytes);
-      } else {
-        End(order.model, now);
-      }
-    }
+    if (order) Carry(*order, now);
+    for (size_t model = 0; is_draining && model < workers_.size(); ++model) End(model, now);
   }
 }
 

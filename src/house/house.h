@@ -104,10 +104,14 @@ class House {
   void AwaitEnd();
 
  private:
+  // Of each file of a model; nullopt: there is none of that name now.
+  using Stamps = std::vector<std::optional<FileStamp>>;
   struct Entry {
-    std::optional<FileStamp> stamp = {};  // of the file that was measured
-    bool is_measured = false;             // needs or error are of `stamp`
-    bool is_wanted = false;               // a request waits for the measurement
+    Stamps stamps = {};         // of the files that were measured
+    bool is_measured = false;   // needs or error are of `stamps`
+    double measured_at = 0.0;   // seconds
+    bool is_wanted = false;     // a request waits for the measurement
+    Stamps process_stamps = {};  // when the model's process started
     std::optional<HouseNeeds> needs = {};
     std::string error = {};
     std::string model = {};
@@ -136,18 +140,23 @@ class House {
   void LookAfter(size_t model, double now);
   void Start(size_t model, uint64_t bytes);
   void End(size_t model, double now);
+  void Carry(const BudgetPlan::Order& order, double now);
   void Measure();
   void MeasureOne(size_t model);
   std::optional<size_t> NextToMeasure() const;
+  Stamps StampsOf(size_t model) const;
   std::optional<ApiError> Measured(size_t model, std::unique_lock<std::mutex>& lock,
-                                   const std::function<bool()>& is_gone);
+                                   const Stamps& stamps, const std::function<bool()>& is_gone);
+  std::expected<std::string, ApiError> AwaitReady(size_t model, std::unique_lock<std::mutex>& lock,
+                                                  const std::function<bool()>& is_gone);
+  Status FindFolder();
   ApiError RefusalOf(size_t model, const BudgetPlan::Verdict& verdict) const;
   void Leave(size_t model, std::optional<double> keep_alive);
 
   const std::vector<HouseModel> models_;
   const uint64_t bytes_;
   const double drain_seconds_;
-  const std::string folder_;
+  std::string folder_;  // of the sockets
   std::mutex mutex_;
   std::condition_variable changed_;
   BudgetPlan plan_;

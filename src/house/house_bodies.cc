@@ -28,7 +28,8 @@ std::string_view StatusOf(HouseState state) {
 // A copy of an object of JSON, or an empty one.
 Json Copy(const std::string& text) {
   Result<Json> json = Json::Parse(text);
-  return json ? *std::move(json) : Json::Object();
+  const bool is_object = json && json->view().kind() == JsonKind::kObject;
+  return is_object ? *std::move(json) : Json::Object();
 }
 
 void AddHouse(const ModelReport& report, Json& json) {

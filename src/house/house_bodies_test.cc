@@ -54,6 +54,16 @@ TEST(HouseBodies, AListSaysWhatIsLoadedAndWhatIsNeeded) {
   EXPECT_EQ(At(list, {"data", "1", "error"}), R"("no GGUF")");
 }
 
+// What a process says that reads a hostile file.
+TEST(HouseBodies, ReportsThatAreNoObjectsAreLeftOut) {
+  ModelReport odd = Loaded();
+  odd.model = "[1]";
+  odd.tag = "5";
+  EXPECT_EQ(At(HouseModelsBody(std::vector{odd}), {"data", "0", "id"}), R"("a")");
+  EXPECT_EQ(At(HouseTagsBody(std::vector{odd}), {"models", "0", "model"}), R"("a")");
+  EXPECT_EQ(At(HouseModelBody(odd), {"loaded"}), "true");
+}
+
 TEST(HouseBodies, OllamasListsHaveWhatCanBeUsedAndWhatIsLoaded) {
   const std::vector reports = {Loaded(), Broken()};
   EXPECT_EQ(At(HouseTagsBody(reports), {"models", "0", "model"}), R"("a")");

@@ -24,7 +24,7 @@ using Outcome = WorkerLink::Outcome;
 // The route of a request that a process of a model has logged.
 constexpr std::string_view kPassedOn = "passed on";
 // Whole replies up to this size keep their length; larger ones go on piece by piece.
-constexpr uint64_t kMostWhole = uint64_t{8} << 20;
+constexpr uint64_t kMostWhole = uint64_t{256} << 10;
 // Time that the first list of models waits for what is known of them.
 constexpr double kListSeconds = 2.0;
 
@@ -93,7 +93,8 @@ struct Passing {
   Passing(House::Visit of, WorkerLink to, LinkPool& links)
       : visit(std::move(of)), link(std::move(to)), pool(links) {}
   ~Passing() {
-    if (reply.is_over() && reply.stays()) pool.Give(visit.socket(), std::move(link));
+    if (!reply.is_over() || !reply.stays()) return;
+    Caught([&] { pool.Give(visit.socket(), std::move(link)); }, [](std::string_view) {});
   }
   Passing(const Passing&) = delete;
   Passing& operator=(const Passing&) = delete;
@@ -280,15 +281,26 @@ HttpReply HouseRoutes::Answer(HttpRequest& request) const {
   constexpr std::array<std::string_view, 4> kReports = {"/props", "/slots", "/state", "/metrics"};
   const bool is_get = request.method == "GET" || request.method == "HEAD";
   if (std::ranges::contains(kReports, path)) {
-    return is_get ? PassByQuery(request) : WrongMethod(request, "GET, HEAD");
+    return is_get ? PassByQuery(request, false) : WrongMethod(request, "GET, HEAD");
   }
   if (request.method != "POST") return WrongMethod(request, "POST");
-  return path.starts_with("/slots/") ? PassByQuery(request) : PassByBody(request, path);
+  return path.starts_with("/slots/") ? PassByQuery(request, true) : PassByBody(request, path);
 }
 
-HttpReply HouseRoutes::PassByQuery(HttpRequest& request) const {
+// loads: the model is loaded for this request. A report, which may be asked for every second, loads
+// none and evicts none.
+HttpReply HouseRoutes::PassByQuery(HttpRequest& request, bool loads) const {
   const ApiResult<size_t> model = ModelOfQuery(request);
   if (!model) return ErrorReply(ApiKind::kChat, model.error(), *request.record);
+  if (!loads && house_.Report(*model).state != HouseState::kReady) {
+    return ErrorReply(ApiKind::kChat,
+                      {.status = 503,
+                       .type = "unavailable_error",
+                       .message = Format("the model {} is not loaded; a request for a text of it, "
+                                         "or POST /models/load, loads it",
+                                         house_.models()[*model].name)},
+                      *request.record);
+  }
   return Pass(request, ApiKind::kChat, *model, std::nullopt);
 }
 

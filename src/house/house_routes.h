@@ -48,7 +48,7 @@ class HouseRoutes {
   HttpReply LoadOrUnload(const HttpRequest& request, bool loads) const;
   HttpReply AnswerOfStore(const HttpRequest& request, std::string_view path) const;
   HttpReply Show(const HttpRequest& request) const;
-  HttpReply PassByQuery(HttpRequest& request) const;
+  HttpReply PassByQuery(HttpRequest& request, bool loads) const;
   HttpReply PassByBody(HttpRequest& request, std::string_view path) const;
   HttpReply Pass(HttpRequest& request, ApiKind kind, size_t model,
                  std::optional<double> keep_alive) const;

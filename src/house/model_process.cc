@@ -159,11 +159,13 @@ void ModelProcess::TakeLines(std::string& text, bool is_over) {
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n')) {
     const std::string line = text.substr(0, end);
     text.erase(0, end + 1);
+    // Whoever reads this process's lines may stand still, and this process must not: the line is
+    // left out then.
     if (line.starts_with('{')) {
-      PrintOnStderr(line + "\n");
+      PrintOnStderrAtOnce(line + "\n");
       continue;
     }
-    PrintOnStderr(Format("{}: {}\n", label_, line));
+    PrintOnStderrAtOnce(Format("{}: {}\n", label_, line));
     if (line.empty()) continue;
     const std::lock_guard lock(mutex_);
     last_line_ = line;

@@ -23,9 +23,8 @@ inline constexpr const char* kWorkerFlags = "serve-for-house";
 class ModelProcess {
  public:
   // Begins a program, which is this one but in tests, with the arguments in a process group of its
-  // own. Lines that it writes to
-  // stderr go to this process's stderr behind `label`; JSON lines (the log of requests) go as they
-  // are. kIo.
+  // own. Lines that the program writes to stderr go to this process's stderr behind `label`, JSON
+  // lines (the log of requests) as they are, as far as whoever reads these keeps up. kIo.
   //
   // The process gets SIGTERM when the calling thread ends: call this from a thread that lives as
   // long as the process is to.

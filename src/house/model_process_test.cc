@@ -2,10 +2,13 @@
 // Processes are shells that run a few commands in place of this program.
 #include "house/model_process.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
@@ -101,6 +104,21 @@ TEST_F(ModelProcessTest, ALineWithoutAnEndIsOneAndALongOneIsSeveral) {
   EXPECT_EQ(flood->Output(), "done\n");
   EXPECT_LT(flood->LastLine().size(), 32U << 10U);
   ::testing::internal::GetCapturedStderr();
+}
+
+// A logger that stands still, or a terminal that was stopped.
+TEST_F(ModelProcessTest, ItEndsAlsoWhereNobodyReadsItsLines) {
+  std::array<int, 2> ends = {};
+  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+  const int before = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+  dup2(ends[1], STDERR_FILENO);
+  const auto process = Start("yes some line | head -c 1000000 >&2; echo whole");
+  const bool has_ended = process && AwaitEnd(*process);
+  dup2(before, STDERR_FILENO);
+  for (const int fd : {ends[0], ends[1], before}) close(fd);
+  ASSERT_TRUE(has_ended);
+  EXPECT_EQ(process->Output(), "whole\n");
+  EXPECT_EQ(process->LastLine(), "some line");
 }
 
 TEST_F(ModelProcessTest, FlagsInTheEnvironmentStayHere) {

@@ -162,6 +162,7 @@ class Exchange {
   Refusal ReadBody(BodyRoom::Share& room);
   Refusal ReadPart(ChunkReader& chunks, BodyRoom::Share& room);
   HttpHeaders HeadersOf(const HttpReply& reply);
+  bool SendWhole(std::string head, std::string_view body);
   bool Send(const HttpReply& reply);
 
   ServerState& server_;
@@ -235,7 +236,9 @@ bool Exchange::ReadHead() {
 // Decides, at the end of the head, whether the request may go on.
 Exchange::Refusal Exchange::Admit() {
   const HttpOptions& options = server_.options;
-  const bool is_kept = std::ranges::contains(options.kept_paths, head_.path()) && !head_.has_body();
+  // What names a model may wait for the model.
+  const bool is_kept = std::ranges::contains(options.kept_paths, head_.path()) &&
+                       !head_.has_body() && !head_.query("model");
   if (!client_.HeadEnds(is_kept)) {
     return Full("all connections for requests are taken; ask again");
   }
@@ -316,12 +319,19 @@ HttpHeaders Exchange::HeadersOf(const HttpReply& reply) {
   return headers;
 }
 
+// A small body goes with the head, in one packet; of a large one there should be no copy.
+bool Exchange::SendWhole(std::string head, std::string_view body) {
+  constexpr size_t kSmall = size_t{64} << 10;
+  if (body.size() <= kSmall) return client_.Write(head += body);
+  return client_.Write(head) && client_.Write(body);
+}
+
 // False: the client has not got all of it.
 bool Exchange::Send(const HttpReply& reply) {
   record_.status = reply.status;
   std::string bytes = HttpReplyHead(reply.status, HeadersOf(reply));
   const bool has_body = head_.method() != "HEAD" && reply.status != 204;
-  if (!reply.stream || !has_body) return client_.Write(has_body ? bytes += reply.body : bytes);
+  if (!reply.stream || !has_body) return SendWhole(std::move(bytes), has_body ? reply.body : "");
   const std::string_view empty_event = head_.is_current() ? kEmptyEventChunk : kEmptyEvent;
   client_.set_ignored(reply.type == kEvents ? empty_event : "");
   ReplyStream stream(client_, head_.is_current());

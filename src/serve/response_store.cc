@@ -30,12 +30,32 @@ constexpr std::string_view kIdBegin = "resp_";
 constexpr size_t kDigits = 16;  // of an id and of an owner
 constexpr std::string_view kAnswerEnding = ".response";
 constexpr size_t kMostFile = size_t{64} << 20;
+constexpr double kLookSeconds = 60.0;
+// The part of the folder's bytes that is freed beyond what has to be.
+constexpr uint64_t kSpare = 16;
+// Small files count as so large a part of the folder's bytes, so that their number is bounded.
+constexpr uint64_t kMostFiles = uint64_t{1} << 16;
 // Values of a conversation, as of a client's body.
 constexpr size_t kMostValues = size_t{1} << 18;
 
 bool AreDigits(std::string_view text) {
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   return text.size() == kDigits && std::ranges::all_of(text, is_digit);
+}
+
+// A file's name as ours: an owner's digits and "-" or none, an id, the ending, and what a process
+// that ended while it wrote may have left behind that.
+bool IsOurs(std::string_view name) {
+  if (name.size() > kDigits && AreDigits(name.substr(0, kDigits)) && name[kDigits] == '-') {
+    name.remove_prefix(kDigits + 1);
+  }
+  if (!name.starts_with(kIdBegin)) return false;
+  name.remove_prefix(kIdBegin.size());
+  if (!AreDigits(name.substr(0, kDigits))) return false;
+  name.remove_prefix(kDigits);
+  if (!name.starts_with(kAnswerEnding)) return false;
+  name.remove_prefix(kAnswerEnding.size());
+  return name.empty() || (name.starts_with('.') && name.ends_with(".partial"));
 }
 
 struct StoredFile {
@@ -51,7 +71,7 @@ std::vector<StoredFile> FindAnswers(const std::string& folder) {
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename().string();
-    if (!name.contains(kAnswerEnding)) continue;
+    if (!IsOurs(name)) continue;
     std::error_code gone;
     const uint64_t bytes = at->file_size(gone);
     const fs::file_time_type made = gone ? fs::file_time_type{} : at->last_write_time(gone);
@@ -104,12 +124,10 @@ std::optional<std::string> ResponseStore::PathOf(std::string_view id,
   return Format("{}/{}{}{}{}", options_.folder, owner, owner.empty() ? "" : "-", id, kAnswerEnding);
 }
 
-bool ResponseStore::IsTooOld(const std::string& path) const {
-  if (options_.most_days <= 0.0) return false;
-  std::error_code gone;
-  const fs::file_time_type made = fs::last_write_time(path, gone);
+bool ResponseStore::IsTooOld(fs::file_time_type made) const {
   const std::chrono::duration<double> age = fs::file_time_type::clock::now() - made;
-  return !gone && age > std::chrono::duration<double>(std::chrono::days(1)) * options_.most_days;
+  return options_.most_days > 0.0 &&
+         age > std::chrono::duration<double>(std::chrono::days(1)) * options_.most_days;
 }
 
 bool ResponseStore::Save(const StoredAnswer& answer, std::string_view items,
@@ -125,30 +143,53 @@ bool ResponseStore::Save(const StoredAnswer& answer, std::string_view items,
   content.reserve(answer.reply.size() + items.size() + more.size() + kFirstLine.size() + 4);
   content.append(answer.reply).append("\n");
   content.append(items).append(needs_comma ? "," : "").append(more).append("\n");
-  const bool is_saved = content.size() <= kMostFile && WriteOwnFile(*path, content);
+  // More than fits would be the first to be deleted.
+  const bool fits = content.size() <= std::min<uint64_t>(kMostFile, options_.most_bytes);
+  if (!fits) errno = EFBIG;
+  const bool is_saved = fits && WriteOwnFile(*path, content);
   if (!is_saved && !has_failed_.exchange(true)) {
     LogWarning("answers are not stored in {} for now: {}", options_.folder, std::strerror(errno));
   }
   if (!is_saved) return false;
   has_failed_ = false;
-  MakeRoom();
+  MakeRoom(content.size());
   return true;
 }
 
-void ResponseStore::MakeRoom() const {
+uint64_t ResponseStore::least_counted() const { return options_.most_bytes / kMostFiles; }
+
+// Looks at the folder when it may hold too much, and once a minute: looking takes a while where
+// there are many files. One thread looks; what others save meanwhile waits for the next look.
+void ResponseStore::MakeRoom(uint64_t saved) {
+  const std::unique_lock looks(looking_, std::try_to_lock);
+  bytes_since_ += std::max(saved, least_counted());
+  if (!looks) return;
+  const double now = options_.clock();
+  const bool is_full = bytes_seen_ + bytes_since_ > options_.most_bytes;
+  if (looked_ && !is_full && now - *looked_ < kLookSeconds) return;
+  looked_ = now;
+  bytes_since_ = 0;
+  bytes_seen_ = DeleteOldest();
+}
+
+// Deletes what is too old, and the oldest files where there are too many bytes; a little more, so
+// that not every answer has the folder looked at. Returns the bytes that are left.
+uint64_t ResponseStore::DeleteOldest() const {
   std::vector<StoredFile> files = FindAnswers(options_.folder);
   std::map<std::string, uint64_t> bytes_of;
   uint64_t bytes = 0;
   std::erase_if(files, [&](const StoredFile& file) {
-    if (!IsTooOld(file.path.string())) return false;
+    if (!IsTooOld(file.made)) return false;
     Remove(file.path);
     return true;
   });
-  for (const StoredFile& file : files) {
+  for (StoredFile& file : files) {
+    file.bytes = std::max(file.bytes, least_counted());
     bytes += file.bytes;
     bytes_of[file.owner] += file.bytes;
   }
-  while (bytes > options_.most_bytes) {
+  if (bytes <= options_.most_bytes) return bytes;
+  while (bytes > options_.most_bytes - options_.most_bytes / kSpare) {
     const auto most = std::ranges::max_element(
         bytes_of, {}, [](const auto& of_owner) { return of_owner.second; });
     const auto oldest = std::ranges::find(files, most->first, &StoredFile::owner);
@@ -157,13 +198,15 @@ void ResponseStore::MakeRoom() const {
     most->second -= oldest->bytes;
     files.erase(oldest);
   }
+  return bytes;
 }
 
 // The two lines behind the first one.
 std::optional<std::string> ResponseStore::Read(std::string_view id,
                                                const std::string& owner) const {
   const std::optional<std::string> path = PathOf(id, owner);
-  if (!path || IsTooOld(*path)) return std::nullopt;
+  std::error_code gone;
+  if (!path || IsTooOld(fs::last_write_time(*path, gone)) || gone) return std::nullopt;
   std::string content = ReadOwnFile(*path, kMostFile);
   if (!content.starts_with(kFirstLine)) return std::nullopt;
   content.erase(0, kFirstLine.size());

@@ -11,7 +11,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,6 +31,7 @@ struct ResponseStoreOptions {
   std::string folder = {};  // empty: nothing is stored
   uint64_t most_bytes = uint64_t{1} << 30;
   double most_days = 30.0;  // the age at which an answer is deleted; 0: never
+  Clock clock = SteadySeconds;
 };
 
 class ResponseStore {
@@ -37,14 +40,15 @@ class ResponseStore {
   // of the machine can look into it.
   static Result<std::unique_ptr<ResponseStore>> Open(ResponseStoreOptions options);
 
-  // The name for a key's files, which does not show the key; empty for no key.
+  // The name for a key's files, from which a short key could be found by trial; empty for no key.
   static std::string OwnerOf(std::string_view key);
   // Whether a text may be a result of OwnerOf().
   static bool IsOwner(std::string_view text);
 
-  // Stores an answer behind `items`, the conversation before it (ApiRequest::items). Then deletes
-  // what is too old, and, where the folder holds too much, the oldest answers of the client that
-  // has the most bytes. False: the file could not be written; the log names the reason once.
+  // Stores an answer behind `items`, the conversation before it (ApiRequest::items). Then deletes,
+  // at least once a minute, what is too old, and where the folder holds too much, the oldest answers
+  // of the client that has the most bytes. False: the file could not be written, or is larger than
+  // the folder may be; the log names the reason once.
   bool Save(const StoredAnswer& answer, std::string_view items, const std::string& owner);
   // The answer's body; nullopt: this client has no such answer, or it is too old.
   std::optional<std::string> Find(std::string_view id, const std::string& owner) const;
@@ -58,11 +62,18 @@ class ResponseStore {
   explicit ResponseStore(ResponseStoreOptions options) : options_(std::move(options)) {}
   std::optional<std::string> PathOf(std::string_view id, const std::string& owner) const;
   std::optional<std::string> Read(std::string_view id, const std::string& owner) const;
-  bool IsTooOld(const std::string& path) const;
-  void MakeRoom() const;
+  bool IsTooOld(std::filesystem::file_time_type made) const;
+  void MakeRoom(uint64_t saved);
+  uint64_t DeleteOldest() const;
+  uint64_t least_counted() const;  // bytes that a file counts as at least
 
   const ResponseStoreOptions options_;
   std::atomic<bool> has_failed_ = false;  // the last time
+  std::atomic<uint64_t> bytes_since_ = 0;  // saved since the folder was looked at
+  std::mutex looking_;
+  // Of the thread that looks.
+  uint64_t bytes_seen_ = 0;
+  std::optional<double> looked_;  // seconds
 };
 
 // The conversations of a client's stored answers, for ParseApiRequest(); empty where `store` is

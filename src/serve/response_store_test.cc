@@ -145,18 +145,30 @@ TEST_F(ResponseStoreTest, FilesThatAreCutDamagedOrLinksAreAbsent) {
 }
 
 TEST_F(ResponseStoreTest, TheOldGoByAge) {
-  const auto store = Open(1 << 20, 2.0);
+  double now = 0.0;
+  auto opened = ResponseStore::Open(
+      {.folder = Folder(), .most_bytes = 1 << 20, .most_days = 2.0, .clock = [&] { return now; }});
+  ASSERT_TRUE(opened);
+  const std::unique_ptr<ResponseStore> store = *std::move(opened);
   ASSERT_TRUE(Save(*store, 1));
   ASSERT_TRUE(Save(*store, 2));
-  std::ofstream(Folder() + "/x.response.7-0.partial") << "what a killed process left";
-  MakeOlder(IdOf(1), std::chrono::hours(49));
+  std::ofstream(Folder() + "/" + IdOf(7) + ".response.7-0.partial") << "what a killed process left";
+  // Files of somebody who keeps others in the folder.
+  for (const char* other : {"login.response.json", "resp_1.response", "notes"})
+    std::ofstream(Folder() + "/" + other) << "mine";
+  for (const std::string& old : {IdOf(1), IdOf(7), std::string("login"), std::string("resp_1"),
+                                 std::string("notes")}) {
+    MakeOlder(old, std::chrono::hours(49));
+  }
   MakeOlder(IdOf(2), std::chrono::hours(47));
-  MakeOlder("x.", std::chrono::hours(49));
   EXPECT_FALSE(store->Find(IdOf(1), ""));
   EXPECT_TRUE(store->Find(IdOf(2), ""));
-  EXPECT_EQ(Files().size(), 3U);
+  EXPECT_EQ(Files().size(), 6U);
   ASSERT_TRUE(Save(*store, 3));
-  EXPECT_EQ(Files().size(), 2U);
+  EXPECT_EQ(Files().size(), 7U) << "looked a moment ago";
+  now = 61.0;
+  ASSERT_TRUE(Save(*store, 4));
+  EXPECT_EQ(Files().size(), 6U);
   EXPECT_TRUE(Open(1 << 20, 0.0)->Find(IdOf(2), ""));
 }
 
@@ -177,6 +189,14 @@ TEST_F(ResponseStoreTest, TheOldestOfWhoHasTheMostGoBySize) {
   uint64_t bytes = 0;
   for (const fs::path& file : Files()) bytes += fs::file_size(file);
   EXPECT_LE(bytes, 500U);
+}
+
+TEST_F(ResponseStoreTest, AnAnswerLargerThanTheFolderMayBeIsNotStored) {
+  const auto store = Open(500);
+  ASSERT_TRUE(Save(*store, 1));
+  const std::string large = "\"" + std::string(600, 'a') + "\"";
+  EXPECT_FALSE(store->Save({.id = IdOf(2), .reply = large, .items = "[]"}, "[]", ""));
+  EXPECT_TRUE(store->Find(IdOf(1), ""));
 }
 
 TEST_F(ResponseStoreTest, AFolderThatIsGoneLosesAnswersAndNothingElse) {

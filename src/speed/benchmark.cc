@@ -110,7 +110,8 @@ void SideBySide::BeginDrafts() {
     drafter = std::make_unique<ForcedDrafter>(std::move(drafter), tokens, *options_.acceptance,
                                               options_.seed);
   }
-  text->DraftWith(std::move(drafter), MakeDraftControl(options_.draft), engine_);
+  control_ = MakeDraftControl(options_.draft);
+  text->DraftWith(std::move(drafter), control_, engine_);
   drafted_.emplace(engine_, std::move(text));
 }
 

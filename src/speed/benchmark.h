@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/run_report.h"
 #include "sim/limits.h"
+#include "text/draft_control.h"
 #include "text/drafts.h"
 #include "text/text_loop.h"
 #include "text/text_request.h"
@@ -63,6 +64,10 @@ class SideBySide {
 
   std::span<Sequence* const> sequences() const { return pointers_; }
   const std::string& hash() const { return hash_; }  // of the last row's last logits
+  // Times of a token with drafts and without, so far; zeros without drafts.
+  DraftControl::Figures draft_figures() const {
+    return control_ ? control_->figures() : DraftControl::Figures();
+  }
 
  private:
   Status DecodeDrafted();
@@ -78,6 +83,7 @@ class SideBySide {
   Clock clock_ = SteadySeconds;
   TextOptions known_;
   std::unique_ptr<TextReader> nobody_;
+  std::shared_ptr<DraftControl> control_;  // null: no drafts
   std::optional<LoneText> drafted_;
 };
 

@@ -93,6 +93,9 @@ TEST_F(BenchCliTest, DepthWorksForManySequencesAndDrafts) {
   EXPECT_EQ(Number(rows, "decode_tokens"), 18.0);
   const Json drafts = ParseOne({"--depth", "100", "--draft", "little:2"});
   EXPECT_EQ(Number(drafts, "decode_tokens"), 6.0);
+  // Too few steps for a mean.
+  EXPECT_EQ(Number(drafts, "plain_token_seconds"), 0.0);
+  EXPECT_EQ(Number(drafts, "drafted_token_seconds"), 0.0);
   const Finished text = Run({"--depth", "100"});
   EXPECT_NE(text.out.find("depth    after 100 positions with made-up keys and values\n"),
             std::string::npos)

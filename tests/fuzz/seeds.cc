@@ -11,9 +11,12 @@
 #include <vector>
 
 #include "base/binary_file.h"
+#include "base/output_file.h"
 #include "base/result.h"
 #include "base/text.h"
 #include "chat/templates_testing.h"
+#include "hosted/hosted_files.h"
+#include "hosted/hosted_sequences.h"
 #include "learned/learned_tables.h"
 #include "learned/machine_files.h"
 #include "learned/tunings.h"
@@ -395,6 +398,40 @@ void WriteHttp(const std::string& folder) {
          "3;a=b\r\nabc\r\n0\r\nX: 1\r\n\r\nGET / HTTP/1.0\r\n\r\n";
 }
 
+void WriteHouse(const std::string& folder) {
+  std::ofstream(folder + "/chat.json")
+      << R"(0{"messages":[{"content":"\"model\":\"b\""}],"model":"\u0061","keep_alive":"1h30m"})";
+  std::ofstream(folder + "/generate.json") << R"(0{"prompt":"a","keep_alive":-1.5,"model":null})";
+  std::ofstream(folder + "/openai.json")
+      << R"(1{"input":["a",[1,2]],"dimensions":4,"encoding_format":"base64","user":"u"})";
+  std::ofstream(folder + "/ollama.json")
+      << R"(2{"input":"a","truncate":false,"keep_alive":"5m","options":{}})";
+  std::ofstream(folder + "/older.json") << R"(3{"prompt":"a"})";
+  std::ofstream(folder + "/keep.txt") << "41h2m3.5s";
+  std::ofstream(folder + "/stream.txt")
+      << "5\x03HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nX-Request-Id: a\r\n"
+         "Transfer-Encoding: chunked\r\n\r\n6\r\ndata: \r\n2\r\n\n\n\r\n0\r\n\r\n";
+  std::ofstream(folder + "/whole.txt")
+      << "5\x40HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n"
+         "Connection: close\r\n\r\n{}";
+}
+
+// Saved texts of the target's own home. The target adds the checksum itself.
+void WriteTexts(const std::string& folder) {
+  const TextHome home{.origin = {}, .n_ctx = 64, .n_vocab = 100};
+  const std::vector<Token> tokens = {1, 2, 3, 4, 5};
+  const std::vector<uint8_t> bytes(9, 7);
+  const HostedMemory memory{
+      .whole = bytes,
+      .parts = {{.position = 2, .bytes = bytes}, {.position = 4, .bytes = {1, 2}}}};
+  for (const bool has_parts : {false, true}) {
+    const std::string path = folder + (has_parts ? "/parts.seq" : "/whole.seq");
+    CHECK(WriteHosted(OutputPath(path), home, tokens, "notes",
+                      has_parts ? memory : HostedMemory{.whole = bytes, .parts = {}}));
+    DropChecksum(path);
+  }
+}
+
 }  // namespace
 }  // namespace moestro
 
@@ -406,7 +443,7 @@ int main(int argc, char** argv) {
   const std::string folder = argv[1];
   for (const char* target :
        {"/gguf", "/policy", "/trace", "/paths", "/beside", "/low", "/imatrix", "/http", "/api",
-        "/answer", "/template", "/hub", "/shard", "/convert"}) {
+        "/answer", "/template", "/hub", "/shard", "/convert", "/house", "/text"}) {
     std::filesystem::create_directories(folder + target);
   }
   moestro::WriteModels(folder + "/gguf");
@@ -423,5 +460,7 @@ int main(int argc, char** argv) {
   moestro::WriteTemplates(folder + "/template");
   moestro::WriteHubTexts(folder + "/hub");
   moestro::WriteHubFolderFiles(folder + "/convert");
+  moestro::WriteHouse(folder + "/house");
+  moestro::WriteTexts(folder + "/text");
   return 0;
 }

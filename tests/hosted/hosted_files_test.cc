@@ -130,6 +130,27 @@ TEST_P(HostedFiles, ANewTextInARestoredOnesPlaceIsComputedAsAlone) {
   EXPECT_EQ(*rows, Expected(kKeptPosition, more_));
 }
 
+// The first text has got its place for the next token when the second one finds no room.
+TEST_P(HostedFiles, AStepThatFindsNoRoomLeavesNothingToLaterTexts) {
+  const auto engine = Open();
+  {
+    Sequence sequence = engine->NewSequence();
+    ASSERT_TRUE(Append(*engine, sequence, std::span(prompt_).first(kFilesChunk)));
+    Sequence large = engine->NewSequence();
+    Batch batch = RowsOf(sequence, std::span(more_).first(1), RowKind::kDecode);
+    batch.rows.append_range(
+        RowsOf(large, std::vector<Token>(kFilesContext, 7), RowKind::kPrompt).rows);
+    const Status refused = engine->Step(batch);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Errc::kInvalidRequest);
+  }
+  Sequence sequence = engine->NewSequence();
+  ASSERT_TRUE(Append(*engine, sequence, std::span(prompt_).first(kKeptPosition)));
+  const auto rows = AppendAll(*engine, sequence, more_);
+  ASSERT_TRUE(rows) << rows.error().message;
+  EXPECT_EQ(*rows, Expected(kKeptPosition, more_));
+}
+
 // Saved, restored and saved again: the second file holds what the first one does.
 TEST_P(HostedFiles, ARestoredTextIsSavedWithItsPositions) {
   const std::string path = Save();

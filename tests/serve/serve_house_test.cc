@@ -135,6 +135,80 @@ TEST_F(HouseTest, AFileThatIsReplacedIsReadAnew) {
   EXPECT_EQ(End().exit_code, 0);
 }
 
+// A download that was under way when the server started: what was wrong then is looked at again.
+TEST_F(HouseTest, AModelThatComesLaterIsServed) {
+  std::filesystem::rename(FileOf("demo"), folder_.File("whole"));
+  std::ofstream(FileOf("demo")) << "GGUF, but not yet";
+  ServeHouse({"--models", Models(), "--ctx", "256"});
+  EXPECT_TRUE(AskFor("demo").starts_with("HTTP/1.1 500"));
+  std::filesystem::rename(folder_.File("whole"), FileOf("demo"));
+  EXPECT_FALSE(TextOf(AskFor("demo")).empty());
+  EXPECT_EQ(End().exit_code, 0);
+}
+
+TEST_F(HouseTest, APartThatComesLaterIsServed) {
+  const std::string first = Models() + "/big-00001-of-00002.gguf";
+  const std::string second = Models() + "/big-00002-of-00002.gguf";
+  const Finished made =
+      Program(folder_.path(), {.arguments = {"synth", "--shape", "olmoe-1b-7b", "--layers", "2",
+                                             "--experts", "8", "--embd", "256", "--ff", "64",
+                                             "--heads", "4", "--kv-heads", "4", "--head-dim", "64",
+                                             "--vocab", kDemo, "--type", "Q8_0", "--split", "2",
+                                             "-o", Models() + "/big.gguf"}})
+          .Wait();
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  ASSERT_TRUE(std::filesystem::exists(second)) << made.out;
+  std::filesystem::rename(second, folder_.File("second"));
+  ServeHouse({"--models", first, "--ctx", "256"});
+  EXPECT_TRUE(AskFor("big").starts_with("HTTP/1.1 500"));
+  std::filesystem::rename(folder_.File("second"), second);
+  const std::string reply = AskFor("big");
+  EXPECT_FALSE(TextOf(reply).empty()) << reply;
+  EXPECT_EQ(End().exit_code, 0);
+}
+
+TEST_F(HouseTest, ReportsLoadNothing) {
+  ServeHouse({"--models", Models(), "--ctx", "256"});
+  for (const char* report : {"/metrics", "/props", "/slots", "/state"}) {
+    const std::string reply = Ask(port_, Get(std::string(report) + "?model=demo"));
+    EXPECT_TRUE(reply.starts_with("HTTP/1.1 503") && reply.contains("not loaded")) << reply;
+  }
+  EXPECT_TRUE(ProcessesBelow(program_->id()).empty() || ProcessOf("demo") < 0);
+  EXPECT_FALSE(TextOf(AskFor("demo")).empty());
+  EXPECT_TRUE(Ask(port_, Get("/metrics?model=demo")).starts_with("HTTP/1.1 200"));
+  EXPECT_EQ(End().exit_code, 0);
+}
+
+// As when a session's own folder goes at its end.
+TEST_F(HouseTest, ASocketFolderThatIsGoneIsMadeAnew) {
+  ServeHouse({"--models", Models(), "--ctx", "256"});
+  EXPECT_FALSE(TextOf(AskFor("demo")).empty());
+  size_t folders = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
+    if (!entry.path().filename().string().starts_with("moestro-")) continue;
+    std::filesystem::remove_all(entry.path());
+    ++folders;
+  }
+  EXPECT_EQ(folders, 1U);
+  const std::string other = AskFor("hybrid");
+  EXPECT_FALSE(TextOf(other).empty()) << other;
+  std::string again;
+  for (int i = 0; i < 200 && TextOf(again).empty(); ++i) {
+    again = AskFor("demo");
+    std::this_thread::sleep_for(50ms);
+  }
+  EXPECT_FALSE(TextOf(again).empty()) << again;
+  EXPECT_EQ(End().exit_code, 0);
+}
+
+TEST_F(HouseTest, AModelsOwnLimitBelowItsNeedIsSaid) {
+  ServeHouse({"--models", Models(), "--ctx", "256", "--for", "demo:ram=1M"});
+  const std::string reply = AskFor("demo");
+  EXPECT_TRUE(reply.starts_with("HTTP/1.1 500") && reply.contains("limit of 1.0 MiB")) << reply;
+  EXPECT_FALSE(TextOf(AskFor("hybrid")).empty());
+  EXPECT_EQ(End().exit_code, 0);
+}
+
 TEST_F(HouseTest, ModelsAreListedLoadedAndUnloaded) {
   std::ofstream(Models() + "/broken.gguf") << "GGUF, but not for long";
   ServeHouse({"--models", Models(), "--ctx", "256"});

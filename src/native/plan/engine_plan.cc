@@ -22,6 +22,8 @@ uint32_t PromptChunk(const RouterSpec& router) {
 
 uint32_t ChunkWithin(uint32_t chunk, uint64_t work, uint64_t room) {
   constexpr uint64_t kShare = 2;
+  const bool is_few = chunk / 2 < kLeastChunk;
+  if (room == 0 && is_few) return std::max(chunk / 2, std::min(chunk, kFewestInChunk));
   while (chunk / 2 >= kLeastChunk && work > room / kShare) {
     chunk /= 2;
     work /= 2;

@@ -26,8 +26,13 @@ TEST(PromptChunk, FollowsASmallBudget) {
   EXPECT_EQ(ChunkWithin(2048, 100, 50), 512U);
   EXPECT_EQ(ChunkWithin(1024, 100, 0), 256U);
   EXPECT_EQ(ChunkWithin(600, 100, 0), 300U);
-  EXPECT_EQ(ChunkWithin(300, 100, 0), 300U);
-  EXPECT_EQ(ChunkWithin(100, 100, 0), 100U);
+  EXPECT_EQ(ChunkWithin(300, 100, 1), 300U);
+  // A small board has no room for that.
+  EXPECT_EQ(ChunkWithin(300, 100, 0), 150U);
+  EXPECT_EQ(ChunkWithin(256, 100, 0), 128U);
+  EXPECT_EQ(ChunkWithin(40, 100, 0), 32U);
+  EXPECT_EQ(ChunkWithin(32, 100, 0), 32U);
+  EXPECT_EQ(ChunkWithin(20, 100, 0), 20U);
 }
 
 // A model of 128 experts of which 8 are used, with room for half of them on the device.
