@@ -123,6 +123,17 @@ Result<std::string> InMemory() {
   return Format("/proc/self/fd/{}", fd);
 }
 
+// Gives back the program's own pages that hold the model: they were read once, and would count as
+// memory of this process.
+void LeaveEmbedded() {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(Embedded().data());
+  const uintptr_t from = (begin + page - 1) / page * page;
+  const uintptr_t to = (begin + Embedded().size()) / page * page;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address, rounded
+  if (from < to) ::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
+}
+
 }  // namespace
 
 Result<std::string> DemoModelPathIn(const std::string& folder) {
@@ -130,7 +141,9 @@ Result<std::string> DemoModelPathIn(const std::string& folder) {
   // The hash in the name keeps versions of the program out of each other's way.
   const std::string path =
       Format("{}/stories-moe-{:.16}.gguf", folder, std::string_view(moestro_demo_model_sha256));
-  if (HasEmbeddedBytes(path) || Install(folder, path)) return path;
+  const bool is_there = HasEmbeddedBytes(path) || Install(folder, path);
+  LeaveEmbedded();
+  if (is_there) return path;
   LogInfo("cannot write the demo model to {}, keeping it in memory", folder);
   return InMemory();
 }

@@ -48,6 +48,7 @@ class Forward {
     std::optional<LayerGraph::RowsAside> aside = {};  // while other rows use the buffers
     StepRows head = {};     // rows whose logits will be wanted first; count 0: of none
     bool predicts = false;  // the pass goes through the predicting layer alone
+    Status made_way = {};   // an error of this pass that showed when others wanted the buffers
   };
   // Sets the rows and writes their embeddings. kDevice.
   Result<Pass> Begin(std::span<const StepRow> rows, std::span<const RowKind> kinds,
@@ -60,7 +61,8 @@ class Forward {
   // on a device, and no row decodes.
   Result<bool> Advance(Pass& pass);
   // Lets a pass of `n_rows` other rows come before the pass's next layer. May be called again for
-  // further passes. kNoMemory, kIo. REQUIRES: as Advance().
+  // further passes. kDevice; other errors are the pass's own, and its next Advance() returns them.
+  // REQUIRES: as Advance().
   Status MakeWay(Pass& pass, size_t n_rows);
 
   // For a model that predicts further tokens (predict.cc). Behind a pass whose logits were taken:
@@ -86,6 +88,7 @@ class Forward {
   uint64_t layers_there() const { return experts_.layers_there(); }
 
  private:
+  Status TakeAside(Pass& pass, size_t n_rows);
   LayerRange LayersOf(std::span<const StepRow> rows) const;
   bool IsForTeam(const Pass& pass) const;
   Status RunHeld(Pass& pass);

@@ -65,6 +65,7 @@ Status Forward::Finish(Pass& pass) {
 }
 
 Result<bool> Forward::Advance(Pass& pass) {
+  TRY_STATUS(pass.made_way);
   if (pass.aside) TRY_STATUS(parts_.graph.GiveRows(*std::exchange(pass.aside, std::nullopt)));
   TRY_STATUS(RunLayer(pass));
   if (!pass.layers.is_empty()) return false;
@@ -74,7 +75,15 @@ Result<bool> Forward::Advance(Pass& pass) {
 
 Status Forward::MakeWay(Pass& pass, size_t n_rows) {
   pass.read_ahead = {};  // other rows need the slots
-  if (pass.aside && pass.aside->has_room_for(n_rows)) return {};
+  if (!pass.made_way || (pass.aside && pass.aside->has_room_for(n_rows))) return {};
+  pass.made_way = TakeAside(pass, n_rows);
+  // The pass's own error, as of a table's read, is none of the others'; a lost device is
+  // everybody's.
+  const bool is_everybodys = !pass.made_way && pass.made_way.error().code == Errc::kDevice;
+  return is_everybodys ? pass.made_way : Status();
+}
+
+Status Forward::TakeAside(Pass& pass, size_t n_rows) {
   if (pass.aside) TRY_STATUS(parts_.graph.GiveRows(*pass.aside));
   TRY(pass.aside, parts_.graph.TakeRows(n_rows));
   return {};

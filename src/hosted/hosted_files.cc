@@ -67,12 +67,13 @@ Status ReadParts(const InputFile& file, HostedHeader& header) {
   return {};
 }
 
-// Compares the lengths of libllama's bytes with the file's length. Subtraction in turn, because a
-// sum of hostile lengths may wrap.
-Status CheckLengths(const InputFile& file, const HostedHeader& header) {
+// Compares the lengths of libllama's bytes with the file's length, and with what the context can
+// hold: a file of holes may have any length. Subtraction in turn, because a sum of hostile lengths
+// may wrap.
+Status CheckLengths(const InputFile& file, const TextHome& home, const HostedHeader& header) {
   uint64_t rest = file.size() - header.values_begin;
   const auto takes = [&](uint64_t bytes) {
-    if (bytes > rest) return false;
+    if (bytes > std::min(rest, home.most_bytes)) return false;
     rest -= bytes;
     return true;
   };
@@ -99,7 +100,7 @@ Result<HostedHeader> ReadHeaderOf(const InputFile& file, const TextHome& home) {
   if (file.size() < text.end()) return file.CutShort("its header");
   header.values_begin = text.end();
   if (version > kWithoutParts) TRY_STATUS(ReadParts(file, header));
-  TRY_STATUS(CheckLengths(file, header));
+  TRY_STATUS(CheckLengths(file, home, header));
   TRY_STATUS(text.CheckChoices(file, home));
   return header;
 }
@@ -112,30 +113,33 @@ Result<SavedTokens> ReadText(const InputFile& file, const TextHome& home,
 }
 
 // Reads bytes from `at` on; `at` goes on behind them.
-Result<std::vector<uint8_t>> ReadBytes(const InputFile& file, uint64_t& at, uint64_t n) {
-  TRY(const std::string bytes, file.Read(at, n));
+Result<std::string> ReadBytes(const InputFile& file, uint64_t& at, uint64_t n) {
+  TRY(std::string bytes, file.Read(at, n));
   at += n;
-  return std::vector<uint8_t>(bytes.begin(), bytes.end());
-}
-
-std::string_view CharsOf(std::span<const uint8_t> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return bytes;
 }
 
 }  // namespace
 
-// Hashes dense tensors whole, as they lie in memory, and some blocks at equal distances of every
-// matrix of experts.
+// Hashes dense tensors whole, as the file has them (in memory they may lie as this processor's
+// kernels like them), and some blocks at equal distances of every matrix of experts.
 Result<uint64_t> HostedOrigin::Weights(uint64_t fingerprint) {
   if (weights_) return *weights_;
+  TRY(const ExtentReader reader, ExtentReader::Open(file_.paths()));
   uint64_t sum = 0;
   for (const MappedTensor& tensor : model_.graph().dense) {
-    sum += DenseSum(tensor.info->name, 0, {tensor.data, tensor.info->extent.length});
+    const Extent& whole = tensor.info->extent;
+    for (uint64_t at = 0; at < whole.length; at += kDenseBlock) {
+      TRY(const ExtentBytes block,
+          reader.Read({.file = whole.file,
+                       .offset = whole.offset + at,
+                       .length = std::min(kDenseBlock, whole.length - at)}));
+      sum += DenseSum(tensor.info->name, at, block.bytes);
+    }
   }
   size_t matrices = 0;
   for (const ExpertGroup& group : model_.graph().groups) matrices += group.matrices.size();
   const size_t each = std::max<size_t>(1, kMostSamples / std::max<size_t>(matrices, 1));
-  TRY(const ExtentReader reader, ExtentReader::Open(file_.paths()));
   uint64_t seed = 1;
   for (const ExpertGroup& group : model_.graph().groups) {
     for (const MappedTensor& matrix : group.matrices) {
@@ -163,10 +167,13 @@ Result<TextHome> HostedOrigin::Home(const EngineFacts& facts, KvType kv_type) {
   if (kv_type != KvType::kF16) choices.Add("--kv-type", std::string(NameOf(kv_type)));
   choices.Add("rows", Format("of many at once, {} of a prompt", facts.chunk));
   choices.Add(kKernelsChoice, facts.kernels);
+  // libllama writes some bytes beside each cell.
+  constexpr uint64_t kBeside = 64 * kMiB;
   return TextHome{
       .origin = {.model = facts.id.fingerprint, .weights = weights, .choices = choices.text()},
       .n_ctx = facts.n_ctx,
-      .n_vocab = facts.n_vocab};
+      .n_vocab = facts.n_vocab,
+      .most_bytes = 2 * model_.memory_bytes() + kBeside};
 }
 
 Status WriteHosted(const OutputPath& path, const TextHome& home, std::span<const Token> tokens,
@@ -189,8 +196,8 @@ Status WriteHosted(const OutputPath& path, const TextHome& home, std::span<const
     AppendNumber(list, uint64_t{part.bytes.size()});
   }
   TRY_STATUS(out.Add(list));
-  TRY_STATUS(out.Add(CharsOf(memory.whole)));
-  for (const HostedMemory::Part& part : memory.parts) TRY_STATUS(out.Add(CharsOf(part.bytes)));
+  TRY_STATUS(out.Add(memory.whole));
+  for (const HostedMemory::Part& part : memory.parts) TRY_STATUS(out.Add(part.bytes));
   return out.Finish();
 }
 
@@ -210,7 +217,7 @@ Result<HostedText> ReadHosted(const std::string& path, const TextHome& home) {
   uint64_t at = header.values_begin;
   TRY(read.memory.whole, ReadBytes(file, at, header.whole_bytes));
   for (const HostedHeader::Part& part : header.parts) {
-    TRY(std::vector<uint8_t> bytes, ReadBytes(file, at, part.bytes));
+    TRY(std::string bytes, ReadBytes(file, at, part.bytes));
     read.memory.parts.push_back({.position = part.position, .bytes = std::move(bytes)});
   }
   return read;

@@ -157,20 +157,21 @@ std::optional<llama_seq_id> HostedSequences::HeldIn(SequenceId id) const {
   return place != places_.end() ? std::optional(place->second) : std::nullopt;
 }
 
-Result<std::vector<uint8_t>> HostedSequences::BytesOf(llama_seq_id place,
-                                                      llama_state_seq_flags which) const {
-  std::vector<uint8_t> bytes(llama_state_seq_get_size_ext(context_, place, which));
-  const size_t got =
-      llama_state_seq_get_data_ext(context_, bytes.data(), bytes.size(), place, which);
+Result<std::string> HostedSequences::BytesOf(llama_seq_id place,
+                                             llama_state_seq_flags which) const {
+  std::string bytes(llama_state_seq_get_size_ext(context_, place, which), '\0');
+  const size_t got = llama_state_seq_get_data_ext(
+      context_, reinterpret_cast<uint8_t*>(bytes.data()), bytes.size(), place, which);
   if (bytes.empty() || got != bytes.size()) {
     return Fail(Errc::kUnsupported, "libllama gives no state to save");
   }
   return bytes;
 }
 
-bool HostedSequences::Read(std::span<const uint8_t> bytes, llama_seq_id place,
+bool HostedSequences::Read(std::string_view bytes, llama_seq_id place,
                            llama_state_seq_flags which) const {
-  return llama_state_seq_set_data_ext(context_, bytes.data(), bytes.size(), place, which) > 0;
+  return llama_state_seq_set_data_ext(context_, reinterpret_cast<const uint8_t*>(bytes.data()),
+                                      bytes.size(), place, which) > 0;
 }
 
 Result<HostedMemory> HostedSequences::Save(SequenceId id) {
@@ -197,7 +198,7 @@ Status HostedSequences::AddStates(const Timeline& timeline, HostedMemory& memory
   for (const uint32_t position : PositionsWorthSaving(positions)) {
     const auto kept =
         std::ranges::find(timeline.checkpoints, position, &Checkpoint::position)->state;
-    TRY(std::vector<uint8_t> bytes,
+    TRY(std::string bytes,
         BytesOf(static_cast<llama_seq_id>(kept.value), LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY));
     memory.parts.push_back({.position = position, .bytes = std::move(bytes)});
   }
@@ -232,7 +233,7 @@ Status HostedSequences::AddWindows(llama_seq_id place, uint32_t end, HostedMemor
   for (uint32_t position = end; position > step;) {
     position -= step;
     if (!llama_memory_seq_rm(memory_, copy, static_cast<llama_pos>(position), -1)) break;
-    Result<std::vector<uint8_t>> bytes = BytesOf(copy, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+    Result<std::string> bytes = BytesOf(copy, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
     if (!bytes) {
       added = std::unexpected(std::move(bytes).error());
       break;
@@ -263,6 +264,7 @@ Status HostedSequences::Restore(SequenceId id, std::span<const Token> tokens,
     Undo(id, 0);
     return appended;
   }
+  if (traits_.has_states) ForgetUnused();  // the table may have taken kept places back
   const auto last = static_cast<uint32_t>(tokens.size() - 1);
   const llama_seq_id to = WritesTo(id, last);
   Forget(to);
@@ -310,7 +312,7 @@ bool HostedSequences::ReadWindows(llama_seq_id place, const HostedMemory& memory
   if (memory.parts.empty() || free_places_.size() < 2) return false;
   const llama_seq_id window = free_places_.back();
   const llama_seq_id holder = free_places_[free_places_.size() - 2];
-  const auto join = [&](std::span<const uint8_t> bytes, llama_state_seq_flags which) {
+  const auto join = [&](std::string_view bytes, llama_state_seq_flags which) {
     if (!Read(bytes, window, which)) return false;
     const llama_pos first = llama_memory_seq_pos_min(memory_, window);
     const bool is_gap = llama_memory_seq_pos_max(memory_, place) + 1 < first;

@@ -11,6 +11,8 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -26,10 +28,10 @@ struct HostedMemory {
   // Only the states after so many tokens, or the windows before so many.
   struct Part {
     uint32_t position = 0;
-    std::vector<uint8_t> bytes;
+    std::string bytes;
   };
   // Cells of all positions, of windows those of the last positions, and the last states.
-  std::vector<uint8_t> whole;
+  std::string whole;
   // At rising positions before the end: where layers have states, of kept positions; where layers
   // have windows alone, windows side by side, so that all positions are covered.
   std::vector<Part> parts;
@@ -107,8 +109,8 @@ class HostedSequences final : public StepSequences {
   void ForgetUnused();
   Status AppendKept(SequenceId id, std::span<const Token> tokens,
                     std::span<const HostedMemory::Part> parts);
-  Result<std::vector<uint8_t>> BytesOf(llama_seq_id place, llama_state_seq_flags which) const;
-  bool Read(std::span<const uint8_t> bytes, llama_seq_id place, llama_state_seq_flags which) const;
+  Result<std::string> BytesOf(llama_seq_id place, llama_state_seq_flags which) const;
+  bool Read(std::string_view bytes, llama_seq_id place, llama_state_seq_flags which) const;
   Status AddStates(const Timeline& timeline, HostedMemory& memory) const;
   uint32_t WindowCells(llama_seq_id copy, size_t bytes);
   Status AddWindows(llama_seq_id place, uint32_t end, HostedMemory& memory);

@@ -521,8 +521,7 @@ void House::Watch() {
     for (size_t model = 0; model < workers_.size(); ++model) WatchOne(model, now);
     std::unique_lock lock(mutex_);
     if (is_over_) return;
-    const std::optional<BudgetPlan::Order> order =
-        is_draining_ ? std::nullopt : plan_.Next(now);
+    const std::optional<BudgetPlan::Order> order = is_draining_ ? std::nullopt : plan_.Next(now);
     const bool is_busy = std::ranges::any_of(models_, [&](const HouseModel& model) {
       const HouseState state = plan_.state(static_cast<size_t>(&model - models_.data()));
       return state != HouseState::kAbsent && state != HouseState::kReady;

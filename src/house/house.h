@@ -107,10 +107,10 @@ class House {
   // Of each file of a model; nullopt: there is none of that name now.
   using Stamps = std::vector<std::optional<FileStamp>>;
   struct Entry {
-    Stamps stamps = {};         // of the files that were measured
-    bool is_measured = false;   // needs or error are of `stamps`
-    double measured_at = 0.0;   // seconds
-    bool is_wanted = false;     // a request waits for the measurement
+    Stamps stamps = {};          // of the files that were measured
+    bool is_measured = false;    // needs or error are of `stamps`
+    double measured_at = 0.0;    // seconds
+    bool is_wanted = false;      // a request waits for the measurement
     Stamps process_stamps = {};  // when the model's process started
     std::optional<HouseNeeds> needs = {};
     std::string error = {};

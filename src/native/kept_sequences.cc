@@ -247,6 +247,7 @@ Result<SavedSequence> KeptSequences::Restore(const std::string& path) {
                       .notes = std::move(text.notes)};
   const SequenceId id = saved.sequence.id();
   const std::span<const Token> tokens = text.tokens;
+  if (tokens.empty()) return saved;  // a state's place would hold another text's
   uint32_t at = 0;
   for (const uint32_t checkpoint : text.checkpoints) {
     TRY_STATUS(sequences_.Append(id, tokens.subspan(at, checkpoint - at)));

@@ -174,6 +174,11 @@ std::vector<std::byte> TableRows::Take(size_t count) const {
   return {rows_.data(), rows_.data() + count * layout_.row_bytes};
 }
 
-void TableRows::Give(std::span<const std::byte> rows) { std::ranges::copy(rows, rows_.data()); }
+// Reads of other rows may be under way still, if their step has failed.
+void TableRows::Give(std::span<const std::byte> rows) {
+  Settle();
+  error_.reset();
+  std::ranges::copy(rows, rows_.data());
+}
 
 }  // namespace moestro

@@ -56,7 +56,7 @@ class TableRows {
   // The bytes of row i of Begin(). REQUIRES: Finish() has succeeded.
   const std::byte* row(size_t i) const { return rows_.data() + i * layout_.row_bytes; }
   // Rows of the last Begin() kept aside while others take their places: the first `count` ones.
-  // REQUIRES: as row().
+  // Others that are still being read when the rows come back are given up. REQUIRES: as row().
   std::vector<std::byte> Take(size_t count) const;
   void Give(std::span<const std::byte> rows);
 

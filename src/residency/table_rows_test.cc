@@ -120,6 +120,25 @@ TEST_F(TableRowsTest, OtherRowsMayComeBetween) {
   ExpectRows(rows);
 }
 
+// A step that fails before it uses its rows leaves reads behind, and perhaps an error.
+TEST_F(TableRowsTest, OthersThatAreNotFinishedLeaveTheRowsThatComeBack) {
+  const std::vector<uint64_t> rows = SomeRows(64, 5);
+  for (const bool fails : {false, true}) {
+    const MemoryScript slow{.polls = 3};
+    const MemoryScript broken{.polls = 3, .faults = FaultScript().ErrorFrom(64, EIO)};
+    Open(fails ? broken : slow);
+    table_->Begin(rows);
+    ASSERT_TRUE(table_->Finish());
+    const std::vector<std::byte> aside = table_->Take(64);
+    table_->Begin(SomeRows(500, 6));
+    for (int i = 0; i < (fails ? 20 : 1); ++i) table_->Pump();
+    table_->Give(aside);
+    table_->Pump();
+    EXPECT_TRUE(table_->Finish());
+    ExpectRows(rows);
+  }
+}
+
 TEST_F(TableRowsTest, ACallThatEndsEarlyHarmsNoLaterOne) {
   Open({.polls = 3, .order = MemoryScript::Order::kReversed});
   table_->Begin(SomeRows(kAtOnce, 7));

@@ -46,9 +46,9 @@ class ResponseStore {
   static bool IsOwner(std::string_view text);
 
   // Stores an answer behind `items`, the conversation before it (ApiRequest::items). Then deletes,
-  // at least once a minute, what is too old, and where the folder holds too much, the oldest answers
-  // of the client that has the most bytes. False: the file could not be written, or is larger than
-  // the folder may be; the log names the reason once.
+  // at least once a minute, what is too old, and where the folder holds too much, the oldest
+  // answers of the client that has the most bytes. False: the file could not be written, or is
+  // larger than the folder may be; the log names the reason once.
   bool Save(const StoredAnswer& answer, std::string_view items, const std::string& owner);
   // The answer's body; nullopt: this client has no such answer, or it is too old.
   std::optional<std::string> Find(std::string_view id, const std::string& owner) const;
@@ -68,7 +68,7 @@ class ResponseStore {
   uint64_t least_counted() const;  // bytes that a file counts as at least
 
   const ResponseStoreOptions options_;
-  std::atomic<bool> has_failed_ = false;  // the last time
+  std::atomic<bool> has_failed_ = false;   // the last time
   std::atomic<uint64_t> bytes_since_ = 0;  // saved since the folder was looked at
   std::mutex looking_;
   // Of the thread that looks.

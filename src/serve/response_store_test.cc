@@ -156,8 +156,8 @@ TEST_F(ResponseStoreTest, TheOldGoByAge) {
   // Files of somebody who keeps others in the folder.
   for (const char* other : {"login.response.json", "resp_1.response", "notes"})
     std::ofstream(Folder() + "/" + other) << "mine";
-  for (const std::string& old : {IdOf(1), IdOf(7), std::string("login"), std::string("resp_1"),
-                                 std::string("notes")}) {
+  for (const std::string& old :
+       {IdOf(1), IdOf(7), std::string("login"), std::string("resp_1"), std::string("notes")}) {
     MakeOlder(old, std::chrono::hours(49));
   }
   MakeOlder(IdOf(2), std::chrono::hours(47));

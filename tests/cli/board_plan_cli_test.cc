@@ -116,12 +116,12 @@ TEST_F(BoardPlanTest, TheDemoRunsInTheSmallestBudgetThatItNames) {
   const auto run = [&](const std::string& ram) {
     return Run({"run", "-p", "Once upon a time", "-n", "60", "--ram", ram, "-t", "4"});
   };
-  const Finished refused = run("64M");
+  const Finished refused = run("16M");
   const std::string before = "the smallest that works is --ram ";
   const size_t at = refused.err.find(before);
   ASSERT_NE(at, std::string::npos) << refused.err;
   const uint64_t smallest = std::stoull(refused.err.substr(at + before.size()));
-  EXPECT_LE(smallest, 128U);
+  EXPECT_LE(smallest, 64U);
   const Finished done = run(Format("{}M", smallest));
   EXPECT_EQ(done.exit_code, 0) << done.err;
   EXPECT_FALSE(done.out.empty());

@@ -204,7 +204,9 @@ TEST_P(PredictTest, ThePlanHasTheLayer) {
   EXPECT_GT(predicting->all_experts, plain->all_experts);
   EXPECT_GT(predicting->dense, plain->dense);
   EXPECT_GT(predicting->kv, plain->kv);
-  EXPECT_GT(predicting->smallest, plain->smallest);
+  // The process itself takes more or less from one look to the next.
+  EXPECT_GT(predicting->smallest - predicting->usual_process,
+            plain->smallest - plain->usual_process);
   auto engine = NativeEngine::Open(path, PredictOptions(true));
   ASSERT_TRUE(engine);
   // The model is the same one, for all files beside it.

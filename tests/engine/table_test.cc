@@ -32,6 +32,9 @@ class NgramTable : public testing::Test {
             {.arch = "qwen4exp", .type = "Q8_0", .layers = 4, .vocab = kTableVocab})) {}
 
   std::unique_ptr<NativeEngine> Open(EngineOptions options = {}) {
+    return OpenFile(path_, options);
+  }
+  std::unique_ptr<NativeEngine> OpenFile(const std::string& path, EngineOptions options) {
     options.ctx = 256;
     options.threads = 2;
     // The table's reader is wrapped last.
@@ -40,7 +43,7 @@ class NgramTable : public testing::Test {
       disk_ = faulty.get();
       return faulty;
     };
-    auto engine = NativeEngine::Open(path_, options);
+    auto engine = NativeEngine::Open(path, options);
     EXPECT_TRUE(engine) << engine.error().message;
     return engine ? *std::move(engine) : nullptr;
   }
@@ -96,6 +99,29 @@ TEST_F(NgramTable, AnErrorOfTheDiskEndsTheStepAndOnlyThat) {
   EXPECT_EQ(sequence.position(), 50U);
   disk_->SetPlan({});  // the disk is well again
   EXPECT_EQ(Logits(*engine, sequence, std::span(text_).subspan(50)), expected);
+}
+
+TEST_F(NgramTable, APromptsErrorIsNoneOfATextBetweenItsLayers) {
+  const std::string path = WriteTinyModel(
+      folder_.path(),
+      {.arch = "qwen4exp", .type = "Q8_0", .layers = 4, .vocab = kTableVocab, .ngram_layer = 2});
+  const auto engine = OpenFile(path, {.sequences = 3});
+  std::vector<Token> written(text_.begin(), text_.begin() + 30);
+  Sequence other = engine->NewSequence();
+  Logits(*engine, other, written);
+  written.push_back(7);
+  Sequence same = engine->NewSequence();
+  const std::vector<float> expected = Logits(*engine, same, written);  // its rows are in memory now
+  Sequence sequence = engine->NewSequence();
+  disk_->SetPlan(FaultScript().ErrorFrom(disk_->submitted(), EIO));
+  auto run = engine->Begin(RowsOf(sequence, text_, RowKind::kPrompt), {});
+  ASSERT_TRUE(run) << run.error().message;
+  ASSERT_TRUE((*run)->Advance()) << "the first layer needs no row of the table";
+  EXPECT_EQ(Logits(*engine, other, {&written.back(), 1}), expected);
+  disk_->SetPlan({});
+  const auto ended = (*run)->Advance();
+  ASSERT_FALSE(ended) << "the prompt's rows were read again";
+  EXPECT_EQ(ended.error().code, Errc::kIo);
 }
 
 // A decode step between two layers of a prompt takes the places of the prompt's rows.

@@ -44,11 +44,9 @@ void ReadEmbedRequest(EmbedApi api, std::string_view body) {
   CHECK(request->inputs.size() <= kMostEmbedInputs);
   CHECK(!request->dimensions || (*request->dimensions > 0 && *request->dimensions <= 8));
   if (api == EmbedApi::kOllamaOne && request->inputs.size() > 1) return;
-  const Embeddings made{
-      .values = std::vector<float>(request->inputs.size() * kModel.n_embd, 0.5F),
-      .n = kModel.n_embd};
-  const std::string reply =
-      EmbeddingsBody(api, *request, "name", Finished(api, *request, made));
+  const Embeddings made{.values = std::vector<float>(request->inputs.size() * kModel.n_embd, 0.5F),
+                        .n = kModel.n_embd};
+  const std::string reply = EmbeddingsBody(api, *request, "name", Finished(api, *request, made));
   CHECK(Json::Parse(reply).has_value());
 }
 

@@ -420,10 +420,9 @@ void WriteHouse(const std::string& folder) {
 void WriteTexts(const std::string& folder) {
   const TextHome home{.origin = {}, .n_ctx = 64, .n_vocab = 100};
   const std::vector<Token> tokens = {1, 2, 3, 4, 5};
-  const std::vector<uint8_t> bytes(9, 7);
+  const std::string bytes(9, '\7');
   const HostedMemory memory{
-      .whole = bytes,
-      .parts = {{.position = 2, .bytes = bytes}, {.position = 4, .bytes = {1, 2}}}};
+      .whole = bytes, .parts = {{.position = 2, .bytes = bytes}, {.position = 4, .bytes = "ab"}}};
   for (const bool has_parts : {false, true}) {
     const std::string path = folder + (has_parts ? "/parts.seq" : "/whole.seq");
     CHECK(WriteHosted(OutputPath(path), home, tokens, "notes",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Any bytes as a saved text of the hosted engine: reading must return, and what is accepted fits the
-// context, the vocabulary and the file.
+// Any bytes as a saved text of the hosted engine: reading must return, and what is accepted fits
+// the context, the vocabulary and the file.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -26,7 +26,7 @@ void CheckText(const SavedTokens& text, const TextHome& home) {
 
 void UseText(const std::string& path, size_t size) {
   // The seeds' home.
-  const TextHome home{.origin = {}, .n_ctx = 64, .n_vocab = 100};
+  const TextHome home{.origin = {}, .n_ctx = 64, .n_vocab = 100, .most_bytes = 4096};
   if (const auto text = PeekHosted(path, home)) {
     CheckText(*text, home);
   } else {
@@ -41,7 +41,7 @@ void UseText(const std::string& path, size_t size) {
   CHECK(read->memory.parts.size() == read->text.checkpoints.size());
   size_t bytes = read->memory.whole.size();
   for (const HostedMemory::Part& part : read->memory.parts) bytes += part.bytes.size();
-  CHECK(bytes <= size);
+  CHECK(bytes <= size && read->memory.whole.size() <= home.most_bytes);
 }
 
 }  // namespace

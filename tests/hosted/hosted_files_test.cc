@@ -151,6 +151,25 @@ TEST_P(HostedFiles, AStepThatFindsNoRoomLeavesNothingToLaterTexts) {
   EXPECT_EQ(*rows, Expected(kKeptPosition, more_));
 }
 
+TEST_P(HostedFiles, AStepThatFindsNoRoomLeavesNothingToRestoredTexts) {
+  const std::string path = Save();
+  const auto engine = Open();
+  {
+    Sequence sequence = engine->NewSequence();
+    ASSERT_TRUE(Append(*engine, sequence, std::span(more_)));
+    Sequence large = engine->NewSequence();
+    Batch batch = RowsOf(sequence, std::span(more_).first(1), RowKind::kDecode);
+    batch.rows.append_range(
+        RowsOf(large, std::vector<Token>(kFilesContext, 7), RowKind::kPrompt).rows);
+    ASSERT_FALSE(engine->Step(batch));
+  }
+  auto saved = engine->RestoreSequence(path);
+  ASSERT_TRUE(saved) << saved.error().message;
+  const auto rows = AppendAll(*engine, saved->sequence, more_);
+  ASSERT_TRUE(rows) << rows.error().message;
+  EXPECT_EQ(*rows, Expected(kFilesPrompt, more_));
+}
+
 // Saved, restored and saved again: the second file holds what the first one does.
 TEST_P(HostedFiles, ARestoredTextIsSavedWithItsPositions) {
   const std::string path = Save();

@@ -150,11 +150,13 @@ TEST_F(HouseTest, APartThatComesLaterIsServed) {
   const std::string first = Models() + "/big-00001-of-00002.gguf";
   const std::string second = Models() + "/big-00002-of-00002.gguf";
   const Finished made =
-      Program(folder_.path(), {.arguments = {"synth", "--shape", "olmoe-1b-7b", "--layers", "2",
-                                             "--experts", "8", "--embd", "256", "--ff", "64",
-                                             "--heads", "4", "--kv-heads", "4", "--head-dim", "64",
-                                             "--vocab", kDemo, "--type", "Q8_0", "--split", "2",
-                                             "-o", Models() + "/big.gguf"}})
+      Program(folder_.path(),
+              {.arguments =
+                   {"synth",      "--shape", "olmoe-1b-7b", "--layers",   "2",
+                    "--experts",  "8",       "--embd",      "256",        "--ff",
+                    "64",         "--heads", "4",           "--kv-heads", "4",
+                    "--head-dim", "64",      "--vocab",     kDemo,        "--type",
+                    "Q8_0",       "--split", "2",           "-o",         Models() + "/big.gguf"}})
           .Wait();
   ASSERT_EQ(made.exit_code, 0) << made.err;
   ASSERT_TRUE(std::filesystem::exists(second)) << made.out;

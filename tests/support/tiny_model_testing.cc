@@ -131,7 +131,7 @@ void SetStreams(const TinySpec& spec, const Family& family, SynthShape& shape) {
   shape.ngram_heads = 2;
   shape.ngram_values = spec.embd / 4;
   shape.ngram_rows = 1000;
-  shape.ngram_layer = 0;
+  shape.ngram_layer = spec.ngram_layer;
   shape.ngram_taps = 4;
 }
 
@@ -232,7 +232,8 @@ std::string LatentName(const TinySpec& spec) {
                 spec.is_joined ? "-joined" : "", spec.has_sigmoid ? "-sigmoid" : "",
                 spec.yarn_log > 0 ? "" : "-plain", spec.top_k, spec.last_blocks, spec.block) +
          (spec.limit > 0 ? "-limits" : "") + (spec.predicting > 0 ? "-predicting" : "") +
-         (spec.has_ngrams ? "" : "-nongrams");
+         (spec.has_ngrams ? "" : "-nongrams") +
+         (spec.ngram_layer > 0 ? Format("-ngrams{}", spec.ngram_layer) : "");
 }
 
 }  // namespace

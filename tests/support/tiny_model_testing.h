@@ -40,6 +40,7 @@ struct TinySpec {
   uint32_t block = 8;           // positions that are chosen together, where heads choose
   uint32_t last_blocks = 1;     // of these, the last ones that are always chosen
   bool has_ngrams = true;       // a table of n-grams, where the family may have one
+  uint32_t ngram_layer = 0;
   float yarn_log = 0.07F;       // rope.scaling.yarn_log_multiplier
   uint32_t groups = 4;          // of experts, two of them used, where the family's models have them
   float limit = 0.0F;           // of gates and up projections, where the family has some; 0: none

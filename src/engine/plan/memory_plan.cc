@@ -15,10 +15,10 @@ namespace moestro {
 namespace {
 
 // Growth of a process beyond its resident memory when planning: heap growth, thread stacks, the
-// ring, pages of libraries not touched yet, the bandwidth probe's buffers.
-constexpr uint64_t kProcessGrowth = 40 * kMiB;
-// kProcessGrowth includes the probe's buffers for so many reads at a time.
-constexpr uint32_t kUsualDepth = kIoDepths.front();
+// ring, pages of libraries not touched yet. The bandwidth probe's buffers come beside that.
+constexpr uint64_t kProcessGrowth = 12 * kMiB;
+// Resident memory differs by so much from one start to the next.
+constexpr uint64_t kJitter = 2 * kMiB;
 // Memory before an engine takes any: code, libraries and heap (21 to 22 MiB were measured in run,
 // bench, eval and logits, up to 28 in a server), a token of a vocabulary (156 to 324 bytes), and
 // the part of a command beside the engine, unless that is more.
@@ -48,7 +48,7 @@ std::vector<SlotClass> ClassesOf(const ExpertCatalog& catalog, uint64_t block,
   return classes;
 }
 
-// Bytes of the probe's buffers beyond those that kProcessGrowth includes.
+// Bytes of the probe's buffers.
 uint64_t ProbeGrowth(uint32_t depth, uint64_t request, const ExpertCatalog& catalog,
                      uint64_t block) {
   uint64_t largest = 0;
@@ -57,9 +57,7 @@ uint64_t ProbeGrowth(uint32_t depth, uint64_t request, const ExpertCatalog& cata
       largest = std::max(largest, WindowCapacity(bytes, block));
     }
   }
-  const uint64_t usual = kUsualDepth * std::min(largest, kLeastRequest);
-  const uint64_t taken = depth * std::min(largest, request);
-  return taken - std::min(taken, usual);
+  return depth * std::min(largest, request);
 }
 
 uint64_t FixedCache(const EngineOptions& options, const std::vector<SlotClass>& classes) {
@@ -81,7 +79,8 @@ Status FindProcess(const EngineOptions& options, uint64_t block, const FixedByte
   if (!options.has_fixed_reserves()) {
     request.process = taken + options.caller_bytes;
     const uint64_t more = options.caller_bytes > kUsualCaller ? options.caller_bytes : 0;
-    request.usual_process = UsualProcess(fixed.n_vocab, fixed.vocabularies) + later + more;
+    request.usual_process = std::max(UsualProcess(fixed.n_vocab, fixed.vocabularies) + later + more,
+                                     request.process + kJitter);
     return {};
   }
   const uint64_t reserved = kReservedProcess + fixed.n_vocab * kReservedToken +

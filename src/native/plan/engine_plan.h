@@ -28,9 +28,10 @@ inline constexpr uint32_t kFewestInChunk = 32;
 uint32_t PromptChunk(const RouterSpec& router);
 // `chunk`, or a half, a quarter, ... of it: the largest whose buffers, `work` bytes for `chunk`
 // tokens, are half of `room` bytes at most. No fewer than kLeastChunk tokens unless `chunk` has
-// fewer; without any room, half of these, but no fewer than kFewestInChunk: a slow prompt on a small
-// board rather than none. (Four layers of Qwen3-30B's shape in 760 MiB: with 1024, 512, 256 and 128 tokens 387, 381,
-// 341 and 223 tok/s in a prompt of 2048 and 25.1, 27.2, 27.4 and 28.0 in decode.)
+// fewer; without any room, half of these, but no fewer than kFewestInChunk: a slow prompt on a
+// small board rather than none. (Four layers of Qwen3-30B's shape in 760 MiB: with 1024, 512, 256
+// and 128 tokens 387, 381, 341 and 223 tok/s in a prompt of 2048 and 25.1, 27.2, 27.4 and 28.0 in
+// decode.)
 uint32_t ChunkWithin(uint32_t chunk, uint64_t work, uint64_t room);
 // The requested chunk; if that is 0, PromptChunk().
 uint32_t ChunkFor(uint32_t asked, const RouterSpec& router);
