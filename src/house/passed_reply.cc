@@ -67,7 +67,9 @@ void PassedReply::ReadHead(std::string_view head) {
     if (end == std::string_view::npos) return;
     const std::string_view line = head.substr(0, end);
     head.remove_prefix(end + 2);
-    if (!(is_first ? ReadStatus(line) : ReadHeader(line))) return;
+    // A line's end within a line would be another line for the client.
+    const bool is_line = line.find_first_of(std::string_view("\0\r\n", 3)) == line.npos;
+    if (!is_line || !(is_first ? ReadStatus(line) : ReadHeader(line))) return;
   }
   if (status_ == 204 || status_ == 304) {
     has_length_ = true;

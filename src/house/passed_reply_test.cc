@@ -74,6 +74,8 @@ TEST(PassedReply, WhatIsNoReplyIsAFault) {
        {"HTTP/2 200\r\n\r\n", "x\r\n\r\n", "HTTP/1.1 abc\r\n\r\n",
         "HTTP/1.1 200 OK\r\nnone\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nX: a\nSet-Cookie: b\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nX: a\rSet-Cookie: b\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
     PassedReply reply;
     Read(reply, text, 7);
