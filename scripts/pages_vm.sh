@@ -38,7 +38,7 @@ find_kernel() {
 make_disk() {
   local root=$work/disk.root
   rm -rf "$root"
-  mkdir -p "$root"/{bin,tmp,proc,sys,dev}
+  mkdir -p "$root"/{bin,work,proc,sys,dev}
   cp -a "$libraries/usr" "$root/usr"
   rm -rf "$root/usr/include" "$root/usr/share" "$root"/usr/lib/aarch64-linux-gnu/*.a
   ln -s usr/lib "$root/lib"
@@ -57,8 +57,8 @@ make_initramfs() {
   mkdir -p "$root"/{bin,dev,proc,sys,run} "$to"
   cp "$(find "$work/packages" -path '*bin/busybox' | head -n 1)" "$root/bin/busybox"
   cp "$modules"/modules.{order,builtin} "$to/"
-  for file in "$modules"/kernel/drivers/{virtio/*.ko*,block/virtio_blk.ko*} \
-    "$modules"/kernel/fs/{ext4/*.ko*,jbd2/*.ko*,mbcache.ko*} "$modules"/kernel/lib/crc/*.ko*; do
+  for file in "$modules/kernel"/{drivers/virtio/*.ko*,drivers/block/virtio_blk.ko*,lib/crc/*.ko*} \
+    "$modules/kernel"/{fs/ext4/*.ko*,fs/jbd2/*.ko*,fs/mbcache.ko*}; do
     [ -e "$file" ] || continue
     case $file in
       *.xz) xz -dc "$file" >"$to/$(basename "$file" .xz)" ;;
@@ -76,19 +76,19 @@ for module in virtio_pci virtio_mmio virtio_blk ext4; do modprobe \$module 2>/de
 mount -t ext4 /dev/vda /run || { echo "cannot mount the disk"; poweroff -f; }
 for folder in proc sys dev; do mount -o bind /\$folder /run/\$folder; done
 mount -t sysfs sys /run/sys
-mount -t tmpfs tmp /run/tmp
+mount -t tmpfs work /run/work
 echo
 echo "machine: \$(uname -r)"
 echo "pages: \$(grep -m 1 KernelPageSize /proc/self/smaps)"
 for reader in $readers; do
-  echo "text \$reader: \$(chroot /run /bin/moestro $story --reader \$reader -v 2>/run/tmp/err | md5sum)"
-  while read -r line; do echo "stderr \$reader: \$line"; done </run/tmp/err
+  echo "text \$reader: \$(HOME=/work TMPDIR=/work chroot /run /bin/moestro $story --reader \$reader -v 2>/run/work/err | md5sum)"
+  while read -r line; do echo "stderr \$reader: \$line"; done </run/work/err
 done
-chroot /run /bin/moestro_store_test --gtest_brief=1 >/run/tmp/tests 2>&1
+HOME=/work TMPDIR=/work chroot /run /bin/moestro_store_test --gtest_brief=1 >/run/work/tests 2>&1
 echo "tests: \$?"
-while read -r line; do echo "test: \$line"; done </run/tmp/tests
-chroot /run /bin/moestro doctor /stories.gguf >/run/tmp/doctor 2>&1
-while read -r line; do echo "doctor: \$line"; done </run/tmp/doctor
+while read -r line; do echo "test: \$line"; done </run/work/tests
+HOME=/work TMPDIR=/work chroot /run /bin/moestro doctor /stories.gguf >/run/work/doctor 2>&1
+while read -r line; do echo "doctor: \$line"; done </run/work/doctor
 echo "end of the machine"
 poweroff -f
 INIT

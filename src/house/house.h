@@ -104,7 +104,7 @@ class House {
   void AwaitEnd();
 
  private:
-  // Of each file of a model; nullopt: there is none of that name now.
+  // A model's files in turn; nullopt: no file has that name now.
   using Stamps = std::vector<std::optional<FileStamp>>;
   struct Entry {
     Stamps stamps = {};          // of the files that were measured

@@ -54,7 +54,7 @@ TEST(HouseBodies, AListSaysWhatIsLoadedAndWhatIsNeeded) {
   EXPECT_EQ(At(list, {"data", "1", "error"}), R"("no GGUF")");
 }
 
-// What a process says that reads a hostile file.
+// A process that reads a hostile file may say anything.
 TEST(HouseBodies, ReportsThatAreNoObjectsAreLeftOut) {
   ModelReport odd = Loaded();
   odd.model = "[1]";

@@ -159,8 +159,7 @@ void ModelProcess::TakeLines(std::string& text, bool is_over) {
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n')) {
     const std::string line = text.substr(0, end);
     text.erase(0, end + 1);
-    // Whoever reads this process's lines may stand still, and this process must not: the line is
-    // left out then.
+    // The reader of stderr may stand still, and this process must not: the line is left out then.
     if (line.starts_with('{')) {
       PrintOnStderrAtOnce(line + "\n");
       continue;

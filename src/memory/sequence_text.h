@@ -53,7 +53,7 @@ struct TextHome {
   KvOrigin origin;
   uint32_t n_ctx = 0;
   uint32_t n_vocab = 0;
-  uint64_t most_bytes = UINT64_MAX;  // of a text's memory, where only the file says how many
+  uint64_t most_bytes = UINT64_MAX;  // of a text's memory, whose size only the file has
 };
 
 struct SequenceText {

@@ -236,7 +236,7 @@ bool Exchange::ReadHead() {
 // Decides, at the end of the head, whether the request may go on.
 Exchange::Refusal Exchange::Admit() {
   const HttpOptions& options = server_.options;
-  // What names a model may wait for the model.
+  // A request that names a model may wait for that model.
   const bool is_kept = std::ranges::contains(options.kept_paths, head_.path()) &&
                        !head_.has_body() && !head_.query("model");
   if (!client_.HeadEnds(is_kept)) {

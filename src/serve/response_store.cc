@@ -158,8 +158,8 @@ bool ResponseStore::Save(const StoredAnswer& answer, std::string_view items,
 
 uint64_t ResponseStore::least_counted() const { return options_.most_bytes / kMostFiles; }
 
-// Looks at the folder when it may hold too much, and once a minute: looking takes a while where
-// there are many files. One thread looks; what others save meanwhile waits for the next look.
+// Reads the folder when it may hold too much, and once a minute: that takes a while where there are
+// many files. One thread reads; answers that others save meanwhile wait for the next time.
 void ResponseStore::MakeRoom(uint64_t saved) {
   const std::unique_lock looks(looking_, std::try_to_lock);
   bytes_since_ += std::max(saved, least_counted());

@@ -71,7 +71,7 @@ class ResponseStore {
   std::atomic<bool> has_failed_ = false;   // the last time
   std::atomic<uint64_t> bytes_since_ = 0;  // saved since the folder was looked at
   std::mutex looking_;
-  // Of the thread that looks.
+  // Members of the thread that reads the folder.
   uint64_t bytes_seen_ = 0;
   std::optional<double> looked_;  // seconds
 };

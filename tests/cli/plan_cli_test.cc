@@ -17,6 +17,7 @@
 #include "learned/machine_files.h"
 #include "tests/cli/program_testing.h"
 #include "tests/support/hub_server_testing.h"
+#include "tests/support/sanitized_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
 
@@ -283,7 +284,8 @@ TEST_F(PlanHubTest, AsIfTheFileWereHere) {
   const auto there = Plan({"owner/Tiny-GGUF:q8_0", "--machine", machine_});
   const auto here = Plan({model_, "--machine", machine_});
   ASSERT_TRUE(there && here);
-  EXPECT_EQ(Dump(*there, "budgets"), Dump(*here, "budgets"));
+  // A sanitizer's memory differs from one look to the next.
+  if (!kIsSanitized) EXPECT_EQ(Dump(*there, "budgets"), Dump(*here, "budgets"));
   EXPECT_EQ(Dump(*there, "bytes_to_fetch"), std::to_string(Content(model_).size()));
   EXPECT_EQ(there->Find("choices")->size(), 2U);
   EXPECT_FALSE(std::filesystem::exists(folder_.path() / "hub"));

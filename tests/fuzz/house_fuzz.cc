@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Any bytes as what a house reads: a request's model and keep_alive (the same as a whole reader of
 // JSON finds), a request for embeddings, and a reply of a model's process, which means the same in
-// pieces of any size. The first byte says which.
+// pieces of any size. The first byte is the kind.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -25,7 +25,7 @@ void CheckRefusal(const ApiError& error) {
   CHECK(Json::Parse(ErrorBody(error)).has_value());
 }
 
-// What is found of a body that is JSON is in that JSON.
+// A body that is JSON has the name that was found.
 void ReadModel(std::string_view body) {
   const auto asked = ReadAskedModel(body);
   const auto json = Json::Parse(std::string(body));
