@@ -26,7 +26,7 @@ ModelReport Loaded() {
 
 ModelReport Broken() { return {.name = "b\"\\", .error = "no GGUF"}; }
 
-std::string At(const std::string& text, std::vector<std::string> path) {
+std::string At(const std::string& text, const std::vector<std::string>& path) {
   const auto json = Json::Parse(text);
   if (!json) return "no JSON: " + text;
   JsonView at = json->view();

@@ -2,7 +2,6 @@
 #include "residency/table_rows.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "base/number.h"

@@ -3,8 +3,6 @@
 // names, from outside: what inspect and plan say, low copies, drafts, traces, damaged tables.
 #include <gtest/gtest.h>
 
-#include <cstdint>
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <utility>

@@ -285,7 +285,9 @@ TEST_F(PlanHubTest, AsIfTheFileWereHere) {
   const auto here = Plan({model_, "--machine", machine_});
   ASSERT_TRUE(there && here);
   // A sanitizer's memory differs from one look to the next.
-  if (!kIsSanitized) EXPECT_EQ(Dump(*there, "budgets"), Dump(*here, "budgets"));
+  if (!kIsSanitized) {
+    EXPECT_EQ(Dump(*there, "budgets"), Dump(*here, "budgets"));
+  }
   EXPECT_EQ(Dump(*there, "bytes_to_fetch"), std::to_string(Content(model_).size()));
   EXPECT_EQ(there->Find("choices")->size(), 2U);
   EXPECT_FALSE(std::filesystem::exists(folder_.path() / "hub"));

@@ -3,7 +3,6 @@
 // trace that was written to a file and read again.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 

@@ -86,6 +86,7 @@ void Spoils(Family& family, Change) {
   });
 }
 
+// NOLINTNEXTLINE(readability-function-size): a table, a row after the other.
 std::vector<Switch> Switches() {
   return {
       {"key_heads_in_turn", "qwen35moe",

@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstdint>
-#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <memory>
@@ -309,7 +307,8 @@ INSTANTIATE_TEST_SUITE_P(Families, PredictTest,
 
 TEST(PredictTest, WhatCannotPredictSaysWhy) {
   const TempFolder folder;
-  const auto refusal = [&](const TinySpec& spec, EngineOptions options = PredictOptions(true)) {
+  const auto refusal = [&](const TinySpec& spec,
+                           const EngineOptions& options = PredictOptions(true)) {
     const auto engine = NativeEngine::Open(WriteTinyModel(folder.path(), spec), options);
     return engine ? std::string("opened") : engine.error().message;
   };

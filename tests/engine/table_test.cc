@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/append.h"
@@ -32,7 +33,7 @@ class NgramTable : public testing::Test {
             {.arch = "qwen4exp", .type = "Q8_0", .layers = 4, .vocab = kTableVocab})) {}
 
   std::unique_ptr<NativeEngine> Open(EngineOptions options = {}) {
-    return OpenFile(path_, options);
+    return OpenFile(path_, std::move(options));
   }
   std::unique_ptr<NativeEngine> OpenFile(const std::string& path, EngineOptions options) {
     options.ctx = 256;

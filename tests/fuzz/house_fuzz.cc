@@ -2,15 +2,14 @@
 // Any bytes as what a house reads: a request's model and keep_alive (the same as a whole reader of
 // JSON finds), a request for embeddings, and a reply of a model's process, which means the same in
 // pieces of any size. The first byte is the kind.
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "api/api_error.h"
 #include "api/embeddings.h"
-#include "api/server_bodies.h"
 #include "base/json.h"
 #include "base/result.h"
 #include "house/asked_model.h"

@@ -8,13 +8,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "compute/numa_machine.h"
 #include "engine/append.h"
 #include "load/open_engine.h"
 #include "tests/support/llama_zoo_testing.h"
-#include "tests/support/numa_machine_testing.h"
 #include "tests/support/temp_folder_testing.h"
 
 namespace moestro {

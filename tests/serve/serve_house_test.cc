@@ -14,8 +14,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/json.h"
-#include "base/number.h"
 #include "tests/serve/serve_house_testing.h"
 
 namespace moestro::testing {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Stored answers of /v1/responses: a server with --response-store as a program.
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
