@@ -76,7 +76,8 @@ for module in virtio_pci virtio_mmio virtio_blk ext4; do modprobe \$module 2>/de
 mount -t ext4 /dev/vda /run || { echo "cannot mount the disk"; poweroff -f; }
 for folder in proc sys dev; do mount -o bind /\$folder /run/\$folder; done
 mount -t sysfs sys /run/sys
-mount -t tmpfs work /run/work
+mkdir /run/dev/shm
+mount -t tmpfs shm /run/dev/shm
 echo
 echo "machine: \$(uname -r)"
 echo "pages: \$(grep -m 1 KernelPageSize /proc/self/smaps)"
