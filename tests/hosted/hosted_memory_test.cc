@@ -11,6 +11,7 @@
 #include "engine/append.h"
 #include "load/open_engine.h"
 #include "tests/support/llama_zoo_testing.h"
+#include "tests/support/sanitized_testing.h"
 #include "tests/support/temp_folder_testing.h"
 #include "tests/support/tiny_model_testing.h"
 
@@ -42,6 +43,7 @@ TEST(HostedMemory, CellsAreCountedAndTakenWhenTheyAreWritten) {
 
 // libllama reserves 1.7 GiB to describe the graphs of such a chunk, and touches little of that.
 TEST(HostedMemory, DescriptionsOfGraphsAreCountedAsTheyAreTouched) {
+  if (kIsSanitized) GTEST_SKIP() << "a sanitizer takes memory of its own";
   const TempFolder folder;
   const std::string model = WriteZooModel(folder.path(), "kimi-k3", {.context = 1024});
   EngineOptions options;

@@ -20,6 +20,7 @@
 #include "base/number.h"
 #include "model/gguf_testing.h"
 #include "tests/serve/serve_testing.h"
+#include "tests/support/llama_zoo_testing.h"
 #include "tests/support/sanitized_testing.h"
 
 namespace moestro::testing {
