@@ -5,7 +5,7 @@
 # run_foreign ARCH: has the kernel give programs of Debian's architecture ARCH to qemu-user until
 # leave_foreign, which the script's trap calls. Nothing for this machine's own architecture, or if the
 # kernel does so already. Runs as root; all containers of the machine share this table of the kernel.
-entry=  # of the table, that was made here
+foreign_entry=  # of the table, that was made here
 run_foreign() {
   local table=/proc/sys/fs/binfmt_misc qemu=/usr/bin/qemu-aarch64-static
   [ "$1" != "$(dpkg --print-architecture)" ] || return 0
@@ -18,6 +18,6 @@ run_foreign() {
   local head='\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00'
   local mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff'
   printf '%s' ":qemu-aarch64:M::$head:$mask:$qemu:F" >$table/register
-  entry=$table/qemu-aarch64
+  foreign_entry=$table/qemu-aarch64
 }
-leave_foreign() { [ -z "$entry" ] || echo -1 >"$entry"; }
+leave_foreign() { [ -z "$foreign_entry" ] || echo -1 >"$foreign_entry"; }

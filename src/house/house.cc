@@ -184,7 +184,7 @@ std::optional<ApiError> House::Measured(size_t model, std::unique_lock<std::mute
   }
   plan_.SetNeeds(model, *entry.needs);
   // While texts run, the next request that finds none has the files read anew.
-  if (entry.process_stamps != stamps) plan_.Renew(model);
+  if (entry.process_stamps != entry.stamps) plan_.Renew(model);
   return std::nullopt;
 }
 

@@ -20,7 +20,7 @@ class ClientsTest : public HouseTest {
  protected:
   void SetUp() override {
     HouseTest::SetUp();
-    ServeHouse({"--models", Models(), "--ctx", "256", "--cors", "http://page.test"});
+    Serve({"--models", Models(), "--ctx", "256", "--cors", "http://page.test"});
     AwaitList(kNames.size());
   }
   void TearDown() override { EXPECT_EQ(End().exit_code, 0); }

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -50,18 +49,6 @@ class EmbeddingsServeTest : public ServeTest {
     std::filesystem::rename(written, Bert());
   }
   std::string Bert() const { return folder_.File("bert.gguf"); }
-  // Serves the files, ready when this returns.
-  void ServeFiles(std::vector<std::string> arguments) {
-    port_ = SocketClient::FreePort();
-    arguments.insert(arguments.begin(),
-                     {"serve", "--threads", "1", "--port", std::to_string(port_)});
-    program_ = std::make_unique<Program>(folder_.path(), Start{.arguments = std::move(arguments)});
-    for (int i = 0; i < 600; ++i) {
-      if (Ask(port_, Get("/health")).contains(R"({"status":"ok")")) return;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    FAIL() << "the server does not answer";
-  }
   std::string Embed(const std::string& fields, const std::string& path = "/v1/embeddings") const {
     return Ask(port_, Post(path, R"({"model":"bert",)" + fields + "}"));
   }
@@ -106,7 +93,7 @@ class EmbeddingsServeTest : public ServeTest {
 };
 
 TEST_F(EmbeddingsServeTest, OpenAisFormsOfInputAndEncoding) {
-  ServeFiles({Bert()});
+  Serve({Bert()});
   const std::string reply = Embed(R"("input":["hello","ab c"])");
   const auto vectors = VectorsOf(reply);
   ASSERT_EQ(vectors.size(), 2U) << reply;
@@ -135,7 +122,7 @@ TEST_F(EmbeddingsServeTest, OpenAisFormsOfInputAndEncoding) {
 }
 
 TEST_F(EmbeddingsServeTest, OllamasForms) {
-  ServeFiles({Bert()});
+  Serve({Bert()});
   const auto openai = VectorsOf(Embed(R"("input":"hello")"));
   const auto one = VectorsOf(Embed(R"("input":"hello")", "/api/embed"));
   ASSERT_TRUE(openai.size() == 1 && one.size() == 1);
@@ -154,7 +141,7 @@ TEST_F(EmbeddingsServeTest, OllamasForms) {
 }
 
 TEST_F(EmbeddingsServeTest, TextsBeyondTheContextAreCutOrRefused) {
-  ServeFiles({Bert()});
+  Serve({Bert()});
   const std::string text = R"("input":")" + Words(kEmbedContext + 90) + '"';
   const std::string refused = Embed(text);
   EXPECT_TRUE(refused.starts_with("HTTP/1.1 400")) << refused;
@@ -171,7 +158,7 @@ TEST_F(EmbeddingsServeTest, TextsBeyondTheContextAreCutOrRefused) {
 }
 
 TEST_F(EmbeddingsServeTest, AModelForEmbeddingsSaysSoAndWritesNoText) {
-  ServeFiles({Bert()});
+  Serve({Bert()});
   for (const char* path : {"/v1/chat/completions", "/v1/completions", "/v1/responses",
                            "/v1/messages", "/api/chat", "/api/generate", "/apply-template"}) {
     const std::string reply =
@@ -189,7 +176,7 @@ TEST_F(EmbeddingsServeTest, AModelForEmbeddingsSaysSoAndWritesNoText) {
 }
 
 TEST_F(EmbeddingsServeTest, ClientsAtOnceGetWhatEachGetsAlone) {
-  ServeFiles({Bert()});
+  Serve({Bert()});
   std::vector<std::vector<double>> alone;
   for (size_t i = 0; i < 6; ++i) {
     const auto got = VectorsOf(Embed(R"("input":")" + Words(5 + 60 * i) + '"'));
@@ -229,7 +216,7 @@ TEST_F(EmbeddingsServeTest, TheSmallestBudgetThatIsNamedWorksAndHolds) {
   ASSERT_TRUE(needs) << said.out << said.err;
   const auto smallest = static_cast<uint64_t>(NumberAt(*needs, "smallest"));
   EXPECT_GE(NumberAt(*needs, "best"), NumberAt(*needs, "smallest"));
-  ServeFiles({Bert(), "--ram", std::to_string(smallest)});
+  Serve({Bert(), "--ram", std::to_string(smallest)});
   std::string many = R"("input":[)";
   for (int i = 0; i < 300; ++i) many += (i > 0 ? ",\"" : "\"") + Words(40) + '"';
   EXPECT_EQ(VectorsOf(Embed(many + "]")).size(), 300U);
@@ -249,7 +236,7 @@ TEST_F(EmbeddingsServeTest, AHouseHasModelsOfBothKinds) {
   std::filesystem::create_directory(models);
   std::filesystem::rename(Bert(), models + "/bert.gguf");
   std::filesystem::copy_file(kDemo, models + "/demo.gguf");
-  ServeFiles({"--models", models, "--ctx", "256"});
+  Serve({"--models", models, "--ctx", "256"});
   const auto vectors = VectorsOf(Embed(R"("input":["hello","a"])"));
   ASSERT_EQ(vectors.size(), 2U);
   EXPECT_EQ(VectorsOf(Embed(R"("input":"hello","keep_alive":"5m")", "/api/embed")).size(), 1U);

@@ -14,7 +14,6 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -48,18 +47,6 @@ class HouseTest : public ServeTest {
   std::string Models() const { return folder_.File("models"); }
   std::string FileOf(const std::string& name) const { return Models() + "/" + name + ".gguf"; }
 
-  // Listens when this returns.
-  void ServeHouse(std::vector<std::string> arguments) {
-    port_ = SocketClient::FreePort();
-    arguments.insert(arguments.begin(),
-                     {"serve", "--threads", "1", "--port", std::to_string(port_)});
-    program_ = std::make_unique<Program>(folder_.path(), Start{.arguments = std::move(arguments)});
-    for (int i = 0; i < 600; ++i) {
-      if (Ask(port_, Get("/health")).contains(R"({"status":"ok")")) return;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    FAIL() << "the server does not listen";
-  }
   std::string AskFor(const std::string& model) const {
     return Ask(port_, Post("/v1/completions",
                            R"({"model":")" + model +

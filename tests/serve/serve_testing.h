@@ -29,15 +29,16 @@ class ServeTest : public ::testing::Test {
     arguments.insert(arguments.begin(), "serve");
     return Program(folder_.path(), {.arguments = std::move(arguments)}).Wait();
   }
-  // Serves the demo model on port_, ready when this returns.
+  // Serves the models that the arguments name, else the demo model, on port_; ready when this
+  // returns.
   void Serve(std::vector<std::string> arguments = {}) {
     port_ = SocketClient::FreePort();
     arguments.insert(arguments.begin(),
                      {"serve", "--threads", "1", "--port", std::to_string(port_)});
     program_ = std::make_unique<Program>(folder_.path(), Start{.arguments = std::move(arguments)});
-    for (int i = 0; i < 600; ++i) {
+    for (int i = 0; i < 1500; ++i) {
       if (Ask(port_, Get("/health")).contains(R"({"status":"ok")")) return;
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     FAIL() << "the server did not become ready";
   }
