@@ -113,16 +113,6 @@ bool Install(const std::string& folder, const std::string& path) {
   return written;
 }
 
-// The descriptor stays open for the rest of the process, because the path names it.
-Result<std::string> InMemory() {
-  const int fd = memfd_create("moestro-demo-model", MFD_CLOEXEC);
-  if (fd < 0 || !WriteAll(fd, Embedded())) {
-    return Fail(Errc::kIo, "cannot unpack the demo model ({} MiB): {}", Embedded().size() / kMiB,
-                std::strerror(errno));
-  }
-  return Format("/proc/self/fd/{}", fd);
-}
-
 // Gives back the program's own pages that hold the model: they were read once, and would count as
 // memory of this process.
 void LeaveEmbedded() {
@@ -132,6 +122,18 @@ void LeaveEmbedded() {
   const uintptr_t to = (begin + Embedded().size()) / page * page;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address, rounded
   if (from < to) ::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
+}
+
+// The descriptor stays open for the rest of the process, because the path names it.
+Result<std::string> InMemory() {
+  const int fd = memfd_create("moestro-demo-model", MFD_CLOEXEC);
+  const bool is_written = fd >= 0 && WriteAll(fd, Embedded());
+  LeaveEmbedded();
+  if (!is_written) {
+    return Fail(Errc::kIo, "cannot unpack the demo model ({} MiB): {}", Embedded().size() / kMiB,
+                std::strerror(errno));
+  }
+  return Format("/proc/self/fd/{}", fd);
 }
 
 }  // namespace
