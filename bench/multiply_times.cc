@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Multiplies one token by 64 rows of 2048 weights again and again: multiply_times TYPE KERNEL
-// TIMES. KERNEL is "ggml" (its dot product in a plain loop), or a set of kernels of ours ("neon"),
-// with
-// "+" at the end for interleaved rows. bench/instructions.py counts its instructions.
+// Multiplies tokens by 64 rows of 2048 weights again and again: multiply_times TYPE KERNEL TIMES
+// TOKENS. KERNEL is "ggml" (its dot product in a plain loop, of two rows and two tokens at once
+// where ggml has that), or a set of kernels of ours ("neon"), with "+" at the end for interleaved
+// rows. bench/instructions.py counts its instructions.
 #include <ggml.h>
 
 #include <cstddef>
@@ -66,7 +66,26 @@ struct alignas(64) Line {
   std::byte bytes[64];
 };
 
-int Run(ggml_type type, std::string name, int times) {
+// ggml's products of two rows and two tokens at once (SMMLA on arm64). `tokens` lie one behind the
+// other. REQUIRES: even numbers of rows and tokens.
+void MultiplyByTwos(const ExpertKernel& kernel, const ExpertKernel::Call& call,
+                    size_t token_bytes) {
+  constexpr size_t kStride = 16;  // between the sums of two tokens
+  float sums[2 * kStride];
+  for (int64_t t = 0; t < call.n_tokens; t += 2) {
+    for (int64_t r = 0; r < call.n_rows; r += 2) {
+      kernel.vec_dot(static_cast<int>(call.n_in), sums, kStride,
+                     call.rows + static_cast<size_t>(r) * call.row_bytes, call.row_bytes,
+                     call.activations[t], token_bytes, 2);
+      for (int64_t k = 0; k < 2; ++k) {
+        call.out[t + k][r] = sums[static_cast<size_t>(k) * kStride];
+        call.out[t + k][r + 1] = sums[static_cast<size_t>(k) * kStride + 1];
+      }
+    }
+  }
+}
+
+int Run(ggml_type type, std::string name, int times, int n_tokens) {
   const auto traits = CpuTraits::Load();
   const bool is_interleaved = name.ends_with("+");
   if (is_interleaved) name.pop_back();
@@ -83,20 +102,32 @@ int Run(ggml_type type, std::string name, int times) {
     std::vector<std::byte> scratch(row_bytes * ExpertKernel::kInterleavedRows);
     kernel->interleave({rows.data(), row_bytes, kRows}, scratch.data());
   }
-  std::vector<Line> token(kernel->activation_bytes(kIn) / sizeof(Line));
-  kernel->quantise(*kernel, RandomFloats(kIn).data(), token.front().bytes, kIn);
-  const std::byte* activations = token.front().bytes;
-  std::vector<float> products(kRows);
-  float* out = products.data();
+  const size_t token_bytes = kernel->activation_bytes(kIn);
+  std::vector<Line> tokens(token_bytes * static_cast<size_t>(n_tokens) / sizeof(Line) + 1);
+  std::vector<const std::byte*> activations;
+  std::vector<float> products(static_cast<size_t>(kRows * n_tokens));
+  std::vector<float*> out;
+  for (int t = 0; t < n_tokens; ++t) {
+    std::byte* const token = tokens.front().bytes + token_bytes * static_cast<size_t>(t);
+    kernel->quantise(*kernel, RandomFloats(kIn).data(), token, kIn);
+    activations.push_back(token);
+    out.push_back(products.data() + kRows * t);
+  }
+  const ExpertKernel::Call call{.rows = rows.data(),
+                                .row_bytes = row_bytes,
+                                .n_in = kIn,
+                                .n_rows = kRows,
+                                .activations = activations.data(),
+                                .out = out.data(),
+                                .n_tokens = n_tokens,
+                                .is_interleaved = is_interleaved};
+  const bool by_twos = kernel->vec_dot != nullptr && traits->Of(type)->nrows == 2;
   for (int i = 0; i < times; ++i) {
-    kernel->multiply(*kernel, {.rows = rows.data(),
-                               .row_bytes = row_bytes,
-                               .n_in = kIn,
-                               .n_rows = kRows,
-                               .activations = &activations,
-                               .out = &out,
-                               .n_tokens = 1,
-                               .is_interleaved = is_interleaved});
+    if (by_twos && n_tokens % 2 == 0) {
+      MultiplyByTwos(*kernel, call, token_bytes);
+    } else {
+      kernel->multiply(*kernel, call);
+    }
   }
   std::printf("%zu bytes, first product %g\n", rows.size(), static_cast<double>(products[0]));
   PrintCode(*kernel);
@@ -107,12 +138,12 @@ int Run(ggml_type type, std::string name, int times) {
 }  // namespace moestro
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc != 5 || std::atoi(argv[4]) < 1) return 2;
   for (int t = 0; t < GGML_TYPE_COUNT; ++t) {
     const auto type = static_cast<ggml_type>(t);
     const char* name = ggml_type_name(type);
     if (name != nullptr && std::string(argv[1]) == name) {
-      return moestro::Run(type, argv[2], std::atoi(argv[3]));
+      return moestro::Run(type, argv[2], std::atoi(argv[3]), std::atoi(argv[4]));
     }
   }
   return 2;

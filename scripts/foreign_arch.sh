@@ -7,7 +7,7 @@
 # kernel does so already. Runs as root; all containers of the machine share this table of the kernel.
 foreign_entry=  # of the table, that was made here
 run_foreign() {
-  local table=/proc/sys/fs/binfmt_misc qemu=/usr/bin/qemu-aarch64-static
+  local table=/proc/sys/fs/binfmt_misc qemu=/usr/bin/qemu-aarch64
   [ "$1" != "$(dpkg --print-architecture)" ] || return 0
   [ "$1" = arm64 ] || { echo "no emulator is known for $1" >&2; return 1; }
   [ -e $table/register ] || mount -t binfmt_misc none $table

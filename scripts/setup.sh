@@ -37,8 +37,9 @@ readers_packages=(mandoc: groff-base: systemd:)
 # A package, and a Debian to try it in.
 package_packages=(dpkg-dev: file: mmdebstrap: "${readers_packages[@]}")
 # A compiler for arm64, its emulators, and what unpacks arm64 packages (aarch64_root.sh).
-aarch64_packages=(g++-aarch64-linux-gnu:13 qemu-user:7 qemu-user-static:7 qemu-system-arm:7
-  mmdebstrap: arch-test: dpkg-dev: busybox-static: cpio:)
+# qemu-user 9.1 is the first whose programs need no library, and 8.1 the first with neoverse-v1.
+aarch64_packages=(g++-aarch64-linux-gnu:13 qemu-user:9.1 qemu-system-arm:7 mmdebstrap: arch-test:
+  dpkg-dev: busybox-static: cpio:)
 # What tries all interleavings of a small program that a model of memory order allows.
 memory_packages=(herdtools7:7.56)
 testing_sources=moestro-testing.sources
