@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "cli/program.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -161,6 +163,8 @@ void SetUpOpenMp(char** argv) {
 
 void SetUpProcess(char** argv) {
   SetUpOpenMp(argv);
+  // A process that was started by /proc/self/exe is called "exe" in lists and in the kernel's log.
+  prctl(PR_SET_NAME, program_invocation_short_name);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
 }

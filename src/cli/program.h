@@ -143,9 +143,10 @@ std::string UnknownCommand(std::string_view typed, const KnownCommands& known);
 std::string UnknownFlag(std::string_view typed, std::string_view command,
                         std::span<const std::string> flags);
 
-// Starts the program once more if OpenMP has no settings yet, which it reads before main(); then
-// makes a closed pipe and a limit on the size of files errors of write(), not the end of the
-// process. REQUIRES: a process with one thread, and no file that the program has opened.
+// Starts the program once more if OpenMP has no settings yet, which it reads before main(); names
+// the process as argv[0] does; then makes a closed pipe and a limit on the size of files errors of
+// write(), not the end of the process. REQUIRES: a process with one thread, and no file that the
+// program has opened.
 void SetUpProcess(char** argv);
 
 // The result of `main`, or 1 and a line on standard error if it throws.

@@ -443,7 +443,7 @@ void House::WatchOne(size_t model, double now) {
   const bool was_told = worker.ends_at.has_value();
   std::string why = worker.process->EndText();
   const std::string said = worker.process->LastLine();
-  if (!said.empty()) why = Format("{} ({})", said, why);
+  if (!said.empty() && !worker.process->was_killed()) why = Format("{} ({})", said, why);
   worker.process.reset();
   ::unlink(worker.socket.c_str());
   if (!was_told) {

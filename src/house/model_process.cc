@@ -182,6 +182,9 @@ bool ModelProcess::HasEnded() {
 }
 
 std::string ModelProcess::EndText() const {
+  if (was_killed() && !was_told_to_end_) {
+    return "signal 9 (Killed) from outside, which the kernel sends where memory runs out";
+  }
   if (WIFSIGNALED(status_)) {
     return Format("signal {} ({})", WTERMSIG(status_), ::strsignal(WTERMSIG(status_)));
   }
@@ -202,6 +205,7 @@ std::string ModelProcess::Output() const {
 
 void ModelProcess::Tell(int signal) {
   if (has_ended_) return;
+  was_told_to_end_ = was_told_to_end_ || signal == SIGKILL;
   ::kill(id_, signal);
   ::kill(id_, SIGCONT);
 }

@@ -2,7 +2,9 @@
 // A process of this program that serves one model: begun, watched and ended by its parent.
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 
 #include <atomic>
 #include <memory>
@@ -39,8 +41,11 @@ class ModelProcess {
   // The members below are the starting thread's.
   // Whether the process has ended.
   bool HasEnded();
-  // "exit code 1", "signal 9 (Killed)". REQUIRES: HasEnded().
+  // "exit code 1", "signal 11 (Segmentation fault)"; of a SIGKILL that Tell() did not send, who may
+  // have sent it. REQUIRES: HasEnded().
   std::string EndText() const;
+  // A SIGKILL leaves a process no last words. REQUIRES: HasEnded().
+  bool was_killed() const { return WIFSIGNALED(status_) && WTERMSIG(status_) == SIGKILL; }
   // Its last line on stderr, and all that it has written to stdout, at most 1 MiB. After HasEnded()
   // nothing is missing.
   std::string LastLine() const;
@@ -61,6 +66,7 @@ class ModelProcess {
   const UniqueFd out_;
   const UniqueFd err_;
   bool has_ended_ = false;
+  bool was_told_to_end_ = false;  // by a SIGKILL of Tell()
   int status_ = 0;
   std::atomic<bool> is_over_ = false;
   mutable std::mutex mutex_;

@@ -76,7 +76,9 @@ TEST_F(ModelProcessTest, ItsOutputIsWholeWhenItHasEnded) {
 TEST_F(ModelProcessTest, ItsEndIsToldAsItWas) {
   EXPECT_EQ(EndOf("exit 0"), "exit code 0");
   EXPECT_EQ(EndOf("exit 3"), "exit code 3");
-  EXPECT_EQ(EndOf("kill -9 $$"), "signal 9 (Killed)");
+  EXPECT_EQ(EndOf("kill -11 $$"), "signal 11 (Segmentation fault)");
+  EXPECT_EQ(EndOf("kill -9 $$"),
+            "signal 9 (Killed) from outside, which the kernel sends where memory runs out");
   const auto absent = ModelProcess::Start({}, "coder", "/nonexistent");
   ASSERT_TRUE(absent);
   ASSERT_TRUE(AwaitEnd(**absent));
@@ -142,6 +144,11 @@ TEST_F(ModelProcessTest, SignalsReachItEvenIfItsParentIgnoresThem) {
   ASSERT_TRUE(AwaitEnd(*process));
   EXPECT_EQ(process->Output(), "up\nbye\n");
   process->Tell(SIGKILL);  // the number may be another process's by now
+  const auto killed = Start("echo up; while :; do sleep 0.02; done");
+  ASSERT_TRUE(killed && Await([&] { return killed->Output() == "up\n"; }));
+  killed->Tell(SIGKILL);
+  ASSERT_TRUE(AwaitEnd(*killed));
+  EXPECT_EQ(killed->EndText(), "signal 9 (Killed)");
   const auto before = ::signal(SIGHUP, SIG_IGN);
   EXPECT_EQ(EndOf("kill -HUP $$; echo survived"), "signal 1 (Hangup)");
   ::signal(SIGHUP, before);
