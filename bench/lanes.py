@@ -22,7 +22,7 @@ MEASURED = "epyc-genoa-2core-24g-2026-11-22"
 VRAM, ROWS = [25, 50, 75], [1, 4, 8, 12]
 PROMPT = 1024
 DISK_MEMORY, DISK_VRAM = "45%", [25, 50]
-TIER_MEMORY = ["6.25%", "25%", "50%", "100%"]
+TIER_MEMORY = ["6.25%", "25%", "50%", "75%", "100%"]
 SMALL = ["--embd", 128, "--ff", 32, "--heads", 4, "--kv-heads", 2, "--head-dim", 32,
          "--vocab-size", 1000, "--context", 4096, "--type", "F16", "--routing", "even"]
 

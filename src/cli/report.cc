@@ -187,6 +187,7 @@ void AddDevices(Json& object, const RunReport& report) {
                               report.device.traffic[d], report.lane_ratios.devices[d]));
   }
   object.Set("devices", std::move(devices))
+      .Set("device_tiers", std::string(NameOf(report.memory.tiers)))
       .Set("device_planned", report.device.experts)
       .Set("device_computed", report.device.computed())
       .Set("device_layers_there", report.device.layers_there)
@@ -281,9 +282,9 @@ std::string DeviceText(const RunReport& report, size_t device) {
                    did.moved_back);
   }
   if (did.failures > 0) text += Format("         {} layers failed there\n", did.failures);
-  text += Format("         {}; copies from {} memory\n",
+  text += Format("         {}; copies from {} memory, tiers {}\n",
                  CostsText(plan, report.lane_ratios, report.lane_ratios.devices[device]),
-                 plan.from_pinned ? "pinned" : "plain");
+                 plan.from_pinned ? "pinned" : "plain", NameOf(report.memory.tiers));
   if (plan.ways) {
     const WayPrices& ways = *plan.ways;
     text += Format("         expected {:.1f} tok/s in decode, and {:.1f} with the CPU alone\n",

@@ -87,8 +87,8 @@ struct DeviceOptions {
   std::vector<uint64_t> vram = {};
   RemoteOptions remote = {};
   PlaceMode place = PlaceMode::kAuto;
-  Tiers tiers = Tiers::kInclusive;
-  std::string latency_model = {};  // a file of costs; empty: costs are measured
+  std::optional<Tiers> tiers = {};  // empty: TiersFor() the slots of memory
+  std::string latency_model = {};   // a file of costs; empty: costs are measured
   // The dense part, keys and values stay in memory even if the first device has room for them.
   bool dense_on_cpu = false;
   // If a device that was requested by name is lost, the CPU goes on, as with "auto". Servers set
@@ -180,6 +180,7 @@ struct MemoryPlan {
   uint64_t n_experts = 0;                  // of all layers
   uint64_t smallest = 0;                   // the smallest budget that works
   std::vector<DeviceBudget> devices = {};  // devices beside the CPU, in order
+  Tiers tiers = Tiers::kInclusive;         // of memory and these devices
 };
 
 // Keeps the experts that decode used for the next start, which reads them before the first request.

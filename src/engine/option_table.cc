@@ -323,13 +323,13 @@ std::vector<OptionRow> DeviceRows() {
           [](bool on_cpu) { return on_cpu ? "cpu" : "auto"; }),
       NamedOption(
           {.flag = "--tiers",
-           .value = "inclusive|exclusive",
+           .value = "auto|inclusive|exclusive",
            .help = "whether memory keeps experts that have come to a device",
+           .known = "\nauto: if memory has room for more than half of all experts",
            .part = kPart,
            .counts = Counts::kDevice},
-          [](auto& o) -> auto& { return o.device.tiers; },
-          [](const std::string& text) { return ParseTiers(text); },
-          [](Tiers tiers) { return NameOf(tiers); }),
+          [](auto& o) -> auto& { return o.device.tiers; }, ParseTiersAsked,
+          [](std::optional<Tiers> tiers) { return tiers ? NameOf(*tiers) : "auto"; }),
       TextOption({.flag = "--latency-model",
                   .value = "FILE",
                   .help = "costs to place by, as 'moestro devices MODEL --profile -o FILE' writes "

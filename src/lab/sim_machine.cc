@@ -142,10 +142,11 @@ void AddLaneFlags(Flags sim, SimLanes& lanes) {
                 "that), cpu",
                 [&lanes](const std::string& text) { return ParseModes(text, lanes.modes); })
       .Needs(machine);
-  sim.AddParsed("--tiers", "inclusive|exclusive",
-                "whether memory keeps experts that have come to a device (default: inclusive)",
+  sim.AddParsed("--tiers", "auto|inclusive|exclusive",
+                "whether memory keeps experts that have come to a device (default: auto, if it has "
+                "room for more than half of all)",
                 [&lanes](const std::string& text) -> Status {
-                  TRY(lanes.tiers, ParseTiers(text));
+                  TRY(lanes.tiers, ParseTiersAsked(text));
                   return {};
                 })
       .Needs(machine);

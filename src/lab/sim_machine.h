@@ -57,7 +57,7 @@ Result<PredictorChoice> ChoosePredictor(const SimPredictor& predictor, const Tra
 struct SimLanes {
   std::string machine = {};           // file; empty: no lanes
   std::vector<PlaceMode> modes = {};  // empty: not given
-  Tiers tiers = Tiers::kInclusive;
+  std::optional<Tiers> tiers = {};
   std::vector<SlotCount> vram = {};  // empty: not given
   std::vector<uint32_t> rows = {1};
   uint64_t dense_bytes = 0;

@@ -29,7 +29,6 @@
 #include "native/catalog.h"
 #include "native/device_trial.h"
 #include "remote/remote_transport.h"
-#include "residency/residency.h"
 
 namespace moestro {
 namespace {
@@ -317,7 +316,7 @@ Status DeviceSetup::Drop(size_t index, DenseModel& dense) {
 // Enough slots that the disk is busy, and that one expert is read while each device copies another.
 // Slots are shared: a device that copies takes the next one that has landed.
 uint64_t DeviceSetup::staging_slots() const {
-  if (!has_one_here() || opened_.options.device.tiers == Tiers::kInclusive) return 0;
+  if (!has_one_here() || tiers_ == Tiers::kInclusive) return 0;
   const uint64_t wanted =
       kStagingBytes / Residency::StagingSlotBytes(opened_.catalog, opened_.reader->block());
   return std::max<uint64_t>(std::min<uint64_t>(wanted, 8), 1 + devices_.size());
@@ -328,8 +327,7 @@ void DeviceSetup::AddTo(FixedBytes& fixed) const {
       std::ranges::count_if(devices_, [](const auto& one) { return one->here() != nullptr; }));
   const size_t n_hosts = opened_.options.device.remote.hosts.size();
   if (n_hosts > 0) fixed.work += n_hosts * RemoteTransport::BytesHere(RemoteModelOf(opened_));
-  fixed.work +=
-      staging_slots() * Residency::StagingSlotBytes(opened_.catalog, opened_.planned_block());
+  fixed.work += staging_bytes();
   // Pinned slots are resident before weights are read.
   if (slot_memory()) fixed.work = std::max(fixed.work, fixed.staging);
   // A software device's memory is in use already.
@@ -553,7 +551,7 @@ Result<std::unique_ptr<DeviceList>> JoinDevices(const OpenedModel& opened, Devic
                       .n_layers = shape.n_layer,
                       .first_layer = shape.n_encoder,
                       .memory = std::move(in_memory),
-                      .tiers = opened.options.device.tiers,
+                      .tiers = devices.tiers(),
                       .drop = [&residency](ExpertKey key) { residency.Drop(key); },
                       .memory_room =
                           [&residency](ExpertKey key, std::span<const ExpertKey> keeps) {

@@ -27,6 +27,7 @@
 #include "kit/expert_slots.h"
 #include "native/dense_model.h"
 #include "native/opened_model.h"
+#include "residency/residency.h"
 #include "store/block_reader.h"
 
 namespace moestro {
@@ -74,8 +75,14 @@ class DeviceSetup {
   // Adds the bytes that the devices take in memory. An integrated GPU uses the machine's own
   // memory.
   void AddTo(FixedBytes& fixed) const;
+  // The tiers of a run whose options leave the choice open; inclusive until the choice.
+  void SetTiers(Tiers tiers) { tiers_ = tiers; }
+  Tiers tiers() const { return tiers_; }
   // Slots for experts that are read for a copy to a device and do not stay in memory.
   uint64_t staging_slots() const;
+  uint64_t staging_bytes() const {
+    return staging_slots() * Residency::StagingSlotBytes(opened_.catalog, opened_.planned_block());
+  }
   // Memory from which the first device copies directly; nullopt: plain memory is as good.
   const std::optional<HostMemorySource>& slot_memory() const { return slot_memory_; }
   // Puts slots in plain memory, because the driver gives no more pinned memory.
@@ -88,7 +95,8 @@ class DeviceSetup {
   std::vector<double> popularity() const { return popularity_; }
 
  private:
-  explicit DeviceSetup(const OpenedModel& opened) : opened_(opened) {}
+  explicit DeviceSetup(const OpenedModel& opened)
+      : opened_(opened), tiers_(opened.options.device.tiers.value_or(Tiers::kInclusive)) {}
   bool has_one_here() const { return !devices_.empty() && devices_.front()->here() != nullptr; }
   Status OpenOne(const DeviceInfo& info, uint64_t vram);
   Status AllocateSlotsOn(Device& device, const DenseModel* dense);
@@ -103,6 +111,7 @@ class DeviceSetup {
   std::vector<ExpertKey> fill_first_;
   std::vector<double> popularity_;
   uint32_t whole_rows_ = 0;
+  Tiers tiers_;
 };
 
 // Joins the devices beside the CPU in one list with one tier of slots, beside memory and its

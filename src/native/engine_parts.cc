@@ -143,6 +143,7 @@ Status NativeEngine::Running::Allocate(const EngineOptions& options, Lasting& la
     lasting.sequences.emplace(plan.n_blocks, dense->n_states(), plan.recent,
                               encoder ? std::optional(encoder->source_end) : std::nullopt);
   }
+  ChooseTiers(*opened, FixedFor(limits), *devices);
   TRY(slots, MakeSlots(*opened, *devices, FixedFor(limits)));
   if (dense->table() != nullptr) {
     // The table's rows are another object once the dense part has moved to the CPU.
@@ -284,6 +285,7 @@ EngineFacts NativeEngine::Running::FindFacts() const {
   if (model.spec.predicts()) found.predicting_bytes = PredictingBytes(model, opened->catalog);
   slots->AddTo(found);
   for (const auto& one : devices->devices()) found.memory.devices.push_back(one->plan());
+  found.memory.tiers = devices->tiers();
   return found;
 }
 

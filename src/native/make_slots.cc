@@ -65,6 +65,13 @@ std::vector<uint64_t> FewestSlots(const OpenedModel& opened) {
   return std::vector<uint64_t>(opened.catalog.pools.size(), opened.model.spec.router.n_used);
 }
 
+// The plan before a depth is measured.
+Result<PlannedMemory> PlanAtOneDepth(const OpenedModel& opened, const FixedBytes& fixed) {
+  EngineOptions options = opened.options;
+  if (options.io_depth == 0) options.io_depth = kIoDepths.front();
+  return PlanMemory(options, opened.catalog, opened.reader->block(), FewestSlots(opened), fixed);
+}
+
 // Sets options.io_depth and fixed.request if the depth is left to a measurement.
 Result<PlannedMemory> PlanSlots(const OpenedModel& opened, FixedBytes& fixed,
                                 EngineOptions& options) {
@@ -105,12 +112,19 @@ Status AllocateFor(DeviceSetup& devices, ExpertSlots& slots) {
 }  // namespace
 
 uint64_t RoomIn(const OpenedModel& opened, const FixedBytes& fixed) {
-  EngineOptions options = opened.options;
-  if (options.io_depth == 0) options.io_depth = kIoDepths.front();
-  const Result<PlannedMemory> planned =
-      PlanMemory(options, opened.catalog, opened.reader->block(), FewestSlots(opened), fixed);
+  const Result<PlannedMemory> planned = PlanAtOneDepth(opened, fixed);
   if (!planned) return 0;
   return planned->plan.budget - std::min(planned->plan.smallest, planned->plan.budget);
+}
+
+void ChooseTiers(const OpenedModel& opened, const FixedBytes& fixed, DeviceSetup& devices) {
+  if (devices.first_here() == nullptr || opened.options.device.tiers) return;
+  const Result<PlannedMemory> planned = PlanAtOneDepth(opened, fixed);
+  if (!planned) return;
+  devices.SetTiers(TiersFor(planned->plan.n_slots, planned->plan.n_experts));
+  FixedBytes with_staging = fixed;
+  with_staging.work += devices.staging_bytes();
+  if (!PlanAtOneDepth(opened, with_staging)) devices.SetTiers(Tiers::kInclusive);
 }
 
 Result<std::unique_ptr<ExpertSlots>> MakeSlots(const OpenedModel& opened, DeviceSetup& devices,

@@ -16,6 +16,11 @@
 
 namespace moestro {
 
+// Sets the tiers of devices of this machine where the options leave the choice open: TiersFor() the
+// slots that MakeSlots() would make without staging slots. Budgets without room for staging slots
+// have inclusive tiers.
+void ChooseTiers(const OpenedModel& opened, const FixedBytes& fixed, DeviceSetup& devices);
+
 // Measures how many reads the disk gets at a time if no number was requested. The slots lie in
 // memory that the first device copies from directly, if its driver gives enough, else in plain
 // memory. `opened` and the memory that `devices` copy from must outlive the slots. kInvalidRequest:

@@ -60,7 +60,7 @@ struct LanesOptions {
   Cost dense = {};
   uint64_t dense_bytes = 0;
   PlaceMode mode = PlaceMode::kAuto;
-  Tiers tiers = Tiers::kInclusive;
+  std::optional<Tiers> tiers = Tiers::kInclusive;
   uint64_t slots = 0;
   std::vector<uint64_t> device_slots = {};
   PolicyChoice policy = {};

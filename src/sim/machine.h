@@ -106,7 +106,7 @@ struct LaneMachine {
   Cost dense = {};           // the dense part of a layer
   uint64_t dense_bytes = 0;  // of one layer
   PlaceMode mode = PlaceMode::kAuto;
-  Tiers tiers = Tiers::kInclusive;
+  std::optional<Tiers> tiers = {};  // empty: TiersFor() the slots of memory
   // [device] The number of experts of each copy that the device holds; devices that are not listed
   // hold none.
   std::vector<uint64_t> device_slots = {};

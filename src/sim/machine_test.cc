@@ -239,6 +239,22 @@ TEST(Lanes, ExclusiveTiersHaveAnExpertOnce) {
   EXPECT_EQ(p.on_disk, 4U);
 }
 
+// Two slots of memory are at most half of eight experts.
+TEST(Lanes, SlotsOfMemoryChooseTheTiersThatNobodyAskedFor) {
+  const Trace trace = Make(kTwoLayers, {{.experts = {0, 2, 0, 1}}, {.experts = {0, 2, 0, 1}}});
+  LanesOptions options = TwoLayers(PlaceMode::kGpuCentric);
+  const auto moved_back = [&](std::optional<Tiers> tiers, uint64_t slots) {
+    options.tiers = tiers;
+    options.slots = slots;
+    return Play(trace, options).decode.moved_back;
+  };
+  const uint64_t all = kTwoLayers.experts();
+  EXPECT_GT(moved_back(Tiers::kExclusive, 2), 0U);
+  EXPECT_EQ(moved_back({}, 2), moved_back(Tiers::kExclusive, 2));
+  EXPECT_GT(moved_back(Tiers::kExclusive, all), 0U);
+  EXPECT_EQ(moved_back({}, all), 0U);
+}
+
 TEST(Lanes, AutoLeavesToTheCpuWhatACopyWouldNotPayBack) {
   const Trace trace = Make(kTwoLayers, {{.experts = {0, 1, 2, 3}}});
   LanesOptions options = TwoLayers(PlaceMode::kAuto);

@@ -105,9 +105,18 @@ std::vector<std::vector<ExpertKey>> SettledOf(const MoeShape& shape, const LaneM
   return settled;
 }
 
+// `slots`: of memory.
+Tiers TiersOf(const LaneMachine& lanes, uint64_t slots, const SimPools& pools) {
+  if (lanes.tiers) return *lanes.tiers;
+  bool all_settled = true;
+  for (size_t d = 0; d < lanes.model.devices.size(); ++d) all_settled &= IsSettled(lanes, d);
+  return all_settled ? Tiers::kInclusive : TiersFor(slots, pools.n_experts());
+}
+
 // Experts in memory at the start, first those that the devices lack.
 std::vector<ExpertKey> MemoryFirst(const MoeShape& shape, const LaneMachine& lanes,
-                                   const std::vector<std::vector<ExpertKey>>& settled) {
+                                   const std::vector<std::vector<ExpertKey>>& settled,
+                                   Tiers tiers) {
   uint64_t on_devices = 0;
   for (size_t d = 0; d < lanes.model.devices.size() && lanes.mode != PlaceMode::kCpu; ++d) {
     if (!IsSettled(lanes, d)) on_devices += SlotsOf(lanes, d);
@@ -124,7 +133,7 @@ std::vector<ExpertKey> MemoryFirst(const MoeShape& shape, const LaneMachine& lan
   };
   std::ranges::for_each(first, list);
   std::ranges::for_each(AllExperts(shape), list);
-  if (lanes.tiers == Tiers::kInclusive) keys.append_range(there);
+  if (tiers == Tiers::kInclusive) keys.append_range(there);
   return keys;
 }
 
@@ -147,8 +156,12 @@ Result<SimTables> MakeDeviceTables(const Trace& trace, const ReplayOptions& opti
     }
   }
   TRY(tables.model, MakeTables(trace, options));
-  tables.settled = SettledOf(moe, lanes, SlotsOfAll(tables.model));
-  if (lanes.fills_memory) FillSlots(tables.model, pools, MemoryFirst(moe, lanes, tables.settled));
+  const uint64_t in_memory = SlotsOfAll(tables.model);
+  tables.settled = SettledOf(moe, lanes, in_memory);
+  tables.tiers = TiersOf(lanes, in_memory, pools);
+  if (lanes.fills_memory) {
+    FillSlots(tables.model, pools, MemoryFirst(moe, lanes, tables.settled, tables.tiers));
+  }
   return tables;
 }
 
@@ -244,8 +257,11 @@ Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options) {
   const bool has_low = options.low_bytes > 0;
   const SimPools pools(info, options);
   if (options.lanes && options.lanes->fills_memory) {
-    const auto settled = SettledOf(info.shape(), *options.lanes, SlotsOfAll(tables));
-    FillSlots(tables, pools, MemoryFirst(info.shape(), *options.lanes, settled));
+    const LaneMachine& lanes = *options.lanes;
+    const uint64_t in_memory = SlotsOfAll(tables);
+    FillSlots(tables, pools,
+              MemoryFirst(info.shape(), lanes, SettledOf(info.shape(), lanes, in_memory),
+                          TiersOf(lanes, in_memory, pools)));
   }
   Player player(trace, std::move(tables), options, pools);
   if (options.lanes) {

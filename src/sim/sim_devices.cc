@@ -40,7 +40,7 @@ DeviceTierSetup PartsOf(SimTables& tables, const LaneMachine& lanes, const MoeSh
           .n_layers = shape.n_layer,
           .first_layer = shape.n_encoder,
           .memory = ResidentModel(std::move(tables.model), pool_of),
-          .tiers = lanes.tiers,
+          .tiers = tables.tiers,
           .drop = [&memory](ExpertKey key) { memory.Drop(key); },
           .memory_room = {},
           .is_settled = lanes.is_settled,

@@ -39,6 +39,7 @@ struct SimTables {
   std::vector<SlotTable> model;
   // [device] The experts of devices whose experts stay the same.
   std::vector<std::vector<ExpertKey>> settled = {};
+  Tiers tiers = Tiers::kInclusive;
 };
 
 class SimDevices {

@@ -84,7 +84,7 @@ class DeviceRoom : public DeviceTest {
     LatencyModel costs = is_pair ? UnequalCosts() : MixedCosts();
     if (dice.OneIn(2)) costs = EagerCosts(is_pair ? 2 : 1);
     o.device.latency_model = CostsFile(costs);
-    if (dice.OneIn(2)) o.device.tiers = Tiers::kExclusive;
+    o.device.tiers = dice.OneIn(2) ? Tiers::kExclusive : Tiers::kInclusive;
     // A token's experts at least; most often hardly more.
     const double least = 100.0 * m.spec.used / (m.spec.experts * m.spec.layers);
     o.cache =
@@ -112,7 +112,7 @@ class DeviceRoom : public DeviceTest {
     m.text =
         Format("{} {}, {} of {}, cache {:.1f} %, {} slots on {}, {}, {}, rows {}+{}", m.spec.arch,
                m.spec.type, m.spec.used, m.spec.experts, o.cache->percent, on_device, o.device.name,
-               NameOf(mode), NameOf(o.device.tiers), m.rows, m.prompt_rows);
+               NameOf(mode), NameOf(*o.device.tiers), m.rows, m.prompt_rows);
     return m;
   }
 

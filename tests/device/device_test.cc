@@ -163,6 +163,23 @@ TEST_F(DeviceTest, ExclusiveTiersGiveTheSameBits) {
   EXPECT_EQ(Decode(model, options, 4).logits, back.logits);
 }
 
+TEST_F(DeviceTest, SlotsOfMemoryChooseTheTiersThatNobodyAskedFor) {
+  const TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = OnDevice(spec, PlaceMode::kGpuCentric, 14);
+  const auto tiers = [&](std::optional<Tiers> asked, double percent) {
+    options.device.tiers = asked;
+    options.cache = CacheSize{.percent = percent};
+    const Run run = Decode(model, options, 1);
+    EXPECT_TRUE(run.status);
+    EXPECT_EQ(run.device.staged > 0, run.memory.tiers == Tiers::kExclusive) << percent;
+    return run.memory.tiers;
+  };
+  EXPECT_EQ(tiers({}, 40.0), Tiers::kExclusive);
+  EXPECT_EQ(tiers({}, 100.0), Tiers::kInclusive);
+  EXPECT_EQ(tiers(Tiers::kInclusive, 40.0), Tiers::kInclusive);
+}
+
 // Copies that fail after reads past memory are read into memory's slots; low copies have a size of
 // their own.
 TEST_F(DeviceTest, ExclusiveTiersWithFaultsAndLowCopies) {

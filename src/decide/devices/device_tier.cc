@@ -71,7 +71,14 @@ Result<Tiers> ParseTiers(std::string_view name) {
   for (const NamedTiers& known : kTiers) {
     if (known.name == name) return known.tiers;
   }
-  return Fail(Errc::kUsage, "'{}' says nothing about tiers; known: inclusive, exclusive", name);
+  return Fail(Errc::kUsage, "'{}' says nothing about tiers; known: auto, inclusive, exclusive",
+              name);
+}
+
+Result<std::optional<Tiers>> ParseTiersAsked(std::string_view name) {
+  if (name == "auto") return std::optional<Tiers>();
+  TRY(const Tiers tiers, ParseTiers(name));
+  return std::optional(tiers);
 }
 
 std::string_view NameOf(Tiers tiers) {

@@ -391,6 +391,16 @@ TEST(DeviceTier, TiersHaveNames) {
   EXPECT_EQ(ParseTiers("exclusive"), Tiers::kExclusive);
   EXPECT_EQ(NameOf(Tiers::kInclusive), "inclusive");
   EXPECT_EQ(ParseTiers("both").error().code, Errc::kUsage);
+  EXPECT_EQ(ParseTiersAsked("inclusive").value(), Tiers::kInclusive);
+  EXPECT_EQ(ParseTiersAsked("auto").value(), std::nullopt);
+  EXPECT_EQ(ParseTiersAsked("both").error().code, Errc::kUsage);
+}
+
+TEST(DeviceTier, MemoryOfMoreThanHalfOfTheExpertsKeepsThoseOnDevices) {
+  EXPECT_EQ(TiersFor(8, 64), Tiers::kExclusive);
+  EXPECT_EQ(TiersFor(32, 64), Tiers::kExclusive);
+  EXPECT_EQ(TiersFor(33, 64), Tiers::kInclusive);
+  EXPECT_EQ(TiersFor(64, 64), Tiers::kInclusive);
 }
 
 // With a model of memory the order is as if PlanLayer() had asked that, whatever memory holds.
