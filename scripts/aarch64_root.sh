@@ -15,7 +15,7 @@ shift
 packages=(
   libc6-dev libstdc++6 libgomp1
   libggml-dev libllama-dev liburing-dev libcli11-dev nlohmann-json3-dev libspdlog-dev libgtest-dev
-  libcurl4-openssl-dev libssl-dev
+  libgmock-dev libcurl4-openssl-dev libssl-dev
 )
 [ $# = 0 ] || packages=("$@")
 made=$out/.packages  # the list that OUT was made of
