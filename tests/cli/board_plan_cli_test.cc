@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Plans for boards (bench/machines), and runs in as little memory as they have.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdint>
@@ -9,6 +12,7 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -108,6 +112,56 @@ TEST_F(BoardPlanTest, FasterDisksArePlannedFaster) {
     EXPECT_GT(now, before) << rate;
     before = now;
   }
+}
+
+// A group of processes that reads the disk of a file no faster than a rate (control groups, version
+// 1); removed at the end.
+class SlowDiskGroup {
+ public:
+  // nullopt: this system cannot, or this user may not.
+  static std::optional<SlowDiskGroup> Create(const std::string& file, uint64_t bytes_per_second) {
+    struct stat found = {};
+    if (::stat(file.c_str(), &found) != 0) return std::nullopt;
+    SlowDiskGroup group(Format("/sys/fs/cgroup/blkio/moestro-test-{}", ::getpid()));
+    std::error_code failed;
+    if (!std::filesystem::create_directory(group.folder_, failed)) return std::nullopt;
+    std::ofstream limit(group.folder_ + "/blkio.throttle.read_bps_device");
+    limit << Format("{}:{} {}", major(found.st_dev), minor(found.st_dev), bytes_per_second)
+          << std::flush;
+    return limit ? std::optional(std::move(group)) : std::nullopt;
+  }
+  SlowDiskGroup(SlowDiskGroup&& other) noexcept : folder_(std::exchange(other.folder_, {})) {}
+  ~SlowDiskGroup() {
+    if (!folder_.empty()) ::rmdir(folder_.c_str());
+  }
+  // The arguments of a shell that starts the program within the group.
+  std::vector<std::string> Within(const std::vector<std::string>& arguments) const {
+    std::vector<std::string> all = {
+        "-c", Format("echo $$ > {}/cgroup.procs && exec \"$@\"", folder_), "sh", MOESTRO_BINARY};
+    all.append_range(arguments);
+    return all;
+  }
+
+ private:
+  explicit SlowDiskGroup(std::string folder) : folder_(std::move(folder)) {}
+  std::string folder_;
+};
+
+// Such a limit lets the first bytes of a moment through at once, as rented disks do.
+TEST_F(BoardPlanTest, ARateOfTheDiskIsOneThatLasts) {
+  constexpr uint64_t kLimit = 200'000'000;
+  const std::optional<SlowDiskGroup> group = SlowDiskGroup::Create(model_, kLimit);
+  if (!group) GTEST_SKIP() << "no limit can be set for the disk of " << model_;
+  const Finished planned =
+      Program(folder_.path(),
+              {.arguments = group->Within({"plan", model_, "--ram", "1G", "--measure", "--json"}),
+               .binary = "/bin/sh"})
+          .Wait();
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const auto plan = Json::Parse(planned.out);
+  ASSERT_TRUE(plan) << planned.out;
+  EXPECT_GT(Number(*plan, {"machine", "disk_bytes_per_second"}), 0.0);
+  EXPECT_LT(Number(*plan, {"machine", "disk_bytes_per_second"}), 1.3 * kLimit);
 }
 
 // The demo with as little memory as the program says it needs, on four threads: that is the peak.
