@@ -33,7 +33,6 @@
 #include "learned/kept_facts.h"
 #include "model/model_file.h"
 #include "native/catalog.h"
-#include "native/device_setup.h"
 #include "native/device_trial.h"
 #include "store/block_reader.h"
 #include "store/open_files.h"

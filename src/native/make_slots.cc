@@ -2,18 +2,13 @@
 #include "native/make_slots.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <map>
 #include <ranges>
-#include <string>
 #include <utility>
 
 #include "base/number.h"
 #include "base/terminal.h"
-#include "base/text.h"
 #include "engine/plan/io_depth.h"
-#include "native/catalog.h"
-#include "native/plan/engine_plan.h"
 #include "store/probe.h"
 
 namespace moestro {
