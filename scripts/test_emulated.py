@@ -23,6 +23,9 @@ def run(emulator, cpu, program, arguments, seconds):
     """(passed, skipped, names of failed tests) of a program."""
     environment = {**os.environ, "QEMU_CPU": cpu}
     environment.setdefault("OMP_WAIT_POLICY", "passive")
+    # For programs that the test starts, which the kernel gives to qemu (run_as_foreign.sh).
+    if "-L" in emulator:
+        environment["QEMU_LD_PREFIX"] = emulator[emulator.index("-L") + 1]
     # Reports of failures name the program, and the processor.
     log = pathlib.Path(f"{program}.{cpu}.log")
     log.unlink(missing_ok=True)
