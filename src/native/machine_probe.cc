@@ -127,6 +127,8 @@ double DiskProbe::best() const {
 
 Status DiskProbe::Sustain() {
   constexpr uint64_t kMostAtOnce = 4096 * kMiB;
+  // A file of few bytes would be read many thousand times, out of some cache.
+  if (regions_.size() * kRegionBytes < kLeastFile - kRegionBytes) return {};
   const uint32_t depth = FewestThatFill(speeds_);
   for (int i = 0; i < kLastingTries && lasting_ < kLastingShare * best(); ++i) {
     double bytes = 0.0;

@@ -105,12 +105,13 @@ std::vector<std::vector<ExpertKey>> SettledOf(const MoeShape& shape, const LaneM
   return settled;
 }
 
-// `slots`: of memory.
-Tiers TiersOf(const LaneMachine& lanes, uint64_t slots, const SimPools& pools) {
+// `tables`: memory's slots by pool.
+Tiers TiersOf(const LaneMachine& lanes, std::span<const SlotTable> tables, const SimPools& pools) {
   if (lanes.tiers) return *lanes.tiers;
   bool all_settled = true;
   for (size_t d = 0; d < lanes.model.devices.size(); ++d) all_settled &= IsSettled(lanes, d);
-  return all_settled ? Tiers::kInclusive : TiersFor(slots, pools.n_experts());
+  return all_settled ? Tiers::kInclusive
+                     : TiersFor(SlotsOfAll(tables.first(pools.own())), pools.n_experts());
 }
 
 // Experts in memory at the start, first those that the devices lack.
@@ -156,9 +157,8 @@ Result<SimTables> MakeDeviceTables(const Trace& trace, const ReplayOptions& opti
     }
   }
   TRY(tables.model, MakeTables(trace, options));
-  const uint64_t in_memory = SlotsOfAll(tables.model);
-  tables.settled = SettledOf(moe, lanes, in_memory);
-  tables.tiers = TiersOf(lanes, in_memory, pools);
+  tables.settled = SettledOf(moe, lanes, SlotsOfAll(tables.model));
+  tables.tiers = TiersOf(lanes, tables.model, pools);
   if (lanes.fills_memory) {
     FillSlots(tables.model, pools, MemoryFirst(moe, lanes, tables.settled, tables.tiers));
   }
@@ -258,10 +258,9 @@ Result<ReplayResult> Replay(const Trace& trace, const ReplayOptions& options) {
   const SimPools pools(info, options);
   if (options.lanes && options.lanes->fills_memory) {
     const LaneMachine& lanes = *options.lanes;
-    const uint64_t in_memory = SlotsOfAll(tables);
+    const auto settled = SettledOf(info.shape(), lanes, SlotsOfAll(tables));
     FillSlots(tables, pools,
-              MemoryFirst(info.shape(), lanes, SettledOf(info.shape(), lanes, in_memory),
-                          TiersOf(lanes, in_memory, pools)));
+              MemoryFirst(info.shape(), lanes, settled, TiersOf(lanes, tables, pools)));
   }
   Player player(trace, std::move(tables), options, pools);
   if (options.lanes) {

@@ -33,11 +33,9 @@ class SimPools {
   SimPools(const TraceInfo& info, const ReplayOptions& options);
 
   size_t size() const { return matrices_.size(); }
-  // Experts of all layers; a low copy counts as another one.
-  uint64_t n_experts() const {
-    const bool has_low = matrices_.size() > own_.pools.size();
-    return uint64_t{shape_.experts()} * (has_low ? 2 : 1);
-  }
+  // Pools of the model's own copies, the first ones.
+  size_t own() const { return own_.pools.size(); }
+  uint64_t n_experts() const { return shape_.experts(); }  // of all layers
   uint32_t of(ExpertKey key) const {
     return key.copy == 0 ? own_.of(key, shape_.n_expert) : low_pool();
   }

@@ -48,7 +48,7 @@ Result<Tiers> ParseTiers(std::string_view name);
 // As ParseTiers(); nullopt for "auto".
 Result<std::optional<Tiers>> ParseTiersAsked(std::string_view name);
 std::string_view NameOf(Tiers tiers);
-// The tiers of a machine whose memory has `slots` slots for `experts` experts, copies counted each.
+// The tiers of a machine whose memory has `slots` slots for `experts` experts, low copies aside.
 // Up to half of the experts exclusive tiers are 0.98 to 1.5 times as quick as inclusive ones: an
 // expert that has come to a device leaves its slot to one that the disk would have to bring. With
 // three quarters they are 0.83 to 1.28 times as quick, and with all 0.7 to 0.99: the way back to
