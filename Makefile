@@ -6,6 +6,7 @@
 #                arm64, on another machine)
 #   JOBS=N       parallel jobs; default: all cores
 #   SETUP=       skip the installation of packages
+#   PAGES=16     of the kernel that 'make test-pages' starts, in KiB: 16 or 64
 #   SLICE=none   tests besides those that 'make test' always runs: none, 1 to 5, or all
 #                (CONTRIBUTING.md, "Tests that are products")
 .DEFAULT_GOAL := help
@@ -15,6 +16,7 @@ SETUP ?= scripts/setup.sh
 STORY ?= -p "Once upon a time" -n 200 --cache 25% --seed 1
 FUZZ_SECONDS ?= 60
 SLICE ?= none
+PAGES ?= 16
 $(if $(filter none all 1 2 3 4 5,$(SLICE)),,$(error SLICE is none, all or a number from 1 to 5, not '$(SLICE)'))
 # Of tests named Slice1/... to Slice5/... all but the chosen ones are left out.
 left_out = $(if $(filter all,$(SLICE)),,-E '^Slice[$(if $(filter none,$(SLICE)),1-5,^$(SLICE))]/')
@@ -33,10 +35,10 @@ help: ## this list
 DESTDIR ?=
 prefix ?= /usr/local
 
-.PHONY: setup setup-aarch64 setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-readers setup-package setup-memory
+.PHONY: setup setup-aarch64 setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-readers setup-package setup-memory setup-kernel
 setup: ## install missing packages (Debian; asks for nothing, quick when nothing is missing)
 	@$(SETUP)
-setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-readers setup-package setup-memory: setup-%:
+setup-lint setup-bench setup-fuzz setup-device setup-clients setup-numa setup-readers setup-package setup-memory setup-kernel: setup-%:
 	@$(if $(SETUP),$(SETUP) $*)
 
 # Packages of arm64 lie beside the build, and nothing else of this machine changes for them.
@@ -122,10 +124,10 @@ test-aarch64: setup-aarch64 ## unit and exactness suites of arm64, as four proce
 	@cmake --build --preset aarch64 -j $(JOBS) --target test_emulated
 
 .PHONY: test-pages
-test-pages: setup-aarch64 ## arm64's program under a kernel with pages of 16 KiB, in a virtual machine (minutes)
+test-pages: setup-aarch64 $(if $(filter 64,$(PAGES)),setup-kernel) ## arm64's program under a kernel with pages of PAGES=16 or 64 KiB (minutes)
 	$(call configure,aarch64)
 	@cmake --build --preset aarch64 -j $(JOBS) --target moestro moestro_store_test
-	@scripts/pages_vm.sh build/aarch64 build/aarch64-root
+	@scripts/pages_vm.sh build/aarch64 build/aarch64-root $(PAGES)
 
 .PHONY: test-memory-order
 test-memory-order: setup-memory ## protocols between threads, over all interleavings; weakened ones are caught

@@ -38,10 +38,13 @@ cp "$lab_deb" "$root/run/try/moestro-lab.deb"
 home=/run/try/user  # within the tree
 say() { printf 'deb-test: %s\n' "$*"; }
 die() { say "FAILED: $*" >&2; exit 1; }
-within() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "$@"; }
+emulated=${QEMU_CPU:+QEMU_CPU=$QEMU_CPU}  # as which processor, of another architecture
+within() {
+  chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root ${emulated:+"$emulated"} "$@"
+}
 # As a user who owns nothing but a folder for what he keeps. Not a function: in the background that
 # would be a process between.
-as_user=(chroot --userspec=1234:1234 "$root" env -i PATH=/usr/bin HOME="$home")
+as_user=(chroot --userspec=1234:1234 "$root" env -i PATH=/usr/bin HOME="$home" ${emulated:+"$emulated"})
 apt() {
   within DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0 --no-install-recommends \
     "$@" >"$root/run/try/log" 2>&1 || { tail -n 20 "$root/run/try/log" >&2; die "apt-get $*"; }

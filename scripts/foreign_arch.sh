@@ -10,6 +10,9 @@ run_foreign() {
   local table=/proc/sys/fs/binfmt_misc qemu=/usr/bin/qemu-aarch64
   [ "$1" != "$(dpkg --print-architecture)" ] || return 0
   [ "$1" = arm64 ] || { echo "no emulator is known for $1" >&2; return 1; }
+  # qemu's processor if none is named has all instructions but those that sign addresses, which the
+  # plug-in of ggml that it leads to needs.
+  export QEMU_CPU=${QEMU_CPU:-max}
   [ -e $table/register ] || mount -t binfmt_misc none $table
   ! compgen -G "$table/qemu-aarch64*" >/dev/null || return 0
   [ -e $qemu ] || { echo "$qemu is missing; scripts/setup.sh aarch64 installs it" >&2; return 1; }

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# pages_vm.sh BUILD ROOT: runs arm64's program and its tests of reading in a virtual machine whose
-# kernel, Debian's, has pages of 16 KiB (Asahi's, a Raspberry Pi 5's), and checks
-#   - that pages are of 16 KiB there, and that the file is read with O_DIRECT,
+# pages_vm.sh BUILD ROOT [KIB]: runs arm64's program and its tests of reading in a virtual machine
+# whose kernel, Debian's, has pages of 16 KiB (Asahi's, a Raspberry Pi 5's) or, if KIB is 64, of 64
+# (servers'), and checks
+#   - that pages are of that size there, and that the file is read with O_DIRECT,
 #   - that the text with half of the experts in memory is that of qemu-user with pages of 4 KiB, by
 #     each kind of reader,
 #   - that the tests of reading pass.
@@ -10,14 +11,20 @@
 # emulated, which needs root for unpacking packages alone, and takes some minutes; speeds in it mean
 # nothing.
 #
-# Needs qemu for systems, busybox, cpio and ext4's tools (scripts/setup.sh aarch64).
+# Needs qemu for systems, busybox, cpio and ext4's tools (scripts/setup.sh aarch64), and what
+# pages_kernel.sh needs for 64 KiB.
 set -euo pipefail
 
 build=$(realpath "$1")
 libraries=$(realpath "$2")
+kib=${3:-16}
 here=$(dirname "$(realpath "$0")")
 work=$(realpath -m "$here/../build/pages_vm")
 cpu=cortex-a76  # the least of qemu's with pages of 16 KiB and with dot products
+# ggml's plug-in for that, the only one on the disk. ggml loads and unloads each to choose one, and
+# where a page larger than 4 KiB is mapped anew, qemu (11.1) may go on running what lay there before:
+# a program that does nothing but load and unload the plug-ins ends with a fault, too.
+plugin=libggml-cpu-armv8.2_2.so
 
 say() { printf 'pages_vm: %s\n' "$*"; }
 die() { say "FAILED: $*" >&2; exit 1; }
@@ -26,9 +33,12 @@ for tool in qemu-system-aarch64 qemu-aarch64 busybox cpio mke2fs; do
   command -v $tool >/dev/null || die "$tool is missing; scripts/setup.sh aarch64 installs it"
 done
 
-# Sets `kernel` and `modules`.
+# Sets `kernel`, and `modules` to the folder of its modules if it has any.
 find_kernel() {
   "$here/aarch64_root.sh" "$work/packages" linux-image-arm64-16k busybox-static
+  modules=
+  kernel=$work/kernel-$kib/Image
+  if [ "$kib" = 64 ]; then "$here/pages_kernel.sh" "$work/kernel-$kib"; return; fi
   modules=$(compgen -G "$work/packages/usr/lib/modules/*" | head -n 1)
   kernel=$(compgen -G "$modules/vmlinuz" || compgen -G "$work/packages/boot/vmlinuz-*" || true)
   [ -n "$kernel" ] && [ -n "$modules" ] || die "the package has no kernel"
@@ -41,6 +51,7 @@ make_disk() {
   mkdir -p "$root"/{bin,work,proc,sys,dev}
   cp -a "$libraries/usr" "$root/usr"
   rm -rf "$root/usr/include" "$root/usr/share" "$root"/usr/lib/aarch64-linux-gnu/*.a
+  find "$root/usr" -name 'libggml-cpu-arm*.so' ! -name $plugin -delete
   ln -s usr/lib "$root/lib"
   [ ! -e "$libraries/usr/lib64" ] || ln -s usr/lib64 "$root/lib64"
   cp "$build/moestro" "$build/src/store/moestro_store_test" "$root/bin/"
@@ -49,13 +60,10 @@ make_disk() {
   mke2fs -q -t ext4 -d "$root" "$work/disk" 1G
 }
 
-# What mounts the disk, and says what the checks below look at.
-make_initramfs() {
-  local root=$work/initramfs to file
-  rm -rf "$root"
-  to=$root/lib/modules/${modules##*/}
-  mkdir -p "$root"/{bin,dev,proc,sys,run} "$to"
-  cp "$(find "$work/packages" -path '*bin/busybox' | head -n 1)" "$root/bin/busybox"
+# copy_modules ROOT: what mounts the disk.
+copy_modules() {
+  local to=$1/lib/modules/${modules##*/} file
+  mkdir -p "$to"
   cp "$modules"/modules.{order,builtin} "$to/"
   for file in "$modules/kernel"/{drivers/virtio/*.ko*,drivers/block/virtio_blk.ko*,lib/crc/*.ko*} \
     "$modules/kernel"/{fs/ext4/*.ko*,fs/jbd2/*.ko*,fs/mbcache.ko*}; do
@@ -65,7 +73,16 @@ make_initramfs() {
       *) cp "$file" "$to/" ;;
     esac
   done
-  busybox depmod -b "$root" "${modules##*/}"
+  busybox depmod -b "$1" "${modules##*/}"
+}
+
+# What mounts the disk, and says what the checks below look at.
+make_initramfs() {
+  local root=$work/initramfs
+  rm -rf "$root"
+  mkdir -p "$root"/{bin,dev,proc,sys,run}
+  cp "$(find "$work/packages" -path '*bin/busybox' | head -n 1)" "$root/bin/busybox"
+  [ -z "$modules" ] || copy_modules "$root"
   cat >"$root/init" <<INIT
 #!/bin/busybox sh
 export PATH=/bin
@@ -114,10 +131,10 @@ check() {
   local failed=0 expected reader
   expect() { if eval "$2"; then say "ok: $1"; else say "FAILED: $1" >&2; failed=1; fi; }
   # shellcheck disable=SC2086  # flags, one by one
-  expected=$(cd "$here/.." && QEMU_CPU=$cpu qemu-aarch64 -L "$libraries" "$build/moestro" \
+  expected=$(cd "$here/.." && QEMU_CPU=$cpu QEMU_LD_PREFIX=$libraries qemu-aarch64 "$build/moestro" \
     ${story/\/stories.gguf/models\/stories-moe-q8_0.gguf} 2>/dev/null | md5sum)
   grep -E '^(machine|pages|text|stderr|tests?|doctor)\b' "$work/log" | sed 's/^/  /'
-  expect "pages are of 16 KiB" '[[ "$(of pages)" == *" 16 kB" ]]'
+  expect "pages are of $kib KiB" '[[ "$(of pages)" == *" $kib kB" ]]'
   expect "the file is read with O_DIRECT" '[[ "$(of doctor)" != *"O_DIRECT is refused"* ]]'
   for reader in $readers; do
     expect "the text is that with pages of 4 KiB ($reader)" '[ "$(of "text $reader")" = "$expected" ]'
@@ -127,12 +144,13 @@ check() {
 }
 
 readers="auto pread"
+case $kib in 16 | 64) ;; *) die "pages are of 16 or 64 KiB, not '$kib'" ;; esac
 story='run /stories.gguf -p Once -n 60 --seed 1 --cache 50% --threads 2'
 mkdir -p "$work"
 find_kernel
 say "making the machine"
 make_disk
 make_initramfs
-say "starting Linux ${modules##*/}"
+say "starting Linux with pages of $kib KiB"
 start_machine
 check

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # setup.sh [lint] [bench] [fuzz] [device] [clients] [numa] [readers] [package] [aarch64]
-# [memory]
+# [memory] [kernel]
 # Installs what Moestro needs to build and test, and what the named tasks need on top. Safe to call
 # again: quick and silent when nothing is missing; asks no questions.
 #
@@ -42,6 +42,8 @@ aarch64_packages=(g++-aarch64-linux-gnu:13 qemu-user:9.1 qemu-system-arm:7 mmdeb
   dpkg-dev: busybox-static: cpio:)
 # What tries all interleavings of a small program that a model of memory order allows.
 memory_packages=(herdtools7:7.56)
+# What compiles Linux, beside the compiler of its architecture.
+kernel_packages=(bison: flex: bc: xz-utils:)
 testing_sources=moestro-testing.sources
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -59,8 +61,9 @@ for task in "$@"; do
     package) packages+=("${package_packages[@]}") ;;
     aarch64) packages+=("${aarch64_packages[@]}") ;;
     memory) packages+=("${memory_packages[@]}") ;;
+    kernel) packages+=("${kernel_packages[@]}") ;;
     *) die "'$task' is no task; known: lint, bench, fuzz, device, clients, numa, readers, package," \
-         "aarch64, memory" ;;
+         "aarch64, memory, kernel" ;;
   esac
 done
 
@@ -98,6 +101,7 @@ explain_other_system() {
   say "    and a Linux kernel in VM_KERNEL"
   say "  for PRESET=aarch64 and 'make test-aarch64': aarch64-linux-gnu-g++, qemu-aarch64, and"
   say "    arm64's libraries in build/aarch64-root"
+  say "    for 'make test-pages PAGES=64': bison, flex, bc, and Linux's source"
   say "  for 'make test-memory-order': herdtools7"
   say "  for 'make deb' and its test: dpkg-dev, mmdebstrap; for 'make test-image': podman"
   say "and call make with SETUP= to skip this script, as in 'make run SETUP='"
