@@ -62,7 +62,7 @@ class RecordedPlans {
     auto engine = NativeEngine::Open(model, options);
     EXPECT_TRUE(engine) << engine.error().message;
     engine_ = *std::move(engine);
-    auto empty = Trace::Create({.model = engine_->id(), .depth = depth});
+    auto empty = Trace::Create({.model = engine_->id(), .depth = depth, .has_weights = true});
     EXPECT_TRUE(empty) << empty.error().message;
     trace_.emplace(*std::move(empty));
     engine_->SetRouteObserver([this](const SeenRouting& seen) { See(seen); }, depth);
@@ -129,10 +129,12 @@ class RecordedPlans {
     const size_t used = seen.routing.n_used;
     if (seen.layer.value == 0) {
       rows_.assign(n, {});
+      weights_.assign(n, {});
       predicted_.assign(n, {});
     }
     for (size_t r = 0; r < n; ++r) {
       rows_[r].append_range(seen.routing.experts_of(r));
+      weights_[r].append_range(seen.routing.weights_of(r));
       const bool is_recorded = trace_->info().depth > 0;
       for (size_t at = r; is_recorded && at * used < seen.ahead.size(); at += n) {
         predicted_[r].append_range(seen.ahead.subspan(at * used, used));
@@ -145,6 +147,7 @@ class RecordedPlans {
                                         .starts_sequence = trace_->tokens() == 0,
                                         .joins_step = r > 0,
                                         .experts = rows_[r],
+                                        .weights = weights_[r],
                                         .predicted = predicted_[r]});
       EXPECT_TRUE(added) << added.error().message;
     }
@@ -157,6 +160,7 @@ class RecordedPlans {
   std::vector<std::string> requests_;
   bool finishes_reads_ = false;
   std::vector<std::vector<ExpertId>> rows_;
+  std::vector<std::vector<float>> weights_;
   std::vector<std::vector<ExpertId>> predicted_;
 };
 
@@ -396,6 +400,42 @@ TEST_P(AgreementOfExclusiveTiers, HasTheSamePlans) {
 }
 
 MOESTRO_INSTANTIATE_PARTS(AgreementOfExclusiveTiers, ExclusiveCases, NameOfAgreementCase);
+
+// Slots of low copies are none of those that tiers follow from.
+TEST_F(DeviceAgreement, TiersOfMemoryWithLowCopies) {
+  TinySpec spec = Spec("olmoe", "Q8_0");
+  const std::string model = WriteTinyModel(folder_.path(), spec);
+  spec.type = "Q2_K";
+  const std::string low = WriteTinyModel(folder_.path(), spec);
+  EngineOptions options = OnDevice(Spec("olmoe", "Q8_0"), PlaceMode::kGpuCentric, 10);
+  options.prefetch = 0;
+  options.low = low;
+  options.low_share = 0.3;
+  options.lossy = {.t1 = 0.4, .t2 = 0.8, .drop_below = 0.05};
+  RecordedPlans recorded(model, options);
+  recorded.LeaveDevicesEmpty();
+  recorded.Decode(1, 40);
+  if (HasFatalFailure()) return;
+  const MemoryPlan& memory = recorded.engine().memory();
+  const uint64_t half = memory.n_experts / 2;
+  EXPECT_EQ(memory.tiers, Tiers::kExclusive);
+  EXPECT_LE(memory.n_slots, half);
+  EXPECT_GT(memory.n_slots + memory.n_low_slots, half);
+  ReplayOptions replay = As(recorded, options, {});
+  replay.lossy = options.lossy;
+  replay.low_slots = memory.n_low_slots;
+  replay.low_bytes =
+      recorded.engine().place_of({.layer = {}, .expert = {}, .copy = kLowCopy}).bytes;
+  replay.router = recorded.engine().spec().router;
+  // Slots of a device are for as many experts of either copy.
+  ASSERT_EQ(replay.lanes->device_slots.at(0) % 2, 0U);
+  replay.lanes->device_slots.at(0) /= 2;
+  const ReplayResult result = ExpectSamePlans(recorded, replay, "low copies");
+  const DeviceStats& did = recorded.engine().learned().device;
+  ExpectSameCounts(result.lanes, did);
+  EXPECT_GT(did.moved_back, 0U);
+  EXPECT_GT(recorded.engine().stats().decode.losses.low, 20U);
+}
 
 // Two devices of unequal speed: popular experts fill the first and then the second, copies go to
 // either, what is used again moves, and in exclusive tiers who leaves goes back.
