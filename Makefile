@@ -119,7 +119,7 @@ test-variants: setup ## what computes with ggml, with each of its CPU plug-ins t
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target test_variants
 
 .PHONY: test-aarch64
-test-aarch64: setup-aarch64 ## unit and exactness suites of arm64, as four processors under qemu (hours)
+test-aarch64: setup-aarch64 ## unit and exactness suites of arm64, as four processors under qemu (two hours)
 	$(call configure,aarch64)
 	@cmake --build --preset aarch64 -j $(JOBS) --target test_emulated
 
