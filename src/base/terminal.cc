@@ -3,7 +3,7 @@
 
 #include <limits.h>
 #include <poll.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -84,12 +85,16 @@ void PrintOnStderr(std::string_view text) {
 
 bool PrintOnStderrAtOnce(std::string_view text) {
   const std::string shown = VisibleLines(text);
+  // Between poll() and write() another thread's bytes could take the room.
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
   for (size_t at = 0; at < shown.size(); at += PIPE_BUF) {
     // A pipe that poll() reports writable takes PIPE_BUF bytes without waiting.
     pollfd out{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
     if (::poll(&out, 1, 0) <= 0 || (out.revents & POLLOUT) == 0) return false;
     const size_t n = std::min<size_t>(shown.size() - at, PIPE_BUF);
-    if (std::fwrite(&shown[at], 1, n, stderr) < n) return false;
+    // A thread that waits in a call of stdio holds the stream's lock.
+    if (::write(STDERR_FILENO, &shown[at], n) != static_cast<ssize_t>(n)) return false;
   }
   return true;
 }
@@ -108,24 +113,60 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::warn;
 }
 
-spdlog::logger& Logger() {
-  static const std::shared_ptr<spdlog::logger> logger = [] {
-    auto made = std::make_shared<spdlog::logger>("moestro",
-                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    made->set_pattern("%n: %l: %v");
-    made->set_level(spdlog::level::warn);
+// Lines on stderr; see LogWithoutWaiting().
+class StderrSink : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  void LeaveOutWhatWaits() {
+    const std::lock_guard lock(mutex_);
+    waits_ = false;
+  }
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t formatted;
+    formatter_->format(message, formatted);
+    std::string text(formatted.data(), formatted.size());
+    if (waits_) {
+      std::fwrite(text.data(), 1, text.size(), stderr);
+      return;
+    }
+    if (lost_ > 0) {
+      text.insert(
+          0, Format("moestro: warning: {} lines are missing here, which nobody read\n", lost_));
+    }
+    lost_ = PrintOnStderrAtOnce(text) ? 0 : lost_ + 1;
+  }
+  void flush_() override {}  // stderr has no buffer
+
+ private:
+  bool waits_ = true;
+  uint64_t lost_ = 0;  // lines since the last one that stderr took
+};
+
+struct Log {
+  std::shared_ptr<StderrSink> sink = std::make_shared<StderrSink>();
+  spdlog::logger logger = spdlog::logger("moestro", sink);
+};
+
+Log& TheLog() {
+  static const std::unique_ptr<Log> log = [] {
+    auto made = std::make_unique<Log>();
+    made->logger.set_pattern("%n: %l: %v");
+    made->logger.set_level(spdlog::level::warn);
     return made;
   }();
-  return *logger;
+  return *log;
 }
 
 }  // namespace
 
-void SetLogLevel(LogLevel level) { Logger().set_level(ToSpdlog(level)); }
+void SetLogLevel(LogLevel level) { TheLog().logger.set_level(ToSpdlog(level)); }
+
+void LogWithoutWaiting() { TheLog().sink->LeaveOutWhatWaits(); }
 
 void LogLine(LogLevel level, std::string_view line) {
   const std::string shown = Visible(line);
-  Logger().log(ToSpdlog(level), spdlog::string_view_t(shown.data(), shown.size()));
+  TheLog().logger.log(ToSpdlog(level), spdlog::string_view_t(shown.data(), shown.size()));
 }
 
 std::string RenderProgress(std::string_view what, uint64_t done, uint64_t total, size_t width) {

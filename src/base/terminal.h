@@ -59,6 +59,10 @@ enum class LogLevel { kDebug, kInfo, kWarning };
 
 // Messages below `level` are dropped. The start value is kWarning.
 void SetLogLevel(LogLevel level);
+// From now on lines that stderr does not take at once are left out, and the next line that stderr
+// takes counts those: for servers, whose threads must not stand still with a stopped terminal or a
+// pipe that nobody reads.
+void LogWithoutWaiting();
 void LogLine(LogLevel level, std::string_view line);
 
 template <class... Args>

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "base/terminal.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <array>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <vector>
 
 #include "base/json.h"
 
@@ -46,6 +51,51 @@ TEST(Visible, AStreamIsTheSameInAnyParts) {
   std::string parts;
   for (const char c : text) parts += stream.Add(std::string_view(&c, 1));
   EXPECT_EQ(parts, expected);
+}
+
+// Stderr is a pipe that nobody reads, full at first.
+class FullStderr {
+ public:
+  FullStderr() {
+    EXPECT_EQ(pipe2(ends_.data(), O_CLOEXEC | O_NONBLOCK), 0);
+    while (write(ends_[1], "x", 1) == 1) {
+    }
+    EXPECT_EQ(fcntl(ends_[1], F_SETFL, 0), 0);  // whoever writes waits
+    EXPECT_EQ(dup2(ends_[1], STDERR_FILENO), STDERR_FILENO);
+  }
+  ~FullStderr() {
+    dup2(kept_, STDERR_FILENO);
+    for (const int fd : {kept_, ends_[0], ends_[1]}) close(fd);
+  }
+  FullStderr(const FullStderr&) = delete;
+  FullStderr& operator=(const FullStderr&) = delete;
+  std::string ReadAll() {
+    std::string all;
+    std::array<char, 4096> part = {};
+    for (ssize_t n = 0; (n = read(ends_[0], part.data(), part.size())) > 0;) {
+      all.append(part.data(), static_cast<size_t>(n));
+    }
+    return all;
+  }
+
+ private:
+  int kept_ = dup(STDERR_FILENO);
+  std::array<int, 2> ends_ = {};
+};
+
+TEST(LogWithoutWaiting, LeavesOutWhatNobodyReadsAndSaysSo) {
+  LogWithoutWaiting();
+  FullStderr full;
+  std::vector<std::thread> threads(3);
+  for (std::thread& thread : threads) thread = std::thread([] { LogWarning("lost"); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(full.ReadAll().contains("lost"));
+  LogWarning("there");
+  EXPECT_EQ(full.ReadAll(),
+            "moestro: warning: 3 lines are missing here, which nobody read\n"
+            "moestro: warning: there\n");
+  LogWarning("again");
+  EXPECT_EQ(full.ReadAll(), "moestro: warning: again\n");
 }
 
 TEST(RenderProgress, FillsInProportionAndFitsTheWidth) {

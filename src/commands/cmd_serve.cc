@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -201,33 +200,8 @@ void AddHouseFlags(Flags& serve, const std::shared_ptr<ServeOptions>& options,
                   "print what --ram the model needs, as JSON, and end");
 }
 
-}  // namespace
-
-void AddServe(CommandLine& line) {
-  auto options = std::make_shared<ServeOptions>();
-  ServerOptions& server = options->server;
-  Flags serve = line.AddCommand(CommandNamed("serve"), [options, &line] {
-    return ExitCode(options->is_house() ? RunHouse(*options, line) : Run(*options));
-  });
-  serve.Footer(
-      "Without MODEL a small story model that is part of the program. Point a client at\n"
-      "http://127.0.0.1:8080/v1, with any key; a page to look at is at http://127.0.0.1:8080.\n"
-      "Example: moestro serve model.gguf --ram 6G\n" +
-      std::string(kSettingsHelp));
-  serve.Add("MODEL", server.model, "GGUF file (of a split model the first) or owner/repo:QUANT");
-  AddNamedModelFlags(serve, options->named);
-  AddHouseFlags(serve, options, line);
-  serve.Group("Server");
-  serve.Add("--host", server.host, "address to listen on").ShowDefault();
-  serve.Add("--port", server.port, "port to listen on; 0: any free one")
-      .Between(0U, 65535U)
-      .ShowDefault();
-  serve.Add("--alias", server.alias, "what clients shall call the model");
-  serve
-      .Add("--chat-template", server.chat_template,
-           "instead of the model's own: chatml, gemma, llama3, mistral, or a file")
-      .Type("NAME|FILE");
-  AddAccessFlags(serve, options);
+// How many texts are written, which of them next, and for how long. `server` outlives `serve`.
+void AddTextFlags(Flags& serve, ServerOptions& server) {
   serve.Add("--parallel", server.parallel, "texts that are written beside each other")
       .Between(1U, 64U)
       .ShowDefault();
@@ -256,6 +230,37 @@ void AddServe(CommandLine& line) {
            "another is 504 (default: any time)")
       .Type("SECONDS")
       .NonNegative();
+}
+
+}  // namespace
+
+void AddServe(CommandLine& line) {
+  auto options = std::make_shared<ServeOptions>();
+  ServerOptions& server = options->server;
+  Flags serve = line.AddCommand(CommandNamed("serve"), [options, &line] {
+    LogWithoutWaiting();
+    return ExitCode(options->is_house() ? RunHouse(*options, line) : Run(*options));
+  });
+  serve.Footer(
+      "Without MODEL a small story model that is part of the program. Point a client at\n"
+      "http://127.0.0.1:8080/v1, with any key; a page to look at is at http://127.0.0.1:8080.\n"
+      "Example: moestro serve model.gguf --ram 6G\n" +
+      std::string(kSettingsHelp));
+  serve.Add("MODEL", server.model, "GGUF file (of a split model the first) or owner/repo:QUANT");
+  AddNamedModelFlags(serve, options->named);
+  AddHouseFlags(serve, options, line);
+  serve.Group("Server");
+  serve.Add("--host", server.host, "address to listen on").ShowDefault();
+  serve.Add("--port", server.port, "port to listen on; 0: any free one")
+      .Between(0U, 65535U)
+      .ShowDefault();
+  serve.Add("--alias", server.alias, "what clients shall call the model");
+  serve
+      .Add("--chat-template", server.chat_template,
+           "instead of the model's own: chatml, gemma, llama3, mistral, or a file")
+      .Type("NAME|FILE");
+  AddAccessFlags(serve, options);
+  AddTextFlags(serve, server);
   serve.AddParsed("--cache-ram", "SIZE",
                   "keys and values of other texts beside one full context, kept prefixes among "
                   "them (default: as much as that context)",
