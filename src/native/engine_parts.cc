@@ -194,7 +194,7 @@ Status NativeEngine::Running::MakeForward(Lasting& lasting, const ExpertExec::Li
                                .capacity = CapacityOf(*opened)});
   if (opened->checks()) {
     TRY(exact_check,
-        ExactCheck::Create(*opened, *dense, *team, slots->queue(), lasting.state.stop));
+        ExactCheck::Create(*opened, *dense, *team, slots->queue().options(), lasting.state.stop));
   }
   frame.emplace(slots->residency(), *decisions, opened->watch, lasting.state,
                 StepFrame::Clocks{.waited = [&its = *experts] { return its.wait_seconds(); },

@@ -140,9 +140,10 @@ uint64_t ExactCheck::BytesFor(const ModelSpec& spec, const ExpertCatalog& catalo
 }
 
 ExactCheck::ExactCheck(const OpenedModel& opened, DenseModel& dense,
-                       std::unique_ptr<Residency> residency, std::unique_ptr<Predictor> nothing,
-                       std::vector<uint64_t> slots)
+                       std::unique_ptr<ReadQueue> queue, std::unique_ptr<Residency> residency,
+                       std::unique_ptr<Predictor> nothing, std::vector<uint64_t> slots)
     : dense_(dense),
+      queue_(std::move(queue)),
       residency_(std::move(residency)),
       prefetched_(*residency_, nullptr),
       planner_(std::move(nothing), PredictorShape{.moe = opened.model.id.shape},
@@ -154,16 +155,17 @@ ExactCheck::ExactCheck(const OpenedModel& opened, DenseModel& dense,
       logits_(opened.model.spec.n_vocab) {}
 
 Result<std::unique_ptr<ExactCheck>> ExactCheck::Create(const OpenedModel& opened, DenseModel& dense,
-                                                       Team& team, ReadQueue& queue,
+                                                       Team& team, const ReadQueueOptions& reads,
                                                        StopSignal& stop) {
   const ModelSpec& spec = opened.model.spec;
   std::vector<uint64_t> slots = CheckSlots(opened.catalog, spec.router.n_used);
+  auto queue = std::make_unique<ReadQueue>(*opened.reader, opened.paths(), reads);
   TRY(std::unique_ptr<Residency> residency,
-      Residency::Create(opened.catalog, slots, PolicyChoice{.name = "lru"}, queue,
+      Residency::Create(opened.catalog, slots, PolicyChoice{.name = "lru"}, *queue,
                         opened.options.clock));
   TRY(std::unique_ptr<Predictor> nothing, MakePredictor({.name = "none"}));
-  std::unique_ptr<ExactCheck> check(
-      new ExactCheck(opened, dense, std::move(residency), std::move(nothing), std::move(slots)));
+  std::unique_ptr<ExactCheck> check(new ExactCheck(
+      opened, dense, std::move(queue), std::move(residency), std::move(nothing), std::move(slots)));
   TRY(check->experts_, ExpertExec::Create({.team = team,
                                            .residency = *check->residency_,
                                            .catalog = opened.catalog,

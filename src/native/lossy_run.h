@@ -102,7 +102,7 @@ class LittleFirst {
 // Computes the logits that a lossy engine would have given without its losses. One row is evaluated
 // again, every expert from its own copy. The check has its own slots for the experts of one layer.
 // The engine's slots, choices and counters do not change. The check uses the engine's weights,
-// buffers and disk, and its keys and values of earlier positions.
+// buffers and reader, and its keys and values of earlier positions.
 //
 // Thread rule: the engine thread.
 
@@ -112,7 +112,8 @@ class ExactCheck {
                            std::span<const FormKernels> kernels, uint64_t block);
   // Everything must outlive this. kNoMemory.
   static Result<std::unique_ptr<ExactCheck>> Create(const OpenedModel& opened, DenseModel& dense,
-                                                    Team& team, ReadQueue& queue, StopSignal& stop);
+                                                    Team& team, const ReadQueueOptions& reads,
+                                                    StopSignal& stop);
 
   // The row's logits, [n_vocab], until the next call. The row's cell then holds exact keys and
   // values, so the caller must evaluate the row as usual afterwards. REQUIRES: the engine has no
@@ -120,10 +121,12 @@ class ExactCheck {
   Result<std::span<const float>> Evaluate(const StepRow& row);
 
  private:
-  ExactCheck(const OpenedModel& opened, DenseModel& dense, std::unique_ptr<Residency> residency,
-             std::unique_ptr<Predictor> nothing, std::vector<uint64_t> slots);
+  ExactCheck(const OpenedModel& opened, DenseModel& dense, std::unique_ptr<ReadQueue> queue,
+             std::unique_ptr<Residency> residency, std::unique_ptr<Predictor> nothing,
+             std::vector<uint64_t> slots);
 
   DenseModel& dense_;
+  std::unique_ptr<ReadQueue> queue_;  // the engine's own may have reads under way when this ends
   std::unique_ptr<Residency> residency_;
   PrefetchedExperts prefetched_;
   PrefetchPlanner planner_;  // has no predictions

@@ -173,12 +173,13 @@ uint64_t Residency::RegisterMemory() {
   for (const Pool& pool : pools_) {
     for (const HostMemory& memory : pool.memory) pieces.push_back(memory.bytes());
   }
+  has_registered_ = true;
   return queue_->RegisterMemory(pieces);
 }
 
 Residency::~Residency() {
   Drain();
-  queue_->ForgetMemory();
+  if (has_registered_) queue_->ForgetMemory();
 }
 
 void Residency::Drain() {
@@ -370,8 +371,11 @@ void Residency::WaitBriefly() {
 
 void Residency::Finish(const ExtentDone& done) {
   const Tag tag = Decode(done.tag);
+  // A read of another owner would write over memory that is not a slot's.
+  CHECK(tag.pool < pools_.size() && tag.slot.value < pools_[tag.pool].slots.size());
   Pool& pool = pools_[tag.pool];
   Slot& slot = pool.slots[tag.slot.value];
+  CHECK(slot.outstanding > 0);
   if (done.error) {
     if (slot.wanted > 0 && done.error->code == Errc::kInterrupted) {
       // The read was cancelled before this caller requested the expert, so start it again.

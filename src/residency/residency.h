@@ -81,7 +81,8 @@ class Lease {
 class Residency {
  public:
   // `slots` per pool of the catalog. Allocates all slots (touched as they fill) from `memory`. The
-  // catalog and queue must outlive this. kNoMemory; kUsage for an unknown policy.
+  // catalog and queue must outlive this. REQUIRES: no one else enqueues reads in `queue`, whose
+  // results this takes. kNoMemory; kUsage for an unknown policy.
   static Result<std::unique_ptr<Residency>> Create(const ExpertCatalog& catalog,
                                                    std::span<const uint64_t> slots,
                                                    const PolicyChoice& policy, ReadQueue& queue,
@@ -234,6 +235,7 @@ class Residency {
   const ExpertCatalog* catalog_;
   uint64_t block_;
   ReadQueue* queue_;
+  bool has_registered_ = false;   // memory, with the reader
   std::function<void()> beside_;  // empty: no other work
   Clock clock_;
   std::vector<Pool> pools_;       // the catalog's pools; then staging slots, if allocated

@@ -69,7 +69,8 @@ struct ReadStats {
 
 class ReadQueue {
  public:
-  // `paths` serve error messages only. The reader must outlive the queue.
+  // `paths` serve error messages only. The reader must outlive the queue. Several queues may use
+  // a reader if only one of them has reads at the device at a time.
   ReadQueue(BlockReader& reader, std::vector<std::string> paths, ReadQueueOptions options = {});
   ReadQueue(const ReadQueue&) = delete;
   ReadQueue& operator=(const ReadQueue&) = delete;

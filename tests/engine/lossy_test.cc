@@ -17,6 +17,7 @@
 #include "offline/quantize.h"
 #include "tests/engine/lossy_testing.h"
 #include "tests/support/one_sequence_testing.h"
+#include "tests/support/patient_reader_testing.h"
 #include "tests/support/prompts_testing.h"
 #include "tests/support/slow_reader_testing.h"
 #include "tests/support/temp_folder_testing.h"
@@ -143,6 +144,29 @@ TEST_F(LossyTest, ACheckChangesNothingElse) {
   EXPECT_EQ(with.stats.bytes_read, without.stats.bytes_read);
   EXPECT_EQ(with.stats.evictions, without.stats.evictions);
   EXPECT_EQ(with.stats.needed_bytes, without.stats.needed_bytes);
+}
+
+// The check has slots of its own, and takes no result of a read into the engine's.
+TEST_F(LossyTest, AnEngineWithACheckEndsWithReadsUnderWay) {
+  PatientDisk disk;
+  EngineOptions options = Options({.drop_below = 0.2}, false);
+  options.check_every = 1;
+  options.wrap_reader = [&disk](std::unique_ptr<BlockReader> inner) {
+    return std::make_unique<PatientReader>(std::move(inner), disk);
+  };
+  size_t checks = 0;
+  auto engine = OneSequence::Open(model_, options);
+  ASSERT_TRUE(engine) << engine.error().message;
+  (*engine)->engine().SetCheckObserver(
+      [&](std::span<const float>, std::span<const float>) { ++checks; });
+  for (const Token token : SeededTokens(40, (*engine)->spec().n_vocab, 4)) {
+    ASSERT_TRUE((*engine)->Append({&token, 1}));
+    if (checks >= 4 && !disk.given.empty()) break;
+  }
+  EXPECT_GE(checks, 4U);
+  ASSERT_FALSE(disk.given.empty()) << "no expert was read ahead";
+  engine->reset();
+  EXPECT_TRUE(disk.given.empty()) << "a read lands before its memory is gone";
 }
 
 // After a prompt, which is exact, the first token's check is the exact run's token to the bit.
