@@ -106,7 +106,8 @@ test: setup-device setup-clients setup-readers ## compile everything and run its
 	$(call configure,$(PRESET))
 	@cmake --build --preset $(PRESET) -j $(JOBS)
 	@for program in moestro moestro-lab; do ln -sfn $(PRESET)/$$program build/$$program; done
-	@ctest --preset $(PRESET) -j $(JOBS) $(left_out)
+	@ctest --preset $(PRESET) -j $(JOBS) $(left_out) || \
+	  { scripts/failed_tests.py build/$(PRESET); exit 1; }
 
 .PHONY: unit
 unit: setup ## compile and run the tests beside the sources of src/

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -29,10 +30,22 @@ def wait_until(is_so, what):
         time.sleep(0.02)
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+def ports_below_the_kernels_own():
+    """Free ports that the kernel gives nobody who asks for any: a replica's stays its own while it
+    starts, and while it is gone for a moment. Each comes once."""
+    first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    candidates = list(range(max(first - 10_000, 1024), first) or range(20_000, 30_000))
+    random.shuffle(candidates)
+    for port in candidates:
+        with socket.socket() as listener:
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        yield port
+
+
+PORTS = ports_below_the_kernels_own()
 
 
 def with_ports(settings, ports):
@@ -97,7 +110,7 @@ class Replica:
 
     def __init__(self, options, name, flags=()):
         self.name = name
-        self.port = free_port()
+        self.port = next(PORTS)
         self._cache = tempfile.TemporaryDirectory(prefix="moestro-scale-")
         self._command = [options.program, "serve", options.demo, "--port", str(self.port),
                          "--threads", "1", "--alias", name, *flags]
@@ -112,9 +125,14 @@ class Replica:
 
     def wait_until_ready(self):
         def is_ready():
-            assert self.process.poll() is None, f"replica {self.name} has ended; see its log"
+            assert self.process.poll() is None, \
+                f"replica {self.name} has ended with {self.process.returncode}: {self.said()}"
             return is_ok(self.port, "/health")
         wait_until(is_ready, f"replica {self.name} is ready")
+
+    def said(self):
+        """The end of its log."""
+        return pathlib.Path(self._log.name).read_text(errors="replace")[-500:]
 
     def kill(self):
         self.process.kill()
@@ -164,8 +182,8 @@ class Fleet:
             raise
 
     def _start_proxy(self, change):
-        self.port = free_port()
-        self.metrics_port = free_port()
+        self.port = next(PORTS)
+        self.metrics_port = next(PORTS)
         settings = self._folder / "haproxy.cfg"
         settings.write_text(change(with_ports((PACKAGING / "haproxy.cfg").read_text(), {
             8080: self.port, 8081: self.replicas[0].port, 8082: self.replicas[1].port,
@@ -175,7 +193,7 @@ class Fleet:
         wait_until(lambda: self.up() == {"a", "b"}, "HAProxy knows both replicas")
 
     def start_prometheus(self):
-        port = free_port()
+        port = next(PORTS)
         settings = self._folder / "prometheus.yml"
         settings.write_text("global: {scrape_interval: 1s}\n" + with_ports(
             (PACKAGING / "prometheus.yml").read_text(), {

@@ -250,6 +250,7 @@ class Killed(FleetTest):
     def start_again(self, replica):
         wait_until(lambda: replica.name not in self.fleet.up(), "HAProxy knows that it is gone")
         replica.start()
+        replica.wait_until_ready()
         wait_until(lambda: replica.name in self.fleet.up(), "HAProxy knows that it is back")
 
 
