@@ -17,7 +17,7 @@ def chosen(slice_name):
                             f"SLICE={slice_name}"], check=True, text=True, capture_output=True)
     lines = [line for line in shown.stdout.splitlines() if line.lstrip("@").startswith("ctest ")]
     assert len(lines) == 1, shown.stdout
-    words = shlex.split(lines[0])
+    words = shlex.split(lines[0].split(" ||")[0])
     assert words[1] == "--preset" and words[3:5] == ["-j", "1"], words
     listed = subprocess.run([words[0], "-N", *words[5:]], cwd=build, check=True, text=True,
                             capture_output=True)
