@@ -25,6 +25,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("build", type=pathlib.Path, help="the build folder, such as build/dev")
     folder = parser.parse_args().build / "Testing" / "Temporary"
+    if (folder / "LastTest.log.tmp").exists():
+        return  # ctest was interrupted: the files are those of an earlier run
     try:
         lines = (folder / "LastTestsFailed.log").read_text(errors="replace").splitlines()
         log = (folder / "LastTest.log").read_text(errors="replace")
