@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -16,6 +17,7 @@
 #include "native/native_engine.h"
 #include "offline/quantize.h"
 #include "tests/engine/lossy_testing.h"
+#include "tests/support/fault_reader_testing.h"
 #include "tests/support/one_sequence_testing.h"
 #include "tests/support/patient_reader_testing.h"
 #include "tests/support/prompts_testing.h"
@@ -167,6 +169,48 @@ TEST_F(LossyTest, AnEngineWithACheckEndsWithReadsUnderWay) {
   ASSERT_FALSE(disk.given.empty()) << "no expert was read ahead";
   engine->reset();
   EXPECT_TRUE(disk.given.empty()) << "a read lands before its memory is gone";
+}
+
+// A disk that fails within a check, which comes before the step itself: nothing has changed.
+TEST_F(LossyTest, AStepWhoseCheckCannotReadIsRepeatedAsIfItWereNew) {
+  FaultReader* disk = nullptr;
+  EngineOptions options = Options({.drop_below = 0.2}, false);
+  options.check_every = 1;
+  options.prefetch = 0;
+  options.wrap_reader = [&disk](std::unique_ptr<BlockReader> inner) {
+    auto faulty = std::make_unique<FaultReader>(std::move(inner));
+    disk = faulty.get();
+    return faulty;
+  };
+  size_t failures = 0;
+  const auto decode = [&](bool fails) {
+    auto engine = OneSequence::Open(model_, options);
+    EXPECT_TRUE(engine) << engine.error().message;
+    size_t checks = 0;
+    (*engine)->engine().SetCheckObserver(
+        [&](std::span<const float>, std::span<const float>) { ++checks; });
+    std::vector<float> all;
+    for (const Token token : SeededTokens(12, (*engine)->spec().n_vocab, 4)) {
+      if (fails) {
+        const size_t before = checks;
+        disk->SetPlan(FaultScript().ErrorFrom(disk->submitted(), EIO));
+        const auto failed = (*engine)->Append({&token, 1});
+        disk->SetPlan({});
+        EXPECT_FALSE(failed);
+        EXPECT_EQ(failed.error().code, Errc::kIo);
+        EXPECT_EQ(checks, before);
+        ++failures;
+      }
+      const auto logits = (*engine)->Append({&token, 1});
+      EXPECT_TRUE(logits);
+      if (logits) all.append_range(*logits);
+    }
+    EXPECT_EQ(checks, 12U);
+    return all;
+  };
+  const std::vector<float> without = decode(false);
+  EXPECT_EQ(decode(true), without);
+  EXPECT_EQ(failures, 12U);
 }
 
 // After a prompt, which is exact, the first token's check is the exact run's token to the bit.
